@@ -1,0 +1,159 @@
+"""What can go wrong, as the caller sees it.
+
+    HeadraceError
+    ├── InvalidArgument         a bad tensor, model, name or value; `field` names it
+    │   └── InvalidModel
+    ├── NotFound                unknown device, network, metric or key; says "did you mean"
+    ├── AlreadyExists
+    ├── FailedPrecondition
+    │   ├── UnsupportedLayers   lists every layer that the device cannot run
+    │   └── RequestBusy         an infer request started while it runs
+    ├── ResourceExhausted
+    │   └── QueueFull           carries the delay after which to try again
+    ├── DeadlineExceeded
+    ├── Cancelled
+    ├── Unavailable             draining, or the device is down
+    ├── Unimplemented           a feature that the plugin lacks
+    └── Internal                a bug; its text is for the log, never for the caller
+
+Each class carries the name of its gRPC status; mapping it to one is the server's work.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, NamedTuple
+
+
+class HeadraceError(Exception):
+    """Base of all errors that a caller may see.
+
+    Args:
+        message: says what is wrong and what to do about it.
+        field: path of the request field at fault, as ``inputs['x'].shape``.
+        metadata: machine-readable facts, for ErrorInfo.
+    """
+
+    status: ClassVar[str] = "UNKNOWN"
+    reason: ClassVar[str] = "UNKNOWN"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        field: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+        self.metadata = dict(metadata or {})
+        self.retry_delay_seconds: float | None = None
+
+
+class InvalidArgument(HeadraceError):
+    status = "INVALID_ARGUMENT"
+    reason = "INVALID_ARGUMENT"
+
+
+class InvalidModel(InvalidArgument):
+    reason = "INVALID_MODEL"
+
+
+class NotFound(HeadraceError):
+    status = "NOT_FOUND"
+    reason = "NOT_FOUND"
+
+    @classmethod
+    def unknown(
+        cls, what: str, name: str, known: Iterable[str], *, field: str | None = None
+    ) -> NotFound:
+        """The error for a `name` that is none of the `known` ones of kind `what`."""
+        return cls(f"unknown {what} {name!r}{did_you_mean(name, known)}", field=field)
+
+
+class AlreadyExists(HeadraceError):
+    status = "ALREADY_EXISTS"
+    reason = "ALREADY_EXISTS"
+
+
+class FailedPrecondition(HeadraceError):
+    status = "FAILED_PRECONDITION"
+    reason = "FAILED_PRECONDITION"
+
+
+class UnsupportedLayer(NamedTuple):
+    """A layer that a device cannot run, and why."""
+
+    layer: str
+    op_type: str
+    reason: str
+    device: str = ""
+
+
+class UnsupportedLayers(FailedPrecondition):
+    reason = "UNSUPPORTED_LAYERS"
+
+    def __init__(self, device: str, layers: Iterable[UnsupportedLayer]) -> None:
+        self.layers = tuple(layers)
+        listed = "; ".join(f"{layer} ({op_type}): {why}" for layer, op_type, why, _ in self.layers)
+        super().__init__(
+            f"{device} does not support {len(self.layers)} layer(s): {listed}",
+            field="model",
+            metadata={"device": device, "layers": str(len(self.layers))},
+        )
+
+
+class RequestBusy(FailedPrecondition):
+    reason = "REQUEST_BUSY"
+
+
+class ResourceExhausted(HeadraceError):
+    status = "RESOURCE_EXHAUSTED"
+    reason = "RESOURCE_EXHAUSTED"
+
+
+class QueueFull(ResourceExhausted):
+    reason = "QUEUE_FULL"
+
+    def __init__(self, message: str, *, retry_delay_seconds: float) -> None:
+        super().__init__(message)
+        self.retry_delay_seconds = retry_delay_seconds
+
+
+class DeadlineExceeded(HeadraceError):
+    status = "DEADLINE_EXCEEDED"
+    reason = "DEADLINE_EXCEEDED"
+
+
+class Cancelled(HeadraceError):
+    status = "CANCELLED"
+    reason = "CANCELLED"
+
+
+class Unavailable(HeadraceError):
+    status = "UNAVAILABLE"
+    reason = "UNAVAILABLE"
+
+
+class Unimplemented(HeadraceError):
+    status = "UNIMPLEMENTED"
+    reason = "UNIMPLEMENTED"
+
+
+class Internal(HeadraceError):
+    status = "INTERNAL"
+    reason = "INTERNAL"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A clause for an error's end: the closest of the known names, or all of them if few."""
+    names = sorted(known)
+    by_folded = {candidate.casefold(): candidate for candidate in names}
+    close = difflib.get_close_matches(name.casefold(), by_folded, n=1)
+    if close:
+        return f"; did you mean {by_folded[close[0]]!r}?"
+    if 0 < len(names) <= 12:
+        return f"; known: {', '.join(names)}"
+    return ""
