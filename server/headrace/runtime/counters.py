@@ -1,0 +1,293 @@
+"""What is counted about devices, networks and RPCs: always on, and no metrics library needed.
+
+A request costs a handful of integer additions under one lock per object, so that nobody has a
+reason to turn this off. Whoever exposes the numbers reads frozen snapshots.
+
+Accounting: every accepted request ends in exactly one of `OUTCOMES`, so at any moment
+``accepted == completed + failed + cancelled + expired + in_flight``. A refused request was never
+accepted; it is counted apart, with the reason.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from headrace.runtime.histogram import Histogram, HistogramSnapshot
+
+Outcome = Literal["completed", "failed", "cancelled", "expired"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+Kind = Literal["request", "part"]
+
+Gauge = Literal["queue_depth", "queue_capacity", "streams", "streams_busy", "memory_bytes"]
+
+# Upper bounds, inclusive. Tiny networks take microseconds, generated text takes minutes.
+REQUEST_SECONDS = (
+    *(5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0),
+)
+LOAD_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+BATCH_SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestsSnapshot:
+    """How many requests were accepted and how those that ended did."""
+
+    accepted: int
+    outcomes: Mapping[str, int]
+
+    @property
+    def in_flight(self) -> int:
+        return self.accepted - sum(self.outcomes.values())
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionSnapshot:
+    """Requests or parts on a device, with their seconds in the queue and on the device."""
+
+    requests: RequestsSnapshot
+    queue_wait_seconds: HistogramSnapshot
+    execution_seconds: HistogramSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSnapshot:
+    device: str
+    kinds: Mapping[Kind, ExecutionSnapshot]
+    refused: Mapping[str, int]
+    gauges: Mapping[Gauge, float]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSnapshot:
+    network: str
+    device: str
+    requests: RequestsSnapshot
+    request_seconds: HistogramSnapshot
+    load_seconds: HistogramSnapshot
+    batch_size: HistogramSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything counted, `grpc` by (method, code)."""
+
+    devices: tuple[DeviceSnapshot, ...]
+    networks: tuple[NetworkSnapshot, ...]
+    grpc: Mapping[tuple[str, str], int]
+
+
+class _Requests:
+    """Accepted and ended requests. Not thread-safe: the owner's lock guards it."""
+
+    __slots__ = ("accepted", "outcomes")
+
+    def __init__(self) -> None:
+        self.accepted = 0
+        self.outcomes: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
+
+    def snapshot(self) -> RequestsSnapshot:
+        return RequestsSnapshot(self.accepted, dict(self.outcomes))
+
+
+class _Executions:
+    """One kind of work on a device. Not thread-safe: the owner's lock guards it."""
+
+    __slots__ = ("execution_seconds", "queue_wait_seconds", "requests")
+
+    def __init__(self) -> None:
+        self.requests = _Requests()
+        self.queue_wait_seconds = Histogram(REQUEST_SECONDS)
+        self.execution_seconds = Histogram(REQUEST_SECONDS)
+
+    def snapshot(self) -> ExecutionSnapshot:
+        return ExecutionSnapshot(
+            self.requests.snapshot(),
+            self.queue_wait_seconds.snapshot(),
+            self.execution_seconds.snapshot(),
+        )
+
+
+class DeviceCounters:
+    """Counters of one device. Thread-safe.
+
+    Parts of a request that is split over devices are counted apart from whole requests.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self._lock = threading.Lock()  # guards all below; no other lock is taken under it
+        self._requests = _Executions()
+        self._parts = _Executions()
+        self._refused: dict[str, int] = {}
+        self._gauges: dict[Gauge, Callable[[], float]] = {}
+
+    def accept(self, *, part: bool = False) -> None:
+        """Counts a request that the device's queue took."""
+        requests = (self._parts if part else self._requests).requests
+        with self._lock:
+            requests.accepted += 1
+
+    def refuse(self, reason: str) -> None:
+        """Counts a request that was not accepted; `reason` is one of few fixed words."""
+        with self._lock:
+            self._refused[reason] = self._refused.get(reason, 0) + 1
+
+    def observe(
+        self,
+        outcome: Outcome,
+        queue_seconds: float,
+        execution_seconds: float | None,
+        *,
+        part: bool = False,
+    ) -> None:
+        """Counts the end of an accepted request.
+
+        Args:
+            outcome: how it ended.
+            queue_seconds: from acceptance to the start on a stream, or to the end in the queue.
+            execution_seconds: on a stream; None if it never got there.
+            part: whether it was part of a request split over devices.
+        """
+        executions = self._parts if part else self._requests
+        with self._lock:
+            executions.requests.outcomes[outcome] += 1
+            executions.queue_wait_seconds.observe(queue_seconds)
+            if execution_seconds is not None:
+                executions.execution_seconds.observe(execution_seconds)
+
+    def register_gauge(self, gauge: Gauge, read: Callable[[], float]) -> None:
+        """Makes snapshots call `read`, on any thread; it has to be quick and not to raise."""
+        with self._lock:
+            self._gauges[gauge] = read
+
+    def unregister_gauges(self, *gauges: Gauge) -> None:
+        """Forgets these gauges, and with them whatever their functions kept alive."""
+        with self._lock:
+            for gauge in gauges:
+                self._gauges.pop(gauge, None)
+
+    def snapshot(self) -> DeviceSnapshot:
+        with self._lock:
+            kinds: dict[Kind, ExecutionSnapshot] = {
+                "request": self._requests.snapshot(),
+                "part": self._parts.snapshot(),
+            }
+            refused = dict(self._refused)
+            gauges = dict(self._gauges)
+        # Outside the lock: a gauge may take its executor's lock, whose holder may be counting.
+        values = {gauge: float(read()) for gauge, read in gauges.items()}
+        return DeviceSnapshot(self.device, kinds, refused, values)
+
+
+class NetworkCounters:
+    """Counters of one network on one device string. Thread-safe."""
+
+    def __init__(self, network: str, device: str) -> None:
+        self.network = network
+        self.device = device
+        self._lock = threading.Lock()  # guards all below; no other lock is taken under it
+        self._requests = _Requests()
+        self._request_seconds = Histogram(REQUEST_SECONDS)
+        self._load_seconds = Histogram(LOAD_SECONDS)
+        self._batch_size = Histogram(BATCH_SIZES)
+
+    def accept(self) -> None:
+        """Counts a request that the network admitted."""
+        with self._lock:
+            self._requests.accepted += 1
+
+    def observe(self, outcome: Outcome, request_seconds: float, batch_size: int = 1) -> None:
+        """Counts the end of an admitted request.
+
+        Args:
+            outcome: how it ended.
+            request_seconds: from admission to the end.
+            batch_size: rows that the request brought; 1 for a network without a batch dimension.
+        """
+        with self._lock:
+            self._requests.outcomes[outcome] += 1
+            self._request_seconds.observe(request_seconds)
+            self._batch_size.observe(batch_size)
+
+    def observe_load(self, load_seconds: float) -> None:
+        """Counts a finished load of this network."""
+        with self._lock:
+            self._load_seconds.observe(load_seconds)
+
+    def snapshot(self) -> NetworkSnapshot:
+        with self._lock:
+            return NetworkSnapshot(
+                self.network,
+                self.device,
+                self._requests.snapshot(),
+                self._request_seconds.snapshot(),
+                self._load_seconds.snapshot(),
+                self._batch_size.snapshot(),
+            )
+
+
+class Counters:
+    """All counters of one server; handed to whoever counts. Thread-safe."""
+
+    def __init__(self) -> None:
+        # Guards the dictionaries below, not the counters in them; no lock is taken under it.
+        self._lock = threading.Lock()
+        self._devices: dict[str, DeviceCounters] = {}
+        self._networks: dict[tuple[str, str], NetworkCounters] = {}
+        self._network_users: dict[tuple[str, str], int] = {}
+        self._grpc: dict[tuple[str, str], int] = {}
+
+    def device(self, name: str) -> DeviceCounters:
+        """The counters of a device, made at the first call."""
+        with self._lock:
+            counters = self._devices.get(name)
+            if counters is None:
+                counters = self._devices[name] = DeviceCounters(name)
+            return counters
+
+    def network(self, name: str, device: str) -> NetworkCounters:
+        """The counters of a network; `remove_network` has to be called as often as this.
+
+        Counted, because a network and its replacement under the same name live side by side while
+        the old one drains.
+        """
+        key = (name, device)
+        with self._lock:
+            counters = self._networks.get(key)
+            if counters is None:
+                counters = self._networks[key] = NetworkCounters(name, device)
+            self._network_users[key] = self._network_users.get(key, 0) + 1
+            return counters
+
+    def remove_network(self, name: str, device: str) -> None:
+        """Gives back what `network` gave; the series vanish with the last one."""
+        key = (name, device)
+        with self._lock:
+            users = self._network_users.get(key, 0) - 1
+            if users > 0:
+                self._network_users[key] = users
+            else:
+                self._network_users.pop(key, None)
+                self._networks.pop(key, None)
+
+    def grpc(self, method: str, code: str) -> None:
+        """Counts a finished RPC; `method` one that the server has, never a client's text."""
+        key = (method, code)
+        with self._lock:
+            self._grpc[key] = self._grpc.get(key, 0) + 1
+
+    def snapshot(self) -> Snapshot:
+        with self._lock:
+            devices = list(self._devices.values())
+            networks = list(self._networks.values())
+            grpc = dict(self._grpc)
+        return Snapshot(
+            tuple(device.snapshot() for device in devices),
+            tuple(network.snapshot() for network in networks),
+            grpc,
+        )

@@ -1,0 +1,39 @@
+"""A histogram in fixed buckets: one binary search and two additions a value."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramSnapshot:
+    """Counts per bucket, not cumulated; the last is of values above every bound."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    sum: float
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+
+class Histogram:
+    """Counts of values in fixed buckets. Not thread-safe: the owner's lock guards it."""
+
+    __slots__ = ("_bounds", "_counts", "_sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = tuple(bounds)
+        self._counts = [0] * (len(self._bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Counts `value` in the first bucket whose bound is not below it."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def snapshot(self) -> HistogramSnapshot:
+        return HistogramSnapshot(self._bounds, tuple(self._counts), self._sum)
