@@ -1,0 +1,1 @@
+"""The plugin SDK: devices, networks, requests and executors. Imports no gRPC."""

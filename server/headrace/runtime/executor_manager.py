@@ -1,0 +1,35 @@
+"""Executors by name: borrowed by networks, one for each physical device id."""
+
+from __future__ import annotations
+
+import threading
+
+from headrace.runtime.streams_executor import StreamsExecutor
+
+
+class ExecutorManager:
+    """Creates an executor when it is first asked for. Thread-safe; `_lock` guards the table."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._executors: dict[str, StreamsExecutor] = {}
+
+    def get(self, name: str, streams: int, *, bind: bool = False) -> StreamsExecutor:
+        """The executor of a device, as `CPU.0`; `streams` and `bind` count when it is created."""
+        with self._lock:
+            executor = self._executors.get(name)
+            if executor is None:
+                executor = self._executors[name] = StreamsExecutor(name, streams, bind=bind)
+            return executor
+
+    def find(self, name: str) -> StreamsExecutor | None:
+        """The executor if there is one already."""
+        with self._lock:
+            return self._executors.get(name)
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Stops every executor; what waits fails with Unavailable."""
+        with self._lock:
+            executors, self._executors = list(self._executors.values()), {}
+        for executor in executors:
+            executor.stop(timeout)

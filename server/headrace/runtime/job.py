@@ -1,0 +1,177 @@
+"""A job: one inference on one network, from submission to its one outcome.
+
+`ExecutableNetwork.submit(job)` returns at once; whoever finishes the job calls `complete` or
+`fail`, on any thread, and the first call wins. Then the observers run (accounting, latest first),
+and last `done`. No lock: the right to settle is the single element of a list, and `list.pop` is
+atomic.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.errors import Cancelled, DeadlineExceeded
+from headrace.runtime.tensor import Value
+
+_log = logging.getLogger(__name__)
+
+
+class Outcome(enum.Enum):
+    """What became of an accepted job; exactly one of these."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerProfile:
+    """What one layer cost in one inference; `origins` are layers of the network as loaded."""
+
+    layer: str
+    op_type: str
+    device: str
+    execution_type: str
+    seconds: float
+    origins: tuple[str, ...] = ()
+    subgraph: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Proof of admission by the outermost network; parts carry it and are never refused."""
+
+    admitted_by: str
+
+
+class Job:
+    """Inputs, conditions and time stamps of one inference, and its result.
+
+    Args:
+        inputs: a value for every input of the network, by name.
+        done: called once with the job when it has an outcome.
+        output_names: outputs to compute, in order; empty for all.
+        deadline: on `time.monotonic`'s clock, or None.
+        priority: -10 to 10; higher goes first, within the bound of the queue's ageing.
+        token: cancels the job; a new one if None.
+        ticket: of the request that this job is a part of; None for a request of its own.
+        profile: fill `layers` with what each layer cost.
+        may_run_inline: the submitting thread can spare the fraction of a millisecond that a
+            tiny network takes, and saves the hop to a stream's thread.
+        trace: identifies the request in logs.
+
+    Time stamps (seconds, `time.monotonic`; 0.0 until reached): `queued`, `started`, then the
+    ends of the stages: `input`, `inference`, `output`; `finished`.
+    """
+
+    __slots__ = (
+        "_observers",
+        "_right_to_settle",
+        "backend",
+        "deadline",
+        "error",
+        "finished",
+        "inference",
+        "input",
+        "inputs",
+        "layers",
+        "may_run_inline",
+        "outcome",
+        "output",
+        "output_names",
+        "outputs",
+        "priority",
+        "profile",
+        "queued",
+        "started",
+        "ticket",
+        "token",
+        "trace",
+    )
+
+    def __init__(
+        self,
+        inputs: Mapping[str, Value],
+        done: Callable[[Job], None],
+        *,
+        output_names: tuple[str, ...] = (),
+        deadline: float | None = None,
+        priority: int = 0,
+        token: CancelToken | None = None,
+        ticket: Ticket | None = None,
+        profile: bool = False,
+        may_run_inline: bool = False,
+        trace: str = "",
+    ) -> None:
+        self.inputs = inputs
+        self.output_names = output_names
+        self.deadline = deadline
+        self.priority = priority
+        self.token = token if token is not None else CancelToken()
+        self.ticket = ticket
+        self.profile = profile
+        self.may_run_inline = may_run_inline
+        self.trace = trace
+        self.outputs: dict[str, Value] = {}
+        self.layers: list[LayerProfile] = []
+        self.backend: Any = None  # the device's own, between its stages
+        self.error: BaseException | None = None
+        self.outcome: Outcome | None = None
+        self.queued = self.started = self.input = self.inference = self.output = 0.0
+        self.finished = 0.0
+        self._observers: list[Callable[[Job], None]] = [done]
+        self._right_to_settle = [True]
+
+    def observe(self, observer: Callable[[Job], None]) -> None:
+        """Has `observer` called before `done` and before earlier observers."""
+        self._observers.append(observer)
+
+    def complete(self) -> bool:
+        """Ends the job with what stands in `outputs`, or as cancelled if its token is."""
+        return self._settle(None)
+
+    def fail(self, error: BaseException) -> bool:
+        """Ends the job with `error`, or as cancelled if its token is."""
+        return self._settle(error)
+
+    def _settle(self, error: BaseException | None) -> bool:
+        try:
+            self._right_to_settle.pop()
+        except IndexError:
+            return False
+        error = self.token.error or error
+        if error is None:
+            self.outcome = Outcome.COMPLETED
+        else:
+            self.outputs = {}
+            self.error = error
+            if isinstance(error, DeadlineExceeded):
+                self.outcome = Outcome.EXPIRED
+            elif isinstance(error, Cancelled):
+                self.outcome = Outcome.CANCELLED
+            else:
+                self.outcome = Outcome.FAILED
+        self.finished = time.monotonic()
+        for observer in reversed(self._observers):
+            try:
+                observer(self)
+            except Exception:  # noqa: BLE001 - an observer's bug must not lose the reply
+                _log.exception("job observer failed")
+        return True
+
+    @property
+    def queue_seconds(self) -> float:
+        """Accepted until started, or until it ended without a start."""
+        return (self.started or self.finished) - self.queued
+
+    @property
+    def execution_seconds(self) -> float:
+        """Started until finished; 0.0 for a job that never started."""
+        return self.finished - self.started if self.started else 0.0

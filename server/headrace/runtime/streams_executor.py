@@ -1,0 +1,265 @@
+"""Streams: the threads of one physical device, and the queue in front of them.
+
+A task goes to an idle stream at once, or waits in the device's fair queue. A stream that finishes
+takes the next task itself, so under load nobody wakes anybody. A submitter that can spare the time
+may run a task on an idle stream's place in its own thread, and saves the hop.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import Protocol, TypeAlias
+
+from headrace.runtime.errors import Internal, Unavailable
+from headrace.runtime.fair_queue import Entry, FairQueue, Flow
+
+_log = logging.getLogger(__name__)
+
+
+class Task(Protocol):
+    """What a stream runs. `run` settles its job itself; whatever it raises is a bug in it."""
+
+    @property
+    def priority(self) -> int: ...
+    def run(self, stream: int) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
+
+
+_Work: TypeAlias = "tuple[Flow[Task], Task]"
+
+
+class _Stream:
+    """One place to run, with its thread. All but `wake` is guarded by the executor's lock.
+
+    `wake` is a lock used as a binary semaphore: released once for each hand-over to a parked thread.
+    """
+
+    __slots__ = ("index", "retired", "thread", "wake", "work")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.retired = False
+        self.work: _Work | None = None
+        self.thread: threading.Thread | None = None
+        self.wake = threading.Lock()
+        self.wake.acquire()
+
+
+class StreamsExecutor:
+    """N streams and one queue. Thread-safe.
+
+    `_lock` guards the queue, the flows, the idle list and the stream count; tasks run outside it.
+
+    Args:
+        name: of the device, as `CPU.0`; names the threads.
+        streams: how many tasks run at once, at least 1.
+        bind: pin each stream's thread to a processor of this process's affinity set.
+    """
+
+    def __init__(self, name: str, streams: int, *, bind: bool = False) -> None:
+        self.name = name
+        self._bind = bind
+        self._lock = threading.Lock()
+        self._queue: FairQueue[Task] = FairQueue()
+        self._streams: list[_Stream] = []
+        self._idle: list[_Stream] = []
+        self._target = 0
+        self._stopped = False
+        self.resize(streams)
+
+    # -- what runs where --
+
+    def share(self, limit: int) -> Share:
+        """A lane of the queue for one network, of whose tasks at most `limit` run at once."""
+        return Share(self, Flow(limit))
+
+    def submit(self, flow: Flow[Task], task: Task, *, inline: bool = False) -> Entry[Task] | None:
+        """Starts the task on an idle stream or queues it; never blocks.
+
+        Args:
+            inline: if a stream is idle, run the task now, in this thread.
+
+        Returns:
+            The queue entry, to remove it by; None if the task has been started.
+
+        Raises:
+            Unavailable: the executor has stopped.
+        """
+        with self._lock:
+            if self._stopped:
+                raise Unavailable(f"device {self.name} is shutting down")
+            if not self._idle or flow.running >= flow.limit:
+                return self._queue.push(flow, task, task.priority)
+            stream = self._idle.pop()
+            flow.running += 1
+            if not inline:
+                stream.work = (flow, task)
+        if not inline:
+            stream.wake.release()
+            return None
+        try:
+            task.run(stream.index)
+        finally:
+            if self._next(stream, flow) is not None or stream.retired:
+                stream.wake.release()
+        return None
+
+    def remove(self, entry: Entry[Task]) -> bool:
+        """Takes a waiting task out of the queue; False if it has left already."""
+        with self._lock:
+            return self._queue.remove(entry)
+
+    def set_limit(self, flow: Flow[Task], limit: int) -> None:
+        with self._lock:
+            flow.limit = limit
+            started = self._dispatch()
+        self._wake(started)
+
+    # -- size --
+
+    @property
+    def streams(self) -> int:
+        return self._target
+
+    @property
+    def busy(self) -> int:
+        """Tasks that run now."""
+        return max(0, len(self._streams) - len(self._idle))
+
+    @property
+    def waiting(self) -> int:
+        """Tasks in the queue."""
+        return len(self._queue)
+
+    def resize(self, streams: int) -> None:
+        """Grows at once; shrinks as streams finish what they run."""
+        if streams < 1:
+            raise ValueError("an executor needs a stream")
+        retired: list[_Stream] = []
+        with self._lock:
+            self._target = streams
+            for index in range(len(self._streams), streams):
+                stream = _Stream(index)
+                self._streams.append(stream)
+                self._idle.append(stream)
+                self._start_thread(stream)
+            while len(self._streams) > streams and self._idle:
+                retired.append(self._retire(self._idle.pop()))
+            started = self._dispatch()
+        self._wake(retired + started)
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Fails what waits with Unavailable, lets what runs finish, ends the threads."""
+        with self._lock:
+            self._stopped = True
+            abandoned = self._queue.drain()
+            streams = list(self._streams)
+            idle, self._idle = self._idle, []
+            for stream in idle:
+                self._retire(stream)
+        for task in abandoned:
+            task.fail(Unavailable(f"device {self.name} is shutting down"))
+        self._wake(idle)
+        for stream in streams:
+            if stream.thread is not None and stream.thread is not threading.current_thread():
+                stream.thread.join(timeout)
+
+    # -- the threads --
+
+    def _start_thread(self, stream: _Stream) -> None:
+        stream.thread = threading.Thread(
+            target=self._main,
+            args=(stream,),
+            name=f"{self.name}-stream-{stream.index}",
+            daemon=True,
+        )
+        stream.thread.start()
+
+    def _main(self, stream: _Stream) -> None:
+        try:
+            if self._bind:
+                processors = sorted(os.sched_getaffinity(0))
+                os.sched_setaffinity(0, {processors[stream.index % len(processors)]})
+            self._work(stream)
+        except BaseException as error:  # noqa: BLE001 - whatever ends a stream's thread, its job gets an answer
+            self._replace(stream, error)
+
+    def _work(self, stream: _Stream) -> None:
+        while not stream.retired:
+            stream.wake.acquire()
+            work = stream.work
+            while work is not None:
+                flow, task = work
+                task.run(stream.index)
+                del task
+                work = self._next(stream, flow)
+
+    def _replace(self, stream: _Stream, error: BaseException) -> None:
+        _log.critical("a thread of %s died and is replaced", self.name, exc_info=error)
+        work, next_work = stream.work, None
+        if work is not None:
+            flow, task = work
+            task.fail(Internal(f"the stream's thread died: {error!r}"))
+            next_work = self._next(stream, flow)
+        if not stream.retired:
+            self._start_thread(stream)
+        if next_work is not None:
+            stream.wake.release()
+
+    def _next(self, stream: _Stream, flow: Flow[Task]) -> _Work | None:
+        """A task of `flow` ended on the stream: gives it the next one, parks it or retires it."""
+        with self._lock:
+            self._queue.finished(flow)
+            stream.work = None
+            if self._stopped or len(self._streams) > self._target:
+                self._retire(stream)
+            else:
+                stream.work = self._queue.pop()
+                if stream.work is None:
+                    self._idle.append(stream)
+            return stream.work
+
+    def _retire(self, stream: _Stream) -> _Stream:
+        stream.retired = True
+        self._streams.remove(stream)
+        return stream
+
+    def _dispatch(self) -> list[_Stream]:
+        """Gives idle streams work; the caller wakes them outside the lock."""
+        started = []
+        while self._idle and (work := self._queue.pop()) is not None:
+            stream = self._idle.pop()
+            stream.work = work
+            started.append(stream)
+        return started
+
+    @staticmethod
+    def _wake(streams: list[_Stream]) -> None:
+        for stream in streams:
+            stream.wake.release()
+
+
+class Share:
+    """A network's lane on an executor."""
+
+    __slots__ = ("executor", "flow")
+
+    def __init__(self, executor: StreamsExecutor, flow: Flow[Task]) -> None:
+        self.executor = executor
+        self.flow = flow
+
+    def submit(self, task: Task, *, inline: bool = False) -> Entry[Task] | None:
+        return self.executor.submit(self.flow, task, inline=inline)
+
+    def remove(self, entry: Entry[Task]) -> bool:
+        return self.executor.remove(entry)
+
+    @property
+    def limit(self) -> int:
+        return self.flow.limit
+
+    @limit.setter
+    def limit(self, limit: int) -> None:
+        self.executor.set_limit(self.flow, limit)
