@@ -1,0 +1,80 @@
+"""One unique name for each layer of a network.
+
+Most ONNX nodes in the wild have no name, names may repeat, and ONNX Runtime refuses repeats. A
+node keeps its own name if no other has it; otherwise it takes its first non-empty output's name,
+and ``#2``, ``#3``, … where that is taken too. Nodes in control-flow bodies are called
+``outer/branch/inner``, the branch being the attribute that holds the body. Naming a network that
+was named before changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+
+def bodies(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
+    """The graphs that `node` holds, each with its branch: the attribute's name (``name.0``, …
+    where one attribute holds several)."""
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.name, attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            for index, body in enumerate(attribute.as_graphs()):
+                yield f"{attribute.name}.{index}", body
+
+
+def walk(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
+    """Every node of `graph`, each followed by those in its bodies."""
+    for node in graph:
+        yield node
+        for _, body in bodies(node):
+            yield from walk(body)
+
+
+class _Names:
+    """Names given so far; `fresh` is linear even where one name is asked for again and again."""
+
+    def __init__(self) -> None:
+        self.taken: set[str] = set()
+        self._next: Counter[str] = Counter()
+
+    def fresh(self, base: str) -> str:
+        name = base
+        while name in self.taken:
+            self._next[base] += 1
+            name = f"{base}#{self._next[base] + 1}"
+        self.taken.add(name)
+        return name
+
+
+def name_layers(graph: ir.Graph | ir.Function) -> None:
+    """Gives each node of `graph`, bodies included, its unique name."""
+    _name(graph, "", _Names())
+
+
+def _name(graph: ir.Graph | ir.Function, prefix: str, names: _Names) -> None:
+    nodes = list(graph)
+    own = [_own_name(node, prefix) for node in nodes]
+    counts = Counter(own)
+    kept = {name for name in counts if name and counts[name] == 1} - names.taken
+    names.taken |= kept
+    for node, name in zip(nodes, own, strict=True):
+        if name not in kept:
+            output = next((value.name for value in node.outputs if value.name), "")
+            name = names.fresh(prefix + output if output else name or prefix + node.op_type)
+        if node.name != name:
+            node.name = name
+    for node in nodes:
+        for branch, body in bodies(node):
+            _name(body, f"{node.name}/{branch}/", names)
+
+
+def _own_name(node: ir.Node, prefix: str) -> str:
+    if not node.name:
+        return ""
+    return node.name if node.name.startswith(prefix) else prefix + node.name
