@@ -1,0 +1,148 @@
+"""One setting's declaration: what it is, its default, and how its value is read.
+
+A value comes as text (command line, environment) or typed (TOML); `Option.parse` takes either.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+_SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB)?", re.IGNORECASE)
+_UNITS = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": GIB}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of value.
+
+    Attributes:
+        expects: what a right value is, to end the sentence "... is not".
+        parse: the value from text or from a TOML value; raises ValueError.
+    """
+
+    expects: str
+    parse: Callable[[object], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting, declared once; parsing, help and documentation derive from it."""
+
+    name: str
+    kind: Kind
+    default: object
+    description: str
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return "HEADRACE_" + self.name.upper()
+
+    @property
+    def shown_default(self) -> str:
+        """The default as a person writes it; empty if there is none."""
+        if self.default is None or self.default in ("", ()):
+            return ""
+        if self.kind is SIZE:
+            return _shown_size(self.default)
+        if isinstance(self.default, float):
+            return f"{self.default:g}"
+        return str(self.default)
+
+
+def option(default: Any, kind: Kind, description: str) -> Any:
+    """A dataclass field that is an option; `options_of` finds it again."""
+    return field(default=default, metadata={"kind": kind, "description": description})
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return value
+
+
+def _path(value: object) -> Path | None:
+    if isinstance(value, Path):
+        return value.expanduser()
+    return Path(_text(value)).expanduser() if value else None
+
+
+def _names(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return tuple(name for part in value.split(",") if (name := part.strip()))
+    if not isinstance(value, list | tuple):
+        raise ValueError
+    return tuple(_text(name) for name in value)
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError
+    return float(value)
+
+
+def _size(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError
+    match = _SIZE.fullmatch(str(value).strip())
+    if match is None or int(match[1]) == 0:
+        raise ValueError
+    return int(match[1]) * _UNITS[(match[2] or "").lower()]
+
+
+def _shown_size(value: object) -> str:
+    assert isinstance(value, int)
+    for name, unit in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if value % unit == 0:
+            return f"{value // unit} {name}"
+    return str(value)
+
+
+def _seconds(value: object) -> float:
+    seconds = _number(value)
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise ValueError
+    return seconds
+
+
+TEXT = Kind("text", _text)
+PATH = Kind("a path", _path)
+NAMES = Kind("a list of names", _names)
+SECONDS = Kind("a number of seconds, 0 or more", _seconds)
+SIZE = Kind("a size in bytes, above 0, as 1048576 or '1 MiB'", _size)
+
+
+def integer(minimum: int, maximum: int | None = None) -> Kind:
+    """Whole numbers from `minimum` to `maximum`, both included."""
+
+    def parse(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise ValueError
+        number = int(value)
+        if number < minimum or (maximum is not None and number > maximum):
+            raise ValueError
+        return number
+
+    upper = "or more" if maximum is None else f"to {maximum}"
+    return Kind(f"a whole number, {minimum} {upper}", parse)
+
+
+def choice(*values: str) -> Kind:
+    """One of a few words, in any case."""
+
+    def parse(value: object) -> str:
+        word = _text(value).lower()
+        if word not in values:
+            raise ValueError
+        return word
+
+    return Kind(f"one of {', '.join(values)}", parse)
