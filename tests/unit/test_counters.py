@@ -54,7 +54,7 @@ def test_refused_requests_are_counted_by_reason_and_never_accepted() -> None:
 def test_an_unknown_outcome_is_refused_and_changes_nothing() -> None:
     device = DeviceCounters("CPU")
     with pytest.raises(KeyError, match="lost"):
-        device.observe("lost", 0.1, 0.1)  # type: ignore[arg-type]
+        device.observe("lost", 0.1, 0.1)
     assert device.snapshot().kinds["request"].queue_wait_seconds.count == 0
 
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from headrace.runtime.histogram import Histogram, HistogramSnapshot
+from headrace.runtime.job import Outcome
 
-Outcome = Literal["completed", "failed", "cancelled", "expired"]
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+OUTCOMES = tuple(outcome.value for outcome in Outcome)
 
 Kind = Literal["request", "part"]
 
@@ -126,7 +126,7 @@ class DeviceCounters:
         self._refused: dict[str, int] = {}
         self._gauges: dict[Gauge, Callable[[], float]] = {}
 
-    def accept(self, *, part: bool = False) -> None:
+    def accept(self, part: bool = False) -> None:
         """Counts a request that the device's queue took."""
         requests = (self._parts if part else self._requests).requests
         with self._lock:
@@ -139,16 +139,15 @@ class DeviceCounters:
 
     def observe(
         self,
-        outcome: Outcome,
+        outcome: str,
         queue_seconds: float,
         execution_seconds: float | None,
-        *,
         part: bool = False,
     ) -> None:
         """Counts the end of an accepted request.
 
         Args:
-            outcome: how it ended.
+            outcome: how it ended, one of `OUTCOMES`.
             queue_seconds: from acceptance to the start on a stream, or to the end in the queue.
             execution_seconds: on a stream; None if it never got there.
             part: whether it was part of a request split over devices.
@@ -201,11 +200,11 @@ class NetworkCounters:
         with self._lock:
             self._requests.accepted += 1
 
-    def observe(self, outcome: Outcome, request_seconds: float, batch_size: int = 1) -> None:
+    def observe(self, outcome: str, request_seconds: float, batch_size: int = 1) -> None:
         """Counts the end of an admitted request.
 
         Args:
-            outcome: how it ended.
+            outcome: how it ended, one of `OUTCOMES`.
             request_seconds: from admission to the end.
             batch_size: rows that the request brought; 1 for a network without a batch dimension.
         """
