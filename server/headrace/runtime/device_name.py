@@ -1,0 +1,245 @@
+"""Device names: one grammar, parsed in one place.
+
+    device := NAME [ "." id ] | NAME ":" item { "," item }
+    item   := [ "-" ] ( NAME [ "." id ] | "[" device "]" ) [ "(" count ")" ]
+
+NAME is upper case (lower case is accepted), an id is letters, digits, '.', '_' and '-'. Only the
+virtual devices HETERO, MULTI, AUTO and BATCH take a list. A count is requests in flight for MULTI
+and the batch size for BATCH; "-" is AUTO's and excludes. A member with a list of its own stands in
+brackets: ``MULTI:[BATCH:CPU(8)](4),[HETERO:A,B](2)``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from headrace.runtime.errors import InvalidArgument, NotFound
+
+MAX_LENGTH = 1024
+MAX_DEPTH = 4
+MAX_MEMBERS = 64
+MAX_COUNT = 65536
+
+VIRTUAL_TYPES = ("HETERO", "MULTI", "AUTO", "BATCH")
+_COUNTED = ("MULTI", "BATCH")
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_COUNT = re.compile(r"[1-9][0-9]{0,4}")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A device in the list of a virtual one."""
+
+    device: DeviceName
+    count: int | None = None  # MULTI: requests in flight; BATCH: size; None: the device's choice
+    excluded: bool = False  # AUTO: never this one
+
+    def __str__(self) -> str:
+        device = f"[{self.device}]" if self.device.members else str(self.device)
+        count = "" if self.count is None else f"({self.count})"
+        return f"{'-' if self.excluded else ''}{device}{count}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceName:
+    """A parsed device name; `str` gives the canonical text, which parses to an equal one."""
+
+    type: str
+    id: str = ""  # "": none given
+    members: tuple[Member, ...] = ()
+
+    def __str__(self) -> str:
+        if self.members:
+            return f"{self.type}:{','.join(map(str, self.members))}"
+        return f"{self.type}.{self.id}" if self.id else self.type
+
+    @classmethod
+    def parse(cls, text: str, *, field: str = "device") -> DeviceName:
+        """Reads a name from the request field `field`.
+
+        Raises:
+            InvalidArgument: showing the position and what was expected there.
+        """
+        return _Parser(text, field).parse()
+
+    @property
+    def is_virtual(self) -> bool:
+        return self.type in VIRTUAL_TYPES
+
+    def physical(self) -> Iterator[DeviceName]:
+        """The devices without members that this one runs on, in order, at whatever depth."""
+        if not self.members:
+            yield self
+        for member in self.members:
+            if not member.excluded:
+                yield from member.device.physical()
+
+
+def resolve(
+    device: DeviceName, available: Mapping[str, Sequence[str]], *, field: str = "device"
+) -> DeviceName:
+    """`device` with every type in a list expanded to all its ids, each with the type's count.
+
+    A type with one id or none stays as it is, as does BATCH's only member, and what AUTO excludes.
+    An id listed beside its type appears once, where it was named.
+
+    Args:
+        available: the known types, virtual ones included, and each one's AVAILABLE_DEVICES.
+
+    Raises:
+        NotFound: on an unknown type or id; says "did you mean".
+        InvalidArgument: if the devices that AUTO excludes are all that it lists.
+    """
+    if device.type not in available:
+        raise NotFound.unknown("device", device.type, available, field=field)
+    ids = available[device.type]
+    if device.id and ids and device.id not in ids:
+        raise NotFound.unknown(
+            "device", str(device), [f"{device.type}.{known}" for known in ids], field=field
+        )
+    named = {(member.device.type, member.device.id) for member in device.members}
+    members: list[Member] = []
+    for member in device.members:
+        inner = resolve(member.device, available, field=field)
+        inner_ids = available[inner.type]
+        if inner.id or inner.members or inner.is_virtual or member.excluded:
+            members.append(replace(member, device=inner))
+        elif device.type == "BATCH" or len(inner_ids) < 2:
+            if not any((inner.type, known) in named for known in inner_ids):
+                members.append(replace(member, device=inner))
+        else:
+            members += [
+                replace(member, device=replace(inner, id=known))
+                for known in inner_ids
+                if (inner.type, known) not in named
+            ]
+    # A list of exclusions alone means "any other", which is not what was asked for.
+    if not all(member.excluded for member in device.members) and all(
+        member.excluded for member in members
+    ):
+        raise InvalidArgument(f"{device} excludes every device that it lists", field=field)
+    return replace(device, members=tuple(members))
+
+
+class _Parser:
+    """A recursive-descent parser; depth is bounded before each descent."""
+
+    def __init__(self, text: str, field: str) -> None:
+        self._text = text
+        self._field = field
+        self._at = 0
+        self._members = 0
+
+    def parse(self) -> DeviceName:
+        if len(self._text) > MAX_LENGTH:
+            raise InvalidArgument(
+                f"a device name of {len(self._text)} characters is longer than the {MAX_LENGTH} "
+                "allowed",
+                field=self._field,
+            )
+        device = self._device(depth=1)
+        if self._at < len(self._text):
+            raise self._error("the end of the name")
+        return device
+
+    def _device(self, depth: int) -> DeviceName:
+        start = self._at
+        device = self._simple()
+        if not self._peek(":"):
+            return device
+        if device.id:
+            raise self._error("no list: a device with an id takes none")
+        if device.type not in VIRTUAL_TYPES:
+            raise self._error(
+                f"no list after {device.type}: only {', '.join(VIRTUAL_TYPES)} take one"
+            )
+        if depth > MAX_DEPTH:
+            self._at = start
+            raise self._error(f"lists nested at most {MAX_DEPTH} deep")
+        members: list[Member] = []
+        while self._take(":" if not members else ","):
+            member = self._member(device.type, depth)
+            if any(member.device == other.device for other in members):
+                raise self._error(f"each device once, {member.device} is listed before")
+            members.append(member)
+        if device.type == "BATCH" and len(members) != 1:
+            raise self._error("one device for BATCH, as BATCH:CPU(8)")
+        return replace(device, members=tuple(members))
+
+    def _member(self, owner: str, depth: int) -> Member:
+        self._members += 1
+        if self._members > MAX_MEMBERS:
+            raise self._error(f"at most {MAX_MEMBERS} devices in all")
+        if self._peek("-") and owner != "AUTO":
+            raise self._error(f"no '-' in {owner}: only AUTO excludes devices")
+        excluded = self._take("-")
+        if self._take("["):
+            device = self._device(depth + 1)
+            if not self._take("]"):
+                raise self._error("',' or ']'" if device.members else "':' or ']'")
+        else:
+            device = self._simple()
+            if self._peek(":"):
+                raise self._error(f"brackets around a device with a list, as [{device}:…]")
+        count = None
+        if self._peek("("):
+            if owner not in _COUNTED or excluded:
+                raise self._error(f"no count in {owner}: only MULTI and BATCH take one")
+            count = self._count()
+        return Member(device, count, excluded)
+
+    def _simple(self) -> DeviceName:
+        name = self._match(_NAME)
+        if name is None:
+            raise self._error("a device's name, as CPU")
+        device_id = ""
+        if self._peek(".") and name.upper() in VIRTUAL_TYPES:
+            raise self._error(f"no id: {name.upper()} is not one device")
+        if self._take("."):
+            matched = self._match(_ID)
+            if matched is None:
+                raise self._error("a device's id after '.', as CPU.0")
+            device_id = matched
+        return DeviceName(name.upper(), device_id)
+
+    def _count(self) -> int:
+        self._take("(")
+        start = self._at
+        digits = self._match(_COUNT)
+        if digits is None or not self._take(")") or int(digits) > MAX_COUNT:
+            self._at = start
+            raise self._error(f"a count from 1 to {MAX_COUNT} and ')'")
+        return int(digits)
+
+    def _match(self, pattern: re.Pattern[str]) -> str | None:
+        found = pattern.match(self._text, self._at)
+        if found is None:
+            return None
+        self._at = found.end()
+        return found.group()
+
+    def _peek(self, mark: str) -> bool:
+        return self._text.startswith(mark, self._at)
+
+    def _take(self, mark: str) -> bool:
+        taken = self._peek(mark)
+        self._at += len(mark) if taken else 0
+        return taken
+
+    def _error(self, expected: str) -> InvalidArgument:
+        seen = self._text[self._at : self._at + 24]
+        return InvalidArgument(
+            f"device {_short(self._text)!r}, at position {self._at + 1}: expected {expected}, "
+            f"found {seen!r}"
+            if seen
+            else f"device {_short(self._text)!r}, at its end: expected {expected}",
+            field=self._field,
+        )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else text[:79] + "…"
