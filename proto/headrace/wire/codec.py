@@ -1,0 +1,288 @@
+"""Values: the protocol's `Value` ↔ ndarray, list of values, or None for an absent optional.
+
+Decoding copies nothing: an array is a read-only view of the message's bytes. The one exception is
+an attachment that does not lie at a multiple of its element's size, which no backend should have to
+expect (`headrace.wire.message` places them so that it does not happen).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.dtypes import BOOL, NUMPY_TYPES, STRING, number_of
+
+Array: TypeAlias = npt.NDArray[Any]
+Value: TypeAlias = "Array | list[Value] | None"
+Buffer: TypeAlias = "bytes | memoryview"
+
+ATTACHMENT_BYTES: Final = 16 * 1024
+"""Arrays larger than this travel as attachments."""
+MAX_NESTING: Final = 8
+MAX_SEQUENCE_ELEMENTS: Final = 65_536
+MAX_RANK: Final = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32  # NumPy's own
+
+
+class CodecError(ValueError):
+    """A message or value that breaks the protocol.
+
+    `field` is the path of the part at fault, as ``inputs['x'].shape``; `message` says what is
+    wrong with it.
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}" if field else message)
+        self.field = field
+        self.message = message
+
+    def under(self, parent: str) -> CodecError:
+        """The same error, its field seen from an enclosing message."""
+        return CodecError(parent + self.field, self.message)
+
+
+# ---- decoding ----
+
+
+def decode_values(
+    values: Iterable[pb.Value], attachments: Sequence[Buffer] = (), root: str = "inputs"
+) -> dict[str, Value]:
+    """Name → value of a request's inputs or a reply's outputs.
+
+    Arrays are read-only; they keep the message's bytes alive.
+
+    Args:
+        attachments: those of the enclosing message; each may be used once.
+        root: how the error paths call the repeated field.
+
+    Raises:
+        CodecError: a name twice, or a value that breaks the protocol.
+    """
+    pool: list[Buffer | None] = list(attachments) if attachments else []
+    decoded: dict[str, Value] = {}
+    for value in values:
+        name = value.name
+        try:
+            if name in decoded:
+                raise CodecError("", "is given twice")
+            if value.HasField("tensor"):
+                decoded[name] = _decode_tensor(value.tensor, pool)
+            else:
+                decoded[name] = _decode_other(value, pool, [MAX_SEQUENCE_ELEMENTS], 0)
+        except CodecError as error:
+            raise error.under(f"{root}[{name!r}]") from None
+    return decoded
+
+
+def decode_value(value: pb.Value, attachments: Sequence[Buffer] = ()) -> Value:
+    """One value; error paths begin below it, as ``.shape``.
+
+    Raises:
+        CodecError: the value breaks the protocol.
+    """
+    return _decode_other(value, list(attachments), [MAX_SEQUENCE_ELEMENTS], 0)
+
+
+def _decode_other(
+    value: pb.Value, pool: list[Buffer | None], budget: list[int], depth: int
+) -> Value:
+    kind = value.WhichOneof("kind")
+    if kind == "tensor":
+        return _decode_tensor(value.tensor, pool)
+    if kind == "absent":
+        return None
+    if kind != "sequence":
+        raise CodecError("", "holds neither a tensor nor a sequence nor an absent optional")
+    if depth >= MAX_NESTING:
+        raise CodecError("", f"sequences nest deeper than {MAX_NESTING}")
+    elements = value.sequence.elements
+    budget[0] -= len(elements)
+    if budget[0] < 0:
+        raise CodecError("", f"sequences hold more than {MAX_SEQUENCE_ELEMENTS} elements")
+    decoded: list[Value] = []
+    for index, element in enumerate(elements):
+        try:
+            decoded.append(_decode_other(element, pool, budget, depth + 1))
+        except CodecError as error:
+            raise error.under(f"[{index}]") from None
+    return decoded
+
+
+def _decode_tensor(tensor: pb.Tensor, pool: list[Buffer | None]) -> Array:
+    number = tensor.dtype
+    dtype = NUMPY_TYPES.get(number)
+    if dtype is None:
+        raise CodecError(".dtype", f"{number} is not a data type")
+    if number == STRING:
+        return _decode_strings(tensor)
+    data = _take(tensor, pool) if tensor.attachment else tensor.data
+    shape = tensor.shape[:]  # a list, several times faster to read than the message's own
+    if len(shape) > MAX_RANK:  # before the product, which grows with every dimension
+        _check_shape(shape)
+    if len(data) != dtype.itemsize * math.prod(shape):
+        _check_shape(shape)
+        raise CodecError(
+            ".data",
+            f"has {len(data)} bytes, but shape {list(shape)} of {dtype} takes "
+            f"{dtype.itemsize * math.prod(shape)}",
+        )
+    try:
+        array: Array = np.ndarray(shape, dtype, data)
+    except ValueError as error:  # two negative sizes, or sizes beyond the address space and a zero
+        _check_shape(shape)
+        raise CodecError(".shape", f"{list(shape)}: {error}") from None
+    if tensor.strings:
+        raise CodecError(".strings", f"must be empty in a tensor of {dtype}")
+    if tensor.attachment and not array.flags.aligned:
+        array = array.copy()
+        array.flags.writeable = False
+    if number == BOOL and array.view(np.uint8).max(initial=0) > 1:
+        raise CodecError(".data", "a bool's byte must be 0 or 1")
+    return array
+
+
+def _take(tensor: pb.Tensor, pool: list[Buffer | None]) -> Buffer:
+    index = tensor.attachment
+    if index > len(pool):
+        raise CodecError(
+            ".attachment", f"is {index}, but the message has {len(pool)} attachment(s)"
+        )
+    data = pool[index - 1]
+    if data is None:
+        raise CodecError(".attachment", f"attachment {index} is used twice")
+    if tensor.data:
+        raise CodecError(".data", "must be empty where attachment is set")
+    pool[index - 1] = None
+    return data
+
+
+def _check_shape(shape: Sequence[int]) -> None:
+    """Says what is wrong with a shape; returns if nothing is."""
+    if len(shape) > MAX_RANK:
+        raise CodecError(".shape", f"has {len(shape)} dimensions; at most {MAX_RANK} are possible")
+    if any(size < 0 for size in shape):
+        raise CodecError(".shape", f"{list(shape)} has a negative size; send the actual sizes")
+    if (
+        math.prod(size for size in shape if size) >= 2**59
+    ):  # 16-byte elements fill the address space
+        raise CodecError(".shape", f"{list(shape)} overflows the address space")
+
+
+def _decode_strings(tensor: pb.Tensor) -> Array:
+    shape = tensor.shape
+    _check_shape(shape)
+    strings = tensor.strings
+    if tensor.data or tensor.attachment:
+        raise CodecError(".data", "must be empty in a tensor of strings; fill strings")
+    if len(strings) != math.prod(shape):
+        raise CodecError(
+            ".strings",
+            f"has {len(strings)} elements, but shape {list(shape)} takes {math.prod(shape)}",
+        )
+    array: Array = np.empty(len(strings), dtype=object)
+    for index, text in enumerate(strings):
+        try:
+            array[index] = text.decode("utf-8")
+        except UnicodeDecodeError:
+            array[index] = text
+    array = array.reshape(tuple(shape))
+    array.flags.writeable = False
+    return array
+
+
+# ---- encoding ----
+
+
+def encode_values(
+    values: Mapping[str, Value],
+    into: Any,
+    attachments: list[Buffer],
+    root: str = "outputs",
+) -> None:
+    """Adds values to the repeated field `into` of an InferRequest or InferReply.
+
+    Arrays may be of any memory order and either byte order. Those above ATTACHMENT_BYTES are
+    appended to `attachments`: as views of the array's own memory where it is C-contiguous, which
+    must therefore not change until the message is serialised.
+
+    Raises:
+        CodecError: a value that ONNX has no type for.
+    """
+    for name, value in values.items():
+        message = into.add()
+        message.name = name
+        try:
+            if isinstance(value, np.ndarray):
+                _encode_tensor(value, message.tensor, attachments)
+            else:
+                _encode_other(value, message, attachments, 0)
+        except CodecError as error:
+            raise error.under(f"{root}[{name!r}]") from None
+
+
+def encode_value(value: Value, attachments: list[Buffer], name: str = "") -> pb.Value:
+    """One value as a message; see `encode_values`."""
+    message = pb.Value(name=name)
+    _encode_other(value, message, attachments, 0)
+    return message
+
+
+def _encode_other(value: Any, message: pb.Value, attachments: list[Buffer], depth: int) -> None:
+    if value is None:
+        message.absent.SetInParent()
+    elif isinstance(value, (np.ndarray, np.generic)):
+        _encode_tensor(np.asarray(value), message.tensor, attachments)
+    elif isinstance(value, (list, tuple)):
+        if depth >= MAX_NESTING:
+            raise CodecError("", f"sequences nest deeper than {MAX_NESTING}")
+        message.sequence.SetInParent()
+        elements = message.sequence.elements
+        for index, element in enumerate(value):
+            try:
+                _encode_other(element, elements.add(), attachments, depth + 1)
+            except CodecError as error:
+                raise error.under(f"[{index}]") from None
+    else:
+        raise CodecError("", f"a {type(value).__name__} is neither an array, a list nor None")
+
+
+def _encode_tensor(array: Array, tensor: pb.Tensor, attachments: list[Buffer]) -> None:
+    try:
+        number = number_of(array.dtype)
+    except ValueError as error:
+        raise CodecError(".dtype", str(error)) from None
+    tensor.dtype = number  # type: ignore[assignment]  # the stubs want the enum's own class
+    tensor.shape.extend(array.shape)
+    if number == STRING:
+        tensor.strings.extend(_encode_strings(array))
+        return
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if array.nbytes <= ATTACHMENT_BYTES:
+        tensor.data = array.tobytes()
+        return
+    # ml_dtypes arrays have no buffer protocol of their own, their bytes do.
+    attachments.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    tensor.attachment = len(attachments)
+
+
+def _encode_strings(array: Array) -> list[bytes]:
+    encoded = []
+    for text in array.reshape(-1).tolist():
+        if isinstance(text, str):
+            try:
+                encoded.append(text.encode("utf-8"))
+            except UnicodeEncodeError as error:
+                raise CodecError(
+                    ".strings", f"{text!r} is not Unicode text: {error.reason}"
+                ) from None
+        elif isinstance(text, bytes):
+            encoded.append(text)
+        else:
+            kind = type(text).__name__
+            raise CodecError(".strings", f"holds a {kind}; elements must be str or bytes")
+    return encoded

@@ -1,0 +1,121 @@
+"""Errors ↔ google.rpc.Status and the trailing metadata in which gRPC carries it.
+
+Details are those of google/rpc/error_details.proto: ErrorInfo (domain ``headrace``, reason and
+metadata), BadRequest (the field at fault), RetryInfo (after how long to try again), RequestInfo
+(the id under which the server's log knows the request).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+
+DOMAIN: Final = "headrace"
+STATUS_KEY: Final = "grpc-status-details-bin"
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ErrorDetails:
+    """All that is known of an error.
+
+    Attributes:
+        code: the status; its name is taken too.
+        message: says what is wrong and what to do about it.
+        reason: a constant in capitals, as QUEUE_FULL.
+        field: path of the request's field at fault, as ``inputs['x'].shape``.
+        metadata: machine-readable facts.
+        retry_delay_seconds: after which to try again, if that makes sense.
+        request_id: under which the server's log knows the request.
+    """
+
+    code: grpc.StatusCode
+    message: str
+    reason: str = ""
+    field: str | None = None
+    metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    retry_delay_seconds: float | None = None
+    request_id: str = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.code, str):
+            object.__setattr__(self, "code", grpc.StatusCode[self.code])
+
+
+def to_status(error: ErrorDetails) -> status_pb2.Status:
+    """The error as a google.rpc.Status."""
+    status = status_pb2.Status(code=error.code.value[0], message=error.message)
+    details: list[Any] = [
+        error_details_pb2.ErrorInfo(
+            reason=error.reason or error.code.name, domain=DOMAIN, metadata=error.metadata
+        )
+    ]
+    if error.field:
+        request = error_details_pb2.BadRequest()
+        request.field_violations.add(field=error.field, description=error.message)
+        details.append(request)
+    if error.retry_delay_seconds is not None:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromNanoseconds(math.ceil(error.retry_delay_seconds * 1e9))
+        details.append(retry)
+    if error.request_id:
+        details.append(error_details_pb2.RequestInfo(request_id=error.request_id))
+    for detail in details:
+        status.details.add().Pack(detail)
+    return status
+
+
+def from_status(status: status_pb2.Status) -> ErrorDetails:
+    """The error of a google.rpc.Status; details of other kinds or domains are passed over."""
+    info = error_details_pb2.ErrorInfo()
+    request = error_details_pb2.BadRequest()
+    retry = error_details_pb2.RetryInfo()
+    log = error_details_pb2.RequestInfo()
+    delay: float | None = None
+    for packed in status.details:
+        for target in (info, request, retry, log):
+            if not packed.Is(target.DESCRIPTOR):
+                continue
+            try:
+                packed.Unpack(target)
+            except DecodeError:
+                continue  # the code and the message still stand
+            if target is retry:
+                delay = retry.retry_delay.ToNanoseconds() / 1e9
+    violations = request.field_violations
+    return ErrorDetails(
+        code=_CODES.get(status.code, grpc.StatusCode.UNKNOWN),
+        message=status.message,
+        reason=info.reason if info.domain == DOMAIN else "",
+        field=violations[0].field if violations else None,
+        metadata=dict(info.metadata) if info.domain == DOMAIN else {},
+        retry_delay_seconds=delay,
+        request_id=log.request_id,
+    )
+
+
+def to_trailing_metadata(error: ErrorDetails) -> tuple[tuple[str, bytes], ...]:
+    """The trailing metadata that goes with the error's code and message."""
+    return ((STATUS_KEY, to_status(error).SerializeToString()),)
+
+
+def from_trailing_metadata(
+    code: grpc.StatusCode, message: str, metadata: Iterable[tuple[str, str | bytes]] | None
+) -> ErrorDetails:
+    """The error of a finished call; without readable details, its code and message alone."""
+    for key, value in metadata or ():
+        if key == STATUS_KEY and isinstance(value, bytes):
+            try:
+                status = status_pb2.Status.FromString(value)
+            except DecodeError:
+                break
+            if status.code == code.value[0]:
+                return from_status(status)
+    return ErrorDetails(code, message)

@@ -1,0 +1,155 @@
+"""Protobuf's wire format, as far as reading attachments in place and writing them aligned needs it.
+
+See https://protobuf.dev/programming-guides/encoding/. The scanner never judges a message: where it
+meets anything out of the ordinary it gives up, and the caller lets protobuf parse all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+Buffer: TypeAlias = "bytes | memoryview"
+Span: TypeAlias = "tuple[int, int]"
+
+ATTACHMENTS: Final = 15
+"""Number of the field `attachments` in InferRequest and InferReply."""
+PADDING: Final = 14
+"""A field that no message has: receivers skip it; it moves what follows to an aligned place."""
+ALIGNMENT: Final = 16
+"""What an allocator guarantees for the beginning of a message's bytes."""
+
+_MAX_FIELDS = 4096  # a message of more fields is faster parsed by protobuf's C than split by Python
+_LENGTH_DELIMITED = 2
+_FIXED_SIZES = {1: 8, 5: 4}
+_ATTACHMENT_TAG = bytes([ATTACHMENTS << 3 | _LENGTH_DELIMITED])
+_PADDING_FIELDS = [b"" for _ in range(2)] + [
+    bytes([PADDING << 3 | _LENGTH_DELIMITED, size - 2]) + bytes(size - 2)
+    for size in range(2, ALIGNMENT + 2)
+]
+_ONE_BYTE_VARINTS = [bytes([number]) for number in range(128)]
+
+
+class Split(NamedTuple):
+    """Where the parts of a message lie in its bytes: start and end offsets."""
+
+    payloads: list[Span]  # of the wanted field, tag and length excluded, in order
+    rest: list[Span]  # all other fields, tags included, in order
+
+
+def split(data: bytes, start: int, end: int, number: int) -> Split | None:
+    """Splits the message ``data[start:end]`` at its length-delimited top-level field `number`.
+
+    Returns:
+        None if the message is malformed, holds groups, or has very many fields.
+    """
+    payloads: list[Span] = []
+    rest: list[Span] = []
+    wanted = number << 3 | _LENGTH_DELIMITED
+    position = rest_start = start
+    for _ in range(_MAX_FIELDS):
+        if position == end:
+            if rest_start != end:
+                rest.append((rest_start, end))
+            return Split(payloads, rest)
+        field_start = position
+        tag, position = _read_varint(data, position, end)
+        kind = tag & 7
+        if kind == _LENGTH_DELIMITED:
+            length, position = _read_varint(data, position, end)
+            payload_start = position
+            position += length
+        elif kind == 0:
+            _, position = _read_varint(data, position, end)
+        elif kind in _FIXED_SIZES:
+            position += _FIXED_SIZES[kind]
+        else:
+            return None
+        if position > end:
+            return None
+        if tag == wanted:
+            payloads.append((payload_start, position))
+            if rest_start != field_start:
+                rest.append((rest_start, field_start))
+            rest_start = position
+    return None
+
+
+def _read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
+    """The number at `position` and the offset after it; an offset beyond `end` if malformed."""
+    number = shift = 0
+    for index in range(position, min(position + 10, end)):
+        byte = data[index]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, index + 1
+        shift += 7
+    return 0, end + 1
+
+
+def join(data: bytes, spans: Sequence[Span]) -> bytes:
+    """The bytes of all spans, one after the other."""
+    return b"".join([data[start:end] for start, end in spans])
+
+
+def varint(number: int, width: int = 1) -> bytes:
+    """The encoding of a number, in at least `width` bytes."""
+    if number < 0x80 and width == 1:
+        return _ONE_BYTE_VARINTS[number]
+    encoded = bytearray()
+    while number >= 0x80 or len(encoded) + 1 < width:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+class Writer:
+    """Gathers a message's parts, to be joined in one copy. Not thread-safe."""
+
+    __slots__ = ("_parts", "position")
+
+    def __init__(self) -> None:
+        self._parts: list[Buffer] = []
+        self.position = 0
+
+    def put(self, part: Buffer) -> None:
+        """Appends encoded fields."""
+        self._parts.append(part)
+        self.position += len(part)
+
+    def put_field(self, number: int, payload: bytes) -> None:
+        """Appends one length-delimited field with a number below 16."""
+        self.put(_ONE_BYTE_VARINTS[number << 3 | _LENGTH_DELIMITED] + varint(len(payload)))
+        self.put(payload)
+
+    def put_attachments(self, attachments: Sequence[Buffer]) -> None:
+        """Appends them as field ATTACHMENTS, each at a multiple of ALIGNMENT from the beginning."""
+        for attachment in attachments:
+            header = _ATTACHMENT_TAG + varint(len(attachment))
+            padding = -(self.position + len(header)) % ALIGNMENT
+            if padding == 1:  # a field takes two bytes at least
+                padding += ALIGNMENT
+            self.put(_PADDING_FIELDS[padding] + header)
+            self.put(attachment)
+
+    def open_message(self, number: int, size_bound: int) -> tuple[int, int, int]:
+        """Begins a nested message of at most `size_bound` bytes; `close_message` takes the mark."""
+        width = len(varint(size_bound))
+        self.put(_ONE_BYTE_VARINTS[number << 3 | _LENGTH_DELIMITED] + bytes(width))
+        return len(self._parts) - 1, self.position, width
+
+    def close_message(self, mark: tuple[int, int, int]) -> None:
+        """Ends the nested message: writes its length, known only now."""
+        slot, start, width = mark
+        tag = self._parts[slot][:1]
+        self._parts[slot] = bytes(tag) + varint(self.position - start, width)
+
+    def to_bytes(self) -> bytes:
+        return b"".join(self._parts)
+
+
+def size_bound(head: bytes, attachments: Sequence[Buffer]) -> int:
+    """No less than the size of a message of `head` and aligned attachments."""
+    overhead = 8 + 2 * ALIGNMENT
+    return len(head) + sum(len(attachment) + overhead for attachment in attachments)

@@ -1,0 +1,91 @@
+"""Infer messages ↔ bytes, with bulk data in place.
+
+protobuf copies every bytes field when it parses and again when it serialises. Tensors of more than
+a few KB therefore travel in the top-level field `attachments`: here it is sliced out of a large
+message without a copy, and appended to one with a single copy. The bytes are ordinary protobuf both
+ways, so the other side may be any protobuf implementation. Small messages take protobuf's own way.
+
+Bare messages go through `parse_infer_request`, `parse_infer_reply` and `serialize`; those of the
+stream through `headrace.wire.stream`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+from google.protobuf.message import DecodeError
+
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire import framing
+from headrace.wire.codec import Buffer, CodecError
+
+Attachments: TypeAlias = Sequence[Buffer]
+
+SMALL_BYTES: Final = 32 * 1024
+"""Messages below this are parsed by protobuf alone."""
+
+_Request = pb.InferRequest
+_Reply = pb.InferReply
+
+
+def parse_infer_request(data: bytes) -> tuple[pb.InferRequest, Attachments]:
+    """The request, and its attachments as views of `data`.
+
+    The request's own field `attachments` holds nothing that the second result lacks: read that one.
+
+    Raises:
+        CodecError: `data` is no InferRequest.
+    """
+    if len(data) < SMALL_BYTES:
+        try:
+            message = _Request.FromString(data)
+        except DecodeError:
+            raise malformed("InferRequest") from None
+        return message, message.attachments
+    return parse_span(_Request, data, 0, len(data))
+
+
+def parse_infer_reply(data: bytes) -> tuple[pb.InferReply, Attachments]:
+    """The reply, and its attachments as views of `data`; see `parse_infer_request`."""
+    return parse_span(_Reply, data, 0, len(data))
+
+
+def serialize(message: pb.InferRequest | pb.InferReply, attachments: Attachments = ()) -> bytes:
+    """The message followed by the attachments; an attachment is any buffer of bytes."""
+    head: bytes = message.SerializeToString()
+    if not attachments:
+        return head
+    writer = framing.Writer()
+    writer.put(head)
+    writer.put_attachments(attachments)
+    return writer.to_bytes()
+
+
+def parse_span(message_type: Any, data: bytes, start: int, end: int) -> tuple[Any, Attachments]:
+    """Like `parse_infer_request`, for the InferRequest or InferReply at ``data[start:end]``."""
+    if end - start >= SMALL_BYTES:
+        parts = framing.split(data, start, end, framing.ATTACHMENTS)
+        if parts is not None and parts.payloads:
+            message = parse_plain(message_type, framing.join(data, parts.rest))
+            view = memoryview(data)
+            return message, [view[begin:stop] for begin, stop in parts.payloads]
+    whole = data if start == 0 and end == len(data) else data[start:end]
+    message = parse_plain(message_type, whole)
+    return message, message.attachments
+
+
+def parse_plain(message_type: Any, data: bytes) -> Any:
+    """protobuf's own parse.
+
+    Raises:
+        CodecError: protobuf refuses `data`.
+    """
+    try:
+        return message_type.FromString(data)
+    except DecodeError:
+        raise malformed(message_type.DESCRIPTOR.name) from None
+
+
+def malformed(name: str) -> CodecError:
+    return CodecError("", f"the bytes are not a headrace.v1.{name}")

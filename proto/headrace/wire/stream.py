@@ -1,0 +1,137 @@
+"""Messages of InferStream ↔ bytes: several requests or results in each, bulk data in place.
+
+The same as `headrace.wire.message` does for single requests, one level deeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from google.rpc import status_pb2
+
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire import framing
+from headrace.wire.message import SMALL_BYTES, Attachments, parse_plain, parse_span
+
+_ID = 1
+_REQUESTS = 1
+_CANCEL = 2
+_RESULTS = 1
+_REPLY = 2
+_ERROR = 3
+
+
+class StreamRequest(NamedTuple):
+    """One of a message's requests."""
+
+    message: pb.InferRequest
+    attachments: Attachments = ()
+
+
+class StreamResult(NamedTuple):
+    """What became of the request `id`: a reply or an error."""
+
+    id: str
+    reply: pb.InferReply | None = None
+    attachments: Attachments = ()
+    error: status_pb2.Status | None = None
+
+
+def parse_infer_stream_request(data: bytes) -> tuple[list[StreamRequest], list[str]]:
+    """The requests of a message, and the ids to cancel.
+
+    Raises:
+        CodecError: `data` is no InferStreamRequest.
+    """
+    if len(data) >= SMALL_BYTES:
+        parts = framing.split(data, 0, len(data), _REQUESTS)
+        if parts is not None:
+            rest = parse_plain(pb.InferStreamRequest, framing.join(data, parts.rest))
+            requests = [
+                StreamRequest(*parse_span(pb.InferRequest, data, start, end))
+                for start, end in parts.payloads
+            ]
+            return requests, list(rest.cancel)
+    message = parse_plain(pb.InferStreamRequest, data)
+    requests = [StreamRequest(request, request.attachments) for request in message.requests]
+    return requests, list(message.cancel)
+
+
+def parse_infer_stream_reply(data: bytes) -> list[StreamResult]:
+    """The results of a message; one with neither reply nor error has both None.
+
+    Raises:
+        CodecError: `data` is no InferStreamReply.
+    """
+    if len(data) >= SMALL_BYTES:
+        parts = framing.split(data, 0, len(data), _RESULTS)
+        if parts is not None:
+            parse_plain(pb.InferStreamReply, framing.join(data, parts.rest))
+            return [_parse_result(data, start, end) for start, end in parts.payloads]
+    return [_plain_result(result) for result in parse_plain(pb.InferStreamReply, data).results]
+
+
+def _parse_result(data: bytes, start: int, end: int) -> StreamResult:
+    if end - start >= SMALL_BYTES:
+        parts = framing.split(data, start, end, _REPLY)
+        # Of a reply given in several pieces, or beside an error, protobuf makes one: let it.
+        if parts is not None and len(parts.payloads) == 1:
+            head = parse_plain(pb.InferStreamResult, framing.join(data, parts.rest))
+            if not head.HasField("error"):
+                reply, attachments = parse_span(pb.InferReply, data, *parts.payloads[0])
+                return StreamResult(head.id, reply, attachments)
+    return _plain_result(parse_plain(pb.InferStreamResult, data[start:end]))
+
+
+def _plain_result(result: pb.InferStreamResult) -> StreamResult:
+    if result.HasField("reply"):
+        return StreamResult(result.id, result.reply, result.reply.attachments)
+    return StreamResult(result.id, error=result.error if result.HasField("error") else None)
+
+
+def serialize_infer_stream_request(
+    requests: Iterable[StreamRequest], cancel: Iterable[str] = ()
+) -> bytes:
+    """One message of several requests, and ids to cancel."""
+    writer = framing.Writer()
+    for message, attachments in requests:
+        _put(writer, _REQUESTS, message.SerializeToString(), attachments)
+    for identifier in cancel:
+        writer.put_field(_CANCEL, identifier.encode("utf-8"))
+    return writer.to_bytes()
+
+
+def serialize_infer_stream_reply(results: Iterable[StreamResult]) -> bytes:
+    """One message of several results."""
+    writer = framing.Writer()
+    for identifier, reply, attachments, error in results:
+        name = identifier.encode("utf-8")
+        head = b"\x0a" + framing.varint(len(name)) + name
+        if reply is None:
+            body = b"" if error is None else error.SerializeToString()
+            if error is not None:
+                head += bytes([_ERROR << 3 | 2]) + framing.varint(len(body))
+            writer.put_field(_RESULTS, head + body)
+            continue
+        body = reply.SerializeToString()
+        if attachments:
+            bound = framing.size_bound(body, attachments)
+            mark = writer.open_message(_RESULTS, bound + len(head) + 8)
+            writer.put(head)
+            _put(writer, _REPLY, body, attachments)
+            writer.close_message(mark)
+        else:
+            head += b"\x12" + framing.varint(len(body))
+            writer.put_field(_RESULTS, head + body)
+    return writer.to_bytes()
+
+
+def _put(writer: framing.Writer, number: int, head: bytes, attachments: Attachments) -> None:
+    if not attachments:
+        writer.put_field(number, head)
+        return
+    mark = writer.open_message(number, framing.size_bound(head, attachments))
+    writer.put(head)
+    writer.put_attachments(attachments)
+    writer.close_message(mark)
