@@ -1,0 +1,206 @@
+"""Counters as Prometheus metrics: names, labels and help declared once, read at every scrape."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from itertools import accumulate
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from headrace.runtime.counters import Counters, DeviceSnapshot, Gauge, NetworkSnapshot
+from headrace.runtime.histogram import HistogramSnapshot
+
+PREFIX = "headrace_"
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One metric; `name` is without the prefix and, of a counter, with ``_total``."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram", "info"]
+    labels: tuple[str, ...]
+    help: str
+
+
+_DEVICE, _KIND, _NETWORK = ("device",), ("device", "kind"), ("network", "device")
+
+DECLARED = (
+    Declared(
+        "device_accepted_total",
+        "counter",
+        _KIND,
+        "Requests, and parts of requests split over devices, that the device's queue took.",
+    ),
+    Declared(
+        "device_requests_total",
+        "counter",
+        (*_KIND, "outcome"),
+        "Accepted requests and parts by how they ended: completed, failed, cancelled, expired.",
+    ),
+    Declared(
+        "device_refused_total", "counter", (*_DEVICE, "reason"), "Requests that were not accepted."
+    ),
+    Declared("device_queue_depth", "gauge", _DEVICE, "Requests waiting in the device's queue."),
+    Declared("device_queue_capacity", "gauge", _DEVICE, "Most requests the queue takes."),
+    Declared(
+        "device_queue_wait_seconds",
+        "histogram",
+        _KIND,
+        "From acceptance to the start on a stream, or to the end in the queue.",
+    ),
+    Declared("device_execution_seconds", "histogram", _KIND, "On a stream, all stages together."),
+    Declared("device_streams", "gauge", _DEVICE, "Streams that the device runs."),
+    Declared("device_streams_busy", "gauge", _DEVICE, "Streams that are running a request."),
+    Declared("device_memory_bytes", "gauge", _DEVICE, "Memory that networks hold on the device."),
+    Declared("device_up", "gauge", _DEVICE, "Whether the device works: 1, or 0 if it is down."),
+    Declared("network_accepted_total", "counter", _NETWORK, "Requests that the network admitted."),
+    Declared(
+        "network_requests_total",
+        "counter",
+        (*_NETWORK, "outcome"),
+        "Admitted requests by how they ended: completed, failed, cancelled, expired.",
+    ),
+    Declared("network_request_seconds", "histogram", _NETWORK, "From admission to the end."),
+    Declared("network_load_seconds", "histogram", _NETWORK, "Loads of the network."),
+    Declared("network_batch_size", "histogram", _NETWORK, "Rows that a request brought."),
+    Declared("grpc_requests_total", "counter", ("method", "code"), "Finished RPCs."),
+    Declared("build_info", "info", ("version", "python"), "What this server is made of."),
+)
+
+_GAUGES: dict[Gauge, str] = {
+    "queue_depth": "device_queue_depth",
+    "queue_capacity": "device_queue_capacity",
+    "streams": "device_streams",
+    "streams_busy": "device_streams_busy",
+    "memory_bytes": "device_memory_bytes",
+}
+
+DeviceStates = Callable[[], Mapping[str, bool]]
+
+
+def make_registry(counters: Counters, device_states: DeviceStates) -> CollectorRegistry:
+    """A registry of its own with all metrics of one server and those of its process."""
+    registry = CollectorRegistry()
+    registry.register(HeadraceCollector(counters, device_states))
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry
+
+
+class HeadraceCollector(Collector):
+    """Reads the counters at every scrape. Thread-safe.
+
+    Args:
+        counters: what is counted.
+        device_states: by device name, whether it is up; devices that failed to start included.
+    """
+
+    def __init__(self, counters: Counters, device_states: DeviceStates) -> None:
+        self._counters = counters
+        self._device_states = device_states
+
+    def collect(self) -> Iterator[Metric]:
+        families = _Families()
+        snapshot = self._counters.snapshot()
+        for device in snapshot.devices:
+            families.add_device(device)
+        for name, up in self._device_states().items():
+            families.add("device_up", (name,), float(up))
+        for network in snapshot.networks:
+            families.add_network(network)
+        for (method, code), count in snapshot.grpc.items():
+            families.add("grpc_requests_total", (method, code), count)
+        families.add_build()
+        return iter(families.all())
+
+
+class _Families:
+    """One empty metric family for each declared metric, to be filled."""
+
+    def __init__(self) -> None:
+        self._counters: dict[str, CounterMetricFamily] = {}
+        self._gauges: dict[str, GaugeMetricFamily] = {}
+        self._histograms: dict[str, HistogramMetricFamily] = {}
+        self._infos: dict[str, InfoMetricFamily] = {}
+        for each in DECLARED:
+            name = PREFIX + each.name
+            if each.kind == "counter":
+                self._counters[each.name] = CounterMetricFamily(name, each.help, labels=each.labels)
+            elif each.kind == "gauge":
+                self._gauges[each.name] = GaugeMetricFamily(name, each.help, labels=each.labels)
+            elif each.kind == "histogram":
+                family = HistogramMetricFamily(name, each.help, labels=each.labels)
+                self._histograms[each.name] = family
+            else:
+                self._infos[each.name] = InfoMetricFamily(name.removesuffix("_info"), each.help)
+
+    def all(self) -> Iterable[Metric]:
+        groups = (self._counters, self._gauges, self._histograms, self._infos)
+        return [family for group in groups for family in group.values()]
+
+    def add(self, name: str, labels: tuple[str, ...], value: float) -> None:
+        family = self._counters.get(name) or self._gauges[name]
+        family.add_metric(labels, value)
+
+    def add_histogram(
+        self, name: str, labels: tuple[str, ...], histogram: HistogramSnapshot
+    ) -> None:
+        bounds = (*(_shown(bound) for bound in histogram.bounds), "+Inf")
+        buckets = list(zip(bounds, accumulate(histogram.counts), strict=True))
+        self._histograms[name].add_metric(labels, buckets, histogram.sum)
+
+    def add_device(self, device: DeviceSnapshot) -> None:
+        labels = (device.device,)
+        for kind, executions in device.kinds.items():
+            self.add("device_accepted_total", (*labels, kind), executions.requests.accepted)
+            for outcome, count in executions.requests.outcomes.items():
+                self.add("device_requests_total", (*labels, kind, outcome), count)
+            waits, runs = executions.queue_wait_seconds, executions.execution_seconds
+            self.add_histogram("device_queue_wait_seconds", (*labels, kind), waits)
+            self.add_histogram("device_execution_seconds", (*labels, kind), runs)
+        for reason, count in device.refused.items():
+            self.add("device_refused_total", (*labels, reason), count)
+        for gauge, value in device.gauges.items():
+            self.add(_GAUGES[gauge], labels, value)
+
+    def add_network(self, network: NetworkSnapshot) -> None:
+        labels = (network.network, network.device)
+        self.add("network_accepted_total", labels, network.requests.accepted)
+        for outcome, count in network.requests.outcomes.items():
+            self.add("network_requests_total", (*labels, outcome), count)
+        self.add_histogram("network_request_seconds", labels, network.request_seconds)
+        self.add_histogram("network_load_seconds", labels, network.load_seconds)
+        self.add_histogram("network_batch_size", labels, network.batch_size)
+
+    def add_build(self) -> None:
+        facts = {"version": metadata.version("headrace"), "python": platform.python_version()}
+        self._infos["build_info"].add_metric((), facts)
+
+
+def _shown(bound: float) -> str:
+    """A bucket's bound as Prometheus writes it: 1.0, not 1."""
+    return repr(float(bound))
+
+
+def metrics_table() -> str:
+    """The metrics as a Markdown table, for the documentation."""
+    rows = ["| metric | kind | labels | what |", "| --- | --- | --- | --- |"]
+    rows += [
+        f"| `{PREFIX}{each.name}` | {each.kind} | {', '.join(each.labels)} | {each.help} |"
+        for each in DECLARED
+    ]
+    return "\n".join(rows) + "\n"
