@@ -33,7 +33,8 @@ _Work: TypeAlias = "tuple[Flow[Task], Task]"
 class _Stream:
     """One place to run, with its thread. All but `wake` is guarded by the executor's lock.
 
-    `wake` is a lock used as a binary semaphore: released once for each hand-over to a parked thread.
+    `wake` is a lock used as a binary semaphore, released once for each hand-over to a parked
+    thread.
     """
 
     __slots__ = ("index", "retired", "thread", "wake", "work")

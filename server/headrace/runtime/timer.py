@@ -1,8 +1,8 @@
 """One thread that calls back at deadlines.
 
 Deadlines that fall into the same slot share a bucket, so scheduling and cancelling cost a
-dictionary access, however many requests with a deadline come and go (the hashed timing wheel of Varghese and
-Lauck, SOSP 1987, with a heap of non-empty slots in place of the ring).
+dictionary access, however many requests with a deadline come and go (the hashed timing wheel of
+Varghese and Lauck, SOSP 1987, with a heap of non-empty slots in place of the ring).
 """
 
 from __future__ import annotations

@@ -1,0 +1,274 @@
+"""A network compiled for a device.
+
+The public methods validate and account; the hooks with an underscore are the device's. A device that
+computes on its streams writes `_infer` and perhaps `_preprocess` and `_postprocess`; a virtual device
+passes no executor and overrides `_start`, a step of a state machine that completions advance.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from headrace.runtime.admission import Admission
+from headrace.runtime.config import Configuration, ParameterValue
+from headrace.runtime.counters import DeviceCounters, NetworkCounters
+from headrace.runtime.errors import DeadlineExceeded, NotFound, QueueFull, Unavailable
+from headrace.runtime.inline_budget import InlineBudget
+from headrace.runtime.job import Job, LayerProfile
+from headrace.runtime.network import Layer, Network
+from headrace.runtime.pipeline import Pipeline, Stage
+from headrace.runtime.ports import PortCheck
+from headrace.runtime.standard_keys import EXECUTION_TIMEOUT, PERF_COUNT
+from headrace.runtime.streams_executor import Share, StreamsExecutor
+from headrace.runtime.timer import Timer
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a compiled network runs: what its plugin gives it when it opens it."""
+
+    device: str
+    admission: Admission
+    counters: DeviceCounters
+    timer: Timer
+
+
+class ExecutableNetwork(ABC):
+    """Takes jobs and gives each exactly one outcome. Thread-safe after `open`.
+
+    Args:
+        network: as transformed for the device.
+        config: effective configuration.
+        executor: the device's streams; None for a virtual device.
+        streams: cap on this network's share of them.
+    """
+
+    inline_safe: ClassVar[bool] = False
+    """The device computes on the calling thread, needs no stream of its own, and a tiny network may
+    run on the submitter's."""
+
+    def __init__(
+        self,
+        network: Network,
+        config: Configuration,
+        executor: StreamsExecutor | None = None,
+        *,
+        streams: int = 1,
+    ) -> None:
+        self.network = network
+        self.config = config
+        self.executor = executor
+        self.inputs = network.inputs
+        self.outputs = network.outputs
+        self.name = ""
+        self.loaded_from_cache = False
+        self.notes: tuple[str, ...] = ()
+        self.last_profile: tuple[LayerProfile, ...] = ()
+        self.place: Place
+        self._check = PortCheck(self.inputs, self.outputs)
+        self._share = executor.share(streams) if executor is not None else None
+        self._network_counters: NetworkCounters | None = None
+        self._pipeline: Pipeline
+        self._perf_count = PERF_COUNT in config and config[PERF_COUNT]
+        self._closed = False
+
+    # -- life --
+
+    def open(self, place: Place) -> None:
+        """Called once by the plugin, before the first job."""
+        self.place = place
+        inline = InlineBudget() if self.inline_safe else None
+        self._pipeline = Pipeline(
+            self._stages(),
+            place.timer,
+            execution_timeout=self._execution_timeout(),
+            inline=inline,
+        )
+
+    def count_as(self, name: str, counters: NetworkCounters) -> None:
+        """Gives the network its name in the registry and its own counters; parts have none."""
+        self.name = name
+        self._network_counters = counters
+
+    def close(self) -> None:
+        """Lets go of the backend; the caller has seen to it that no job is left."""
+        if not self._closed:
+            self._closed = True
+            self._close()
+
+    # -- inference --
+
+    def submit(self, job: Job) -> None:
+        """Accepts the job, which then has exactly one outcome, told to `job.done` on any thread.
+
+        Never blocks, unless the job may run inline and the network is known to be quick.
+
+        Raises:
+            InvalidArgument: an input or output is not as the network declares it.
+            QueueFull: as many requests as the device admits are in flight.
+            Unavailable: the network is closed.
+            A job refused so is not accepted, and `done` is not called.
+        """
+        if self._closed:
+            raise Unavailable(f"network {self.name!r} has been unloaded")
+        part = job.ticket is not None
+        if part:
+            job.observe(self._part_settled)
+        else:
+            self._check(job)
+            try:
+                self.place.admission.admit(job)
+            except QueueFull:
+                self.place.counters.refuse("queue_full")
+                raise
+            job.observe(self._request_settled)
+            if self._network_counters is not None:
+                self._network_counters.accept()
+        self.place.counters.accept(part=part)
+        if self._perf_count:
+            job.profile = True
+        job.queued = time.monotonic()
+        if job.deadline is not None and not self._arm_deadline(job, job.deadline):
+            return
+        try:
+            self._start(job)
+        except Exception as error:  # noqa: BLE001 - an accepted job has an outcome, whatever happens
+            job.fail(error)
+
+    def _arm_deadline(self, job: Job, deadline: float) -> bool:
+        late = DeadlineExceeded("the deadline passed before the request finished")
+        if deadline <= job.queued:
+            job.token.cancel(late)
+            job.fail(late)
+            return False
+        entry = self.place.timer.schedule(deadline, lambda: job.token.cancel(late))
+        job.observe(lambda _: self.place.timer.cancel(entry))
+        return True
+
+    def _request_settled(self, job: Job) -> None:
+        self.place.admission.release(job)
+        self._settled(job, part=False)
+        if self._network_counters is not None and job.outcome is not None:
+            self._network_counters.observe(
+                job.outcome.value, job.finished - job.queued, self._check.batch_size(job)
+            )
+
+    def _part_settled(self, job: Job) -> None:
+        self._settled(job, part=True)
+
+    def _settled(self, job: Job, *, part: bool) -> None:
+        assert job.outcome is not None
+        execution_seconds = job.execution_seconds if job.started else None
+        self.place.counters.observe(
+            job.outcome.value, job.queue_seconds, execution_seconds, part=part
+        )
+        if job.layers:
+            self.last_profile = tuple(job.layers)
+
+    # -- what it says of itself --
+
+    def layers(self) -> tuple[Layer, ...]:
+        """The graph that the device runs."""
+        return tuple(
+            layer if layer.device else replace(layer, device=self.place.device)
+            for layer in self._layers()
+        )
+
+    def get_metric(self, name: str) -> ParameterValue:
+        """The value of a metric of the loaded network.
+
+        Raises:
+            NotFound: if it has no such metric.
+        """
+        metrics = self.metrics()
+        if name not in metrics:
+            raise NotFound.unknown("network metric", name, metrics, field="name")
+        return metrics[name]()
+
+    def metrics(self) -> dict[str, Callable[[], ParameterValue]]:
+        """Every metric by name, the device's own included."""
+        table: dict[str, Callable[[], ParameterValue]] = {
+            "SUPPORTED_METRICS": lambda: list(table),
+            "SUPPORTED_CONFIG_KEYS": lambda: self.config.schema.names,
+            "NETWORK_NAME": lambda: self.name,
+            "OPTIMAL_NUMBER_OF_INFER_REQUESTS": self._optimal_number_of_infer_requests,
+            "EXECUTION_DEVICES": self._execution_devices,
+            "LOADED_FROM_CACHE": lambda: self.loaded_from_cache,
+            **self._metrics(),
+        }
+        return table
+
+    def set_config(self, changes: Mapping[str, str]) -> None:
+        """Changes keys that may change on a loaded network.
+
+        Raises:
+            NotFound, InvalidArgument: as `Configuration.changed`.
+        """
+        self.config = self.config.changed(changes)
+        self._pipeline.execution_timeout = self._execution_timeout()
+
+    def export(self) -> bytes:
+        """The backend's own bytes; empty if an import compiles anew."""
+        return self._export()
+
+    def _execution_timeout(self) -> float:
+        return self.config[EXECUTION_TIMEOUT] if EXECUTION_TIMEOUT in self.config else 0.0
+
+    # -- hooks of the device --
+
+    def _stages(self) -> list[tuple[Share, Stage]]:
+        """The request's pipeline. Override where a stage runs on an executor of its own."""
+        if self._share is None:
+            return []
+        return [
+            (self._share, self._preprocess),
+            (self._share, self._input_ready),
+            (self._share, self._infer),
+            (self._share, self._inferred),
+            (self._share, self._postprocess),
+        ]
+
+    def _start(self, job: Job) -> None:
+        """Begins the job and returns. Override in a virtual device."""
+        self._pipeline.start(job)
+
+    def _preprocess(self, job: Job) -> None:
+        """Turns `job.inputs` into what the backend takes."""
+
+    def _infer(self, job: Job) -> None:
+        """Computes; honours `job.token`, and fills `job.layers` if `job.profile`."""
+        raise NotImplementedError
+
+    def _postprocess(self, job: Job) -> None:
+        """Turns what the backend gave into `job.outputs`."""
+
+    def _export(self) -> bytes:
+        return b""
+
+    def _close(self) -> None:
+        """Frees what the backend holds."""
+
+    def _layers(self) -> tuple[Layer, ...]:
+        return self.network.layers
+
+    def _metrics(self) -> Mapping[str, Callable[[], ParameterValue]]:
+        """The device's own metrics of a loaded network."""
+        return {}
+
+    def _optimal_number_of_infer_requests(self) -> int:
+        return self._share.limit if self._share is not None else 1
+
+    def _execution_devices(self) -> list[str]:
+        return [self.place.device]
+
+    @staticmethod
+    def _input_ready(job: Job) -> None:
+        job.input = time.monotonic()
+
+    @staticmethod
+    def _inferred(job: Job) -> None:
+        job.inference = time.monotonic()

@@ -1,0 +1,144 @@
+"""A reusable request on one network, for whoever runs networks in this process.
+
+States: IDLE, BUSY from `start_async` until the outcome, CANCELLED after one that ended so, STOPPED
+after `close`. Virtual devices and servers use jobs; a request is a job with a memory.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable, Mapping
+
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.errors import Cancelled, FailedPrecondition, RequestBusy
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.job import Job, LayerProfile, Outcome
+from headrace.runtime.tensor import Value
+
+
+class RequestState(enum.Enum):
+    IDLE = "idle"
+    BUSY = "busy"
+    CANCELLED = "cancelled"
+    STOPPED = "stopped"
+
+
+class InferRequest:
+    """One inference at a time on one network. Thread-safe; `_lock` guards the state and the job.
+
+    Args:
+        network: an open network.
+        callback: called after each inference, on the thread that finished it, with the request.
+    """
+
+    def __init__(
+        self,
+        network: ExecutableNetwork,
+        callback: Callable[[InferRequest], None] | None = None,
+    ) -> None:
+        self._network = network
+        self._callback = callback
+        self._lock = threading.Lock()
+        self._state = RequestState.IDLE
+        self._job: Job | None = None
+        self._finished = threading.Event()
+        self._finished.set()
+
+    @property
+    def state(self) -> RequestState:
+        return self._state
+
+    def start_async(
+        self,
+        inputs: Mapping[str, Value],
+        *,
+        output_names: tuple[str, ...] = (),
+        deadline: float | None = None,
+        priority: int = 0,
+        profile: bool = False,
+    ) -> None:
+        """Begins an inference; arguments as `Job`.
+
+        Raises:
+            RequestBusy: one is under way; make another request to run both.
+            FailedPrecondition: the request is closed.
+            As `ExecutableNetwork.submit` raises.
+        """
+        job = Job(
+            inputs,
+            self._done,
+            output_names=output_names,
+            deadline=deadline,
+            priority=priority,
+            token=CancelToken(),
+            profile=profile,
+        )
+        with self._lock:
+            if self._state is RequestState.BUSY:
+                raise RequestBusy("the request is running; wait for it or use another one")
+            if self._state is RequestState.STOPPED:
+                raise FailedPrecondition("the request is closed")
+            self._state = RequestState.BUSY
+            self._job = job
+            self._finished.clear()
+        try:
+            self._network.submit(job)
+        except BaseException:
+            with self._lock:
+                self._state = RequestState.IDLE
+                self._job = None
+            self._finished.set()
+            raise
+
+    def infer(self, inputs: Mapping[str, Value]) -> dict[str, Value]:
+        """Starts, waits and returns the outputs by name."""
+        self.start_async(inputs)
+        return self.result()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until no inference is under way, at most `timeout` seconds; False if one is."""
+        return self._finished.wait(timeout)
+
+    def result(self, timeout: float | None = None) -> dict[str, Value]:
+        """The outputs of the inference started last, by name.
+
+        Raises:
+            TimeoutError: it is still under way after `timeout` seconds.
+            FailedPrecondition: none was started.
+            Whatever the inference raised.
+        """
+        if not self.wait(timeout):
+            raise TimeoutError(f"the inference is still running after {timeout} seconds")
+        job = self._job
+        if job is None:
+            raise FailedPrecondition("the request has not been started")
+        if job.error is not None:
+            raise job.error
+        return job.outputs
+
+    def cancel(self) -> None:
+        """Asks the inference under way to end; nothing happens if there is none."""
+        job = self._job
+        if job is not None:
+            job.token.cancel(Cancelled("the request was cancelled"))
+
+    @property
+    def performance_counts(self) -> list[LayerProfile]:
+        """What each layer cost in the last inference, if it was asked for."""
+        return list(self._job.layers) if self._job is not None else []
+
+    def close(self) -> None:
+        """Cancels what runs, waits for its end, and takes no more."""
+        self.cancel()
+        self._finished.wait()
+        with self._lock:
+            self._state = RequestState.STOPPED
+
+    def _done(self, job: Job) -> None:
+        cancelled = job.outcome is Outcome.CANCELLED
+        with self._lock:
+            self._state = RequestState.CANCELLED if cancelled else RequestState.IDLE
+        self._finished.set()
+        if self._callback is not None:
+            self._callback(self)

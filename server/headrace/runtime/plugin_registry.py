@@ -1,0 +1,125 @@
+"""Device plugins by name: found through entry points, started once, the reason kept if that fails."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from headrace.runtime.device_state import DeviceState
+from headrace.runtime.errors import NotFound, Unavailable
+from headrace.runtime.plugin import PLUGIN_API_VERSION, Plugin, Services
+
+_log = logging.getLogger(__name__)
+
+GROUP = "headrace.plugins"
+_DEVICE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+
+Factory: TypeAlias = "Callable[[str, Services, Mapping[str, str]], Plugin]"
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSource:
+    """Where a device's creation function comes from, and the settings to start it with."""
+
+    device: str
+    load: Callable[[], Any]
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    def configured(self, device: str, config: Mapping[str, str]) -> PluginSource:
+        """The same plugin under another name, or with other settings."""
+        return PluginSource(device, self.load, {**self.config, **config})
+
+
+def installed_plugins() -> dict[str, PluginSource]:
+    """The plugins that installed distributions declare, by device name."""
+    points = importlib.metadata.entry_points(group=GROUP)
+    return {point.name: PluginSource(point.name, point.load) for point in points}
+
+
+def factory_source(device: str, path: str) -> PluginSource:
+    """A plugin from the server's own configuration, as ``package.module:create_plugin``."""
+
+    def load() -> Any:
+        module, _, name = path.partition(":")
+        return getattr(importlib.import_module(module), name or "create_plugin")
+
+    return PluginSource(device, load)
+
+
+class PluginRegistry:
+    """The devices of one server. Immutable after `start`, so it needs no lock.
+
+    It is also what plugins see as `Devices`.
+    """
+
+    def __init__(self) -> None:
+        self._plugins: dict[str, Plugin] = {}
+        self._reasons: dict[str, str] = {}
+
+    def start(self, sources: Iterable[PluginSource], services: Services) -> None:
+        """Creates every plugin; one that raises is left out and its reason kept."""
+        for source in sources:
+            try:
+                self._plugins[source.device] = self._create(source, services)
+            except Exception as error:  # noqa: BLE001 - a plugin may fail in any way, the server runs on
+                reason = f"{type(error).__name__}: {error}"
+                self._reasons[source.device] = reason
+                services.states.set(source.device, DeviceState.DOWN, reason)
+                _log.warning("device %s did not start: %s", source.device, reason)
+            else:
+                services.states.set(source.device, DeviceState.UP)
+
+    def plugin(self, device: str) -> Plugin:
+        """The plugin of a device type.
+
+        Raises:
+            NotFound: there is no such device; says "did you mean".
+            Unavailable: it did not start; says why.
+        """
+        plugin = self._plugins.get(device)
+        if plugin is not None:
+            return plugin
+        if device in self._reasons:
+            raise Unavailable(f"device {device} did not start: {self._reasons[device]}")
+        raise NotFound.unknown("device", device, self.names(), field="device")
+
+    def plugins(self) -> dict[str, Plugin]:
+        """Those that started, by device name."""
+        return dict(self._plugins)
+
+    def reasons(self) -> dict[str, str]:
+        """Why the others did not start."""
+        return dict(self._reasons)
+
+    def names(self) -> list[str]:
+        return sorted({*self._plugins, *self._reasons})
+
+    def available(self) -> dict[str, list[str]]:
+        """Every device type with its AVAILABLE_DEVICES; one that did not start has none."""
+        ids = {name: plugin.device_ids() for name, plugin in self._plugins.items()}
+        return {**dict.fromkeys(self._reasons, []), **ids}
+
+    def close(self) -> None:
+        for plugin in self._plugins.values():
+            plugin.close()
+
+    @staticmethod
+    def _create(source: PluginSource, services: Services) -> Plugin:
+        if not _DEVICE.fullmatch(source.device):
+            raise ValueError(f"{source.device!r} is not a device name: capitals, digits and '_'")
+        create = source.load()
+        version = getattr(create, "headrace_plugin_api", None)
+        if version != PLUGIN_API_VERSION:
+            raise RuntimeError(
+                f"the plugin is written for plugin API {version}, this server has "
+                f"{PLUGIN_API_VERSION}; install versions that go together"
+            )
+        plugin = create(source.device, services, source.config)
+        if not isinstance(plugin, Plugin):
+            raise TypeError(f"create_plugin returned {type(plugin).__name__}, not a Plugin")
+        return plugin

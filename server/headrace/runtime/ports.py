@@ -1,0 +1,130 @@
+"""Whether a job's inputs and outputs are what a network declares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.runtime.errors import InvalidArgument, did_you_mean
+from headrace.runtime.job import Job
+from headrace.runtime.network import Port
+from headrace.runtime.tensor import Tensor, Value
+
+
+class PortCheck:
+    """Checks jobs against the ports of one network, and gives them all outputs if they name none."""
+
+    def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
+        self._inputs = {port.name: _Expected(port) for port in inputs}
+        self._required = tuple(port.name for port in inputs if not port.optional)
+        self._outputs = tuple(port.name for port in outputs)
+        self._batched = next(
+            (p.name for p in inputs if p.shape and not isinstance(p.shape[0], int)), None
+        )
+
+    def __call__(self, job: Job) -> None:
+        """
+        Raises:
+            InvalidArgument: naming the first input or output at fault.
+        """
+        for name, value in job.inputs.items():
+            expected = self._inputs.get(name)
+            if expected is None:
+                raise InvalidArgument(
+                    f"the network has no input {name!r}{did_you_mean(name, self._inputs)}",
+                    field=f"inputs[{name!r}]",
+                )
+            if not expected.fits(value):
+                expected.explain(value)
+        if len(job.inputs) < len(self._inputs):
+            for name in self._required:
+                if name not in job.inputs:
+                    raise InvalidArgument(
+                        f"input {name!r} is missing: {self._inputs[name]}",
+                        field=f"inputs[{name!r}]",
+                    )
+        if not job.output_names:
+            job.output_names = self._outputs
+        else:
+            self._check_outputs(job.output_names)
+
+    def batch_size(self, job: Job) -> int:
+        """Rows that the job brought; 1 where the network's first dimension is fixed."""
+        value = job.inputs.get(self._batched) if self._batched is not None else None
+        return value.shape[0] if isinstance(value, np.ndarray | Tensor) and value.shape else 1
+
+    def _check_outputs(self, names: tuple[str, ...]) -> None:
+        for name in names:
+            if name not in self._outputs:
+                raise InvalidArgument(
+                    f"the network has no output {name!r}{did_you_mean(name, self._outputs)}",
+                    field=f"outputs[{name!r}]",
+                )
+        if len(set(names)) < len(names):
+            raise InvalidArgument("an output is named twice", field="outputs")
+
+
+class _Expected:
+    """What one input takes; `str` is its type for messages, as `float32[n, 16]`."""
+
+    __slots__ = ("_dtype", "_fixed", "_port", "_rank")
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self._dtype = port.dtype.numpy()
+        self._rank = None if port.shape is None else len(port.shape)
+        self._fixed = tuple(
+            (axis, size) for axis, size in enumerate(port.shape or ()) if isinstance(size, int)
+        )
+
+    def __str__(self) -> str:
+        port = self._port
+        shape = "" if port.shape is None else _shape(port.shape)
+        kind = {"tensor": "", "sequence": "sequence of "}[port.kind]
+        return f"{'optional ' if port.optional else ''}{kind}{_name(self._dtype)}{shape}"
+
+    def fits(self, value: Value) -> bool:
+        if isinstance(value, np.ndarray | Tensor):
+            if self._port.kind != "tensor" or value.dtype != self._dtype:
+                return False
+            shape = value.shape
+            if self._rank is not None and len(shape) != self._rank:
+                return False
+            return all(shape[axis] == size for axis, size in self._fixed)
+        if value is None:
+            return self._port.optional
+        return self._port.kind == "sequence" and all(
+            isinstance(element, np.ndarray | Tensor) and element.dtype == self._dtype
+            for element in value
+        )
+
+    def explain(self, value: Value) -> None:
+        """Raises the InvalidArgument for a value that does not fit."""
+        name = self._port.name
+        field = f"inputs[{name!r}]"
+        if value is None:
+            raise InvalidArgument(f"input {name!r} may not be absent: it is {self}", field=field)
+        if not isinstance(value, np.ndarray | Tensor) or self._port.kind != "tensor":
+            given = "a sequence" if isinstance(value, list) else "a tensor"
+            raise InvalidArgument(
+                f"input {name!r} takes a {self}, not {given} as it was given", field=field
+            )
+        if value.dtype != self._dtype:
+            raise InvalidArgument(
+                f"input {name!r} takes {self}, not {_name(value.dtype)}; convert it first, or set "
+                f"its dtype when the network is loaded",
+                field=f"{field}.dtype",
+            )
+        raise InvalidArgument(
+            f"input {name!r} takes {self}, not shape {list(value.shape)}", field=f"{field}.shape"
+        )
+
+
+def _name(dtype: np.dtype[Any]) -> str:
+    return "string" if dtype.kind == "O" else dtype.name
+
+
+def _shape(shape: tuple[int | str | None, ...]) -> str:
+    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
