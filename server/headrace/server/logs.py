@@ -1,0 +1,109 @@
+"""Structured logs on stderr: text for people or JSON for machines, one event a line.
+
+structlog's loggers and the standard library's (the runtime's, grpc's, asyncio's) go through one
+handler, so that every line has the same form, a time stamp and the request's id.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+import structlog
+from structlog.typing import Processor
+
+ROOT = "headrace"
+
+
+def configure_logging(
+    level: str = "info", form: str = "text", stream: TextIO | None = None
+) -> logging.Handler:
+    """Sends all logs of the process to `stream`, by default stderr.
+
+    `form` is "text" or "json". Replaces what an earlier call installed. Libraries other than headrace log from "warning" on.
+
+    Returns:
+        The installed handler.
+    """
+    target = stream if stream is not None else sys.stderr
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        # Cached loggers would keep the processors of an earlier call.
+        cache_logger_on_first_use=False,
+    )
+    handler = _Handler(target)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_rendering(form, target),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    for installed in [each for each in root.handlers if isinstance(each, _Handler)]:
+        root.removeHandler(installed)
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    logging.getLogger(ROOT).setLevel(level.upper())
+    return handler
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Marks the handler as ours, to be replaced at the next configuration."""
+
+
+def _rendering(form: str, target: TextIO) -> list[Processor]:
+    # Tracebacks without local variables, which may hold a client's data or a key.
+    if form == "json":
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    plain = structlog.dev.plain_traceback
+    return [structlog.dev.ConsoleRenderer(colors=target.isatty(), exception_formatter=plain)]
+
+
+def new_request_id() -> str:
+    """An id that no other request has: 16 hexadecimal digits."""
+    return uuid.uuid4().hex[:16]
+
+
+@contextmanager
+def request_id(identifier: str) -> Iterator[None]:
+    """Puts `identifier` on every line that is logged inside, in this task or thread."""
+    with structlog.contextvars.bound_contextvars(request_id=identifier):
+        yield
+
+
+def log_internal_error(error: BaseException, *, where: str) -> str:
+    """Logs a bug with its traceback under a new id.
+
+    Args:
+        error: what was raised; its text goes to the log only.
+        where: the RPC or task that it ended.
+
+    Returns:
+        The id, which is all that the client is told.
+    """
+    error_id = new_request_id()
+    structlog.get_logger(f"{ROOT}.server").error(
+        "internal error", error_id=error_id, where=where, exc_info=error
+    )
+    return error_id
