@@ -24,7 +24,8 @@ def configure_logging(
 ) -> logging.Handler:
     """Sends all logs of the process to `stream`, by default stderr.
 
-    `form` is "text" or "json". Replaces what an earlier call installed. Libraries other than headrace log from "warning" on.
+    `form` is "text" or "json". Replaces what an earlier call installed. Libraries other than
+    headrace log from "warning" on.
 
     Returns:
         The installed handler.
