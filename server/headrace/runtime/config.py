@@ -10,167 +10,33 @@ is the keys of one device; resolved over layers of strings it gives a typed `Con
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, cast
 
+from headrace.runtime.config_key import (
+    MAX_NAME_LENGTH,
+    Key,
+    ParameterValue,
+    Range,
+    T,
+    config_field,
+    listed,
+)
 from headrace.runtime.errors import InvalidArgument, NotFound
 
+__all__ = [
+    "ConfigSchema",
+    "Configuration",
+    "Key",
+    "ParameterValue",
+    "Range",
+    "check_prefixes",
+    "for_device",
+]
+
 MAX_KEYS = 256
-MAX_NAME_LENGTH = 128
-MAX_VALUE_LENGTH = 1024
-
-T = TypeVar("T", bound=str | int | float)
-
-_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
-_DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
-_BOOLEANS = {"YES": True, "TRUE": True, "NO": False, "FALSE": False}
-_INT64 = 2**63
-
-
-class Range(NamedTuple):
-    """Values from `minimum` to `maximum`, both included, in steps of `step`."""
-
-    minimum: int
-    maximum: int
-    step: int = 1
-
-
-ParameterValue: TypeAlias = str | int | float | bool | list[str] | Range
-
-
-@dataclass(frozen=True, slots=True)
-class Key(Generic[T]):
-    """The declaration of one configuration key.
-
-    Args:
-        name: upper case, without a dot: a dot parts a device's name from the key.
-        kind: str, int, float or bool.
-        default: the value where none is given.
-        description: one line.
-        unit: of a number, as "seconds".
-        choices: the only values allowed, if given; matched without regard to case.
-        minimum, maximum: bounds of a number, both included.
-        words: further spellings that stand for a value, as AUTO for 0; without regard to case.
-            A number that has a word is written as the word.
-        check: whether a parsed value is allowed, beyond the above; needs `form`.
-        form: the allowed values in words, where they do not follow from the declaration.
-        mutable: whether SetConfig may change it on a loaded network.
-        scope: what the key belongs to: the whole device, or each network on it.
-
-    Raises:
-        ValueError: on a declaration that contradicts itself.
-    """
-
-    name: str
-    kind: type[T]
-    default: T
-    description: str
-    unit: str = ""
-    choices: tuple[T, ...] = ()
-    minimum: float | None = None
-    maximum: float | None = None
-    words: Mapping[str, T] = field(default_factory=lambda: MappingProxyType({}), hash=False)
-    check: Callable[[T], bool] | None = None
-    form: str = ""
-    mutable: bool = False
-    scope: Literal["device", "network"] = "network"
-
-    def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name) or len(self.name) > MAX_NAME_LENGTH:
-            raise ValueError(f"a key's name is upper case with underscores, not {self.name!r}")
-        if self.check is not None and not self.form:
-            raise ValueError(f"{self.name}: a check needs a form that says what it allows")
-        if self.parse(self.format(self.default)) != self.default:
-            raise ValueError(f"{self.name}: the default {self.default!r} is not an allowed value")
-
-    @property
-    def allowed(self) -> str:
-        """The allowed values in words, for errors and help."""
-        if self.form:
-            return self.form
-        words = [word for word, value in self.words.items() if value not in self.choices]
-        if self.choices:
-            options = [self.format(choice) or "empty" for choice in self.choices]
-            return _or(options + words)
-        if self.kind is bool:
-            return "YES or NO"
-        if self.kind is str:
-            return _or(["text", *words])
-        number = "an integer" if self.kind is int else "a finite number"
-        bounds = [
-            f"{word} {as_text(bound)}"
-            for word, bound in (("from", self.minimum), ("to", self.maximum))
-            if bound is not None
-        ]
-        return _or(
-            [" ".join([number, *bounds, *([f"({self.unit})"] if self.unit else [])]), *words]
-        )
-
-    def parse(self, text: str) -> T:
-        """The value that `text` spells.
-
-        Raises:
-            InvalidArgument: if it spells none, or one that is not allowed; `field` is config['X'].
-        """
-        if len(text) > MAX_VALUE_LENGTH:
-            raise self._refusal(f"{text[:32]!r}… of {len(text)} characters")
-        value = self._spelled(text)
-        if value is None or not self._allows(value):
-            raise self._refusal(repr(text))
-        return value
-
-    def format(self, value: T) -> str:
-        """The one canonical text of a value; `parse` reads it back."""
-        if self.kind is not str:
-            for word, meaning in self.words.items():
-                if meaning == value:
-                    return word
-        return as_text(value)
-
-    def _spelled(self, text: str) -> T | None:
-        folded = text.strip().upper()
-        for word, value in self.words.items():
-            if word.upper() == folded:
-                return value
-        for choice in self.choices:
-            if self.format(choice).upper() == folded:
-                return choice
-        parsed: object
-        if self.kind is bool:
-            parsed = _BOOLEANS.get(folded)
-        elif self.kind is int:
-            parsed = int(folded) if _INTEGER.fullmatch(folded) else None
-        elif self.kind is float:
-            parsed = float(folded) if _DECIMAL.fullmatch(folded) else None
-        else:
-            parsed = text
-        return cast("T | None", parsed)
-
-    def _allows(self, value: T) -> bool:
-        if value in self.words.values():
-            return True
-        if self.choices and value not in self.choices:
-            return False
-        if not isinstance(value, str):
-            if not math.isfinite(value) or not -_INT64 <= value < _INT64:
-                return False
-            if self.minimum is not None and value < self.minimum:
-                return False
-            if self.maximum is not None and value > self.maximum:
-                return False
-        return self.check is None or self.check(value)
-
-    def _refusal(self, given: str) -> InvalidArgument:
-        return InvalidArgument(
-            f"{self.name} cannot be {given}; allowed: {self.allowed}",
-            field=_field(self.name),
-            metadata={"key": self.name, "allowed": self.allowed},
-        )
 
 
 class ConfigSchema:
@@ -207,7 +73,7 @@ class ConfigSchema:
             # A client's name is bounded before it is compared and echoed.
             shown = name if len(name) <= MAX_NAME_LENGTH else name[:32] + "…"
             raise NotFound.unknown(
-                "configuration key", shown, self._keys, field=at or _field(shown)
+                "configuration key", shown, self._keys, field=at or config_field(shown)
             )
         return key
 
@@ -247,12 +113,13 @@ class ConfigSchema:
 
     def to_markdown(self) -> str:
         """The table of keys for the documentation."""
-        rows = ["| key | default | allowed | changes while loaded | meaning |"]
+        rows = ["| key | default | allowed | set on | meaning |"]
         rows.append("| --- | --- | --- | --- | --- |")
         for key in self:
             default = f"`{key.format(key.default)}`" if key.format(key.default) else "empty"
-            mutable = "yes" if key.mutable else "no"
-            cells = (f"`{key.name}`", default, key.allowed, mutable, key.description)
+            places = ["device"] if key.scope == "device" else ["device", "load"]
+            places += ["loaded network"] if key.mutable else []
+            cells = (f"`{key.name}`", default, key.allowed, ", ".join(places), key.description)
             rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
         return "\n".join(rows) + "\n"
 
@@ -276,6 +143,10 @@ class Configuration:
 
     def __contains__(self, key: Key[Any]) -> bool:
         return key.name in self._values
+
+    def get(self, key: Key[T]) -> T:
+        """The key's value; its default where the device does not know the key."""
+        return cast("T", self._values.get(key.name, key.default))
 
     def get_parameter(self, name: str) -> ParameterValue:
         """The value of the key called `name`, typed as GetConfig gives it.
@@ -302,22 +173,13 @@ class Configuration:
         """
         for name in changes:
             if not self.schema.key(name).mutable:
-                mutable = _or([key.name for key in self.schema if key.mutable]) or "none"
+                mutable = listed([key.name for key in self.schema if key.mutable]) or "none"
                 raise InvalidArgument(
                     f"{name} cannot change on a loaded network, load it anew with the value "
                     f"wanted; keys that can: {mutable}",
-                    field=_field(name),
+                    field=config_field(name),
                 )
         return self.schema.resolve(self.explicit_strings(), changes)
-
-
-def as_text(value: str | int | float) -> str:
-    """A value as the wire writes it: booleans as YES and NO, numbers as short as is exact."""
-    if isinstance(value, bool):
-        return "YES" if value else "NO"
-    if isinstance(value, float):
-        return repr(value).removesuffix(".0")
-    return str(value)
 
 
 def for_device(config: Mapping[str, str], device: str) -> dict[str, str]:
@@ -352,17 +214,11 @@ def check_prefixes(config: Mapping[str, str], devices: Iterable[str]) -> None:
     for name in config:
         owner, dot, _ = name[: MAX_NAME_LENGTH + 1].rpartition(".")
         if dot and _fold_device(owner) not in folded:
-            raise NotFound.unknown("device", owner, known, field=_field(name[:MAX_NAME_LENGTH]))
+            raise NotFound.unknown(
+                "device", owner, known, field=config_field(name[:MAX_NAME_LENGTH])
+            )
 
 
 def _fold_device(name: str) -> str:
     kind, dot, device_id = name.partition(".")
     return kind.upper() + dot + device_id
-
-
-def _field(name: str) -> str:
-    return f"config[{name!r}]"
-
-
-def _or(options: list[str]) -> str:
-    return " or ".join(filter(None, [", ".join(options[:-1]), options[-1] if options else ""]))

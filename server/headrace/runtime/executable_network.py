@@ -1,14 +1,14 @@
 """A network compiled for a device.
 
-The public methods validate and account; the hooks with an underscore are the device's. A device that
-computes on its streams writes `_infer` and perhaps `_preprocess` and `_postprocess`; a virtual device
-passes no executor and overrides `_start`, a step of a state machine that completions advance.
+The public methods validate and account; the hooks with an underscore are the device's. A device
+that computes on its streams writes `_infer` and perhaps `_preprocess` and `_postprocess`; a virtual
+device passes no executor and overrides `_start`: a step of a state machine that completions
+advance.
 """
 
 from __future__ import annotations
 
 import time
-from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -37,7 +37,7 @@ class Place:
     timer: Timer
 
 
-class ExecutableNetwork(ABC):
+class ExecutableNetwork:
     """Takes jobs and gives each exactly one outcome. Thread-safe after `open`.
 
     Args:
@@ -73,7 +73,7 @@ class ExecutableNetwork(ABC):
         self._share = executor.share(streams) if executor is not None else None
         self._network_counters: NetworkCounters | None = None
         self._pipeline: Pipeline
-        self._perf_count = PERF_COUNT in config and config[PERF_COUNT]
+        self._perf_count = config.get(PERF_COUNT)
         self._closed = False
 
     # -- life --
@@ -85,7 +85,7 @@ class ExecutableNetwork(ABC):
         self._pipeline = Pipeline(
             self._stages(),
             place.timer,
-            execution_timeout=self._execution_timeout(),
+            execution_timeout=self.config.get(EXECUTION_TIMEOUT),
             inline=inline,
         )
 
@@ -209,14 +209,11 @@ class ExecutableNetwork(ABC):
             NotFound, InvalidArgument: as `Configuration.changed`.
         """
         self.config = self.config.changed(changes)
-        self._pipeline.execution_timeout = self._execution_timeout()
+        self._pipeline.execution_timeout = self.config.get(EXECUTION_TIMEOUT)
 
     def export(self) -> bytes:
         """The backend's own bytes; empty if an import compiles anew."""
         return self._export()
-
-    def _execution_timeout(self) -> float:
-        return self.config[EXECUTION_TIMEOUT] if EXECUTION_TIMEOUT in self.config else 0.0
 
     # -- hooks of the device --
 

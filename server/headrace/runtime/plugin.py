@@ -15,16 +15,13 @@ import platform
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, TypeAlias, TypeVar
+from typing import ClassVar, TypeAlias, TypeVar
 
 import onnx_ir as ir
 
-from headrace.runtime.admission import Admission
 from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import ConfigSchema, Configuration, ParameterValue, Range
-from headrace.runtime.counters import Counters
-from headrace.runtime.device_state import DeviceStates
+from headrace.runtime.config import ConfigSchema, Configuration, ParameterValue
+from headrace.runtime.device_metrics import Metric, standard_metrics
 from headrace.runtime.errors import (
     FailedPrecondition,
     HeadraceError,
@@ -33,16 +30,15 @@ from headrace.runtime.errors import (
     InvalidModel,
     NotFound,
     Unimplemented,
-    UnsupportedLayer,
     UnsupportedLayers,
 )
-from headrace.runtime.executable_network import ExecutableNetwork, Place
-from headrace.runtime.executor_manager import ExecutorManager
+from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.extension import merge_functions
 from headrace.runtime.network import Network
-from headrace.runtime.preprocessing import InputOptions, OutputOptions
+from headrace.runtime.places import Places
 from headrace.runtime.processors import usable_processors
 from headrace.runtime.query import QueryResult, query_network
+from headrace.runtime.services import NetworkOptions, Services
 from headrace.runtime.standard_keys import (
     CPU_BIND_THREAD,
     DEVICE_ID,
@@ -54,7 +50,6 @@ from headrace.runtime.standard_keys import (
     STANDARD_KEYS,
 )
 from headrace.runtime.streams_executor import StreamsExecutor
-from headrace.runtime.timer import Timer
 from headrace.runtime.transform import Transformation, transform_network
 
 PLUGIN_API_VERSION = 1
@@ -63,40 +58,7 @@ PLUGIN_API_VERSION = 1
 Support: TypeAlias = Callable[[ir.Node], "str | None"]
 """None if the device runs the node, else the reason why not."""
 
-Metric: TypeAlias = Callable[[Mapping[str, str]], ParameterValue]
-"""A device's metric: options, such as DEVICE_ID, to value."""
-
-
-class Devices(Protocol):
-    """The other devices, for one that delegates to them."""
-
-    def plugin(self, device: str) -> Plugin:
-        """The plugin of a device type, as ``CPU``.
-
-        Raises:
-            NotFound, Unavailable: there is none, or it did not start.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class Services:
-    """What the runtime offers to plugins."""
-
-    executors: ExecutorManager
-    timer: Timer
-    counters: Counters
-    states: DeviceStates
-    devices: Devices
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkOptions:
-    """How the caller wants to see the network: preprocessing, types, layouts, placement."""
-
-    inputs: Mapping[str, InputOptions] = field(default_factory=dict)
-    outputs: Mapping[str, OutputOptions] = field(default_factory=dict)
-    affinities: Mapping[str, str] = field(default_factory=dict)
-
+_AS_IT_IS = NetworkOptions()
 
 _C = TypeVar("_C", bound="Callable[..., Plugin]")
 
@@ -112,7 +74,7 @@ def plugin_api(version: int) -> Callable[[_C], _C]:
 
 
 class Plugin(ABC):
-    """One device type. Thread-safe: `_lock` guards `_settings`, `_admissions` and `_extensions`.
+    """One device type. Thread-safe: `_lock` guards `_settings` and `_extensions`.
 
     Args:
         name: the device name that it is registered under.
@@ -136,8 +98,8 @@ class Plugin(ABC):
         self.services = services
         self._lock = threading.Lock()
         self._settings: dict[str, str] = {}
-        self._admissions: dict[str, Admission] = {}
         self._extensions: list[ir.Function] = []
+        self._places = Places(name, services, self.streams)
         self.set_config(config)
 
     # -- configuration and metrics --
@@ -156,17 +118,10 @@ class Plugin(ABC):
         """
         with self._lock:
             config = self.schema.resolve(self._settings, changes)
-            if DEVICE_ID in config and config[DEVICE_ID]:
-                self.device_id(config)
+            self.device_id(config)
             self._set_config(config)
             self._settings.update(changes)
-            admissions = dict(self._admissions)
-        for device, admission in admissions.items():
-            if QUEUE_CAPACITY in config:
-                admission.capacity = config[QUEUE_CAPACITY]
-            executor = self.services.executors.find(device)
-            if executor is not None and NUM_STREAMS.name in changes:
-                executor.resize(self._device_streams(config))
+        self._places.resize(self._device_streams(config), config.get(QUEUE_CAPACITY))
 
     def settings(self) -> dict[str, str]:
         """The keys that were set, as text."""
@@ -192,20 +147,9 @@ class Plugin(ABC):
 
     def metrics(self) -> dict[str, Metric]:
         """Every metric by name, the device's own included."""
-        table: dict[str, Metric] = {
-            "SUPPORTED_METRICS": lambda _: list(table),
-            "SUPPORTED_CONFIG_KEYS": lambda _: self.schema.names,
-            "AVAILABLE_DEVICES": lambda _: self.device_ids(),
-            "FULL_DEVICE_NAME": lambda _: self.full_name or self.name,
-            "DEVICE_ARCHITECTURE": lambda _: self.architecture,
-            "OPTIMIZATION_CAPABILITIES": lambda _: list(self.capabilities),
-            "RANGE_FOR_ASYNC_INFER_REQUESTS": lambda _: Range(1, self.streams(), 1),
-            "RANGE_FOR_STREAMS": lambda _: Range(1, self._default_streams(), 1),
-            "IMPORT_EXPORT_SUPPORT": lambda _: True,
-            "NUMBER_OF_WAITING_INFER_REQUESTS": lambda options: self._count(options, "waiting"),
-            "NUMBER_OF_EXEC_INFER_REQUESTS": lambda options: self._count(options, "busy"),
-            **self._metrics(),
-        }
+        table = standard_metrics(self)
+        table.update(self._metrics())
+        table["SUPPORTED_METRICS"] = lambda _: list(table)
         return table
 
     def device_ids(self) -> list[str]:
@@ -219,7 +163,7 @@ class Plugin(ABC):
             NotFound: on an id that is not available.
         """
         ids = self.device_ids()
-        wanted = config[DEVICE_ID] if DEVICE_ID in config else ""
+        wanted = config.get(DEVICE_ID)
         if not wanted:
             return ids[0] if ids else ""
         if wanted not in ids:
@@ -232,8 +176,8 @@ class Plugin(ABC):
         self, network: Network, config: Configuration, options: NetworkOptions
     ) -> Network:
         """The network as the device gets it: the same for a load and for a query."""
-        optional = DISABLE_TRANSFORMATIONS not in config or not config[DISABLE_TRANSFORMATIONS]
-        half = INFERENCE_PRECISION_HINT in config and config[INFERENCE_PRECISION_HINT] == "f16"
+        optional = not config.get(DISABLE_TRANSFORMATIONS)
+        half = config.get(INFERENCE_PRECISION_HINT) == "f16"
         with self._lock:
             functions = list(self._extensions)
         return transform_network(
@@ -248,7 +192,7 @@ class Plugin(ABC):
         self,
         network: Network,
         config: Mapping[str, str],
-        options: NetworkOptions = NetworkOptions(),  # noqa: B008 - frozen
+        options: NetworkOptions = _AS_IT_IS,
     ) -> QueryResult:
         """Which layers the device would run; unknown configuration keys are passed over."""
         configuration = self.schema.resolve(self.settings(), config, ignore_unknown=True)
@@ -258,7 +202,7 @@ class Plugin(ABC):
         self,
         network: Network,
         config: Mapping[str, str],
-        options: NetworkOptions = NetworkOptions(),  # noqa: B008 - frozen
+        options: NetworkOptions = _AS_IT_IS,
         token: CancelToken | None = None,
     ) -> ExecutableNetwork:
         """Compiles a network.
@@ -278,7 +222,7 @@ class Plugin(ABC):
         network: Network,
         native: bytes,
         config: Mapping[str, str],
-        options: NetworkOptions = NetworkOptions(),  # noqa: B008 - frozen
+        options: NetworkOptions = _AS_IT_IS,
         token: CancelToken | None = None,
     ) -> ExecutableNetwork:
         """Makes a network from the backend's own bytes, which the caller has verified, or, if they
@@ -315,10 +259,19 @@ class Plugin(ABC):
     def executor(self, config: Configuration) -> StreamsExecutor:
         """The streams for a network with this configuration: those of its device id, or the one
         stream that all networks with EXCLUSIVE_ASYNC_REQUESTS share."""
-        if EXCLUSIVE_ASYNC_REQUESTS in config and config[EXCLUSIVE_ASYNC_REQUESTS]:
-            return self.services.executors.get("EXCLUSIVE", 1)
-        bind = CPU_BIND_THREAD in self.config and self.config[CPU_BIND_THREAD]
-        return self.services.executors.get(self._place_name(config), self.streams(), bind=bind)
+        return self._places.executor(
+            self.device_id(config),
+            exclusive=config.get(EXCLUSIVE_ASYNC_REQUESTS),
+            bind=self.config.get(CPU_BIND_THREAD),
+        )
+
+    def running_executor(self, options: Mapping[str, str]) -> StreamsExecutor | None:
+        """The streams of the device that `options` names, if any network has needed them yet."""
+        return self._places.find_executor(self.device_id(self.schema.resolve(options)))
+
+    def default_streams(self) -> int:
+        """What NUM_STREAMS is where it is AUTO."""
+        return self._default_streams()
 
     def streams(self) -> int:
         """NUM_STREAMS of the device, AUTO resolved."""
@@ -326,8 +279,7 @@ class Plugin(ABC):
 
     def share(self, config: Configuration) -> int:
         """How many of the device's streams a network with this configuration may use."""
-        wanted = config[NUM_STREAMS] if NUM_STREAMS in config else 0
-        return min(wanted or self.streams(), self.streams())
+        return min(config.get(NUM_STREAMS) or self.streams(), self.streams())
 
     # -- inside --
 
@@ -368,39 +320,17 @@ class Plugin(ABC):
         return query_network(network, transformed, self._support(transformed, config), self.name)
 
     def _open(self, compiled: ExecutableNetwork, config: Configuration) -> ExecutableNetwork:
-        name = self._place_name(config)
-        counters = self.services.counters.device(name)
-        executor = compiled.executor
-        with self._lock:
-            admission = self._admissions.get(name)
-            if admission is None:
-                capacity = config[QUEUE_CAPACITY] if QUEUE_CAPACITY in config else 1024
-                admission = Admission(name, capacity, self.streams)
-                self._admissions[name] = admission
-                counters.register_gauge("queue_capacity", lambda: admission.capacity)
-                if executor is not None:
-                    counters.register_gauge("queue_depth", lambda: executor.waiting)
-                    counters.register_gauge("streams", lambda: executor.streams)
-                    counters.register_gauge("streams_busy", lambda: executor.busy)
-        compiled.open(Place(name, admission, counters, self.services.timer))
+        compiled.open(self._places.place(self.device_id(config), compiled.executor))
         return compiled
 
-    def _place_name(self, config: Configuration) -> str:
-        device_id = self.device_id(config)
-        return f"{self.name}.{device_id}" if device_id else self.name
-
     def _device_streams(self, config: Configuration) -> int:
-        return (config[NUM_STREAMS] if NUM_STREAMS in config else 0) or self._default_streams()
+        return config.get(NUM_STREAMS) or self._default_streams()
 
     def _check_options(self, options: Mapping[str, str]) -> None:
         for name, value in options.items():
             if name != DEVICE_ID.name:
                 raise NotFound.unknown("option", name, [DEVICE_ID.name], field="options")
             self.device_id(self.schema.resolve({DEVICE_ID.name: value}))
-
-    def _count(self, options: Mapping[str, str], what: str) -> int:
-        executor = self.services.executors.find(self._place_name(self.schema.resolve(options)))
-        return int(getattr(executor, what)) if executor is not None else 0
 
     # -- hooks of the device --
 
@@ -441,16 +371,11 @@ class Plugin(ABC):
         """The device's own metrics."""
         return {}
 
-    def _set_config(self, config: Configuration) -> None:
+    def _set_config(self, config: Configuration) -> None:  # noqa: B027 - an optional hook
         """Takes note of a new configuration of the device; may refuse it."""
 
     def _add_extension(self, functions: Sequence[ir.Function]) -> None:  # noqa: ARG002
         raise Unimplemented(f"device {self.name} takes no extensions")
 
-    def _close(self) -> None:
+    def _close(self) -> None:  # noqa: B027 - an optional hook
         """Frees what the backend holds."""
-
-
-def unsupported(node: ir.Node, reason: str) -> UnsupportedLayer:
-    """The entry of a list of unsupported layers for `node`."""
-    return UnsupportedLayer(node.name or "", node.op_type, reason)

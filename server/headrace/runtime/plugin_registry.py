@@ -1,4 +1,4 @@
-"""Device plugins by name: found through entry points, started once, the reason kept if that fails."""
+"""Device plugins by name: found through entry points, started once; a failure keeps its reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 
 from headrace.runtime.device_state import DeviceState
 from headrace.runtime.errors import NotFound, Unavailable
-from headrace.runtime.plugin import PLUGIN_API_VERSION, Plugin, Services
+from headrace.runtime.plugin import PLUGIN_API_VERSION, Plugin
+from headrace.runtime.services import Services
 
 _log = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class PluginRegistry:
     def available(self) -> dict[str, list[str]]:
         """Every device type with its AVAILABLE_DEVICES; one that did not start has none."""
         ids = {name: plugin.device_ids() for name, plugin in self._plugins.items()}
-        return {**dict.fromkeys(self._reasons, []), **ids}
+        return {**{name: [] for name in self._reasons}, **ids}
 
     def close(self) -> None:
         for plugin in self._plugins.values():

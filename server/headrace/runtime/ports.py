@@ -14,7 +14,7 @@ from headrace.runtime.tensor import Tensor, Value
 
 
 class PortCheck:
-    """Checks jobs against the ports of one network, and gives them all outputs if they name none."""
+    """Checks jobs against a network's ports, and gives them all outputs if they name none."""
 
     def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
         self._inputs = {port.name: _Expected(port) for port in inputs}

@@ -24,7 +24,7 @@ class TimerEntry:
 
     __slots__ = ("callback", "slot")
 
-    def __init__(self, slot: float, callback: Callable[[], None]) -> None:
+    def __init__(self, slot: float, callback: Callable[[], object]) -> None:
         self.slot = slot
         self.callback = callback
 
@@ -39,7 +39,9 @@ class TimerWheel:
     def __len__(self) -> int:
         return sum(map(len, self._buckets.values()))
 
-    def schedule(self, when: float, callback: Callable[[], None], resolution: float) -> TimerEntry:
+    def schedule(
+        self, when: float, callback: Callable[[], object], resolution: float
+    ) -> TimerEntry:
         slot = math.ceil(when / resolution) * resolution
         entry = TimerEntry(slot, callback)
         bucket = self._buckets.get(slot)
@@ -82,7 +84,7 @@ class Timer:
     def schedule(
         self,
         when: float,
-        callback: Callable[[], None],
+        callback: Callable[[], object],
         resolution: float = RESOLUTION_SECONDS,
     ) -> TimerEntry:
         """Has `callback` called at `when` (seconds on the timer's clock)."""
