@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from headrace.runtime.config import (
     MAX_KEYS,
-    MAX_VALUE_LENGTH,
     ConfigSchema,
     Key,
     check_prefixes,
     for_device,
 )
+from headrace.runtime.config_key import MAX_VALUE_LENGTH
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.standard_keys import (
     CACHE_DIR,
@@ -155,6 +155,11 @@ def test_a_parameter_is_typed_and_an_unknown_one_is_not_found() -> None:
     assert caught.value.field == "name"
 
 
+def test_a_key_that_the_device_does_not_know_has_its_default() -> None:
+    assert ConfigSchema(PERF_COUNT).resolve().get(QUEUE_CAPACITY) == 1024
+    assert SCHEMA.resolve({"QUEUE_CAPACITY": "7"}).get(QUEUE_CAPACITY) == 7
+
+
 def test_a_loaded_network_changes_only_keys_that_are_mutable() -> None:
     config = SCHEMA.resolve({"NUM_STREAMS": "2"})
     changed = config.changed({"EXECUTION_TIMEOUT": "0.5"})
@@ -200,6 +205,10 @@ def test_docs_and_help_name_every_key() -> None:
     for key in STANDARD_KEYS:
         assert f"| `{key.name}` |" in table
         assert key.description in text
+    assert "| device |" in next(row for row in table.splitlines() if "QUEUE_CAPACITY" in row)
+    assert "| device, load, loaded network |" in next(
+        row for row in table.splitlines() if "EXECUTION_TIMEOUT" in row
+    )
 
 
 def test_a_prefixed_key_is_for_its_device_and_wins_over_a_plain_one() -> None:

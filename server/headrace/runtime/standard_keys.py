@@ -6,7 +6,7 @@ import re
 from types import MappingProxyType
 from typing import Any
 
-from headrace.runtime.config import Key
+from headrace.runtime.config_key import Key
 
 _AUTO = MappingProxyType({"AUTO": 0})
 _DEVICE_ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})?")

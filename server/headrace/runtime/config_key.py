@@ -1,0 +1,183 @@
+"""A configuration key: name, type, default, allowed values and meaning, declared once."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast
+
+from headrace.runtime.errors import InvalidArgument
+
+MAX_NAME_LENGTH = 128
+MAX_VALUE_LENGTH = 1024
+
+T = TypeVar("T", bound=str | int | float)
+
+_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
+_BOOLEANS = {"YES": True, "TRUE": True, "NO": False, "FALSE": False}
+_INT64 = 2**63
+
+
+class Range(NamedTuple):
+    """Values from `minimum` to `maximum`, both included, in steps of `step`."""
+
+    minimum: int
+    maximum: int
+    step: int = 1
+
+
+ParameterValue: TypeAlias = str | int | float | bool | list[str] | Range
+
+
+@dataclass(frozen=True, slots=True)
+class Key(Generic[T]):
+    """The declaration of one configuration key.
+
+    Args:
+        name: upper case, without a dot: a dot parts a device's name from the key.
+        kind: str, int, float or bool.
+        default: the value where none is given.
+        description: one line.
+        unit: of a number, as "seconds".
+        choices: the only values allowed, if given; matched without regard to case.
+        minimum, maximum: bounds of a number, both included.
+        words: further spellings that stand for a value, as AUTO for 0; without regard to case.
+            A number that has a word is written as the word.
+        check: whether a parsed value is allowed, beyond the above; needs `form`.
+        form: the allowed values in words, where they do not follow from the declaration.
+        mutable: whether SetConfig may change it on a loaded network.
+        scope: what the key belongs to: the whole device, or each network on it.
+
+    Raises:
+        ValueError: on a declaration that contradicts itself.
+    """
+
+    name: str
+    kind: type[T]
+    default: T
+    description: str
+    unit: str = ""
+    choices: tuple[T, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    words: Mapping[str, T] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    check: Callable[[T], bool] | None = None
+    form: str = ""
+    mutable: bool = False
+    scope: Literal["device", "network"] = "network"
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or len(self.name) > MAX_NAME_LENGTH:
+            raise ValueError(f"a key's name is upper case with underscores, not {self.name!r}")
+        if self.check is not None and not self.form:
+            raise ValueError(f"{self.name}: a check needs a form that says what it allows")
+        if self.parse(self.format(self.default)) != self.default:
+            raise ValueError(f"{self.name}: the default {self.default!r} is not an allowed value")
+
+    @property
+    def allowed(self) -> str:
+        """The allowed values in words, for errors and help."""
+        if self.form:
+            return self.form
+        words = [word for word, value in self.words.items() if value not in self.choices]
+        if self.choices:
+            options = [self.format(choice) or "empty" for choice in self.choices]
+            return listed(options + words)
+        if self.kind is bool:
+            return "YES or NO"
+        if self.kind is str:
+            return listed(["text", *words])
+        number = "an integer" if self.kind is int else "a finite number"
+        bounds = [
+            f"{word} {as_text(bound)}"
+            for word, bound in (("from", self.minimum), ("to", self.maximum))
+            if bound is not None
+        ]
+        return listed(
+            [" ".join([number, *bounds, *([f"({self.unit})"] if self.unit else [])]), *words]
+        )
+
+    def parse(self, text: str) -> T:
+        """The value that `text` spells.
+
+        Raises:
+            InvalidArgument: if it spells none, or one that is not allowed; `field` is config['X'].
+        """
+        if len(text) > MAX_VALUE_LENGTH:
+            raise self._refusal(f"{text[:32]!r}… of {len(text)} characters")
+        value = self._spelled(text)
+        if value is None or not self._allows(value):
+            raise self._refusal(repr(text))
+        return value
+
+    def format(self, value: T) -> str:
+        """The one canonical text of a value; `parse` reads it back."""
+        if self.kind is not str:
+            for word, meaning in self.words.items():
+                if meaning == value:
+                    return word
+        return as_text(value)
+
+    def _spelled(self, text: str) -> T | None:
+        folded = text.strip().upper()
+        for word, value in self.words.items():
+            if word.upper() == folded:
+                return value
+        for choice in self.choices:
+            if self.format(choice).upper() == folded:
+                return choice
+        parsed: object
+        if self.kind is bool:
+            parsed = _BOOLEANS.get(folded)
+        elif self.kind is int:
+            parsed = int(folded) if _INTEGER.fullmatch(folded) else None
+        elif self.kind is float:
+            parsed = float(folded) if _DECIMAL.fullmatch(folded) else None
+        else:
+            parsed = text
+        return cast("T | None", parsed)
+
+    def _allows(self, value: T) -> bool:
+        if value in self.words.values():
+            return True
+        if self.choices and value not in self.choices:
+            return False
+        if not isinstance(value, str):
+            if not math.isfinite(value) or not -_INT64 <= value < _INT64:
+                return False
+            if self.minimum is not None and value < self.minimum:
+                return False
+            if self.maximum is not None and value > self.maximum:
+                return False
+        return self.check is None or self.check(value)
+
+    def _refusal(self, given: str) -> InvalidArgument:
+        return InvalidArgument(
+            f"{self.name} cannot be {given}; allowed: {self.allowed}",
+            field=config_field(self.name),
+            metadata={"key": self.name, "allowed": self.allowed},
+        )
+
+
+def as_text(value: str | int | float) -> str:
+    """A value as the wire writes it: booleans as YES and NO, numbers as short as is exact."""
+    if isinstance(value, bool):
+        return "YES" if value else "NO"
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0")
+    return str(value)
+
+
+def config_field(name: str) -> str:
+    """Where a request names the key, for an error."""
+    return f"config[{name!r}]"
+
+
+def listed(options: list[str]) -> str:
+    """Options as a sentence has them: a, b or c."""
+    return " or ".join(filter(None, [", ".join(options[:-1]), options[-1] if options else ""]))
