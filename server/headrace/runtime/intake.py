@@ -1,69 +1,79 @@
-"""Models from outside: what they may be, and what is wrong with those that are not."""
+"""Models from outside: bytes or a file in, a checked onnx-ir model with named layers out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
-from headrace.runtime import naming, provenance
+from headrace.runtime import naming, onnx_bytes
 from headrace.runtime.errors import InvalidModel
+from headrace.runtime.limits import Limits
+from headrace.runtime.model_check import check_model
+from headrace.runtime.model_tensors import TensorData
 
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds on a model from outside.
-
-    Attributes:
-        model_bytes: of the serialised model.
-        structure_bytes: of everything in it but the tensors' raw data.
-        fields: protobuf fields in the serialised model; each costs memory once it is parsed.
-        nodes: nodes of the graph, its bodies and the functions, as written.
-        inlined_nodes: nodes once every call of a function is replaced by the function's nodes.
-        initializer_bytes: of all tensors together, external data included.
-        depth: graphs within graphs, and functions calling functions.
-        name_length: characters of any name.
-    """
-
-    model_bytes: int = 2**31 - 1
-    structure_bytes: int = 256 * 2**20
-    fields: int = 5_000_000
-    nodes: int = 100_000
-    inlined_nodes: int = 200_000
-    initializer_bytes: int = 16 * 2**30
-    depth: int = 24
-    name_length: int = 4096
+__all__ = ["Limits", "from_bytes", "from_file"]
 
 
 def from_bytes(data: bytes, limits: Limits) -> ir.Model:
-    """The model of a serialised ModelProto, checked, its layers named."""
-    try:
-        proto = onnx.ModelProto.FromString(data)
-    except DecodeError:
-        raise InvalidModel("not an ONNX model", field="model") from None
-    model = ir.from_proto(proto)
-    adopt(model)
-    return model
+    """The model of a serialised ModelProto; its large tensors are views of `data`.
+
+    Raises:
+        InvalidModel: it is no model, breaks a rule of ONNX, exceeds `limits`, or refers to
+            external data, which bytes cannot have beside them.
+    """
+    return _model(data, limits, TensorData(data, limits))
 
 
 def from_file(path: Path, folder: Path, limits: Limits) -> ir.Model:
-    """The model of a file, external data inside `folder` loaded lazily."""
-    return from_bytes(path.read_bytes(), limits)
+    """The model of a file in `folder`; external data, mapped, may lie in `folder` and below.
+
+    Raises:
+        InvalidModel: as `from_bytes`, or a file cannot be read or lies outside `folder`.
+    """
+    try:
+        resolved = path.resolve(strict=True)
+        if not resolved.is_relative_to(folder.resolve()):
+            raise InvalidModel(
+                f"{path.name!r} leads out of the model's folder; put the file itself there",
+                field="model",
+            )
+        if not resolved.is_file():
+            raise InvalidModel(f"{path.name!r} is not a file", field="model")
+        if resolved.stat().st_size > limits.model_bytes:
+            raise InvalidModel(
+                f"{path.name!r} has more than {limits.model_bytes} bytes; store its weights as "
+                "external data",
+                field="model",
+            )
+        data = resolved.read_bytes()
+    except OSError as error:
+        raise InvalidModel(f"{path.name!r} cannot be read: {error}", field="model") from error
+    return _model(data, limits, TensorData(data, limits, folder=folder, base=path.parent))
 
 
-def adopt(model: ir.Model) -> None:
-    """Drops metadata that only we may write and names the layers."""
-    for graph in model.graphs():
-        drop_metadata(graph.metadata_props)
-        for node in graph:
-            drop_metadata(node.metadata_props)
+def _model(data: bytes, limits: Limits, tensors: TensorData) -> ir.Model:
+    try:
+        proto = onnx.ModelProto.FromString(onnx_bytes.strip(data, limits))
+    except DecodeError:
+        raise InvalidModel(
+            "not a serialised ONNX model, or cut short; send the whole .onnx file as it is",
+            field="model",
+        ) from None
+    in_order = check_model(proto, limits, tensors)
+    try:
+        model = ir.from_proto(proto)
+        if not in_order:
+            model.graph.sort()
+            for function in model.functions.values():
+                function.sort()
+    except Exception as error:  # whatever onnx-ir meets that we did not foresee
+        reason = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
+        raise InvalidModel(f"the model breaks a rule of ONNX: {reason}", field="model") from error
+    tensors.attach(model)
     naming.name_layers(model.graph)
-
-
-def drop_metadata(properties: dict[str, str]) -> None:
-    """Drops the keys that only we may write."""
-    for key in [key for key in properties if key.startswith(provenance.METADATA_PREFIX)]:
-        del properties[key]
+    for function in model.functions.values():
+        naming.name_layers(function)
+    return model

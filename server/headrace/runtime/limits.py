@@ -1,0 +1,35 @@
+"""Bounds on models from outside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large a model may be, in each of the ways in which a small file can ask for much.
+
+    Attributes:
+        model_bytes: of the serialised model; protobuf itself ends at 2 GiB.
+        structure_bytes: of all in it but the tensors' raw data.
+        fields: protobuf fields. An empty message of two bytes takes two hundred once parsed, so
+            this is what bounds the memory of parsing: some 100 bytes each, 1 GB at the default.
+        nodes: of the graph, its bodies and the functions, as written.
+        inlined_nodes: of the graph once every call is replaced by the function's nodes.
+        tensors: initialisers and tensors in attributes.
+        tensor_bytes: of all tensors together, external data included.
+        depth: graphs within graphs.
+        call_depth: functions that call functions.
+        name_length: characters of any name.
+    """
+
+    model_bytes: int = 2**31 - 1
+    structure_bytes: int = 256 * 2**20
+    fields: int = 10_000_000
+    nodes: int = 100_000
+    inlined_nodes: int = 200_000
+    tensors: int = 100_000
+    tensor_bytes: int = 32 * 2**30
+    depth: int = 16
+    call_depth: int = 64
+    name_length: int = 4096
