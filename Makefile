@@ -1,0 +1,65 @@
+# Every target makes the environments it needs. PYTHON=... chooses the interpreter.
+
+VENV := .venv
+PROTO_VENV := .venv-proto
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+# Generated code demands at least the protobuf of its generator: the oldest we support.
+GRPC_TOOLS := 1.76.0
+PROTO_INSTALLED := $(PROTO_VENV)/.installed-$(GRPC_TOOLS)
+MAGIKA := .cache/magika/model.onnx
+MAGIKA_VERSION := 1.0.3
+
+MAKEFLAGS += --no-print-directory
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.PHONY: help demo test serve lint benchmark proto clean
+
+help:
+	@echo 'make demo       classify real files over gRPC, in under two minutes'
+	@echo 'make test       run the tests; ARGS="..." goes to pytest'
+	@echo 'make serve      run a server; ARGS="..." goes to headrace serve'
+	@echo 'make lint       check style and types'
+	@echo 'make benchmark  measure'
+	@echo 'make proto      generate the protocol code anew'
+	@echo 'make clean      remove all that these made'
+
+demo: $(INSTALLED) $(MAGIKA)
+	@$(BIN)/python examples/demo.py $(ARGS)
+
+test: $(INSTALLED) $(MAGIKA)
+	@$(BIN)/pytest $(ARGS)
+
+serve: $(INSTALLED)
+	@exec $(BIN)/headrace serve $(ARGS)
+
+lint: $(INSTALLED)
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/mypy --no-error-summary tests $(wildcard examples)
+
+benchmark: $(INSTALLED) $(MAGIKA)
+	@set -e; for each in tests/benchmark/bench_*.py; do $(BIN)/python $$each; done
+
+proto: $(PROTO_INSTALLED)
+	@set -e; \
+	common=$$($(PROTO_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	$(PROTO_VENV)/bin/python -m grpc_tools.protoc -Iproto -I"$$common" \
+	    --python_out=proto --pyi_out=proto --grpc_python_out=proto \
+	    proto/headrace/v1/inference_engine.proto
+
+clean:
+	@rm -rf $(VENV) $(PROTO_VENV) .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml
+	@scripts/venv.sh $(VENV) --editable '.[dev]'
+	@touch $@
+
+$(PROTO_INSTALLED):
+	@scripts/venv.sh $(PROTO_VENV) grpcio-tools==$(GRPC_TOOLS) googleapis-common-protos
+	@touch $@
+
+$(MAGIKA): | $(INSTALLED)
+	@scripts/fetch_magika.sh $(BIN)/python $(MAGIKA_VERSION) $(dir $@)
