@@ -1,0 +1,98 @@
+"""The shape of the code base: imports flow downwards only, and modules stay small."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+ROOTS = ("proto", "server", "plugins", "client")
+MAX_LINES = 350
+
+# Which packages of ours each package may import, beside itself.
+ALLOWED = {
+    "headrace.v1": set(),
+    "headrace.wire": {"headrace.v1"},
+    "headrace.runtime": set(),
+    "headrace.plugins": {"headrace.runtime"},
+    "headrace.testing": {"headrace.runtime"},
+    "headrace.client": {"headrace.wire", "headrace.v1"},
+    "headrace.server": {"headrace.runtime", "headrace.wire", "headrace.v1"},
+}
+# What a package must not import of others'.
+FORBIDDEN = {
+    "headrace.runtime": {"grpc", "grpc_status", "prometheus_client", "structlog"},
+    "headrace.plugins": {"grpc", "grpc_status"},
+    "headrace.wire": {"onnx", "onnx_ir", "onnxruntime"},
+    "headrace.client": {"onnx", "onnx_ir", "onnxruntime", "prometheus_client", "structlog"},
+}
+
+
+def is_generated(path: Path) -> bool:
+    return path.name.endswith(("_pb2.py", "_pb2_grpc.py"))
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the four roots that a person wrote, by its dotted name."""
+    found = {}
+    for root in ROOTS:
+        for path in sorted((REPOSITORY / root).rglob("*.py")):
+            if not is_generated(path):
+                parts = path.relative_to(REPOSITORY / root).with_suffix("").parts
+                found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = modules()
+
+
+def package_of(module: str) -> str:
+    """The package of ours that a module belongs to, as ``headrace.runtime``."""
+    return ".".join(module.split(".")[:2])
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that a file imports, at its head or inside a function."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import in line {node.lineno}"
+            assert node.module is not None
+            yield node.module
+            if node.module == "headrace":
+                yield from (f"headrace.{alias.name}" for alias in node.names)
+
+
+def test_the_modules_are_found() -> None:
+    assert "headrace.runtime.errors" in MODULES
+    assert {package_of(name) for name in MODULES} <= set(ALLOWED)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_flow_downwards(module: str) -> None:
+    package = package_of(module)
+    ours = {package_of(name) for name in imported(MODULES[module]) if name.startswith("headrace.")}
+    assert ours <= ALLOWED[package] | {package}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_package_imports_what_it_must_do_without(module: str) -> None:
+    theirs = {name.split(".")[0] for name in imported(MODULES[module])}
+    assert not theirs & FORBIDDEN.get(package_of(module), set())
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_is_small_enough_to_be_one_concept(module: str) -> None:
+    lines = len(MODULES[module].read_text(encoding="utf-8").splitlines())
+    assert lines <= MAX_LINES
+
+
+@pytest.mark.parametrize("root", ROOTS)
+def test_the_namespace_is_shared_by_all_roots(root: str) -> None:
+    for namespace in (REPOSITORY / root).rglob("headrace"):
+        assert not (namespace / "__init__.py").exists()
+    assert not (REPOSITORY / root / "headrace" / "plugins" / "__init__.py").exists()
