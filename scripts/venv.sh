@@ -14,14 +14,16 @@ fail() {
     exit 1
 }
 
+candidates=${PYTHON:-python3 python3.13 python3.12 python3.11 python3.14}
+
 find_python() {
-    for candidate in ${PYTHON:-} python3 python3.13 python3.12 python3.11 python3.14; do
+    for candidate in $candidates; do
         if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
             echo "$candidate"
             return
         fi
     done
-    fail "headrace needs Python 3.11 or newer, and none is on PATH." \
+    fail "headrace needs Python 3.11 or newer, and found none among: $candidates." \
         "On Debian 12 or Ubuntu 24.04: sudo apt-get install python3 python3-venv" \
         "Elsewhere say which one to take: make PYTHON=/path/to/python3.11 ..."
 }
