@@ -35,10 +35,11 @@ from headrace.runtime.errors import (
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.extension import merge_functions
 from headrace.runtime.network import Network
+from headrace.runtime.network_options import NetworkOptions
 from headrace.runtime.places import Places
 from headrace.runtime.processors import usable_processors
 from headrace.runtime.query import QueryResult, query_network
-from headrace.runtime.services import NetworkOptions, Services
+from headrace.runtime.services import Services
 from headrace.runtime.standard_keys import (
     CPU_BIND_THREAD,
     DEVICE_ID,

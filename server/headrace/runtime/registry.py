@@ -74,7 +74,7 @@ class NetworkEntry:
     load_seconds: float = 0.0
     references: int = 0
     token: CancelToken = field(default_factory=CancelToken)
-    on_drained: Callable[[], None] | None = None
+    on_drained: Callable[[], object] | None = None
 
 
 class NetworkRegistry:
@@ -125,7 +125,7 @@ class NetworkRegistry:
         self,
         entry: NetworkEntry,
         executable: ExecutableNetwork,
-        on_replaced_drained: Callable[[NetworkEntry], None],
+        on_replaced_drained: Callable[[NetworkEntry], object],
     ) -> None:
         """Makes the entry what its name stands for; one it replaces drains and is then passed to
         `on_replaced_drained`."""
@@ -184,7 +184,7 @@ class NetworkRegistry:
             self.release(entry)
             raise
 
-    def retire(self, name: str, on_drained: Callable[[NetworkEntry], None]) -> NetworkEntry:
+    def retire(self, name: str, on_drained: Callable[[NetworkEntry], object]) -> NetworkEntry:
         """Takes the name away at once; `on_drained` is called when no reference is left.
 
         Raises:
@@ -224,7 +224,7 @@ class NetworkRegistry:
                 *self._draining.values(),
             ]
 
-    def _drain(self, entry: NetworkEntry, then: Callable[[], None]) -> bool:
+    def _drain(self, entry: NetworkEntry, then: Callable[[], object]) -> bool:
         entry.state = NetworkState.DRAINING
         entry.on_drained = then
         self._draining[entry.key] = entry

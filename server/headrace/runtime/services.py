@@ -1,15 +1,13 @@
-"""What the runtime offers to plugins, and what a caller may ask for when a network is loaded."""
+"""What the runtime offers to plugins."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.runtime.counters import Counters
 from headrace.runtime.device_state import DeviceStates
 from headrace.runtime.executor_manager import ExecutorManager
-from headrace.runtime.preprocessing import InputOptions, OutputOptions
 from headrace.runtime.timer import Timer
 
 if TYPE_CHECKING:
@@ -36,12 +34,3 @@ class Services:
     counters: Counters
     states: DeviceStates
     devices: Devices
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkOptions:
-    """How the caller wants to see the network: preprocessing, types, layouts, placement."""
-
-    inputs: Mapping[str, InputOptions] = field(default_factory=dict)
-    outputs: Mapping[str, OutputOptions] = field(default_factory=dict)
-    affinities: Mapping[str, str] = field(default_factory=dict)

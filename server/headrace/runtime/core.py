@@ -1,0 +1,376 @@
+"""The core: devices and networks by name, and what may be asked of them.
+
+Loads, queries and closings run on the load executor; requests go to networks directly, through
+`networks.acquire` and `networks.submit`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from headrace.runtime import blob as blobs
+from headrace.runtime.allocator import release_memory
+from headrace.runtime.blob import Blob
+from headrace.runtime.config import check_prefixes, for_device
+from headrace.runtime.counters import Counters
+from headrace.runtime.device_name import DeviceName, resolve
+from headrace.runtime.device_state import DeviceStates
+from headrace.runtime.errors import Cancelled, HeadraceError, InvalidArgument
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.executor_manager import ExecutorManager
+from headrace.runtime.extension import read_functions
+from headrace.runtime.limits import Limits
+from headrace.runtime.load_executor import LoadExecutor
+from headrace.runtime.network import Network
+from headrace.runtime.network_options import (
+    LoadRequest,
+    NetworkOptions,
+    options_from_json,
+    options_to_json,
+)
+from headrace.runtime.plugin import Plugin
+from headrace.runtime.plugin_registry import PluginRegistry, PluginSource
+from headrace.runtime.query import QueryResult
+from headrace.runtime.registry import NetworkEntry, NetworkRegistry, NetworkState
+from headrace.runtime.services import Services
+from headrace.runtime.timer import Timer
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the core keeps with a network: how it was asked for, and the network as it came."""
+
+    request: LoadRequest
+    network: Network
+
+
+class NetworkStore(Protocol):
+    """Keeps what makes clients' networks again after a restart."""
+
+    def save_network(self, request: LoadRequest, network: Network) -> None: ...
+    def forget_network(self, name: str) -> None: ...
+    def save_config(self, device: str, config: Mapping[str, str]) -> None: ...
+    def save_extension(self, device: str, functions: bytes) -> None: ...
+
+
+class Core:
+    """One server's devices and networks. Thread-safe.
+
+    Args:
+        sources: of the plugins to start.
+        blob_key: secret under which exported native bytes are signed.
+        max_networks: at once.
+        limits: on models from outside.
+        store: told of every change that outlives a restart; None keeps nothing.
+    """
+
+    def __init__(
+        self,
+        sources: Iterable[PluginSource],
+        *,
+        blob_key: bytes,
+        max_networks: int = 256,
+        limits: Limits | None = None,
+        store: NetworkStore | None = None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.counters = Counters()
+        self.states = DeviceStates()
+        self.plugins = PluginRegistry()
+        self.networks = NetworkRegistry(max_networks)
+        self._store = store
+        self._blob_key = blob_key
+        self._timer = Timer()
+        self._executors = ExecutorManager()
+        self._loads = LoadExecutor()
+        self.plugins.start(
+            sources,
+            Services(self._executors, self._timer, self.counters, self.states, self.plugins),
+        )
+
+    # -- networks --
+
+    def load_network(
+        self, request: LoadRequest, network: Callable[[], Network], *, replace: bool = False
+    ) -> Future[NetworkEntry]:
+        """Loads what `network` returns, which is called on a loading thread.
+
+        Raises:
+            AlreadyExists, ResourceExhausted, InvalidArgument: the name cannot be taken.
+            The future raises what `Plugin.load_network` and `network` raise.
+        """
+
+        def compile_network(plugin: Plugin, entry: NetworkEntry) -> ExecutableNetwork:
+            entry.record = Record(request, network())
+            return plugin.load_network(
+                entry.record.network,
+                self._device_config(request.device, request.config),
+                self._with_members(request.device, request.options),
+                entry.token,
+            )
+
+        return self._load(request, compile_network, replace=replace)
+
+    def import_network(
+        self, name: str, device: str, config: Mapping[str, str], data: bytes, *, replace: bool
+    ) -> Future[NetworkEntry]:
+        """Loads an exported blob, onto the device that it came from if `device` is empty.
+
+        Native bytes that do not verify, or are another device's, are not used: the network is
+        compiled anew, and its notes say so. Raises as `load_network`.
+        """
+        blob = blobs.read(data, self._blob_key)
+        request = LoadRequest(
+            name,
+            DeviceName.parse(device or blob.device, field="device" if device else "blob"),
+            {**blob.config, **config},
+            _blob_options(blob),
+            "import",
+        )
+
+        def compile_network(plugin: Plugin, entry: NetworkEntry) -> ExecutableNetwork:
+            entry.record = Record(request, Network.from_bytes(blob.network, self.limits))
+            notes = _why_not_native(blob, plugin, request.device)
+            executable = plugin.import_network(
+                entry.record.network,
+                b"" if notes else blob.native or b"",
+                self._device_config(request.device, request.config),
+                self._with_members(request.device, request.options),
+                entry.token,
+            )
+            executable.notes += notes
+            if {p.name for p in executable.inputs} != {p.name for p in blob.inputs}:
+                executable.close()
+                raise InvalidArgument("its inputs are not those of its network", field="blob")
+            return executable
+
+        return self._load(request, compile_network, replace=replace)
+
+    def unload_network(self, name: str) -> Future[None]:
+        """Takes the name away now; the future is done when the memory is given back.
+
+        A network that is still being loaded has its load cancelled.
+
+        Raises:
+            NotFound: no network has the name.
+        """
+        entry = self.networks.find(name)
+        if entry.state is NetworkState.LOADING:
+            entry.token.cancel(Cancelled(f"network {name!r} was unloaded while it was loading"))
+            done: Future[None] = Future()
+            done.set_result(None)
+            return done
+        if self._store is not None:
+            self._store.forget_network(name)
+        return self._retire(name)
+
+    def query_network(
+        self,
+        device: DeviceName,
+        config: Mapping[str, str],
+        options: NetworkOptions,
+        network: Callable[[], Network],
+    ) -> Future[QueryResult]:
+        """Which layers the device would run; raises as `Plugin.query_network`."""
+        plugin = self.plugin(device)
+        return self._loads.submit(
+            lambda: plugin.query_network(
+                network(),
+                for_device(config, str(device)),
+                self._with_members(device, options),
+            )
+        )
+
+    def export_network(self, name: str) -> Iterator[bytes]:
+        """The blob of a loaded network in pieces of at most 1 MiB.
+
+        Raises:
+            As `NetworkRegistry.acquire`.
+        """
+        entry = self.networks.acquire(name)
+        try:
+            executable, record = entry.executable, entry.record
+            assert executable is not None
+            plugin = self.plugin(record.request.device)
+            blob = Blob(
+                device=str(record.request.device),
+                architecture=plugin.architecture,
+                backend_version=plugin.backend_version,
+                network=record.network.to_bytes(),
+                native=executable.export(),
+                config=record.request.config,
+                inputs=executable.inputs,
+                outputs=executable.outputs,
+                meta={"options": json.dumps(options_to_json(record.request.options))},
+            )
+        finally:
+            self.networks.release(entry)
+        return blobs.write(blob, self._blob_key)
+
+    # -- devices --
+
+    def plugin(self, device: DeviceName) -> Plugin:
+        """The plugin that a device name leads to.
+
+        Raises:
+            NotFound, Unavailable: there is no such device, or it did not start.
+        """
+        plugin = self.plugins.plugin(device.type)
+        resolve(device, self.plugins.available())
+        return plugin
+
+    def set_config(self, device: DeviceName, changes: Mapping[str, str]) -> None:
+        """Configures a device for the networks loaded from now on."""
+        plugin = self.plugin(device)
+        plugin.set_config(self._without_device(device, changes))
+        if self._store is not None:
+            self._store.save_config(plugin.name, plugin.settings())
+
+    def add_extension(self, device: DeviceName, functions: bytes) -> list[str]:
+        """Gives a device the local functions of a ModelProto; returns them as "domain::name"."""
+        plugin = self.plugin(device)
+        found = read_functions(functions, self.limits)
+        plugin.add_extension(found)
+        if self._store is not None:
+            self._store.save_extension(plugin.name, functions)
+        return [f"{function.domain}::{function.name}" for function in found]
+
+    # -- end --
+
+    def stop(self) -> None:
+        """Cancels loads, unloads every network once its requests have ended, ends all threads."""
+        closing = []
+        for entry in self.networks.entries():
+            if entry.state is NetworkState.LOADING:
+                entry.token.cancel(Cancelled("the server is shutting down"))
+            elif entry.state is not NetworkState.DRAINING:
+                closing.append(self._retire(entry.key.name))
+        for closed in closing:
+            closed.result()
+        self._loads.stop()
+        self._executors.stop()
+        self.plugins.close()
+        self._timer.stop()
+
+    # -- inside --
+
+    def _load(
+        self,
+        request: LoadRequest,
+        compile_network: Callable[[Plugin, NetworkEntry], ExecutableNetwork],
+        *,
+        replace: bool,
+    ) -> Future[NetworkEntry]:
+        plugin = self.plugin(request.device)
+        entry = self.networks.reserve(request.name, str(request.device), None, replace=replace)
+        keep = request.origin == "repository"
+
+        def load() -> NetworkEntry:
+            start = time.monotonic()
+            try:
+                self._raise_if_cancelled(entry)
+                executable = compile_network(plugin, entry)
+                try:
+                    self._raise_if_cancelled(entry)
+                except HeadraceError:
+                    executable.close()
+                    raise
+                entry.load_seconds = time.monotonic() - start
+                if self._store is not None and request.origin != "repository":
+                    self._store.save_network(request, entry.record.network)
+                self._publish(entry, executable)
+            except BaseException as error:
+                known = isinstance(error, HeadraceError)
+                reason = str(error) if known else "an internal error; the log has it"
+                self.networks.fail(entry, reason, keep=keep)
+                raise
+            return entry
+
+        try:
+            return self._loads.submit(load)
+        except BaseException as error:
+            self.networks.fail(entry, str(error), keep=False)
+            raise
+
+    def _publish(self, entry: NetworkEntry, executable: ExecutableNetwork) -> None:
+        counters = self.counters.network(entry.key.name, entry.device)
+        counters.observe_load(entry.load_seconds)
+        executable.count_as(entry.key.name, counters)
+        self.networks.publish(entry, executable, self._close_later)
+
+    def _retire(self, name: str) -> Future[None]:
+        """Takes the name away; the future is done when the network is closed."""
+        done: Future[None] = Future()
+
+        def closed(closing: Future[None]) -> None:
+            error = closing.exception()
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        def close(entry: NetworkEntry) -> None:
+            self._close_later(entry).add_done_callback(closed)
+
+        self.networks.retire(name, close)
+        return done
+
+    @staticmethod
+    def _raise_if_cancelled(entry: NetworkEntry) -> None:
+        if entry.token.error is not None:
+            raise entry.token.error
+
+    def _close_later(self, entry: NetworkEntry) -> Future[None]:
+        return self._loads.close(lambda: self._close(entry))
+
+    def _close(self, entry: NetworkEntry) -> None:
+        if entry.executable is not None:
+            entry.executable.close()
+            entry.executable = None
+            self.counters.remove_network(entry.key.name, entry.device)
+        entry.record = None
+        release_memory()
+
+    def _device_config(self, device: DeviceName, config: Mapping[str, str]) -> dict[str, str]:
+        check_prefixes(config, [str(each) for each in device.physical()])
+        return self._without_device(device, config)
+
+    def _without_device(self, device: DeviceName, config: Mapping[str, str]) -> dict[str, str]:
+        if device.members:
+            return dict(config)
+        own = for_device(config, str(device))
+        return {**own, "DEVICE_ID": device.id} if device.id else own
+
+    def _with_members(self, device: DeviceName, options: NetworkOptions) -> NetworkOptions:
+        if not device.members:
+            return options
+        members = resolve(device, self.plugins.available()).members
+        return replace(options, members=members)
+
+
+def _blob_options(blob: Blob) -> NetworkOptions:
+    try:
+        return options_from_json(json.loads(blob.meta["options"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidArgument("its options cannot be read", field="blob") from error
+
+
+def _why_not_native(blob: Blob, plugin: Plugin, device: DeviceName) -> tuple[str, ...]:
+    """Notes that say why the network is compiled anew; none if the native bytes can be used."""
+    if blob.native == b"":
+        return ()
+    if blob.native is None:
+        return ("compiled anew: the native part was not signed with this server's key",)
+    try:
+        blob.check_device(str(device), plugin.architecture, plugin.backend_version)
+    except InvalidArgument as error:
+        return (f"compiled anew: {error.message}",)
+    return ()
