@@ -1,0 +1,42 @@
+"""The client: numpy in, numpy out, over gRPC. `headrace.client.aio` has the same, awaited."""
+
+from headrace.client.errors import Error
+from headrace.client.infer_many import InferMany
+from headrace.client.info import (
+    Device,
+    ExecutableLayer,
+    LayerProfile,
+    NetworkInfo,
+    Port,
+    QueryResult,
+    Subgraph,
+    UnsupportedLayer,
+)
+from headrace.client.options import InputOptions, OutputOptions
+from headrace.client.outputs import Outputs, Timings
+from headrace.client.request import InferRequest
+from headrace.client.sync import Client, Network
+from headrace.wire.errors import ErrorDetails
+from headrace.wire.parameters import Range
+
+__all__ = [
+    "Client",
+    "Device",
+    "Error",
+    "ErrorDetails",
+    "ExecutableLayer",
+    "InferMany",
+    "InferRequest",
+    "InputOptions",
+    "LayerProfile",
+    "Network",
+    "NetworkInfo",
+    "OutputOptions",
+    "Outputs",
+    "Port",
+    "QueryResult",
+    "Range",
+    "Subgraph",
+    "Timings",
+    "UnsupportedLayer",
+]

@@ -1,0 +1,135 @@
+"""Many requests over one stream, of the asyncio client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from typing import Any
+
+import grpc.aio
+
+from headrace.client import errors
+from headrace.client.conversation import Conversation, Result
+
+_Inputs = Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]]
+
+
+class InferMany(AsyncIterator[Result]):
+    """Iterates over (index, outputs or error) in the order in which requests finish.
+
+    Three tasks share the conversation: one draws inputs while there is room, one sends what was
+    drawn meanwhile, one receives.
+    """
+
+    def __init__(
+        self, conversation: Conversation, inputs: _Inputs, start: Callable[[], Any], target: str
+    ) -> None:
+        self._conversation = conversation
+        self._inputs = inputs
+        self._start = start
+        self._target = target
+        self._call: Any = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._results: asyncio.Queue[Result | BaseException | None] = asyncio.Queue()
+        self._room = asyncio.Event()  # a result has come
+        self._outgoing = (
+            asyncio.Event()
+        )  # there is something to send, or nothing will come any more
+        self._exhausted = False
+        self._closed = False
+
+    def __aiter__(self) -> InferMany:
+        return self
+
+    async def __anext__(self) -> Result:
+        if self._closed:
+            raise StopAsyncIteration
+        if self._call is None:
+            self._call = self._start()
+            self._tasks = [
+                asyncio.ensure_future(self._guarded(step))
+                for step in (self._feed, self._send, self._receive)
+            ]
+        result = await self._results.get()
+        if isinstance(result, tuple):
+            return result
+        await self.aclose()
+        if result is None:
+            raise StopAsyncIteration
+        raise result
+
+    def cancel(self, index: int | None = None) -> None:
+        """Cancels one request, or all in flight: their results are `Cancelled`.
+
+        Inputs not yet drawn are still sent, see `aclose`.
+        """
+        self._conversation.cancel(index)
+        self._outgoing.set()
+
+    async def aclose(self) -> None:
+        """Gives up: cancels what is in flight and ends the iteration. Idempotent."""
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        if self._call is not None:
+            self._call.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def __aenter__(self) -> InferMany:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def _guarded(self, step: Callable[[], Any]) -> None:
+        """Hands what stops a task to the iterating one."""
+        try:
+            await step()
+        except grpc.aio.AioRpcError as error:
+            self._results.put_nowait(errors.from_call(error, self._target))
+        except asyncio.CancelledError:
+            if not self._closed:  # by the server
+                self._results.put_nowait(errors.cancelled("the server cancelled the stream"))
+        except Exception as error:  # noqa: BLE001 - the user's own iterable may raise anything
+            self._results.put_nowait(error)
+
+    async def _feed(self) -> None:
+        if isinstance(self._inputs, AsyncIterable):
+            async for inputs in self._inputs:
+                await self._submit(inputs)
+        else:
+            for inputs in self._inputs:
+                await self._submit(inputs)
+        self._exhausted = True
+        self._outgoing.set()
+
+    async def _submit(self, inputs: Mapping[str, Any]) -> None:
+        while not self._conversation.has_room:
+            self._room.clear()
+            await self._room.wait()
+        failed = self._conversation.submit(inputs)
+        if failed is not None:
+            self._results.put_nowait(failed)
+        self._outgoing.set()
+        if self._conversation.has_full_message:
+            await asyncio.sleep(0)  # let it go out before the next is drawn
+
+    async def _send(self) -> None:
+        while not (self._exhausted and not self._conversation.unanswered):
+            await self._outgoing.wait()
+            self._outgoing.clear()
+            for message in self._conversation.all_messages():
+                try:
+                    await self._call.write(message)
+                except asyncio.InvalidStateError:
+                    return  # the stream has ended; the receiver is told why
+        await self._call.done_writing()
+
+    async def _receive(self) -> None:
+        while (data := await self._call.read()) is not grpc.aio.EOF:
+            for result in self._conversation.receive(data):
+                self._results.put_nowait(result)
+            self._room.set()
+            if not self._conversation.unanswered:
+                self._outgoing.set()  # perhaps this was the last
+        self._results.put_nowait(self._conversation.ended())

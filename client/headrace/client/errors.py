@@ -1,0 +1,151 @@
+"""What a call can raise: one class per gRPC status.
+
+    Error
+    ├── Cancelled
+    ├── InvalidArgument      also for what the client itself finds wrong
+    ├── DeadlineExceeded
+    ├── NotFound
+    ├── AlreadyExists
+    ├── ResourceExhausted    `details.retry_delay_seconds` says when to try again
+    ├── FailedPrecondition
+    ├── Unimplemented
+    ├── Internal             `details.request_id` is the id that the server's log explains
+    └── Unavailable          the server cannot be reached, is stopping, or the device is down
+
+Statuses without a class of their own raise `Error`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+import grpc
+
+from headrace.wire import errors as wire
+from headrace.wire.codec import CodecError
+from headrace.wire.errors import ErrorDetails
+
+
+class Error(Exception):
+    """Base of all errors of the client; str() of it is the message.
+
+    Attributes:
+        details: message, reason, field at fault, metadata, retry delay and request id.
+    """
+
+    def __init__(self, details: ErrorDetails) -> None:
+        super().__init__(details.message)
+        self.details = details
+
+    @property
+    def code(self) -> grpc.StatusCode:
+        return self.details.code
+
+
+class Cancelled(Error):
+    pass
+
+
+class InvalidArgument(Error):
+    pass
+
+
+class DeadlineExceeded(Error):
+    pass
+
+
+class NotFound(Error):
+    pass
+
+
+class AlreadyExists(Error):
+    pass
+
+
+class ResourceExhausted(Error):
+    pass
+
+
+class FailedPrecondition(Error):
+    pass
+
+
+class Unimplemented(Error):
+    pass
+
+
+class Internal(Error):
+    pass
+
+
+class Unavailable(Error):
+    pass
+
+
+_CLASSES = {
+    grpc.StatusCode.CANCELLED: Cancelled,
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidArgument,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+    grpc.StatusCode.NOT_FOUND: NotFound,
+    grpc.StatusCode.ALREADY_EXISTS: AlreadyExists,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceExhausted,
+    grpc.StatusCode.FAILED_PRECONDITION: FailedPrecondition,
+    grpc.StatusCode.UNIMPLEMENTED: Unimplemented,
+    grpc.StatusCode.INTERNAL: Internal,
+    grpc.StatusCode.UNAVAILABLE: Unavailable,
+}
+
+
+def from_details(details: ErrorDetails) -> Error:
+    """The error of the class that its status has."""
+    return _CLASSES.get(details.code, Error)(details)
+
+
+def from_call(call: Any, target: str) -> Error:
+    """The error of a failed call: a grpc.RpcError with code, details and trailing metadata."""
+    details = wire.from_trailing_metadata(
+        call.code(), call.details() or "", call.trailing_metadata()
+    )
+    if details.code is grpc.StatusCode.UNAVAILABLE and not details.reason:
+        message = f"cannot reach the server at {target}: {details.message}"
+        details = ErrorDetails(details.code, message)
+    return from_details(details)
+
+
+def invalid(field: str, message: str) -> InvalidArgument:
+    """The error for an argument that the client itself finds wrong."""
+    return InvalidArgument(
+        ErrorDetails(
+            grpc.StatusCode.INVALID_ARGUMENT, message, reason="INVALID_ARGUMENT", field=field
+        )
+    )
+
+
+def cancelled(message: str = "the request was cancelled") -> Cancelled:
+    return Cancelled(ErrorDetails(grpc.StatusCode.CANCELLED, message, reason="CANCELLED"))
+
+
+def client_closed() -> FailedPrecondition:
+    """The error for a call on a client after its `close`."""
+    message = "the client is closed; make a new one"
+    return FailedPrecondition(
+        ErrorDetails(grpc.StatusCode.FAILED_PRECONDITION, message, reason="CLIENT_CLOSED")
+    )
+
+
+def bad_reply(cause: CodecError | str) -> Internal:
+    """The error for a reply that breaks the protocol."""
+    message = f"the server's reply breaks the protocol: {cause}"
+    return Internal(ErrorDetails(grpc.StatusCode.INTERNAL, message, reason="BAD_REPLY"))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A clause for the end of an error about an unknown name."""
+    names = sorted(known)
+    by_folded = {candidate.casefold(): candidate for candidate in names}
+    close = difflib.get_close_matches(name.casefold(), by_folded, n=1)
+    if close:
+        return f"; did you mean {by_folded[close[0]]!r}?"
+    return f"; known: {', '.join(names)}" if names else ""

@@ -1,0 +1,209 @@
+"""What a user passes as inputs → values for the wire, checked against the network's ports.
+
+Arrays must have the port's own type: silently converting a float64 array to float32 on each call
+costs time and hides mistakes. Python numbers and lists have no type of their own and take the
+port's, as long as no value changes by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.client.errors import InvalidArgument, did_you_mean, invalid
+from headrace.client.info import NetworkInfo, Port, Ports
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire import codec, dtypes, message
+
+_KIND_ORDER = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+
+
+class RequestEncoder:
+    """Makes InferRequests for one network. Thread-safe: it never changes."""
+
+    def __init__(self, network: NetworkInfo) -> None:
+        self._network = network.name
+        self._output_names = network.outputs.names
+        self._ports = {port.name: _PortEncoder(port) for port in network.inputs}
+        self._required = frozenset(_required_names(network.inputs))
+
+    def encode(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        outputs: Sequence[str] | None = None,
+        priority: int = 0,
+        performance_counts: bool = False,
+        timeout_seconds: float = 0.0,
+        identifier: str = "",
+    ) -> tuple[pb.InferRequest, list[codec.Buffer]]:
+        """A request and its attachments, which are views of the arrays passed in.
+
+        Raises:
+            InvalidArgument: an input or output that does not fit the network.
+        """
+        request = pb.InferRequest(network=self._network, id=identifier)
+        attachments: list[codec.Buffer] = []
+        values = {name: self._convert(name, value) for name, value in inputs.items()}
+        missing = self._required - values.keys()
+        if missing:
+            first = min(missing)
+            raise invalid(f"inputs[{first!r}]", f"input {', '.join(sorted(missing))} is missing")
+        try:
+            codec.encode_values(values, request.inputs, attachments, "inputs")
+        except codec.CodecError as error:
+            raise invalid(error.field, str(error)) from error
+        if outputs:
+            self._check_outputs(outputs)
+            request.outputs.extend(outputs)
+        if priority:
+            if not -10 <= priority <= 10:
+                raise invalid("priority", f"priority is {priority}; it goes from -10 to 10")
+            request.priority = priority
+        if performance_counts:
+            request.performance_counts = True
+        if timeout_seconds:
+            request.timeout_seconds = timeout_seconds
+        return request, attachments
+
+    def encode_bytes(self, inputs: Mapping[str, Any], **options: Any) -> bytes:
+        """A serialised request; the arrays passed in may change afterwards."""
+        return message.serialize(*self.encode(inputs, **options))
+
+    def _convert(self, name: str, value: Any) -> codec.Value:
+        port = self._ports.get(name)
+        if port is None:
+            hint = did_you_mean(name, self._ports)
+            raise invalid(f"inputs[{name!r}]", f"the network has no input {name!r}{hint}")
+        return port.convert(value)
+
+    def _check_outputs(self, outputs: Sequence[str]) -> None:
+        if isinstance(outputs, str):
+            raise invalid("outputs", f"outputs is the text {outputs!r}; pass a list of names")
+        for name in outputs:
+            if name not in self._output_names:
+                hint = did_you_mean(name, self._output_names)
+                raise invalid("outputs", f"the network has no output {name!r}{hint}")
+
+
+def _required_names(ports: Ports) -> list[str]:
+    return [port.name for port in ports if not port.optional]
+
+
+class _PortEncoder:
+    """Converts and checks values for one input."""
+
+    __slots__ = ("_dtype", "_path", "_port")
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self._path = f"inputs[{port.name!r}]"
+        self._dtype: np.dtype[Any] | None = (
+            None if port.dtype == "unknown" else dtypes.numpy_type(dtypes.parse_name(port.dtype))
+        )
+
+    def convert(self, value: Any) -> codec.Value:
+        port = self._port
+        if value is None:
+            if not port.optional:
+                raise invalid(self._path, f"{self._path} is None, but the input is not optional")
+            return None
+        if port.kind == "tensor":
+            return self._tensor(value, self._path)
+        if not isinstance(value, list | tuple):
+            kind = type(value).__name__
+            raise invalid(self._path, f"{self._path} is a {kind}; the input takes a list of arrays")
+        return [
+            self._tensor(element, f"{self._path}[{index}]") for index, element in enumerate(value)
+        ]
+
+    def _tensor(self, value: Any, path: str) -> codec.Array:
+        if isinstance(value, np.ndarray):
+            array = value
+        elif hasattr(value, "__array__"):  # NumPy scalars, tensors of other libraries
+            array = np.asarray(value)
+        else:
+            array = self._from_python(value, path)
+        self._check_dtype(array, path)
+        self._check_shape(array, path)
+        return array
+
+    def _check_dtype(self, array: codec.Array, path: str) -> None:
+        wanted = self._dtype
+        if wanted is None or array.dtype == wanted:
+            return
+        try:
+            matches = dtypes.numpy_type(dtypes.number_of(array.dtype)) == wanted
+        except ValueError:
+            matches = False
+        if matches:  # the other byte order, or text of another NumPy type
+            return
+        name = self._port.dtype
+        if name == "string":
+            remedy = f"pass {path}.astype(object) with elements of type str"
+        else:
+            module = "np" if wanted.isbuiltin == 1 else "ml_dtypes"
+            type_name = wanted.type.__name__
+            remedy = (
+                f"pass {path}.astype({module}.{type_name}), or load the network with "
+                f"preprocessing={{{self._port.name!r}: {{'dtype': '{array.dtype}'}}}}"
+            )
+        raise invalid(
+            f"{path}.dtype", f"{path} is {array.dtype}, the network takes {name}: {remedy}"
+        )
+
+    def _check_shape(self, array: codec.Array, path: str) -> None:
+        expected = self._port.shape
+        if expected is None or self._port.kind == "sequence":
+            return
+        shape = array.shape
+        if len(shape) == len(expected) and all(
+            size == wanted or not isinstance(wanted, int)
+            for size, wanted in zip(shape, expected, strict=True)
+        ):
+            return
+        text = ", ".join("?" if size is None else str(size) for size in expected)
+        hint = ""
+        if len(shape) + 1 == len(expected):
+            hint = "; add the batch dimension with array[np.newaxis]"
+        raise invalid(
+            f"{path}.shape", f"{path} has shape {shape}, the network takes ({text}){hint}"
+        )
+
+    def _from_python(self, value: Any, path: str) -> codec.Array:
+        """An array of the port's type from numbers, text, or lists of them."""
+        wanted = self._dtype
+        try:
+            if wanted is None or wanted.kind == "O":
+                return np.array(value, dtype=wanted)
+            natural = np.array(value)
+        except (ValueError, TypeError) as error:
+            raise invalid(path, f"{path} is no array: {error}") from None
+        if natural.size == 0:
+            return natural.astype(wanted)
+        target_order = _kind_order(wanted)
+        order = _KIND_ORDER.get(natural.dtype.kind)
+        if order is None or order > target_order:
+            raise self._lossy(path, natural)
+        with np.errstate(all="ignore"):  # what overflows is found below
+            converted = natural.astype(wanted)
+        if target_order == 1 and not np.array_equal(
+            converted.astype(object), natural.astype(object)
+        ):
+            raise self._lossy(path, natural)
+        return converted
+
+    def _lossy(self, path: str, natural: codec.Array) -> InvalidArgument:
+        kind = natural.dtype if natural.dtype.kind in _KIND_ORDER else "values that are no numbers"
+        return invalid(
+            path, f"{path} holds {kind}, which do not all fit the network's {self._port.dtype}"
+        )
+
+
+def _kind_order(dtype: np.dtype[Any]) -> int:
+    order = _KIND_ORDER.get(dtype.kind)
+    if order is not None:
+        return order
+    return 1 if "int" in dtype.name else 2  # ml_dtypes' own, all of kind V

@@ -1,0 +1,73 @@
+"""A reply of Infer as what `infer` returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.client import errors
+from headrace.client.info import LayerProfile, layer_profiles
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire import codec, message
+
+# Type checkers see the common case, an array: sequences and absent optionals are for those who
+# load networks that have them, and know it.
+if TYPE_CHECKING:
+    OutputValue: TypeAlias = npt.NDArray[Any]
+else:
+    OutputValue = np.ndarray | list | None
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Where the server spent the time, in seconds.
+
+    Attributes:
+        queue_seconds: accepted until started.
+        execution_seconds: started until finished.
+        inference_seconds: of these, in the backend.
+    """
+
+    queue_seconds: float
+    execution_seconds: float
+    inference_seconds: float
+
+
+class Outputs(dict[str, OutputValue]):
+    """Output name → array; a list for a sequence, None for an absent optional.
+
+    The arrays are read-only views of the received message, which they keep alive: copy what is to
+    be changed, or a small part that is to be kept long.
+
+    Attributes:
+        timings: where the server spent the time.
+        performance_counts: per layer, if they were asked for.
+        request_id: under which the server's log knows the request.
+        generation: of the network that answered.
+    """
+
+    def __init__(self, reply: pb.InferReply, attachments: message.Attachments) -> None:
+        values: Any = codec.decode_values(reply.outputs, attachments, "outputs")
+        super().__init__(values)
+        timings = reply.timings
+        self.timings = Timings(
+            timings.queue_seconds, timings.execution_seconds, timings.inference_seconds
+        )
+        self.performance_counts: list[LayerProfile] = layer_profiles(reply.performance_counts)
+        self.request_id = reply.id
+        self.generation = reply.generation
+
+
+def decode_reply(data: bytes) -> Outputs:
+    """The outputs of a serialised InferReply.
+
+    Raises:
+        Internal: the reply breaks the protocol.
+    """
+    try:
+        return Outputs(*message.parse_infer_reply(data))
+    except codec.CodecError as error:
+        raise errors.bad_reply(error) from error

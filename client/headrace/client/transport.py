@@ -1,0 +1,107 @@
+"""How calls reach the server: the methods, the channel's options, the retry policy.
+
+Shared by the synchronous and the asyncio client, which differ only in the channel they open.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headrace.v1 import inference_engine_pb2 as pb
+
+DEFAULT_TARGET: Final = "localhost:9000"
+DEFAULT_TIMEOUT_SECONDS: Final = 60.0
+DEFAULT_MESSAGE_BYTES: Final = 1024 * 1024 * 1024
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["InferenceEngine"]
+# Their messages are read and written by headrace.wire, without copies.
+_RAW = frozenset({"Infer", "InferStream"})
+# Calls that may run twice without harm; a load, an unload, an import or an extension may not.
+_IDEMPOTENT = (
+    "ListNetworks",
+    "GetNetwork",
+    "QueryNetwork",
+    "Infer",
+    "GetMetric",
+    "GetConfig",
+    "SetConfig",
+    "ExportNetwork",
+    "ListDevices",
+)
+# gRPC keeps a request of at most this size until its call is answered, to send it again.
+_RETRY_BUFFER_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One of the service's methods, as gRPC's channels want it described."""
+
+    name: str
+    kind: str  # the channel's function: unary_unary, stream_unary, ...
+    serialize: Callable[[Any], bytes] | None
+    deserialize: Callable[[bytes], Any] | None
+
+    @property
+    def path(self) -> str:
+        return f"/{_SERVICE.full_name}/{self.name}"
+
+
+def methods() -> list[Method]:
+    """All methods of the service."""
+    return [
+        Method(
+            method.name,
+            f"{_arity(method.client_streaming)}_{_arity(method.server_streaming)}",
+            None if method.name in _RAW else getattr(pb, method.input_type.name).SerializeToString,
+            None if method.name in _RAW else getattr(pb, method.output_type.name).FromString,
+        )
+        for method in _SERVICE.methods
+    ]
+
+
+def callables(channel: Any) -> dict[str, Any]:
+    """Method name → the channel's callable."""
+    return {
+        method.name: getattr(channel, method.kind)(
+            method.path,
+            request_serializer=method.serialize,
+            response_deserializer=method.deserialize,
+        )
+        for method in methods()
+    }
+
+
+def channel_options(max_message_bytes: int) -> list[tuple[str, Any]]:
+    """gRPC channel arguments: message limits, and the retry policy as a service configuration.
+
+    An idempotent call that the server could not take (UNAVAILABLE) is sent up to four times within
+    about two seconds, and never past its deadline.
+    """
+    service_config = {
+        "methodConfig": [
+            {
+                "name": [{"service": _SERVICE.full_name, "method": name} for name in _IDEMPOTENT],
+                "retryPolicy": {
+                    "maxAttempts": 4,
+                    "initialBackoff": "0.1s",
+                    "maxBackoff": "1s",
+                    "backoffMultiplier": 3,
+                    "retryableStatusCodes": ["UNAVAILABLE"],
+                },
+            }
+        ]
+    }
+    return [
+        ("grpc.max_send_message_length", max_message_bytes),
+        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.enable_retries", 1),
+        ("grpc.per_rpc_retry_buffer_size", _RETRY_BUFFER_BYTES),
+        ("grpc.service_config", json.dumps(service_config)),
+    ]
+
+
+def _arity(streaming: bool) -> str:
+    return "stream" if streaming else "unary"
