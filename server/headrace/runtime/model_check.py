@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from graphlib import CycleError, TopologicalSorter
 from typing import TypeAlias
 
 import onnx
 import onnx_ir as ir
 
 from headrace.runtime.errors import InvalidModel
+from headrace.runtime.inlining import Identifier, check_inlined_size
 from headrace.runtime.limits import Limits
 from headrace.runtime.model_tensors import TensorData
 from headrace.runtime.provenance import METADATA_PREFIX
-
-Identifier: TypeAlias = tuple[str, str, str]
-"""Domain, name and overload of a function."""
 
 Outer: TypeAlias = tuple[tuple[set[str], set[str]], ...]
 """Of each graph around a body: the values produced so far, and all of them."""
@@ -56,7 +53,7 @@ def check_model(proto: onnx.ModelProto, limits: Limits, tensors: TensorData) -> 
     for value in (*proto.graph.input, *proto.graph.output):
         check.port(value)
     check.graph(proto.graph, body, "")
-    check.inlined_size(body.calls)
+    check_inlined_size(body.calls, check.calls, limits)
     return check.sorted
 
 
@@ -74,7 +71,7 @@ class _Check:
         self._limits = limits
         self._tensors = tensors
         self._nodes = 0
-        self._calls: dict[Identifier, Counter[Identifier]] = {}
+        self.calls: dict[Identifier, Counter[Identifier]] = {}
         self.sorted = True
 
     def functions(self, functions: Iterable[onnx.FunctionProto]) -> None:
@@ -82,7 +79,7 @@ class _Check:
             what = f"function {function.name!r}"
             self.name(function.name, "a function's name")
             key = (_domain(function.domain), function.name, function.overload)
-            if not function.name or key in self._calls:
+            if not function.name or key in self.calls:
                 raise _invalid(f"{what} has no name or is there twice")
             _drop_metadata(function)
             scope = _Scope(self.opsets(function.opset_import, what), in_function=True)
@@ -93,7 +90,7 @@ class _Check:
             if len(set(names)) != len(names):
                 raise _invalid(f"{what} has an attribute twice")
             self._body(function, function.input, function.output, (), scope, what)
-            self._calls[key] = scope.calls
+            self.calls[key] = scope.calls
 
     def graph(self, graph: onnx.GraphProto, scope: _Scope, what: str, outer: Outer = ()) -> None:
         """Checks a graph, which is named `what` in errors and sees the values of `outer` graphs."""
@@ -255,38 +252,6 @@ class _Check:
     def name(self, name: str, what: str) -> None:
         if len(name) > self._limits.name_length:
             raise _invalid(f"{what} is longer than {self._limits.name_length} characters")
-
-    def inlined_size(self, calls: Counter[Identifier]) -> None:
-        """Counts the nodes that inlining would make, without inlining.
-
-        Raises:
-            InvalidModel: too many, functions nested too deep, or one that calls itself.
-        """
-        graph = {key: used.keys() & self._calls.keys() for key, used in self._calls.items()}
-        try:
-            order = list(TopologicalSorter(graph).static_order())
-        except CycleError as error:
-            name = error.args[1][0][1]
-            raise _invalid(f"the function {name!r} calls itself; recursion is not ONNX") from None
-        sizes: dict[Identifier, int] = {}
-        depths: dict[Identifier, int] = {}
-        most = self._limits.inlined_nodes + 1
-
-        def total(used: Counter[Identifier]) -> int:
-            return min(most, sum(count * sizes.get(key, 1) for key, count in used.items()))
-
-        for key in order:
-            sizes[key] = total(self._calls[key])
-            depths[key] = 1 + max((depths[called] for called in graph[key]), default=0)
-            if depths[key] > self._limits.call_depth:
-                raise _invalid(
-                    f"functions call each other more than {self._limits.call_depth} deep"
-                )
-        if total(calls) >= most:
-            raise _invalid(
-                f"the model has more than {self._limits.inlined_nodes} nodes once its functions "
-                "are inlined"
-            )
 
 
 _KNOWN_KINDS = frozenset(onnx.AttributeProto.AttributeType.values())

@@ -99,7 +99,7 @@ class TensorData:
             field = _TYPED_FIELD.get(dtype, "int32_data")
             if dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
                 expected = 2 * elements
-            elif dtype.bitwidth in (2, 4):
+            elif not dtype.is_string() and dtype.bitwidth in (2, 4):
                 expected = size
             else:
                 expected = elements

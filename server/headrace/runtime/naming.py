@@ -10,7 +10,7 @@ was named before changes nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
@@ -36,11 +36,11 @@ def walk(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
             yield from walk(body)
 
 
-class _Names:
+class Names:
     """Names given so far; `fresh` is linear even where one name is asked for again and again."""
 
-    def __init__(self) -> None:
-        self.taken: set[str] = set()
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self.taken = set(taken)
         self._next: Counter[str] = Counter()
 
     def fresh(self, base: str) -> str:
@@ -52,12 +52,23 @@ class _Names:
         return name
 
 
+def value_names(model: ir.Model) -> Names:
+    """The names of all values of `model`, to find fresh ones."""
+    names = Names()
+    for graph in model.graphs():
+        names.taken.update(value.name or "" for value in graph.inputs)
+        names.taken.update(graph.initializers)
+        for node in graph:
+            names.taken.update(value.name or "" for value in node.outputs)
+    return names
+
+
 def name_layers(graph: ir.Graph | ir.Function) -> None:
     """Gives each node of `graph`, bodies included, its unique name."""
-    _name(graph, "", _Names())
+    _name(graph, "", Names())
 
 
-def _name(graph: ir.Graph | ir.Function, prefix: str, names: _Names) -> None:
+def _name(graph: ir.Graph | ir.Function, prefix: str, names: Names) -> None:
     nodes = list(graph)
     own = [_own_name(node, prefix) for node in nodes]
     counts = Counter(own)

@@ -194,24 +194,24 @@ def serialize(model: ir.Model) -> Iterator[bytes | memoryview]:
     Reads `model` alone, so that several threads may serialise it at once.
     """
     small = model.clone()
-    large: list[ir.TensorProtocol] = []
+    large: list[tuple[str, ir.TensorProtocol]] = []
     for name, value in list(small.graph.initializers.items()):
         tensor = value.const_value
         if tensor is not None and _can_be_laid_beside(value, tensor):
-            large.append(tensor)
+            large.append((name, tensor))
             del small.graph.initializers[name]
     proto = ir.to_proto(small)
     graph = proto.graph.SerializeToString()
     proto.ClearField("graph")
-    heads = [_tensor_head(tensor) for tensor in large]
+    heads = [_tensor_head(name, tensor) for name, tensor in large]
     size = len(graph) + sum(
         len(head) + len(_header(5, len(head) + int(tensor.nbytes))) + int(tensor.nbytes)
-        for head, tensor in zip(heads, large, strict=True)
+        for head, (_, tensor) in zip(heads, large, strict=True)
     )
     yield proto.SerializeToString()
     yield _header(7, size)
     yield graph
-    for head, tensor in zip(heads, large, strict=True):
+    for head, (_, tensor) in zip(heads, large, strict=True):
         yield _header(5, len(head) + int(tensor.nbytes))
         yield head
         yield np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8).data
@@ -227,9 +227,12 @@ def _can_be_laid_beside(value: ir.Value, tensor: ir.TensorProtocol) -> bool:
     )
 
 
-def _tensor_head(tensor: ir.TensorProtocol) -> bytes:
-    """Everything of a tensor but its data, and the header of the data."""
+def _tensor_head(name: str, tensor: ir.TensorProtocol) -> bytes:
+    """Everything of a tensor but its data, and the header of the data.
+
+    The value's name counts, for clones of a network share tensors and may rename values.
+    """
     proto = onnx.TensorProto(
-        dims=list(tensor.shape.numpy()), data_type=tensor.dtype.value, name=tensor.name
+        dims=list(tensor.shape.numpy()), data_type=tensor.dtype.value, name=name
     )
     return proto.SerializeToString() + _header(_RAW_DATA, int(tensor.nbytes))

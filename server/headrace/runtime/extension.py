@@ -1,0 +1,81 @@
+"""Custom operators as ONNX local functions: data, never code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import onnx_ir as ir
+
+from headrace.runtime import intake, naming
+from headrace.runtime.errors import InvalidArgument, InvalidModel
+from headrace.runtime.inlining import Identifier, check_inlined_size
+from headrace.runtime.limits import Limits
+from headrace.runtime.network import Network
+
+
+def read_functions(data: bytes, limits: Limits = Limits()) -> list[ir.Function]:  # noqa: B008
+    """The local functions of a serialised ModelProto, whose graph does not matter.
+
+    Raises:
+        InvalidArgument: the bytes are no model, its functions are hostile or wrong, or there are
+            none, or one would replace an operator of ONNX.
+    """
+    try:
+        model = intake.from_bytes(data, limits)
+    except InvalidModel as error:
+        raise InvalidArgument(error.message, field="functions") from error
+    functions = list(model.functions.values())
+    if not functions:
+        raise InvalidArgument(
+            "the model holds no local functions; an extension is a model with some",
+            field="functions",
+        )
+    for function in functions:
+        if function.domain == "" or function.domain.startswith("ai.onnx"):
+            raise InvalidArgument(
+                f"the function {function.name!r} is in ONNX's own domain; give it one of yours",
+                field="functions",
+            )
+    return functions
+
+
+def merge_functions(
+    network: Network,
+    functions: Sequence[ir.Function],
+    limits: Limits = Limits(),  # noqa: B008
+) -> Network:
+    """`network` with those of `functions` that its nodes run and that it does not define itself;
+    the very same object where there are none. Of functions with one name the last counts.
+
+    Raises:
+        InvalidModel: the functions would make the network too large.
+    """
+    known = {function.identifier(): function for function in functions}
+    own = network.model.functions
+    wanted = _called(network.nodes())
+    for function in own.values():
+        wanted |= _called(naming.walk(function))
+    needed: dict[Identifier, ir.Function] = {}
+    while wanted := {key for key in wanted if key in known and key not in own | needed}:
+        needed |= {key: known[key] for key in sorted(wanted)}
+        wanted = set().union(*(_called(naming.walk(known[key])) for key in wanted))
+    if not needed:
+        return network
+    merged = network.clone()
+    model = merged.model
+    for key, function in needed.items():
+        model.functions[key] = function.clone()
+        for domain, version in function.opset_imports.items():
+            model.opset_imports.setdefault(domain, version)
+        model.opset_imports.setdefault(function.domain, 1)
+    calls = {
+        key: Counter(node.op_identifier() for node in naming.walk(function))
+        for key, function in model.functions.items()
+    }
+    check_inlined_size(Counter(node.op_identifier() for node in merged.nodes()), calls, limits)
+    return merged
+
+
+def _called(nodes: Iterable[ir.Node]) -> set[Identifier]:
+    return {node.op_identifier() for node in nodes}

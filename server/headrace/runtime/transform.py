@@ -1,0 +1,81 @@
+"""From the network as it was loaded to the network as the device gets it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+from onnxscript.rewriter.pattern import RewriteRuleClassBase, RewriteRuleSet
+
+from headrace.runtime import naming
+from headrace.runtime.graph_passes import COMMON_PASSES
+from headrace.runtime.network import Network
+from headrace.runtime.precision import to_float32
+from headrace.runtime.preprocessing import (
+    InputOptions,
+    OutputOptions,
+    add_postprocessing,
+    add_preprocessing,
+)
+from headrace.runtime.provenance import Transformation, origins, stamp, tracked
+from headrace.runtime.type_inference import infer_types
+
+__all__ = ["Transformation", "origins", "rewriting", "transform_network"]
+
+_log = logging.getLogger(__name__)
+
+
+def transform_network(
+    network: Network,
+    *,
+    preprocess: tuple[Mapping[str, InputOptions], Mapping[str, OutputOptions]] = ({}, {}),
+    common: bool = True,
+    fp16_to_fp32: bool = False,
+    device_passes: Sequence[Transformation] = (),
+) -> Network:
+    """A transformed clone of `network`, whose nodes know which layers they stand for.
+
+    Args:
+        preprocess: options by input and by output, turned into nodes at the network's ends.
+        common: run the transformations that suit every device.
+        fp16_to_fp32: compute in float32 what the network computes in float16.
+        device_passes: the device's own, run last, in order.
+
+    Raises:
+        InvalidArgument: an option does not fit the network; the field names it.
+    """
+    model = network.clone().model
+    for node in naming.walk(model.graph):
+        stamp(node, [node.name or ""])
+    infer_types(model)
+    inputs, outputs = preprocess
+    add_preprocessing(model, inputs)
+    add_postprocessing(model, outputs)
+    if common:
+        for transformation in COMMON_PASSES:
+            tracked(model, transformation)
+    if fp16_to_fp32:
+        model, reason = to_float32(model)
+        if reason:
+            _log.info("the network stays in float16: %s", reason)
+    for transformation in device_passes:
+        tracked(model, transformation)
+    infer_types(model)
+    naming.name_layers(model.graph)
+    return Network(model)
+
+
+def rewriting(*rules: type[RewriteRuleClassBase]) -> Transformation:
+    """A transformation that applies onnxscript rewrite rules wherever they match.
+
+    A rule is a class with a `pattern`, a `rewrite` and, if it must look closer, a `check`:
+    https://microsoft.github.io/onnxscript/tutorial/rewriter/rewrite_patterns.html
+    """
+    made = [rule.rule() for rule in rules]  # type: ignore[no-untyped-call]
+    rule_set = RewriteRuleSet(made)
+
+    def rewrite(model: ir.Model) -> bool:
+        return rule_set.apply_to_model(model) > 0
+
+    return rewrite
