@@ -1,0 +1,213 @@
+"""Networks newer than the backend: stamped with versions that it reads, where that changes nothing.
+
+ONNX Runtime refuses a model whose IR version or operator set is newer than itself. Most operators
+are the same in both sets; a network made of those only is stamped with the older one. Which
+versions the backend reads is found by trying.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import onnx
+import onnx_ir as ir
+from onnx import defs
+
+from headrace.runtime.errors import UnsupportedLayer, UnsupportedLayers
+from headrace.runtime.naming import walk
+
+_OLDEST_IR_VERSION = 3
+_ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+
+
+class Compatibility:
+    """The newest versions that a backend reads. Thread-safe: `_lock` guards what was found so far.
+
+    Args:
+        device: whose backend it is, for messages.
+        loads: whether the backend loads a serialised model.
+    """
+
+    def __init__(self, device: str, loads: Callable[[bytes], bool]) -> None:
+        self._device = device
+        self._loads = loads
+        self._lock = threading.Lock()
+        self._ir_version: int | None = None
+        self._opsets: dict[str, int | None] = {}
+
+    @property
+    def ir_version(self) -> int:
+        """The newest IR version that the backend reads."""
+        with self._lock:
+            return self._newest_ir_version()
+
+    def opset(self, domain: str) -> int | None:
+        """The newest version of an operator set of ONNX's own that the backend reads; None of
+        another domain, whose versions nobody but the backend knows."""
+        if domain not in _ONNX_DOMAINS:
+            return None
+        with self._lock:
+            if domain not in self._opsets:
+                self._opsets[domain] = self._newest_opset(domain)
+            return self._opsets[domain]
+
+    def version(self, domain: str, version: int) -> int:
+        """The version that a network's operator set is stamped with."""
+        newest = self.opset(domain)
+        return version if newest is None else min(version, newest)
+
+    def reason(self, node: ir.Node, version: int) -> str | None:
+        """Why a node of an operator set of `version` is not what the backend's newest set has under
+        the same name; None if it is the same. Types of values must have been inferred."""
+        newest = self.opset(node.domain)
+        if newest is None or version <= newest:
+            return None
+        return _difference(node, version, newest)
+
+    def lowered(self, model: ir.Model) -> ir.Model:
+        """`model`, its types inferred, as the backend reads it: itself, or a copy stamped with
+        older versions.
+
+        Raises:
+            UnsupportedLayers: listing the layers whose operators changed since.
+        """
+        if model.ir_version <= self.ir_version and all(
+            self.version(domain, version) == version
+            for scope in _scopes(model)
+            for domain, version in scope.opset_imports.items()
+        ):
+            return model
+        model = model.clone()
+        changed = [
+            UnsupportedLayer(node.name or "", node.op_type, reason)
+            for node, version in _nodes(model)
+            if (reason := self.reason(node, version)) is not None
+        ]
+        if changed:
+            raise UnsupportedLayers(self._device, changed)
+        model.ir_version = min(model.ir_version, self.ir_version)
+        for scope in _scopes(model):
+            for domain, version in scope.opset_imports.items():
+                scope.opset_imports[domain] = self.version(domain, version)
+        return model
+
+    def _newest_ir_version(self) -> int:
+        if self._ir_version is None:
+            self._ir_version = _newest(
+                onnx.IR_VERSION,
+                _OLDEST_IR_VERSION,
+                lambda version: self._loads(_identity(version, {"": 7})),
+            )
+        return self._ir_version
+
+    def _newest_opset(self, domain: str) -> int:
+        ir_version = self._newest_ir_version()
+
+        def loads(version: int) -> bool:
+            imports = {domain: version} if domain in ("", "ai.onnx") else {"": 7, domain: version}
+            return self._loads(_identity(ir_version, imports))
+
+        known = defs.onnx_opset_version() if domain in ("", "ai.onnx") else _known_version(domain)
+        return _newest(known, 1, loads)
+
+
+def _newest(newest: int, oldest: int, loads: Callable[[int], bool]) -> int:
+    """The newest version from `newest` down that loads; `oldest` if none does."""
+    return next((version for version in range(newest, oldest, -1) if loads(version)), oldest)
+
+
+def _known_version(domain: str) -> int:
+    return max(
+        (s.since_version for s in defs.get_all_schemas_with_history() if s.domain == domain),
+        default=1,
+    )
+
+
+def _identity(ir_version: int, opset_imports: dict[str, int]) -> bytes:
+    """The smallest model there is."""
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "g", [x], [y])
+    model = onnx.helper.make_model(
+        graph,
+        ir_version=ir_version,
+        opset_imports=[onnx.helper.make_opsetid(*item) for item in opset_imports.items()],
+    )
+    data: bytes = model.SerializeToString()
+    return data
+
+
+def _scopes(model: ir.Model) -> list[ir.Graph | ir.Function]:
+    """What imports operator sets."""
+    return [model.graph, *model.functions.values()]
+
+
+def _nodes(model: ir.Model) -> Iterator[tuple[ir.Node, int]]:
+    """Every node with the version of its operator set."""
+    for scope in _scopes(model):
+        for node in walk(scope):
+            yield node, scope.opset_imports.get(node.domain, 1)
+
+
+def _difference(node: ir.Node, version: int, newest: int) -> str | None:
+    """What parts the node's operator at `version` from the one at `newest`, for this node's use.
+
+    A version of an operator may add types, attributes and inputs; a node that uses none of them
+    means the same in both.
+    """
+    known = defs.onnx_opset_version()
+    if node.domain in ("", "ai.onnx") and version > known:
+        return (
+            f"operator set {version} is newer than the backend's {newest} and than {known}, the "
+            f"newest that this server can compare it with"
+        )
+    try:
+        schema = defs.get_schema(node.op_type, version, node.domain)
+    except defs.SchemaError:
+        return None  # no operator of ONNX: the backend has its own word on it
+    if schema.since_version <= newest:
+        return None
+    prefix = f"{node.op_type} of operator set {schema.since_version}"
+    try:
+        older = defs.get_schema(node.op_type, newest, node.domain)
+    except defs.SchemaError:
+        return f"{prefix} is new since the backend's operator set {newest}"
+    added = [
+        name
+        for name, attribute in node.attributes.items()
+        if not _has_attribute(older, name, attribute)
+    ]
+    if added:
+        return f"{prefix} has attributes that the backend's {newest} lacks: {', '.join(added)}"
+    if len(node.inputs) > older.max_input or len(node.outputs) > older.max_output:
+        return f"{prefix} has inputs or outputs that the backend's {newest} lacks"
+    return _type_difference(node, older, prefix, newest)
+
+
+def _has_attribute(schema: defs.OpSchema, name: str, attribute: ir.Attr) -> bool:
+    declared = schema.attributes.get(name)
+    return declared is not None and declared.type == getattr(
+        defs.OpSchema.AttrType, attribute.type.name
+    )
+
+
+def _type_difference(node: ir.Node, older: defs.OpSchema, prefix: str, newest: int) -> str | None:
+    for values, formals in ((node.inputs, older.inputs), (node.outputs, older.outputs)):
+        for index, value in enumerate(values):
+            if value is None or not value.name:
+                continue
+            allowed = formals[min(index, len(formals) - 1)].types
+            if value.type is None:
+                return f"{prefix} is not the backend's {newest}, and the types here are not known"
+            if type_text(value.type) not in allowed:
+                return f"{prefix} takes {type_text(value.type)}, the backend's {newest} does not"
+    return None
+
+
+def type_text(value_type: ir.TypeProtocol) -> str:
+    """A type as ONNX's schemas write it, ``seq(tensor(float))``."""
+    if isinstance(value_type, ir.OptionalType):
+        return f"optional({type_text(value_type.elem_type)})"
+    if isinstance(value_type, ir.SequenceType):
+        return f"seq({type_text(value_type.elem_type)})"
+    return f"tensor({value_type.dtype.name.lower()})"

@@ -1,0 +1,105 @@
+"""What ONNX Runtime's errors mean.
+
+Its exceptions share no base class, so they are told apart by name and by the stage they come from.
+Messages lose their code, source location and C++ signature.
+"""
+
+from __future__ import annotations
+
+import re
+
+from headrace.runtime.errors import (
+    Cancelled,
+    FailedPrecondition,
+    HeadraceError,
+    Internal,
+    InvalidArgument,
+    InvalidModel,
+    ResourceExhausted,
+)
+
+REFUSED = "ONNX Runtime does not load the model: "
+_CODE = re.compile(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
+_SHORT_LOCATION = re.compile(r"^[\w./-]+\.(?:cc|h):\d+ \w+ ")
+_NODE = re.compile(r"^In Node, .*? , Error |^Fatal error: |^Node \(.*?\) Op \(.*?\) |^Type Error: ")
+_LOCATION = re.compile(r"^(?:Exception during (?:loading|initialization): )?/\S+?:\d+ ")
+_SIGNATURE_END = re.compile(r"( const)?( \[with .*?\])?( |$)")
+_KERNEL = re.compile(
+    r"Non-zero status code returned while running (?P<op>\S+) node\. "
+    r"Name:'(?P<layer>.*?)' Status Message: (?P<why>.*)",
+    re.DOTALL,
+)
+_BAD_MODEL = ("InvalidArgument", "InvalidGraph", "InvalidProtobuf")
+_NO_MEMORY = re.compile(r"bad_alloc|[Ff]ailed to allocate memory")
+
+
+def load_failure(error: Exception) -> HeadraceError:
+    """What to raise for an error that opening a session raised.
+
+    Cancelled: the load was cancelled. FailedPrecondition: an operator has no kernel.
+    ResourceExhausted: no memory. InvalidModel: the model is at fault. Internal: anything else.
+    """
+    kind, text = type(error).__name__, readable(error)
+    if kind == "ModelLoadCanceled":
+        return Cancelled("loading the network was cancelled")
+    if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
+        return ResourceExhausted(f"no memory for the network: {text}")
+    if kind == "NotImplemented":
+        return FailedPrecondition(REFUSED + text, field="model")
+    if kind in _BAD_MODEL:
+        return InvalidModel(REFUSED + text, field="model")
+    return Internal(REFUSED + text)
+
+
+def run_failure(error: Exception) -> Exception:
+    """What to raise for an error that a run raised.
+
+    InvalidArgument: the inputs do not fit the network, or a layer does not take the values it got.
+    FailedPrecondition: a layer turns out not to be supported. ResourceExhausted: no memory.
+    The error itself: anything else.
+    """
+    kind, text = type(error).__name__, readable(error)
+    if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
+        return ResourceExhausted(f"no memory for the request: {text}")
+    if kind == "NotImplemented":
+        return FailedPrecondition(f"the device does not support this inference: {text}")
+    if kind == "InvalidArgument" or isinstance(error, RuntimeError | TypeError | ValueError):
+        return InvalidArgument(f"the network does not take these inputs: {text}", field="inputs")
+    if _KERNEL.search(str(error)):
+        return InvalidArgument(f"the network does not take these values: {text}", field="inputs")
+    return error
+
+
+def readable(error: Exception) -> str:
+    """The error's text without codes, paths and signatures; names the layer if there is one."""
+    text = _CODE.sub("", str(error).strip())
+    kernel = _KERNEL.search(text)
+    if kernel is not None:
+        why = _without_location(kernel["why"])
+        return f"layer {kernel['layer']!r} ({kernel['op']}): {why}"
+    return _without_location(text)
+
+
+def _without_location(text: str) -> str:
+    """Drops ``file:line signature`` as ONNX Runtime's checks put it in front of what they say."""
+    while (location := _LOCATION.match(text)) is not None:
+        rest = text[location.end() :]
+        end = _signature_end(rest)
+        rest = rest[end:].strip()
+        if not rest:
+            return text
+        text = rest
+    text = _NODE.sub("", _SHORT_LOCATION.sub("", text))
+    return " ".join(text.split()).rstrip(".")
+
+
+def _signature_end(text: str) -> int:
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if character == ")" and depth == 0:
+            if text.startswith("()", position - 1) and text[: position - 1].endswith("operator"):
+                continue
+            tail = _SIGNATURE_END.match(text, position + 1)
+            return tail.end() if tail is not None else position + 1
+    return 0

@@ -1,0 +1,140 @@
+"""What loads and then fails, or computes something else than ONNX says: what only a run shows.
+
+Found by running onnx's backend cases against ONNX Runtime 1.31. A rule is as narrow as the fault;
+where what it depends on is not known before a run, a layer that would fail is taken to be sound,
+and one that would be silently wrong is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import onnx_ir as ir
+
+_FLOATS: Final = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+
+def reason(node: ir.Node) -> str | None:
+    """Why the node would fail or be wrong though the backend loads it; None if nothing is known."""
+    rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    return rule(node) if rule is not None else None
+
+
+def _input(node: ir.Node, index: int) -> ir.Value | None:
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def _sizes(value: ir.Value | None) -> list[int | None]:
+    """The sizes of the value's dimensions, as far as they are known."""
+    if value is None or value.shape is None:
+        return []
+    return [size if isinstance(size, int) else None for size in value.shape]
+
+
+def _attention(node: ir.Node) -> str | None:
+    keys, mask = _sizes(_input(node, 1))[-2:-1], _sizes(_input(node, 3))[-1:]
+    if _input(node, 6) is not None and keys and mask and None not in keys + mask and keys != mask:
+        return "no kernel for a mask shorter than the padded keys"
+    mode = node.attributes.get_int("qk_matmul_output_mode", 0)
+    causal = node.attributes.get_int("is_causal", 0)
+    if mode == 2 and causal and len(node.outputs) > 3 and node.outputs[3].name:
+        return "with is_causal the backend's qk_matmul_output lacks the causal mask"
+    return None
+
+
+def _rank(node: ir.Node) -> int | None:
+    value = _input(node, 0)
+    return value.shape.rank() if value is not None and value.shape is not None else None
+
+
+def _pool(node: ir.Node) -> str | None:
+    rank = _rank(node)
+    if rank is not None and rank > 5:
+        return f"no kernel for {rank - 2} spatial axes, three at most"
+    return None
+
+
+def _lrn(node: ir.Node) -> str | None:
+    return None if _rank(node) in (None, 4) else "no kernel for any but two spatial axes"
+
+
+def _grid_sample(node: ir.Node) -> str | None:
+    rank = _rank(node)
+    if rank is None or rank == 4:
+        return None
+    mode = node.attributes.get_string("mode", "linear")
+    if rank == 5 and mode not in ("cubic", "bicubic"):
+        return None
+    return f"no kernel for {mode} sampling over {rank - 2} spatial axes"
+
+
+def _conv_integer(node: ir.Node) -> str | None:
+    zero_point = _sizes(_input(node, 3))
+    if zero_point and zero_point != [1]:
+        return "no kernel for zero points per channel"
+    return None
+
+
+def _max_unpool(node: ir.Node) -> str | None:
+    if _input(node, 2) is not None:
+        return "with output_shape the backend reads the indices as of another shape"
+    return None
+
+
+def _mod(node: ir.Node) -> str | None:
+    value = _input(node, 0)
+    if value is not None and value.dtype in _FLOATS and not node.attributes.get_int("fmod", 0):
+        return "no kernel for floating point with fmod=0"
+    return None
+
+
+def _reduce_bool(node: ir.Node) -> str | None:
+    value = _input(node, 0)
+    if value is not None and value.dtype == ir.DataType.BOOL and 0 in _sizes(value):
+        return "no kernel for booleans where there are no elements"
+    return None
+
+
+def _resize(node: ir.Node) -> str | None:
+    """With aligned corners ONNX places samples by the scale, the backend by the rounded size."""
+    transformation = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
+    scales_value = _input(node, 2)
+    if transformation != "align_corners" or scales_value is None:
+        return None
+    if node.attributes.get_string("mode", "nearest") == "nearest":
+        return None
+    constant = ir.convenience.get_const_tensor(scales_value)
+    scales = constant.numpy().tolist() if constant is not None else [None]
+    sizes = _sizes(_input(node, 0))
+    axes = node.attributes.get_ints("axes", None) or range(len(sizes))
+    known = [sizes[axis] if -len(sizes) <= axis < len(sizes) else None for axis in axes]
+    if all(map(_gives_whole_size, scales, known)):
+        return None
+    return "with align_corners the backend is wrong where a scale gives no whole size"
+
+
+def _gives_whole_size(scale: float | None, size: int | None) -> bool:
+    if scale is None:
+        return False
+    return scale.is_integer() or (size is not None and (size * scale).is_integer())
+
+
+_RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("AveragePool", "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool"), _pool
+        ),
+        "Attention": _attention,
+        "ConvInteger": _conv_integer,
+        "GlobalLpPool": _pool,
+        "GridSample": _grid_sample,
+        "LRN": _lrn,
+        "MaxUnpool": _max_unpool,
+        "Mod": _mod,
+        "ReduceMax": _reduce_bool,
+        "ReduceMin": _reduce_bool,
+        "Resize": _resize,
+    }
+)

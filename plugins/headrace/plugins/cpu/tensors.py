@@ -1,0 +1,177 @@
+"""Tensors between NumPy and ONNX Runtime.
+
+The binding converts what NumPy knows by itself. Of the types of `ml_dtypes` it knows none, so their
+bytes pass through OrtValues: one byte or two an element, or two and four elements a byte, the first
+in the low bits, as ONNX packs them. Strings are `str` in object arrays; `bytes` are decoded first,
+for the binding would pass on their Python spelling.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime
+
+from headrace.runtime.errors import InvalidArgument, Unimplemented
+from headrace.runtime.network import Port
+from headrace.runtime.tensor import Array, Value, host
+
+_BINDING_CONVERTS = frozenset(
+    {
+        ir.DataType.FLOAT,
+        ir.DataType.DOUBLE,
+        ir.DataType.FLOAT16,
+        ir.DataType.INT8,
+        ir.DataType.INT16,
+        ir.DataType.INT32,
+        ir.DataType.INT64,
+        ir.DataType.UINT8,
+        ir.DataType.UINT16,
+        ir.DataType.UINT32,
+        ir.DataType.UINT64,
+        ir.DataType.BOOL,
+        ir.DataType.STRING,
+    }
+)
+
+
+class Conversion:
+    """What one network's inputs and outputs need on their way in and out.
+
+    `as_values`: the network runs on OrtValues, because an output's type is none of NumPy's.
+    `plain`: an ndarray needs nothing at all.
+
+    Raises:
+        Unimplemented: a combination that the binding cannot express, naming the port.
+    """
+
+    __slots__ = ("_input_types", "_output_types", "as_values", "plain")
+
+    def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
+        self._input_types = {port.name: port.dtype for port in inputs}
+        self._output_types = {port.name: port.dtype for port in outputs}
+        self.as_values = any(port.dtype not in _BINDING_CONVERTS for port in outputs)
+        self.plain = not self.as_values and all(
+            port.dtype in _BINDING_CONVERTS and port.dtype != ir.DataType.STRING for port in inputs
+        )
+        for port in (*inputs, *outputs):
+            if port.kind == "sequence" and (self.as_values or port.dtype not in _BINDING_CONVERTS):
+                raise Unimplemented(
+                    f"{port.name!r} is a sequence in a network with an input or output of a type "
+                    f"that NumPy lacks, which ONNX Runtime's binding cannot pass"
+                )
+
+    def feed(self, values: Mapping[str, Value]) -> dict[str, Any]:
+        """What `Session.run` or, if `as_values`, `Session.run_values` takes for these inputs.
+
+        Raises:
+            InvalidArgument: a string is not UTF-8, or not a string.
+        """
+        feed: dict[str, Any] = {}
+        for name, value in values.items():
+            given = host(value)
+            dtype = self._input_types[name]
+            if dtype == ir.DataType.STRING and given is not None:
+                given = _strings(name, given)
+            if isinstance(given, np.ndarray) and (self.as_values or dtype not in _BINDING_CONVERTS):
+                value = to_ort(given, dtype)
+                # In a feed of arrays the binding looks for the OrtValue inside its wrapper.
+                feed[name] = value._get_c_value() if self.as_values else value
+            elif given is not None or not self.as_values:
+                feed[name] = given
+        return feed
+
+    def fetch(self, names: Iterable[str], values: Iterable[Any]) -> dict[str, Value]:
+        """The outputs that `Session.run_values` gave, as arrays."""
+        return {
+            name: from_ort(value, self._output_types[name])
+            for name, value in zip(names, values, strict=True)
+        }
+
+
+def to_ort(array: Array, dtype: ir.DataType) -> onnxruntime.OrtValue:
+    """The array's elements. The OrtValue reads them where they lie if their type is as wide in
+    memory as in ONNX and they are contiguous and aligned; the caller keeps the array then."""
+    array = aligned(array)
+    if dtype in _BINDING_CONVERTS:
+        return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+    if dtype.bitwidth < 8:
+        packed = _pack(array, dtype.bitwidth)
+        value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(list(array.shape), int(dtype))
+        ctypes.memmove(value.data_ptr(), packed.ctypes.data, packed.nbytes)
+        return value
+    bits = array.view(np.uint8 if array.itemsize == 1 else np.uint16)
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, int(dtype))
+
+
+def from_ort(value: Any, dtype: ir.DataType) -> Array:
+    """The elements of an OrtValue that holds a tensor; a copy if their type is none of NumPy's."""
+    if dtype in _BINDING_CONVERTS:
+        array: Array = value.numpy()
+        return array
+    shape = tuple(value.shape())
+    size = value.tensor_size_in_bytes()
+    if not size:
+        return np.empty(shape, dtype.numpy())
+    raw = np.frombuffer(ctypes.string_at(value.data_ptr(), size), np.uint8)
+    if dtype.bitwidth < 8:
+        return _unpack(raw, dtype, shape)
+    # A copy, so that the array may be written to like any other output.
+    return raw.copy().view(dtype.numpy()).reshape(shape)
+
+
+def aligned(array: Array) -> Array:
+    """The array itself, or a copy if it is not contiguous or its elements lie across their
+    alignment, as weights inside a serialised model do: vector code may fault on those."""
+    return np.require(array, requirements=("C", "A"))
+
+
+def _pack(array: Array, bits: int) -> Array:
+    per_byte = 8 // bits
+    elements = array.reshape(-1).view(np.uint8) & ((1 << bits) - 1)
+    padded = np.zeros(-(-elements.size // per_byte) * per_byte, np.uint8)
+    padded[: elements.size] = elements
+    shifts = np.arange(per_byte, dtype=np.uint8) * bits
+    packed: Array = np.bitwise_or.reduce(padded.reshape(-1, per_byte) << shifts, axis=1)
+    return packed
+
+
+def _unpack(raw: Array, dtype: ir.DataType, shape: tuple[int, ...]) -> Array:
+    bits = dtype.bitwidth
+    shifts = np.arange(8 // bits, dtype=np.uint8) * bits
+    elements = (raw[:, None] >> shifts) & ((1 << bits) - 1)
+    elements = elements.reshape(-1)[: int(np.prod(shape))].reshape(shape)
+    if dtype.is_signed() and dtype.is_integer():
+        sign = 1 << (bits - 1)
+        return ((elements.astype(np.int8) ^ sign) - sign).astype(dtype.numpy())
+    return elements.astype(np.uint8).view(dtype.numpy())
+
+
+def _strings(name: str, value: Array | list[Any]) -> Array | list[Any]:
+    if isinstance(value, list):
+        return [_strings(name, element) for element in value]
+    flat = value.reshape(-1)
+    decoded = np.empty(flat.size, object)
+    for index, element in enumerate(flat):
+        decoded[index] = _text(name, index, element)
+    return decoded.reshape(value.shape)
+
+
+def _text(name: str, index: int, element: object) -> str:
+    if isinstance(element, str):
+        return element
+    if isinstance(element, bytes):
+        try:
+            return element.decode()
+        except UnicodeDecodeError:
+            raise InvalidArgument(
+                f"element {index} of input {name!r} is not UTF-8", field=f"inputs[{name!r}]"
+            ) from None
+    raise InvalidArgument(
+        f"element {index} of input {name!r} is a {type(element).__name__}, not a string",
+        field=f"inputs[{name!r}]",
+    )
