@@ -154,6 +154,12 @@ class Core:
 
         return self._load(request, compile_network, replace=replace)
 
+    def cancel_load(self, name: str) -> None:
+        """Tells the load under that name, if there is one, that nobody waits for it any more."""
+        for entry in self.networks.entries():
+            if entry.key.name == name and entry.state is NetworkState.LOADING:
+                entry.token.cancel(Cancelled("the caller cancelled the load"))
+
     def unload_network(self, name: str) -> Future[None]:
         """Takes the name away now; the future is done when the memory is given back.
 

@@ -78,6 +78,7 @@ class Job:
         "deadline",
         "error",
         "finished",
+        "generation",
         "inference",
         "input",
         "inputs",
@@ -121,6 +122,7 @@ class Job:
         self.trace = trace
         self.outputs: dict[str, Value] = {}
         self.layers: list[LayerProfile] = []
+        self.generation = 0  # of the network, given by the registry
         self.backend: Any = None  # the device's own, between its stages
         self.error: BaseException | None = None
         self.outcome: Outcome | None = None

@@ -177,6 +177,7 @@ class NetworkRegistry:
         """Submits to an acquired network; the reference is given back when the job has ended, or
         at once if it is refused. Raises as `ExecutableNetwork.submit`."""
         assert entry.executable is not None
+        job.generation = entry.key.generation
         job.observe(lambda _: self.release(entry))
         try:
             entry.executable.submit(job)

@@ -1,0 +1,1 @@
+"""The server: gRPC, HTTP, settings, repository and state around the runtime."""

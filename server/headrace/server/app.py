@@ -1,0 +1,264 @@
+"""One server from start to end: what is built in which order, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import signal
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import grpc
+from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from headrace.runtime.blob_key import load_or_create_key
+from headrace.runtime.core import Core
+from headrace.runtime.device_name import DeviceName
+from headrace.runtime.device_state import DeviceState
+from headrace.runtime.errors import HeadraceError, InvalidArgument, NotFound
+from headrace.runtime.limits import Limits
+from headrace.runtime.network import Network
+from headrace.runtime.network_options import LoadRequest
+from headrace.runtime.plugin_registry import PluginSource, factory_source, installed_plugins
+from headrace.runtime.registry import NetworkEntry
+from headrace.server.boundary import Boundary
+from headrace.server.completion_sink import CompletionSink
+from headrace.server.health import SERVICE, HealthReporter
+from headrace.server.http import HttpServer, operations_routes
+from headrace.server.infer_stream import InferStreams
+from headrace.server.inference import Inference
+from headrace.server.logs import log_internal_error
+from headrace.server.metrics import make_registry
+from headrace.server.repository import Repository
+from headrace.server.servicer import Servicer, register
+from headrace.server.settings import Settings
+from headrace.server.state import StateDirectory
+from headrace.server.uploads import Uploads
+
+_log = logging.getLogger(__name__)
+
+_CLOSE_SECONDS = 0.2
+
+
+class Addresses(NamedTuple):
+    grpc: str
+    http: str
+
+
+class App:
+    """A server on the running event loop.
+
+    Start: plugins, then gRPC and HTTP listen (health NOT_SERVING), then the state directory's and
+    the repository's networks load, then health says SERVING. Stop: health says NOT_SERVING, new
+    work is refused, work in flight finishes within the grace period, streams end, gRPC stops,
+    networks unload, the threads end.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        limits = Limits(model_bytes=min(settings.max_model_bytes, 2**31 - 1))
+        self._limits = limits
+        self._state = (
+            StateDirectory(settings.state_dir, limits) if settings.state_dir is not None else None
+        )
+        self.core = Core(
+            plugin_sources(settings),
+            blob_key=_blob_key(settings),
+            max_networks=settings.max_networks,
+            limits=limits,
+            store=self._state,
+        )
+        self._repository = Repository(settings.model_repository, limits)
+        self._uploads = Uploads(settings.max_model_bytes, settings.max_uploads_bytes)
+        self._unready: str | None = "starting"
+        self._health = HealthReporter()
+        self._boundary = Boundary(self.core.counters)
+        self._inference = Inference(self.core.networks, CompletionSink(asyncio.get_running_loop()))
+        self._streams = InferStreams(
+            self._inference, self._boundary, settings.max_streams_in_flight
+        )
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", settings.max_message_bytes),
+                ("grpc.max_send_message_length", settings.max_message_bytes),
+                ("grpc.so_reuseport", 0),
+            ],
+            maximum_concurrent_rpcs=settings.max_concurrent_rpcs,
+        )
+        servicer = Servicer(
+            self.core,
+            self._uploads,
+            self._repository,
+            self._health,
+            max_blob_bytes=settings.max_model_bytes,
+        )
+        register(self._server, servicer, self._inference, self._streams, self._boundary)
+        _register_health(self._server, self._health)
+        reflection.enable_server_reflection(
+            (SERVICE, "grpc.health.v1.Health", reflection.SERVICE_NAME), self._server
+        )
+        self._http = HttpServer(
+            settings.metrics_host or settings.host,
+            settings.metrics_port,
+            operations_routes(
+                make_registry(self.core.counters, self._device_states), lambda: self._unready
+            ),
+        )
+
+    async def start(self) -> Addresses:
+        """Listens, loads what is to be there from the start, and says so."""
+        settings = self._settings
+        await self._health.start()
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        try:
+            port = self._server.add_insecure_port(f"{host}:{settings.port}")
+        except RuntimeError as error:
+            raise InvalidArgument(
+                f"cannot listen on {host}:{settings.port}; is another server there?", field="port"
+            ) from error
+        self._http.start()
+        await self._server.start()
+        await self._restore()
+        self._unready = None
+        await self._health.ready()
+        return Addresses(f"{host}:{port}", self._http.address)
+
+    async def run(self, on_ready: Callable[[Addresses], None]) -> None:
+        """Serves until SIGTERM or SIGINT, then stops."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        on_ready(await self.start())
+        await stop.wait()
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Drains and stops; what still runs after the grace period is cancelled."""
+        self._unready = "shutting down"
+        await self._health.drain()
+        self._boundary.draining = True
+        _log.info("draining for at most %g seconds", self._settings.grace_seconds)
+        deadline = time.monotonic() + self._settings.grace_seconds
+        try:
+            async with asyncio.timeout(self._settings.grace_seconds):
+                await self._boundary.wait_idle()
+                await self._streams.drain()
+        except TimeoutError:
+            _log.warning("requests were still in flight after the grace period and are cancelled")
+        await self._server.stop(max(_CLOSE_SECONDS, deadline - time.monotonic()))
+        await asyncio.get_running_loop().run_in_executor(None, self.core.stop)
+        self._http.stop()
+        self._uploads.close()
+        _log.info("stopped")
+
+    # -- what is there from the start --
+
+    async def _restore(self) -> None:
+        loads = [*self._load_state(), *self._load_repository()]
+        results = await asyncio.gather(*(load for _, load in loads), return_exceptions=True)
+        for (name, _), result in zip(loads, results, strict=True):
+            if isinstance(result, HeadraceError):
+                _log.error("network %s was not loaded: %s", name, result)
+            elif isinstance(result, BaseException):
+                log_internal_error(result, where=f"loading {name}")
+            if isinstance(result, BaseException):
+                await self._health.network_failed(name)
+            else:
+                await self._health.network_ready(name)
+
+    def _load_state(self) -> Iterable[tuple[str, asyncio.Future[NetworkEntry]]]:
+        if self._state is None:
+            return
+        for device, config in self._state.configs():
+            self._try(f"configuring {device}", partial(self._configure, device, config))
+        for device, functions in self._state.extensions():
+            self._try(f"extending {device}", partial(self._extend, device, functions))
+        for request, path in self._state.networks():
+            yield from self._load(request, partial(self._read, path))
+
+    def _load_repository(self) -> Iterable[tuple[str, asyncio.Future[NetworkEntry]]]:
+        for name in self._repository.names():
+            try:
+                request = self._repository.request(name)
+            except HeadraceError as error:
+                _log.error("network %s was not loaded: %s: %s", name, error.field, error)
+                continue
+            yield from self._load(request, partial(self._repository.network, name))
+
+    def _load(
+        self, request: LoadRequest, network: Callable[[], Network]
+    ) -> Iterable[tuple[str, asyncio.Future[NetworkEntry]]]:
+        try:
+            future = self.core.load_network(request, network)
+        except HeadraceError as error:
+            _log.error("network %s was not loaded: %s", request.name, error)
+            return
+        yield request.name, asyncio.wrap_future(future)
+
+    def _configure(self, device: str, config: dict[str, str]) -> None:
+        self.core.set_config(DeviceName.parse(device), config)
+
+    def _extend(self, device: str, functions: bytes) -> None:
+        self.core.add_extension(DeviceName.parse(device), functions)
+
+    def _read(self, path: Path) -> Network:
+        return Network.from_bytes(path.read_bytes(), self._limits)
+
+    @staticmethod
+    def _try(what: str, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except HeadraceError as error:
+            _log.error("%s failed: %s", what, error)
+
+    def _device_states(self) -> dict[str, bool]:
+        return {
+            name: event.state is DeviceState.UP
+            for name, event in self.core.states.current().items()
+        }
+
+
+def plugin_sources(settings: Settings) -> list[PluginSource]:
+    """The plugins that the settings ask for: all installed ones, unless they say otherwise.
+
+    Raises:
+        NotFound: the settings name a plugin that is not installed.
+    """
+    installed = installed_plugins()
+    sources = dict(installed)
+    for wish in settings.plugins:
+        if not wish.enabled:
+            sources.pop(wish.name, None)
+            continue
+        if wish.factory is not None:
+            source = factory_source(wish.name, wish.factory)
+        else:
+            original = wish.device or wish.name
+            if original not in installed:
+                raise NotFound.unknown("plugin", original, installed, field=f"plugins.{wish.name}")
+            source = installed[original]
+        sources[wish.name] = source.configured(wish.name, wish.config)
+    if settings.devices:
+        for name in settings.devices:
+            if name not in sources:
+                raise NotFound.unknown("device", name, sources, field="devices")
+        sources = {name: sources[name] for name in settings.devices}
+    return [source for _, source in sorted(sources.items())]
+
+
+def _blob_key(settings: Settings) -> bytes:
+    path = settings.mac_key_file
+    if path is None and settings.state_dir is not None:
+        settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = settings.state_dir / "blob.key"
+    return load_or_create_key(path) if path is not None else secrets.token_bytes(32)
+
+
+def _register_health(server: grpc.aio.Server, health: HealthReporter) -> None:
+    health_pb2_grpc.add_HealthServicer_to_server(health.servicer, server)

@@ -1,0 +1,164 @@
+"""The one place where errors become statuses, and where RPCs are counted.
+
+Every method of the service is wrapped when it is registered, so that a request pays for no chain of
+interceptors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NoReturn
+
+import grpc
+
+from headrace.runtime.counters import Counters
+from headrace.runtime.errors import HeadraceError, Internal, Unavailable
+from headrace.server.logs import log_internal_error, new_request_id, request_id
+from headrace.wire.codec import CodecError
+from headrace.wire.errors import ErrorDetails, to_trailing_metadata
+
+_log = logging.getLogger(__name__)
+
+REQUEST_ID_KEY = "x-request-id"
+
+
+def describe(error: BaseException, *, where: str, request: str = "") -> ErrorDetails:
+    """What the caller is told of an error; a bug's text goes to the log alone."""
+    if isinstance(error, CodecError):
+        return ErrorDetails(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            str(error),
+            reason="INVALID_ARGUMENT",
+            field=error.field,
+            request_id=request,
+        )
+    if isinstance(error, HeadraceError) and not isinstance(error, Internal):
+        return ErrorDetails(
+            grpc.StatusCode[error.status],
+            error.message,
+            reason=error.reason,
+            field=error.field,
+            metadata=error.metadata,
+            retry_delay_seconds=error.retry_delay_seconds,
+            request_id=request,
+        )
+    identifier = log_internal_error(error, where=where)
+    return ErrorDetails(
+        grpc.StatusCode.INTERNAL,
+        f"internal error {identifier}; the server's log explains it",
+        reason="INTERNAL",
+        metadata={"error_id": identifier},
+        request_id=request,
+    )
+
+
+class Boundary:
+    """Wraps the service's methods. Belongs to the event loop's thread."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._active = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.draining = False
+
+    async def wait_idle(self) -> None:
+        """Returns when no RPC but open streams is under way."""
+        await self._idle.wait()
+
+    def refuse_if_draining(self) -> None:
+        """
+        Raises:
+            Unavailable: the server is shutting down.
+        """
+        if self.draining:
+            raise Unavailable("the server is shutting down; use another one")
+
+    def unary(
+        self, method: str, handler: Callable[[Any, Any], Awaitable[Any]]
+    ) -> Callable[[Any, Any], Awaitable[Any]]:
+        """A method with one reply."""
+
+        async def call(request: Any, context: Any) -> Any:
+            code = "OK"
+            self._enter()
+            try:
+                self.refuse_if_draining()
+                return await handler(request, context)
+            except asyncio.CancelledError:
+                code = ended_code(context)
+                raise
+            except Exception as error:  # noqa: BLE001 - the boundary maps all of them
+                details = describe(error, where=method, request=_caller_id(context))
+                code = details.code.name
+                await self._abort(context, details)
+            finally:
+                self._leave()
+                self._counters.grpc(method, code)
+
+        return call
+
+    def server_stream(
+        self, method: str, handler: Callable[[Any, Any], AsyncIterator[Any]]
+    ) -> Callable[[Any, Any], Awaitable[None]]:
+        """A method with a stream of replies."""
+
+        async def send(request: Any, context: Any) -> None:
+            async for reply in handler(request, context):
+                await context.write(reply)
+
+        return self.unary(method, send)
+
+    def stream(
+        self, method: str, handler: Callable[[Any], Awaitable[None]]
+    ) -> Callable[[Any, Any], Awaitable[None]]:
+        """A bidirectional stream, which keeps count of its own work."""
+
+        async def call(_: Any, context: Any) -> None:
+            code = "OK"
+            try:
+                self.refuse_if_draining()
+                await handler(context)
+            except asyncio.CancelledError:
+                code = ended_code(context)
+                raise
+            except Exception as error:  # noqa: BLE001 - the boundary maps all of them
+                details = describe(error, where=method, request=_caller_id(context))
+                code = details.code.name
+                await self._abort(context, details)
+            finally:
+                self._counters.grpc(method, code)
+
+        return call
+
+    def _enter(self) -> None:
+        self._active += 1
+        self._idle.clear()
+
+    def _leave(self) -> None:
+        self._active -= 1
+        if not self._active:
+            self._idle.set()
+
+    @staticmethod
+    async def _abort(context: Any, details: ErrorDetails) -> NoReturn:
+        trailing = (*to_trailing_metadata(details), (REQUEST_ID_KEY, details.request_id))
+        with request_id(details.request_id):
+            _log.debug("refused with %s: %s", details.code.name, details.message)
+        await context.abort(details.code, details.message, trailing)
+        raise AssertionError("abort returned")
+
+
+def ended_code(context: Any) -> str:
+    """Why grpc.aio cancelled a handler: it tells a deadline from a cancel only by the time left."""
+    remaining = context.time_remaining()
+    return "CANCELLED" if remaining is None or remaining > 0 else "DEADLINE_EXCEEDED"
+
+
+def _caller_id(context: Any) -> str:
+    for key, value in context.invocation_metadata() or ():
+        if key == REQUEST_ID_KEY and isinstance(value, str):
+            return value[:128]
+    return new_request_id()

@@ -1,0 +1,76 @@
+"""``headrace serve``: its options are the settings, each declared once there."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+from typing import Any
+
+import typer
+import uvloop
+
+from headrace.runtime.allocator import tune_allocator
+from headrace.runtime.errors import HeadraceError
+from headrace.server.app import Addresses, App
+from headrace.server.logs import configure_logging
+from headrace.server.settings import Settings, options
+from headrace.server.settings_sources import load_settings
+
+
+def serve(*, json_output: bool, **arguments: Any) -> None:
+    """Serve networks over gRPC until SIGTERM, then drain and stop."""
+    try:
+        settings = load_settings(arguments, os.environ)
+        configure_logging(settings.log_level, settings.log_format, sys.stderr)
+        tune_allocator()
+        uvloop.run(_serve(settings, json_output=json_output))
+    except HeadraceError as error:
+        where = f"{error.field}: " if error.field else ""
+        typer.echo(f"error: {where}{error}", err=True)
+        raise typer.Exit(1) from error
+
+
+async def _serve(settings: Settings, *, json_output: bool) -> None:
+    # A worker that holds the interpreter lets the loop in after half a millisecond.
+    sys.setswitchinterval(0.0005)
+    app = App(settings)
+
+    def ready(addresses: Addresses) -> None:
+        if json_output:
+            line = json.dumps({"grpc": addresses.grpc, "http": addresses.http})
+        else:
+            line = f"headrace serves gRPC on {addresses.grpc}, metrics on {addresses.http}"
+        typer.echo(line)
+
+    await app.run(ready)
+
+
+def _signature() -> inspect.Signature:
+    parameters = [
+        inspect.Parameter(
+            "json_output",
+            inspect.Parameter.KEYWORD_ONLY,
+            default=typer.Option(False, "--json", help="Print the addresses as JSON."),
+            annotation=bool,
+        )
+    ]
+    for option in options():
+        help_text = f"{option.description} [{option.variable}; default: {option.shown_default}]"
+        parameters.append(
+            inspect.Parameter(
+                option.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=typer.Option(None, option.flag, help=help_text),
+                annotation=str | None,
+            )
+        )
+    return inspect.Signature(parameters)
+
+
+# The command line reads a function's signature and annotations; these are the settings'.
+serve.__signature__ = _signature()  # type: ignore[attr-defined]
+serve.__annotations__ = {
+    name: parameter.annotation for name, parameter in _signature().parameters.items()
+}

@@ -1,0 +1,157 @@
+"""Messages to the runtime's words and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import onnx_ir as ir
+
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.job import LayerProfile
+from headrace.runtime.network import Layer, Port
+from headrace.runtime.network_options import NetworkOptions
+from headrace.runtime.preprocessing import InputOptions, OutputOptions
+from headrace.runtime.query import QueryResult
+from headrace.runtime.registry import NetworkEntry, NetworkState
+from headrace.v1 import inference_engine_pb2 as pb
+
+_STATES = {
+    NetworkState.LOADING: pb.LOADING,
+    NetworkState.READY: pb.READY,
+    NetworkState.DRAINING: pb.DRAINING,
+    NetworkState.FAILED: pb.NETWORK_FAILED,
+}
+
+
+def network_options(request: pb.LoadNetworkRequest | pb.QueryNetworkRequest) -> NetworkOptions:
+    """
+    Raises:
+        InvalidArgument: naming the option that cannot be.
+    """
+    return NetworkOptions(
+        inputs={
+            name: InputOptions(
+                dtype=_dtype(each.dtype, f"inputs[{name!r}].dtype"),
+                layout=each.layout,
+                network_layout=each.network_layout,
+                resize=each.resize,
+                mean=_finite(each.mean, f"inputs[{name!r}].mean"),
+                scale=_finite(each.scale, f"inputs[{name!r}].scale"),
+            )
+            for name, each in request.inputs.items()
+        },
+        outputs={
+            name: OutputOptions(
+                dtype=_dtype(each.dtype, f"outputs[{name!r}].dtype"),
+                layout=each.layout,
+                network_layout=each.network_layout,
+            )
+            for name, each in request.outputs.items()
+        },
+        affinities=dict(request.affinities),
+    )
+
+
+def network_info(entry: NetworkEntry) -> pb.NetworkInfo:
+    """What is known of a network in whatever state."""
+    info = pb.NetworkInfo(
+        name=entry.key.name,
+        device=entry.device,
+        generation=entry.key.generation,
+        state=_STATES[entry.state],
+        reason=entry.reason,
+        load_seconds=entry.load_seconds,
+    )
+    executable, record = entry.executable, entry.record
+    if record is not None:
+        info.origin = record.request.origin
+    if executable is not None:
+        info.inputs.extend(_port(port) for port in executable.inputs)
+        info.outputs.extend(_port(port) for port in executable.outputs)
+        info.config.update(executable.config.to_strings())
+        info.from_cache = executable.loaded_from_cache
+        info.notes.extend(executable.notes)
+        devices = executable.get_metric("EXECUTION_DEVICES")
+        if isinstance(devices, list):
+            info.execution_devices.extend(devices)
+    return info
+
+
+def query_reply(result: QueryResult) -> pb.QueryNetworkReply:
+    return pb.QueryNetworkReply(
+        supported_layers=result.supported_layers,
+        unsupported=[
+            pb.UnsupportedLayer(
+                layer=each.layer, op_type=each.op_type, reason=each.reason, device=each.device
+            )
+            for each in result.unsupported
+        ],
+        subgraphs=[
+            pb.Subgraph(device=each.device, layers=each.layers) for each in result.subgraphs
+        ],
+    )
+
+
+def executable_layers(layers: Iterable[Layer]) -> list[pb.ExecutableLayer]:
+    return [
+        pb.ExecutableLayer(
+            name=layer.name,
+            op_type=layer.op_type,
+            domain=layer.domain,
+            device=layer.device,
+            inputs=layer.inputs,
+            outputs=layer.outputs,
+            original_layers=layer.origins,
+        )
+        for layer in layers
+    ]
+
+
+def layer_profiles(layers: Iterable[LayerProfile]) -> list[pb.LayerProfile]:
+    return [
+        pb.LayerProfile(
+            layer=layer.layer,
+            op_type=layer.op_type,
+            device=layer.device,
+            execution_type=layer.execution_type,
+            seconds=layer.seconds,
+            original_layers=layer.origins,
+            subgraph=layer.subgraph,
+        )
+        for layer in layers
+    ]
+
+
+def _port(port: Port) -> pb.PortInfo:
+    return pb.PortInfo(
+        name=port.name,
+        dtype=int(port.dtype),  # type: ignore[arg-type]
+        has_rank=port.shape is not None,
+        shape=[_dimension(size) for size in port.shape or ()],
+        kind=pb.VALUE_KIND_SEQUENCE if port.kind == "sequence" else pb.VALUE_KIND_TENSOR,
+        optional=port.optional,
+        layout=port.layout,
+    )
+
+
+def _dimension(size: int | str | None) -> pb.Dimension:
+    if isinstance(size, int):
+        return pb.Dimension(size=size)
+    return pb.Dimension(size=-1, symbol=size or "")
+
+
+def _dtype(number: int, field: str) -> ir.DataType | None:
+    if not number:
+        return None
+    try:
+        return ir.DataType(number)
+    except ValueError:
+        raise InvalidArgument(f"{number} is no data type", field=field) from None
+
+
+def _finite(values: Any, field: str) -> tuple[float, ...]:
+    if not all(math.isfinite(value) for value in values):
+        raise InvalidArgument("every value has to be a finite number", field=field)
+    return tuple(values)

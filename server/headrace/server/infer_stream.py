@@ -1,0 +1,203 @@
+"""One InferStream: many requests in flight, results in the order in which they finish.
+
+The stream's own task reads; whoever finds results and nobody writing writes all of them as one
+message. A full stream is not read from, so that the caller feels it (flow control), and a request
+that fails ends itself alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+import grpc
+
+from headrace.runtime.errors import Cancelled, HeadraceError, InvalidArgument, Unavailable
+from headrace.runtime.job import Job
+from headrace.server.boundary import Boundary, describe, ended_code
+from headrace.server.inference import Inference, build_reply, cancel
+from headrace.wire.codec import CodecError
+from headrace.wire.errors import to_status
+from headrace.wire.stream import (
+    StreamRequest,
+    StreamResult,
+    parse_infer_stream_request,
+    serialize_infer_stream_reply,
+)
+
+_METHOD = "InferStream"
+_RESULTS_A_MESSAGE = 64
+_BYTES_A_MESSAGE = 1 << 20
+
+
+class InferStreams:
+    """The open streams of one server. Belongs to the event loop's thread.
+
+    Args:
+        max_in_flight: requests of one stream at once.
+    """
+
+    def __init__(self, inference: Inference, boundary: Boundary, max_in_flight: int) -> None:
+        self.inference = inference
+        self.boundary = boundary
+        self.max_in_flight = max_in_flight
+        self._open: set[_Stream] = set()
+
+    async def serve(self, context: Any) -> None:
+        """Handles one call from its first message to its last reply."""
+        stream = _Stream(self, context)
+        self._open.add(stream)
+        try:
+            await stream.run()
+        finally:
+            self._open.discard(stream)
+
+    async def drain(self) -> None:
+        """Waits until every request in flight has been answered, then ends the streams."""
+        streams = list(self._open)
+        for stream in streams:
+            stream.close_when_idle()
+        await asyncio.gather(*(stream.closed.wait() for stream in streams))
+
+
+class _Stream:
+    def __init__(self, owner: InferStreams, context: Any) -> None:
+        self._owner = owner
+        self._context = context
+        self._in_flight: dict[str, Job | None] = {}
+        self._results: deque[StreamResult] = deque()
+        self._reading = False  # a message's requests are being started; results wait for the last
+        self._writing = False
+        self._changed = asyncio.Event()
+        self._closing = False
+        self._task: asyncio.Task[Any] | None = None
+        self._flushes: set[asyncio.Task[None]] = set()
+        self.closed = asyncio.Event()
+
+    async def run(self) -> None:
+        self._task = asyncio.current_task()
+        try:
+            await self._read()
+            await self._settle()
+        except asyncio.CancelledError:
+            if not self._closing:
+                expired = ended_code(self._context) == "DEADLINE_EXCEEDED"
+                for job in list(self._in_flight.values()):
+                    if job is not None:
+                        cancel(job, expired=expired)
+                raise
+            if self._task is not None:
+                self._task.uncancel()
+            await self._settle()
+            raise Unavailable("the server is shutting down; use another one") from None
+        finally:
+            self.closed.set()
+
+    def close_when_idle(self) -> None:
+        """Ends the stream once nothing is in flight on it; new requests are refused meanwhile."""
+        self._closing = True
+        self._end_if_idle()
+
+    async def _read(self) -> None:
+        while True:
+            data = await self._context.read()
+            if data is grpc.aio.EOF:
+                return
+            requests, cancelled = parse_infer_stream_request(data)
+            for identifier in cancelled:
+                job = self._in_flight.get(identifier)
+                if job is not None:
+                    job.token.cancel(Cancelled("the caller cancelled the request"))
+            for request in requests:
+                while len(self._in_flight) >= self._owner.max_in_flight:
+                    await self._flush()
+                    if len(self._in_flight) >= self._owner.max_in_flight:
+                        await self._wait_for_change()
+                self._reading = True
+                try:
+                    self._start(request)
+                finally:
+                    self._reading = False
+            await self._flush()
+
+    def _start(self, request: StreamRequest) -> None:
+        identifier = request.message.id
+        if not identifier or identifier in self._in_flight:
+            problem = "is in flight on this stream already" if identifier else "is empty"
+            self._fail(
+                identifier,
+                InvalidArgument(f"{problem}; every request on a stream has its own", field="id"),
+            )
+            return
+        self._in_flight[identifier] = None
+
+        def deliver(job: Job) -> None:
+            self._deliver(identifier, job)
+
+        try:
+            self._owner.boundary.refuse_if_draining()
+            job = self._owner.inference.start(
+                request.message, request.attachments, deliver, self._context.time_remaining()
+            )
+        except (HeadraceError, CodecError) as error:
+            self._in_flight.pop(identifier, None)
+            self._fail(identifier, error)
+            return
+        if identifier in self._in_flight:
+            self._in_flight[identifier] = job
+
+    def _deliver(self, identifier: str, job: Job) -> None:
+        self._in_flight.pop(identifier, None)
+        if job.error is not None:
+            self._fail(identifier, job.error)
+        else:
+            reply, parts = build_reply(identifier, job)
+            self._results.append(StreamResult(identifier, reply, parts))
+        self._changed.set()
+        if not self._reading and not self._writing and not self._flushes:
+            task = asyncio.get_running_loop().create_task(self._flush())
+            self._flushes.add(task)
+            task.add_done_callback(self._flushes.discard)
+
+    def _fail(self, identifier: str, error: BaseException) -> None:
+        details = describe(error, where=_METHOD, request=identifier)
+        self._results.append(StreamResult(identifier, error=to_status(details)))
+
+    async def _flush(self) -> None:
+        """Writes what is ready, many results a message; returns at once if a write is under way."""
+        if self._writing:
+            return
+        self._writing = True
+        try:
+            while self._results:
+                await self._context.write(serialize_infer_stream_reply(self._take()))
+        finally:
+            self._writing = False
+            self._changed.set()
+            self._end_if_idle()
+
+    def _take(self) -> list[StreamResult]:
+        batch: list[StreamResult] = []
+        size = 0
+        while self._results and len(batch) < _RESULTS_A_MESSAGE and size < _BYTES_A_MESSAGE:
+            result = self._results.popleft()
+            size += sum(memoryview(part).nbytes for part in result.attachments)
+            batch.append(result)
+        return batch
+
+    async def _settle(self) -> None:
+        """Waits for everything in flight and writes what comes of it."""
+        while self._in_flight or self._results or self._writing:
+            await self._flush()
+            if self._in_flight or self._results or self._writing:
+                await self._wait_for_change()
+
+    async def _wait_for_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    def _end_if_idle(self) -> None:
+        idle = not self._in_flight and not self._results and not self._writing
+        if self._closing and idle and self._task is not None and not self.closed.is_set():
+            self._task.cancel()

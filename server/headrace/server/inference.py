@@ -1,0 +1,142 @@
+"""Infer and InferStream: the hot path.
+
+Everything here runs on the event loop's thread. A request to a tiny network on an idle device is
+computed right here; any other goes to a stream of its device, whose completion comes back through
+the sink.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from headrace.runtime.errors import Cancelled, DeadlineExceeded, InvalidArgument
+from headrace.runtime.job import Job
+from headrace.runtime.registry import NetworkRegistry
+from headrace.runtime.tensor import host
+from headrace.server.boundary import ended_code
+from headrace.server.completion_sink import CompletionSink
+from headrace.server.convert import layer_profiles
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.codec import decode_values, encode_values
+from headrace.wire.message import parse_infer_request, serialize
+
+MAX_PRIORITY = 10
+MAX_ID_LENGTH = 128
+MAX_TIMEOUT_SECONDS = 7 * 24 * 3600.0
+
+
+class Inference:
+    """Turns messages into jobs and finished jobs into messages."""
+
+    def __init__(self, networks: NetworkRegistry, sink: CompletionSink) -> None:
+        self.networks = networks
+        self.sink = sink
+        self._ids = itertools.count(1)
+
+    async def infer(self, data: bytes, context: Any) -> bytes:
+        """The unary call, from and to serialised messages.
+
+        Raises:
+            CodecError: the message breaks the protocol.
+            As `NetworkRegistry.acquire` and `ExecutableNetwork.submit`, and what the job raised.
+        """
+        request, attachments = parse_infer_request(data)
+        identifier = request.id or f"r{next(self._ids)}"
+        future = asyncio.get_running_loop().create_future()
+
+        def deliver(_: Job) -> None:
+            if not future.done():
+                future.set_result(None)
+
+        job = self.start(request, attachments, deliver, context.time_remaining())
+        if job.outcome is None:
+            try:
+                await future
+            except asyncio.CancelledError:
+                cancel(job, expired=ended_code(context) == "DEADLINE_EXCEEDED")
+                raise
+        if job.error is not None:
+            raise job.error
+        reply, parts = build_reply(identifier, job)
+        return serialize(reply, parts)
+
+    def start(
+        self,
+        request: pb.InferRequest,
+        attachments: Any,
+        deliver: Callable[[Job], None],
+        remaining: float | None,
+    ) -> Job:
+        """Submits a request; `deliver(job)` is called on the loop when it has an outcome.
+
+        Args:
+            remaining: seconds until the call's own deadline.
+        """
+        if len(request.id) > MAX_ID_LENGTH:
+            raise InvalidArgument(f"ids have at most {MAX_ID_LENGTH} characters", field="id")
+        if abs(request.priority) > MAX_PRIORITY:
+            raise InvalidArgument(
+                f"{request.priority} is not from -{MAX_PRIORITY} to {MAX_PRIORITY}",
+                field="priority",
+            )
+        inputs: Any = decode_values(request.inputs, attachments)
+        sink = self.sink
+        job = Job(
+            inputs,
+            lambda job: sink.put(deliver, job),
+            output_names=tuple(request.outputs),
+            deadline=_deadline(request.timeout_seconds, remaining),
+            priority=request.priority,
+            profile=request.performance_counts,
+            may_run_inline=True,
+            trace=request.id,
+        )
+        entry = self.networks.acquire(request.network)
+        self.networks.submit(entry, job)
+        return job
+
+
+def cancel(job: Job, *, expired: bool) -> None:
+    """Tells a job that its caller is gone."""
+    job.token.cancel(
+        DeadlineExceeded("the deadline passed before the request finished")
+        if expired
+        else Cancelled("the caller cancelled the request")
+    )
+
+
+def build_reply(identifier: str, job: Job) -> tuple[pb.InferReply, list[Any]]:
+    """The reply of a completed job, and its attachments."""
+    reply = pb.InferReply(id=identifier, generation=job.generation)
+    parts: list[Any] = []
+    outputs = {
+        name: value if isinstance(value := job.outputs[name], np.ndarray) else host(value)
+        for name in job.output_names
+    }
+    encode_values(outputs, reply.outputs, parts)
+    timings = reply.timings
+    timings.queue_seconds = job.queue_seconds
+    timings.execution_seconds = job.execution_seconds
+    if job.inference:
+        timings.inference_seconds = job.inference - (job.input or job.started)
+    if job.layers:
+        reply.performance_counts.extend(layer_profiles(job.layers))
+    return reply, parts
+
+
+def _deadline(timeout: float, remaining: float | None) -> float | None:
+    if timeout:
+        if not math.isfinite(timeout) or not 0 < timeout <= MAX_TIMEOUT_SECONDS:
+            raise InvalidArgument(
+                f"has to be a number of seconds from 0 to {MAX_TIMEOUT_SECONDS:g}",
+                field="timeout_seconds",
+            )
+        remaining = timeout if remaining is None else min(timeout, remaining)
+    return None if remaining is None else time.monotonic() + remaining

@@ -1,0 +1,142 @@
+"""The model repository: a folder whose sub-folders hold a ``model.onnx`` and perhaps a
+``network.toml`` with the device, its configuration and the preprocessing."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from headrace.runtime.config_key import as_text
+from headrace.runtime.device_name import DeviceName
+from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound
+from headrace.runtime.limits import Limits
+from headrace.runtime.network import Network
+from headrace.runtime.network_options import LoadRequest, NetworkOptions
+from headrace.runtime.preprocessing import InputOptions, OutputOptions
+from headrace.runtime.registry import check_network_name
+
+_MODEL = "model.onnx"
+_DESCRIPTION = "network.toml"
+_MAX_DESCRIPTION_BYTES = 1 << 20
+
+
+class Repository:
+    """Reads one folder afresh each time it is asked; what a client names stays inside it."""
+
+    def __init__(self, folder: Path | None, limits: Limits) -> None:
+        self._folder = folder.resolve() if folder is not None else None
+        self._limits = limits
+
+    def names(self) -> list[str]:
+        """Sub-folders that hold a model."""
+        if self._folder is None:
+            return []
+        return sorted(child.name for child in self._folder.iterdir() if (child / _MODEL).is_file())
+
+    def network(self, name: str) -> Network:
+        """The model of that name.
+
+        Raises:
+            NotFound, FailedPrecondition: there is none, or no repository.
+            InvalidModel: it is no sound model.
+        """
+        folder = self._find(name)
+        return Network.from_file(folder / _MODEL, folder, self._limits)
+
+    def request(self, name: str) -> LoadRequest:
+        """How ``network.toml`` says to load the network; on the CPU as it is if there is none.
+
+        Raises:
+            InvalidArgument: the file is not as it should be; names the key.
+        """
+        path = self._find(name) / _DESCRIPTION
+        if not path.is_file():
+            return LoadRequest(name, DeviceName.parse("CPU"), origin="repository")
+        if path.stat().st_size > _MAX_DESCRIPTION_BYTES:
+            raise InvalidArgument("is too large", field=_DESCRIPTION)
+        try:
+            facts = tomllib.loads(path.read_text("utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InvalidArgument(f"is not TOML: {error}", field=_DESCRIPTION) from error
+        _only(facts, {"device", "config", "inputs", "outputs", "affinities"}, "")
+        config = _table(facts, "config")
+        options = NetworkOptions(
+            {key: _input(each, key) for key, each in _table(facts, "inputs").items()},
+            {key: _output(each, key) for key, each in _table(facts, "outputs").items()},
+            {key: str(each) for key, each in _table(facts, "affinities").items()},
+        )
+        device = DeviceName.parse(str(facts.get("device", "CPU")), field=f"{_DESCRIPTION}: device")
+        texts = {key: as_text(value) for key, value in config.items()}
+        return LoadRequest(name, device, texts, options, "repository")
+
+    def _find(self, name: str) -> Path:
+        if self._folder is None:
+            raise FailedPrecondition(
+                "the server has no model repository (--model-repository)", field="model.repository"
+            )
+        check_network_name(name)
+        folder = (self._folder / name).resolve()
+        if folder.parent != self._folder or not (folder / _MODEL).is_file():
+            raise NotFound.unknown(
+                "network in the model repository", name, self.names(), field="model.repository"
+            )
+        return folder
+
+
+def _input(facts: Any, name: str) -> InputOptions:
+    where = f"inputs.{name}"
+    _only(facts, {"dtype", "layout", "network_layout", "resize", "mean", "scale"}, where)
+    try:
+        return InputOptions(
+            dtype=_dtype(facts, where),
+            layout=facts.get("layout", ""),
+            network_layout=facts.get("network_layout", ""),
+            resize=facts.get("resize", ""),
+            mean=tuple(float(each) for each in facts.get("mean", ())),
+            scale=tuple(float(each) for each in facts.get("scale", ())),
+        )
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(str(error), field=f"{_DESCRIPTION}: {where}") from error
+
+
+def _output(facts: Any, name: str) -> OutputOptions:
+    where = f"outputs.{name}"
+    _only(facts, {"dtype", "layout", "network_layout"}, where)
+    return OutputOptions(
+        dtype=_dtype(facts, where),
+        layout=facts.get("layout", ""),
+        network_layout=facts.get("network_layout", ""),
+    )
+
+
+def _dtype(facts: Mapping[str, Any], where: str) -> ir.DataType | None:
+    name = facts.get("dtype")
+    if name is None:
+        return None
+    known = {each.name: each for each in ir.DataType} | {
+        "FLOAT32": ir.DataType.FLOAT,
+        "FLOAT64": ir.DataType.DOUBLE,
+    }
+    if str(name).upper() not in known:
+        raise NotFound.unknown("dtype", str(name), known, field=f"{_DESCRIPTION}: {where}.dtype")
+    return known[str(name).upper()]
+
+
+def _table(facts: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    table = facts.get(key, {})
+    if not isinstance(table, dict):
+        raise InvalidArgument("has to be a table", field=f"{_DESCRIPTION}: {key}")
+    return table
+
+
+def _only(facts: Any, known: set[str], where: str) -> None:
+    if not isinstance(facts, dict):
+        raise InvalidArgument("has to be a table", field=f"{_DESCRIPTION}: {where}")
+    for key in facts:
+        if key not in known:
+            field = f"{_DESCRIPTION}: {where}"
+            raise NotFound.unknown("key", str(key), known, field=field)

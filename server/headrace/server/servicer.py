@@ -1,0 +1,340 @@
+"""The service's methods but for inference: each decodes, delegates to the core, encodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import grpc
+
+from headrace.runtime.core import Core
+from headrace.runtime.device_name import DeviceName
+from headrace.runtime.device_state import DeviceState
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.network import Network
+from headrace.runtime.network_options import LoadRequest
+from headrace.runtime.registry import NetworkEntry, check_network_name
+from headrace.server.boundary import Boundary
+from headrace.server.convert import (
+    executable_layers,
+    layer_profiles,
+    network_info,
+    network_options,
+    query_reply,
+)
+from headrace.server.health import HealthReporter
+from headrace.server.infer_stream import InferStreams
+from headrace.server.inference import Inference
+from headrace.server.repository import Repository
+from headrace.server.uploads import Uploads
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.parameters import encode_parameter
+
+SERVICE = "headrace.v1.InferenceEngine"
+T = TypeVar("T")
+
+_STATES = {
+    DeviceState.UP: pb.UP,
+    DeviceState.DOWN: pb.DOWN,
+    DeviceState.RESTARTING: pb.RESTARTING,
+}
+
+
+class Servicer:
+    """Belongs to the event loop's thread; what takes time runs on the core's load executor."""
+
+    def __init__(
+        self,
+        core: Core,
+        uploads: Uploads,
+        repository: Repository,
+        health: HealthReporter,
+        *,
+        max_blob_bytes: int,
+    ) -> None:
+        self._core = core
+        self._uploads = uploads
+        self._repository = repository
+        self._health = health
+        self._max_blob_bytes = max_blob_bytes
+
+    # -- networks --
+
+    async def upload_model(self, _: Any, context: Any) -> pb.UploadModelReply:
+        async def chunks() -> AsyncIterator[bytes]:
+            while (data := await context.read()) is not grpc.aio.EOF:
+                yield pb.UploadModelRequest.FromString(data).chunk
+
+        digest, size = await self._uploads.receive(chunks())
+        return pb.UploadModelReply(digest=digest, size_bytes=size)
+
+    async def load_network(self, request: pb.LoadNetworkRequest, _: Any) -> pb.NetworkInfo:
+        source = request.model.WhichOneof("source")
+        name = request.name or (request.model.repository if source == "repository" else "")
+        check_network_name(name)
+        if source == "repository":
+            described = self._repository.request(request.model.repository)
+            asked = network_options(request)
+            load = replace(
+                described,
+                name=name,
+                device=_device(request.device) if request.device else described.device,
+                config={**described.config, **request.config},
+                options=replace(
+                    described.options,
+                    inputs={**described.options.inputs, **asked.inputs},
+                    outputs={**described.options.outputs, **asked.outputs},
+                    affinities={**described.options.affinities, **asked.affinities},
+                ),
+                origin="client",
+            )
+        else:
+            load = LoadRequest(
+                name, _device(request.device), dict(request.config), network_options(request)
+            )
+        future = self._core.load_network(
+            load, self._network(request.model), replace=request.replace
+        )
+        return await self._loaded(name, future)
+
+    async def unload_network(
+        self, request: pb.UnloadNetworkRequest, _: Any
+    ) -> pb.UnloadNetworkReply:
+        future = self._core.unload_network(request.name)
+        await self._health.network_gone(request.name)
+        await _result(future)
+        return pb.UnloadNetworkReply()
+
+    async def list_networks(self, _request: Any, _: Any) -> pb.ListNetworksReply:
+        entries = self._core.networks.entries()
+        return pb.ListNetworksReply(networks=[network_info(entry) for entry in entries])
+
+    async def get_network(self, request: pb.GetNetworkRequest, _: Any) -> pb.GetNetworkReply:
+        entry = self._core.networks.find(request.name)
+        reply = pb.GetNetworkReply(info=network_info(entry))
+        executable = entry.executable
+        if executable is not None:
+            reply.layers.extend(executable_layers(executable.layers()))
+            reply.performance_counts.extend(layer_profiles(executable.last_profile))
+        return reply
+
+    async def query_network(self, request: pb.QueryNetworkRequest, _: Any) -> pb.QueryNetworkReply:
+        future = self._core.query_network(
+            _device(request.device),
+            dict(request.config),
+            network_options(request),
+            self._network(request.model),
+        )
+        return query_reply(await _result(future))
+
+    async def import_network(self, _: Any, context: Any) -> pb.NetworkInfo:
+        options: pb.ImportOptions | None = None
+        chunks: list[bytes] = []
+        size = 0
+        while (data := await context.read()) is not grpc.aio.EOF:
+            part = pb.ImportNetworkRequest.FromString(data)
+            if options is None:
+                if part.WhichOneof("part") != "options":
+                    raise InvalidArgument("the first message has the options", field="options")
+                options = part.options
+                check_network_name(options.name)
+            elif part.WhichOneof("part") != "chunk":
+                raise InvalidArgument("every message but the first has a chunk", field="chunk")
+            else:
+                size += len(part.chunk)
+                if size > self._max_blob_bytes:
+                    raise InvalidArgument(
+                        f"the blob is larger than the {self._max_blob_bytes} bytes allowed",
+                        field="chunk",
+                    )
+                chunks.append(part.chunk)
+        if options is None:
+            raise InvalidArgument("the stream ended before the options", field="options")
+        future = self._core.import_network(
+            options.name,
+            options.device,
+            dict(options.config),
+            b"".join(chunks),
+            replace=options.replace,
+        )
+        return await self._loaded(options.name, future)
+
+    async def export_network(
+        self, request: pb.ExportNetworkRequest, _: Any
+    ) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        pieces = await loop.run_in_executor(None, self._core.export_network, request.name)
+        while True:
+            piece = await loop.run_in_executor(None, next, pieces, None)
+            if piece is None:
+                return
+            yield pb.ExportNetworkReply(chunk=piece).SerializeToString()
+
+    # -- metrics and configuration --
+
+    async def get_metric(self, request: pb.GetMetricRequest, _: Any) -> pb.GetMetricReply:
+        if request.target.WhichOneof("target") == "network":
+            entry = self._core.networks.acquire(request.target.network)
+            try:
+                assert entry.executable is not None
+                value = entry.executable.get_metric(request.name)
+            finally:
+                self._core.networks.release(entry)
+        else:
+            device = _target(request.target)
+            value = self._core.plugin(device).get_metric(
+                request.name, _options(device, request.options)
+            )
+        return pb.GetMetricReply(value=encode_parameter(value))
+
+    async def get_config(self, request: pb.GetConfigRequest, _: Any) -> pb.GetConfigReply:
+        if request.target.WhichOneof("target") == "network":
+            entry = self._core.networks.acquire(request.target.network)
+            try:
+                assert entry.executable is not None
+                value = entry.executable.config.get_parameter(request.name)
+            finally:
+                self._core.networks.release(entry)
+        else:
+            device = _target(request.target)
+            value = self._core.plugin(device).get_config(
+                request.name, _options(device, request.options)
+            )
+        return pb.GetConfigReply(value=encode_parameter(value))
+
+    async def set_config(self, request: pb.SetConfigRequest, _: Any) -> pb.SetConfigReply:
+        changes = dict(request.config)
+        if request.target.WhichOneof("target") == "network":
+            entry = self._core.networks.acquire(request.target.network)
+            try:
+                assert entry.executable is not None
+                entry.executable.set_config(changes)
+            finally:
+                self._core.networks.release(entry)
+        else:
+            self._core.set_config(_target(request.target), changes)
+        return pb.SetConfigReply()
+
+    # -- devices --
+
+    async def add_extension(self, request: pb.AddExtensionRequest, _: Any) -> pb.AddExtensionReply:
+        device = _device(request.device)
+        operators = await asyncio.get_running_loop().run_in_executor(
+            None, self._core.add_extension, device, request.functions
+        )
+        return pb.AddExtensionReply(operators=operators)
+
+    async def list_devices(self, _request: Any, _: Any) -> pb.ListDevicesReply:
+        reply = pb.ListDevicesReply()
+        plugins = self._core.plugins.plugins()
+        reasons = self._core.plugins.reasons()
+        events = self._core.states.current()
+        for name in self._core.plugins.names():
+            info = reply.devices.add(name=name, reason=reasons.get(name, ""), state=pb.DOWN)
+            if name in events:
+                info.state = _STATES[events[name].state]
+                info.reason = events[name].reason
+            plugin = plugins.get(name)
+            if plugin is not None:
+                info.full_name = plugin.full_name or name
+                info.device_ids.extend(plugin.device_ids())
+                info.backend_version = plugin.backend_version
+        return reply
+
+    # -- inside --
+
+    async def _loaded(self, name: str, future: Future[NetworkEntry]) -> pb.NetworkInfo:
+        try:
+            entry = await _result(future)
+        except asyncio.CancelledError:
+            self._core.cancel_load(name)
+            raise
+        await self._health.network_ready(name)
+        return network_info(entry)
+
+    def _network(self, source: pb.ModelSource) -> Callable[[], Network]:
+        limits = self._core.limits
+        kind = source.WhichOneof("source")
+        if kind == "data":
+            data = source.data
+            return lambda: Network.from_bytes(data, limits)
+        if kind == "digest":
+            digest = source.digest
+            return lambda: Network.from_bytes(self._uploads.read(digest), limits)
+        if kind == "repository":
+            name = source.repository
+            return lambda: self._repository.network(name)
+        raise InvalidArgument("give data, a digest or a name in the repository", field="model")
+
+
+async def _result(future: Future[T]) -> T:
+    """The future's result; the caller's going away does not cancel it."""
+    return await asyncio.shield(asyncio.wrap_future(future))
+
+
+def _device(text: str) -> DeviceName:
+    return DeviceName.parse(text)
+
+
+def _target(target: pb.Target) -> DeviceName:
+    if target.WhichOneof("target") is None:
+        raise InvalidArgument("give a device or a network", field="target")
+    return DeviceName.parse(target.device, field="target.device")
+
+
+def _options(device: DeviceName, options: Mapping[str, str]) -> dict[str, str]:
+    return {**({"DEVICE_ID": device.id} if device.id else {}), **options}
+
+
+def register(
+    server: grpc.aio.Server,
+    servicer: Servicer,
+    inference: Inference,
+    streams: InferStreams,
+    boundary: Boundary,
+) -> None:
+    """Registers every method with `server`, each behind the boundary."""
+
+    def unary(name: str, handler: Any, request: Any) -> grpc.RpcMethodHandler:
+        return grpc.unary_unary_rpc_method_handler(
+            boundary.unary(name, handler),
+            request_deserializer=_parser(request),
+            response_serializer=lambda reply: reply.SerializeToString(),
+        )
+
+    def client_stream(name: str, handler: Any) -> grpc.RpcMethodHandler:
+        return grpc.stream_unary_rpc_method_handler(
+            boundary.unary(name, handler),
+            response_serializer=lambda reply: reply.SerializeToString(),
+        )
+
+    handlers = {
+        "UploadModel": client_stream("UploadModel", servicer.upload_model),
+        "LoadNetwork": unary("LoadNetwork", servicer.load_network, pb.LoadNetworkRequest),
+        "UnloadNetwork": unary("UnloadNetwork", servicer.unload_network, pb.UnloadNetworkRequest),
+        "ListNetworks": unary("ListNetworks", servicer.list_networks, pb.ListNetworksRequest),
+        "GetNetwork": unary("GetNetwork", servicer.get_network, pb.GetNetworkRequest),
+        "QueryNetwork": unary("QueryNetwork", servicer.query_network, pb.QueryNetworkRequest),
+        "Infer": grpc.unary_unary_rpc_method_handler(boundary.unary("Infer", inference.infer)),
+        "InferStream": grpc.stream_stream_rpc_method_handler(
+            boundary.stream("InferStream", streams.serve)
+        ),
+        "GetMetric": unary("GetMetric", servicer.get_metric, pb.GetMetricRequest),
+        "GetConfig": unary("GetConfig", servicer.get_config, pb.GetConfigRequest),
+        "SetConfig": unary("SetConfig", servicer.set_config, pb.SetConfigRequest),
+        "ImportNetwork": client_stream("ImportNetwork", servicer.import_network),
+        "ExportNetwork": grpc.unary_stream_rpc_method_handler(
+            boundary.server_stream("ExportNetwork", servicer.export_network),
+            request_deserializer=_parser(pb.ExportNetworkRequest),
+        ),
+        "AddExtension": unary("AddExtension", servicer.add_extension, pb.AddExtensionRequest),
+        "ListDevices": unary("ListDevices", servicer.list_devices, pb.ListDevicesRequest),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+
+def _parser(message: Any) -> Callable[[bytes], Any]:
+    return lambda data: message.FromString(data)

@@ -1,0 +1,105 @@
+"""The state directory: what makes clients' networks again after a restart, however it came about.
+
+    networks/NAME.json      how it was loaded, and the digest of its model
+    models/DIGEST.onnx      the model; shared by networks, removed with the last
+    devices/NAME.json       SetConfig of a device
+    extensions/NAME/DIGEST.onnx
+
+Every file is written whole or not at all, a model before the network that names it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from headrace.runtime.atomic_file import remove_file, remove_leftovers, write_file
+from headrace.runtime.limits import Limits
+from headrace.runtime.network import Network
+from headrace.runtime.network_options import LoadRequest
+
+_log = logging.getLogger(__name__)
+
+
+class StateDirectory:
+    """Implements the core's NetworkStore. Thread-safe: `_lock` orders the changes."""
+
+    def __init__(self, folder: Path, limits: Limits) -> None:
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._networks = folder / "networks"
+        self._models = folder / "models"
+        self._devices = folder / "devices"
+        self._extensions = folder / "extensions"
+        for each in (self._networks, self._models, self._devices, self._extensions):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+            remove_leftovers(each)
+
+    # -- what the core tells --
+
+    def save_network(self, request: LoadRequest, network: Network) -> None:
+        digest = network.digest
+        facts = {"request": request.to_json(), "model": digest}
+        with self._lock:
+            model = self._models / f"{digest}.onnx"
+            if not model.exists():
+                write_file(model, network.to_bytes())
+            write_file(self._networks / f"{request.name}.json", json.dumps(facts).encode())
+            self._collect()
+
+    def forget_network(self, name: str) -> None:
+        with self._lock:
+            remove_file(self._networks / f"{name}.json")
+            self._collect()
+
+    def save_config(self, device: str, config: Mapping[str, str]) -> None:
+        with self._lock:
+            write_file(self._devices / f"{device}.json", json.dumps(dict(config)).encode())
+
+    def save_extension(self, device: str, functions: bytes) -> None:
+        folder = self._extensions / device
+        with self._lock:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            name = hashlib.sha256(functions).hexdigest()
+            write_file(folder / f"{name}.onnx", functions)
+
+    # -- what a start reads --
+
+    def networks(self) -> Iterator[tuple[LoadRequest, Path]]:
+        """The networks that were loaded, each with its model's file; unreadable ones are logged."""
+        for path in sorted(self._networks.glob("*.json")):
+            try:
+                facts = json.loads(path.read_bytes())
+                request = LoadRequest.from_json(facts["request"])
+                yield request, self._models / f"{Path(facts['model']).name}.onnx"
+            except (ValueError, KeyError, TypeError, OSError):
+                _log.exception("cannot read %s; the network is left out", path.name)
+
+    def configs(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """What was set on each device."""
+        for path in sorted(self._devices.glob("*.json")):
+            try:
+                yield path.stem, dict(json.loads(path.read_bytes()))
+            except (ValueError, TypeError, OSError):
+                _log.exception("cannot read %s; the configuration is left out", path.name)
+
+    def extensions(self) -> Iterator[tuple[str, bytes]]:
+        """Device and functions of each extension, oldest first."""
+        files = self._extensions.glob("*/*.onnx")
+        for path in sorted(files, key=lambda path: path.stat().st_mtime_ns):
+            yield path.parent.name, path.read_bytes()
+
+    def _collect(self) -> None:
+        used = set()
+        for path in self._networks.glob("*.json"):
+            try:
+                used.add(str(json.loads(path.read_bytes())["model"]))
+            except (ValueError, KeyError, TypeError):
+                return  # which models an unreadable file needs cannot be told: keep them all
+        for model in self._models.glob("*.onnx"):
+            if model.stem not in used:
+                remove_file(model)
