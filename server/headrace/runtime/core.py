@@ -6,22 +6,27 @@ Loads, queries and closings run on the load executor; requests go to networks di
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from headrace.runtime import blob as blobs
 from headrace.runtime.allocator import release_memory
-from headrace.runtime.blob import Blob
 from headrace.runtime.config import check_prefixes, for_device
 from headrace.runtime.counters import Counters
 from headrace.runtime.device_name import DeviceName, resolve
 from headrace.runtime.device_state import DeviceStates
-from headrace.runtime.errors import Cancelled, HeadraceError, InvalidArgument
+from headrace.runtime.errors import Cancelled, HeadraceError
+from headrace.runtime.exchange import (
+    Record,
+    blob_options,
+    check_ports,
+    export_blob,
+    why_not_native,
+)
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.executor_manager import ExecutorManager
 from headrace.runtime.extension import read_functions
@@ -31,8 +36,6 @@ from headrace.runtime.network import Network
 from headrace.runtime.network_options import (
     LoadRequest,
     NetworkOptions,
-    options_from_json,
-    options_to_json,
 )
 from headrace.runtime.plugin import Plugin
 from headrace.runtime.plugin_registry import PluginRegistry, PluginSource
@@ -42,14 +45,6 @@ from headrace.runtime.services import Services
 from headrace.runtime.timer import Timer
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What the core keeps with a network: how it was asked for, and the network as it came."""
-
-    request: LoadRequest
-    network: Network
 
 
 class NetworkStore(Protocol):
@@ -132,13 +127,13 @@ class Core:
             name,
             DeviceName.parse(device or blob.device, field="device" if device else "blob"),
             {**blob.config, **config},
-            _blob_options(blob),
+            blob_options(blob),
             "import",
         )
 
         def compile_network(plugin: Plugin, entry: NetworkEntry) -> ExecutableNetwork:
             entry.record = Record(request, Network.from_bytes(blob.network, self.limits))
-            notes = _why_not_native(blob, plugin, request.device)
+            notes = why_not_native(blob, plugin, request.device)
             executable = plugin.import_network(
                 entry.record.network,
                 b"" if notes else blob.native or b"",
@@ -147,9 +142,7 @@ class Core:
                 entry.token,
             )
             executable.notes += notes
-            if {p.name for p in executable.inputs} != {p.name for p in blob.inputs}:
-                executable.close()
-                raise InvalidArgument("its inputs are not those of its network", field="blob")
+            check_ports(blob, executable)
             return executable
 
         return self._load(request, compile_network, replace=replace)
@@ -203,20 +196,8 @@ class Core:
         """
         entry = self.networks.acquire(name)
         try:
-            executable, record = entry.executable, entry.record
-            assert executable is not None
-            plugin = self.plugin(record.request.device)
-            blob = Blob(
-                device=str(record.request.device),
-                architecture=plugin.architecture,
-                backend_version=plugin.backend_version,
-                network=record.network.to_bytes(),
-                native=executable.export(),
-                config=record.request.config,
-                inputs=executable.inputs,
-                outputs=executable.outputs,
-                meta={"options": json.dumps(options_to_json(record.request.options))},
-            )
+            plugin = self.plugin(entry.record.request.device)
+            blob = export_blob(entry, plugin)
         finally:
             self.networks.release(entry)
         return blobs.write(blob, self._blob_key)
@@ -360,23 +341,3 @@ class Core:
             return options
         members = resolve(device, self.plugins.available()).members
         return replace(options, members=members)
-
-
-def _blob_options(blob: Blob) -> NetworkOptions:
-    try:
-        return options_from_json(json.loads(blob.meta["options"]))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidArgument("its options cannot be read", field="blob") from error
-
-
-def _why_not_native(blob: Blob, plugin: Plugin, device: DeviceName) -> tuple[str, ...]:
-    """Notes that say why the network is compiled anew; none if the native bytes can be used."""
-    if blob.native == b"":
-        return ()
-    if blob.native is None:
-        return ("compiled anew: the native part was not signed with this server's key",)
-    try:
-        blob.check_device(str(device), plugin.architecture, plugin.backend_version)
-    except InvalidArgument as error:
-        return (f"compiled anew: {error.message}",)
-    return ()

@@ -11,8 +11,6 @@ It raises if the device cannot work here; the registry keeps the reason.
 
 from __future__ import annotations
 
-import platform
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, TypeAlias, TypeVar
@@ -20,15 +18,14 @@ from typing import ClassVar, TypeAlias, TypeVar
 import onnx_ir as ir
 
 from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import ConfigSchema, Configuration, ParameterValue
-from headrace.runtime.device_metrics import Metric, standard_metrics
+from headrace.runtime.config import Configuration
+from headrace.runtime.device import Device
 from headrace.runtime.errors import (
     FailedPrecondition,
     HeadraceError,
     Internal,
     InvalidArgument,
     InvalidModel,
-    NotFound,
     Unimplemented,
     UnsupportedLayers,
 )
@@ -36,21 +33,12 @@ from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.extension import merge_functions
 from headrace.runtime.network import Network
 from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.places import Places
-from headrace.runtime.processors import usable_processors
 from headrace.runtime.query import QueryResult, query_network
 from headrace.runtime.services import Services
 from headrace.runtime.standard_keys import (
-    CPU_BIND_THREAD,
-    DEVICE_ID,
     DISABLE_TRANSFORMATIONS,
-    EXCLUSIVE_ASYNC_REQUESTS,
     INFERENCE_PRECISION_HINT,
-    NUM_STREAMS,
-    QUEUE_CAPACITY,
-    STANDARD_KEYS,
 )
-from headrace.runtime.streams_executor import StreamsExecutor
 from headrace.runtime.transform import Transformation, transform_network
 
 PLUGIN_API_VERSION = 1
@@ -74,20 +62,13 @@ def plugin_api(version: int) -> Callable[[_C], _C]:
     return declare
 
 
-class Plugin(ABC):
-    """One device type. Thread-safe: `_lock` guards `_settings` and `_extensions`.
+class Plugin(Device, ABC):
+    """One device type. Thread-safe: `_lock` guards `_extensions` too.
 
     Args:
-        name: the device name that it is registered under.
-        services: the runtime's.
-        config: settings that the server starts it with.
+        name, services, config: as `Device`.
     """
 
-    schema: ClassVar[ConfigSchema] = ConfigSchema(*STANDARD_KEYS)
-    full_name: str = ""
-    architecture: str = platform.machine()
-    backend_version: str = ""
-    capabilities: tuple[str, ...] = ("FP32",)
     imports_native: ClassVar[bool] = False
     """`_import` makes use of a backend's own bytes."""
     compile_checks_support: ClassVar[bool] = False
@@ -95,81 +76,8 @@ class Plugin(ABC):
     before."""
 
     def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
-        self.name = name
-        self.services = services
-        self._lock = threading.Lock()
-        self._settings: dict[str, str] = {}
         self._extensions: list[ir.Function] = []
-        self._places = Places(name, services, self.streams)
-        self.set_config(config)
-
-    # -- configuration and metrics --
-
-    @property
-    def config(self) -> Configuration:
-        """The device's configuration: what was set over the defaults."""
-        return self.schema.resolve(self._settings)
-
-    def set_config(self, changes: Mapping[str, str]) -> None:
-        """Sets keys for networks loaded from now on, and NUM_STREAMS and QUEUE_CAPACITY at once.
-
-        Raises:
-            NotFound: on an unknown key.
-            InvalidArgument: on a bad value. Nothing is changed then.
-        """
-        with self._lock:
-            config = self.schema.resolve(self._settings, changes)
-            self.device_id(config)
-            self._set_config(config)
-            self._settings.update(changes)
-        self._places.resize(self._device_streams(config), config.get(QUEUE_CAPACITY))
-
-    def settings(self) -> dict[str, str]:
-        """The keys that were set, as text."""
-        with self._lock:
-            return dict(self._settings)
-
-    def get_config(self, name: str, options: Mapping[str, str] | None = None) -> ParameterValue:
-        """The value of a key, as set or by default; `options` may name a DEVICE_ID."""
-        self._check_options(options or {})
-        return self.config.get_parameter(name)
-
-    def get_metric(self, name: str, options: Mapping[str, str] | None = None) -> ParameterValue:
-        """The value of a metric.
-
-        Raises:
-            NotFound: if the device has no such metric, or no device of the id in `options`.
-        """
-        metrics = self.metrics()
-        if name not in metrics:
-            raise NotFound.unknown("device metric", name, metrics, field="name")
-        self._check_options(options or {})
-        return metrics[name](options or {})
-
-    def metrics(self) -> dict[str, Metric]:
-        """Every metric by name, the device's own included."""
-        table = standard_metrics(self)
-        table.update(self._metrics())
-        table["SUPPORTED_METRICS"] = lambda _: list(table)
-        return table
-
-    def device_ids(self) -> list[str]:
-        """AVAILABLE_DEVICES: ids of the devices of this type, the default one first."""
-        return self._device_ids()
-
-    def device_id(self, config: Configuration) -> str:
-        """The id that a configuration asks for, or the default one.
-
-        Raises:
-            NotFound: on an id that is not available.
-        """
-        ids = self.device_ids()
-        wanted = config.get(DEVICE_ID)
-        if not wanted:
-            return ids[0] if ids else ""
-        if wanted not in ids:
-            raise NotFound.unknown("DEVICE_ID", wanted, ids, field="config['DEVICE_ID']")
-        return wanted
+        super().__init__(name, services, config)
 
     # -- networks --
 
@@ -255,33 +163,6 @@ class Plugin(ABC):
         """Lets go of the backend; no network is left."""
         self._close()
 
-    # -- streams --
-
-    def executor(self, config: Configuration) -> StreamsExecutor:
-        """The streams for a network with this configuration: those of its device id, or the one
-        stream that all networks with EXCLUSIVE_ASYNC_REQUESTS share."""
-        return self._places.executor(
-            self.device_id(config),
-            exclusive=config.get(EXCLUSIVE_ASYNC_REQUESTS),
-            bind=self.config.get(CPU_BIND_THREAD),
-        )
-
-    def running_executor(self, options: Mapping[str, str]) -> StreamsExecutor | None:
-        """The streams of the device that `options` names, if any network has needed them yet."""
-        return self._places.find_executor(self.device_id(self.schema.resolve(options)))
-
-    def default_streams(self) -> int:
-        """What NUM_STREAMS is where it is AUTO."""
-        return self._default_streams()
-
-    def streams(self) -> int:
-        """NUM_STREAMS of the device, AUTO resolved."""
-        return self._device_streams(self.config)
-
-    def share(self, config: Configuration) -> int:
-        """How many of the device's streams a network with this configuration may use."""
-        return min(config.get(NUM_STREAMS) or self.streams(), self.streams())
-
     # -- inside --
 
     def _make(
@@ -324,15 +205,6 @@ class Plugin(ABC):
         compiled.open(self._places.place(self.device_id(config), compiled.executor))
         return compiled
 
-    def _device_streams(self, config: Configuration) -> int:
-        return config.get(NUM_STREAMS) or self._default_streams()
-
-    def _check_options(self, options: Mapping[str, str]) -> None:
-        for name, value in options.items():
-            if name != DEVICE_ID.name:
-                raise NotFound.unknown("option", name, [DEVICE_ID.name], field="options")
-            self.device_id(self.schema.resolve({DEVICE_ID.name: value}))
-
     # -- hooks of the device --
 
     @abstractmethod
@@ -362,21 +234,8 @@ class Plugin(ABC):
         """The device's own graph transformations."""
         return ()
 
-    def _device_ids(self) -> list[str]:
-        return [""]
-
-    def _default_streams(self) -> int:
-        return usable_processors()
-
-    def _metrics(self) -> Mapping[str, Metric]:
-        """The device's own metrics."""
-        return {}
-
-    def _set_config(self, config: Configuration) -> None:  # noqa: B027 - an optional hook
-        """Takes note of a new configuration of the device; may refuse it."""
-
     def _add_extension(self, functions: Sequence[ir.Function]) -> None:  # noqa: ARG002
         raise Unimplemented(f"device {self.name} takes no extensions")
 
-    def _close(self) -> None:  # noqa: B027 - an optional hook
+    def _close(self) -> None:
         """Frees what the backend holds."""

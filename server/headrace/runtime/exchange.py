@@ -1,0 +1,82 @@
+"""Between a loaded network and its export blob."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from headrace.runtime.blob import Blob
+from headrace.runtime.device_name import DeviceName
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.network import Network
+from headrace.runtime.network_options import (
+    LoadRequest,
+    NetworkOptions,
+    options_from_json,
+    options_to_json,
+)
+from headrace.runtime.plugin import Plugin
+from headrace.runtime.registry import NetworkEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the core keeps with a network: how it was asked for, and the network as it came."""
+
+    request: LoadRequest
+    network: Network
+
+
+def export_blob(entry: NetworkEntry, plugin: Plugin) -> Blob:
+    """The blob of a ready network, to which the caller holds a reference."""
+    executable, record = entry.executable, entry.record
+    assert executable is not None
+    return Blob(
+        device=str(record.request.device),
+        architecture=plugin.architecture,
+        backend_version=plugin.backend_version,
+        network=record.network.to_bytes(),
+        native=executable.export(),
+        config=record.request.config,
+        inputs=executable.inputs,
+        outputs=executable.outputs,
+        meta={"options": json.dumps(options_to_json(record.request.options))},
+    )
+
+
+def blob_options(blob: Blob) -> NetworkOptions:
+    """
+    Raises:
+        InvalidArgument: they cannot be read.
+    """
+    try:
+        return options_from_json(json.loads(blob.meta["options"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidArgument("its options cannot be read", field="blob") from error
+
+
+def why_not_native(blob: Blob, plugin: Plugin, device: DeviceName) -> tuple[str, ...]:
+    """Notes that say why the network is compiled anew; none if the native bytes can be used."""
+    if blob.native is None:
+        return ("compiled anew: the blob was not signed with this server's key",)
+    try:
+        blob.check_device(str(device), plugin.architecture, plugin.backend_version)
+    except InvalidArgument as error:
+        return (f"compiled anew: {error.message}",)
+    return ()
+
+
+def check_ports(blob: Blob, executable: ExecutableNetwork) -> None:
+    """Closes the network again if it does not have the inputs and outputs that the blob says.
+
+    Raises:
+        InvalidArgument: it does not.
+    """
+    pairs = ((executable.inputs, blob.inputs), (executable.outputs, blob.outputs))
+    for ours, theirs in pairs:
+        if [(port.name, port.dtype) for port in ours] != [(p.name, p.dtype) for p in theirs]:
+            executable.close()
+            raise InvalidArgument(
+                "its inputs and outputs are not those of its network", field="blob"
+            )
