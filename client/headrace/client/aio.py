@@ -191,6 +191,7 @@ class Network(LoadedNetwork):
         data = self.encoder.encode_bytes(
             inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
         )
+        self.client.callable("Infer")  # raises now if the client is closed, not with the result
         seconds = self.timeout_seconds if timeout is None else timeout
         steps = network_plans.infer_encoded(data, seconds)
         return InferRequest(asyncio.ensure_future(self.client.run(steps)))

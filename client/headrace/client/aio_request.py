@@ -14,6 +14,8 @@ class InferRequest:
 
     def __init__(self, task: asyncio.Task[Outputs]) -> None:
         self._task = task
+        # A request whose result nobody asks for is no mistake: asyncio need not complain of it.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Waits until the request has finished, in whatever way.

@@ -1,0 +1,333 @@
+"""A server that answers as the protocol says, without devices; and both clients behind one face.
+
+It reads and writes plain protobuf, so that the client is held against protobuf, not against itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent import futures
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import numpy as np
+
+from headrace.client import Client, aio
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.v1 import inference_engine_pb2_grpc as pb_grpc
+from headrace.wire import errors as wire_errors
+from headrace.wire.errors import ErrorDetails
+
+REFUSED = -1.0
+"""An x of this is refused."""
+ENDLESS = -2.0
+"""An x of this runs until it is cancelled."""
+
+ECHO = pb.NetworkInfo(
+    name="echo",
+    device="CPU",
+    generation=3,
+    state=pb.NetworkState.READY,
+    inputs=[
+        pb.PortInfo(
+            name="x",
+            dtype=pb.DataType.FLOAT,
+            has_rank=True,
+            shape=[pb.Dimension(size=-1, symbol="batch"), pb.Dimension(size=-1)],
+        )
+    ],
+    outputs=[pb.PortInfo(name="y", dtype=pb.DataType.FLOAT), pb.PortInfo(name="z")],
+    config={"NUM_STREAMS": "2"},
+    load_seconds=0.5,
+    notes=["fp16 to fp32"],
+    execution_devices=["CPU"],
+    origin="client",
+)
+
+
+class Fake(pb_grpc.InferenceEngineServicer):
+    """Echoes x as y. What it was asked stands in `calls`; `failures` come before any answer."""
+
+    def __init__(self) -> None:
+        self.target = ""
+        self.calls: list[tuple[str, Any]] = []
+        self.failures: deque[ErrorDetails] = deque()
+        self.uploaded = b""
+        self.timeouts: list[float | None] = []
+        self.cancelled = threading.Event()
+        self.started = threading.Event()
+
+    def requests(self, method: str) -> list[Any]:
+        return [request for called, request in self.calls if called == method]
+
+    def _note(self, method: str, request: Any, context: grpc.ServicerContext) -> None:
+        self.calls.append((method, request))
+        self.timeouts.append(context.time_remaining())
+        if self.failures:
+            fail(context, self.failures.popleft())
+
+    def UploadModel(self, request_iterator: Any, context: Any) -> pb.UploadModelReply:
+        chunks = [request.chunk for request in request_iterator]
+        self._note("UploadModel", [len(chunk) for chunk in chunks], context)
+        self.uploaded = b"".join(chunks)
+        return pb.UploadModelReply(digest="sha256:0", size_bytes=len(self.uploaded))
+
+    def LoadNetwork(self, request: pb.LoadNetworkRequest, context: Any) -> pb.NetworkInfo:
+        self._note("LoadNetwork", request, context)
+        return loaded(request.name, request.device)
+
+    def UnloadNetwork(self, request: Any, context: Any) -> pb.UnloadNetworkReply:
+        self._note("UnloadNetwork", request, context)
+        return pb.UnloadNetworkReply()
+
+    def ListNetworks(self, request: Any, context: Any) -> pb.ListNetworksReply:
+        self._note("ListNetworks", request, context)
+        failed = pb.NetworkInfo(
+            name="bad", state=pb.NetworkState.NETWORK_FAILED, reason="no memory"
+        )
+        return pb.ListNetworksReply(networks=[ECHO, failed])
+
+    def GetNetwork(self, request: Any, context: Any) -> pb.GetNetworkReply:
+        self._note("GetNetwork", request, context)
+        if request.name != "echo":
+            message = f"unknown network {request.name!r}; did you mean 'echo'?"
+            fail(context, ErrorDetails(grpc.StatusCode.NOT_FOUND, message, field="name"))
+        layer = pb.ExecutableLayer(name="Relu_0", op_type="Relu", device="CPU")
+        return pb.GetNetworkReply(info=ECHO, layers=[layer], performance_counts=[profile()])
+
+    def QueryNetwork(self, request: Any, context: Any) -> pb.QueryNetworkReply:
+        self._note("QueryNetwork", request, context)
+        return pb.QueryNetworkReply(
+            supported_layers={"Relu_0": "CPU"},
+            unsupported=[pb.UnsupportedLayer(layer="F_1", op_type="Foo", reason="no kernel")],
+            subgraphs=[pb.Subgraph(device="CPU", layers=["Relu_0"])],
+        )
+
+    def Infer(self, request: pb.InferRequest, context: Any) -> pb.InferReply:
+        self._note("Infer", request, context)
+        if first(request) == ENDLESS:
+            context.add_callback(self.cancelled.set)
+            self.started.set()
+            self.cancelled.wait(30)
+        reply, error = answer(request)
+        if error is not None:
+            fail(context, error)
+        return reply
+
+    def InferStream(self, request_iterator: Any, context: Any) -> Iterator[pb.InferStreamReply]:
+        self.calls.append(("InferStream", None))
+        for message in request_iterator:
+            self.calls.append(("message", message))
+            if self.failures:
+                fail(context, self.failures.popleft())
+            results = []
+            for identifier in message.cancel:
+                error = ErrorDetails(grpc.StatusCode.CANCELLED, "cancelled")
+                results.append(
+                    pb.InferStreamResult(id=identifier, error=wire_errors.to_status(error))
+                )
+            for request in reversed(message.requests):
+                if first(request) == ENDLESS:
+                    continue
+                reply, failed = answer(request)
+                results.append(
+                    pb.InferStreamResult(id=request.id, reply=reply)
+                    if failed is None
+                    else pb.InferStreamResult(id=request.id, error=wire_errors.to_status(failed))
+                )
+            if results:
+                yield pb.InferStreamReply(results=results)
+
+    def GetMetric(self, request: Any, context: Any) -> pb.GetMetricReply:
+        self._note("GetMetric", request, context)
+        values = {
+            "FULL_DEVICE_NAME": pb.Parameter(string_value="Fake CPU"),
+            "SUPPORTED_METRICS": pb.Parameter(
+                list_value=pb.StringList(values=["FULL_DEVICE_NAME", "RANGE_FOR_STREAMS"])
+            ),
+            "RANGE_FOR_STREAMS": pb.Parameter(range_value=pb.Range(minimum=1, maximum=8, step=1)),
+            "OPTIMAL_NUMBER_OF_INFER_REQUESTS": pb.Parameter(int_value=4),
+            "SUPPORTED_CONFIG_KEYS": pb.Parameter(
+                list_value=pb.StringList(values=["NUM_STREAMS", "PERF_COUNT"])
+            ),
+        }
+        if request.name not in values:
+            message = f"unknown metric {request.name!r}"
+            fail(context, ErrorDetails(grpc.StatusCode.NOT_FOUND, message, field="name"))
+        return pb.GetMetricReply(value=values[request.name])
+
+    def GetConfig(self, request: Any, context: Any) -> pb.GetConfigReply:
+        self._note("GetConfig", request, context)
+        return pb.GetConfigReply(value=pb.Parameter(bool_value=True))
+
+    def SetConfig(self, request: Any, context: Any) -> pb.SetConfigReply:
+        self._note("SetConfig", request, context)
+        return pb.SetConfigReply()
+
+    def ImportNetwork(self, request_iterator: Any, context: Any) -> pb.NetworkInfo:
+        parts = list(request_iterator)
+        self._note("ImportNetwork", parts, context)
+        options = parts[0].options
+        self.uploaded = b"".join(part.chunk for part in parts[1:])
+        return loaded(options.name, options.device)
+
+    def ExportNetwork(self, request: Any, context: Any) -> Iterator[pb.ExportNetworkReply]:
+        self._note("ExportNetwork", request, context)
+        yield pb.ExportNetworkReply(chunk=b"HEAD")
+        yield pb.ExportNetworkReply(chunk=b"RACE")
+
+    def AddExtension(self, request: Any, context: Any) -> pb.AddExtensionReply:
+        self._note("AddExtension", request, context)
+        return pb.AddExtensionReply(operators=["custom::Twice"])
+
+    def ListDevices(self, request: Any, context: Any) -> pb.ListDevicesReply:
+        self._note("ListDevices", request, context)
+        return pb.ListDevicesReply(
+            devices=[
+                pb.DeviceInfo(
+                    name="CPU", state=pb.DeviceState.UP, full_name="Fake CPU", device_ids=["0"]
+                ),
+                pb.DeviceInfo(name="CUDA", state=pb.DeviceState.DOWN, reason="no driver"),
+            ]
+        )
+
+
+def loaded(name: str, device: str) -> pb.NetworkInfo:
+    network = pb.NetworkInfo()
+    network.CopyFrom(ECHO)
+    network.name = name or "chosen"
+    network.device = device or "CPU"
+    return network
+
+
+def profile() -> pb.LayerProfile:
+    return pb.LayerProfile(
+        layer="Relu_0", op_type="Relu", device="CPU", execution_type="relu_f32", seconds=0.001
+    )
+
+
+def first(request: pb.InferRequest) -> float:
+    tensor = request.inputs[0].tensor
+    data = request.attachments[tensor.attachment - 1] if tensor.attachment else tensor.data
+    return float(np.frombuffer(data, np.float32)[0])
+
+
+def answer(request: pb.InferRequest) -> tuple[pb.InferReply, ErrorDetails | None]:
+    reply = pb.InferReply(id=request.id or "made-up", generation=3, attachments=request.attachments)
+    if first(request) == REFUSED:
+        return reply, ErrorDetails(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "x is negative",
+            reason="NEGATIVE",
+            field="inputs['x']",
+            metadata={"x": "-1"},
+        )
+    output = reply.outputs.add()
+    output.CopyFrom(request.inputs[0])
+    output.name = "y"
+    reply.timings.queue_seconds = 0.25
+    reply.timings.execution_seconds = 0.5
+    reply.timings.inference_seconds = 0.125
+    if request.performance_counts:
+        reply.performance_counts.append(profile())
+    return reply, None
+
+
+def fail(context: Any, error: ErrorDetails) -> None:
+    context.set_trailing_metadata(wire_errors.to_trailing_metadata(error))
+    context.abort(error.code, error.message)
+
+
+@contextmanager
+def running(port: int = 0) -> Iterator[Fake]:
+    """A fake server, until the context ends."""
+    fake = Fake()
+    server = grpc.server(futures.ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
+    add_servicer: Any = pb_grpc.add_InferenceEngineServicer_to_server
+    add_servicer(fake, server)
+    port = server.add_insecure_port(f"127.0.0.1:{port}")
+    fake.target = f"127.0.0.1:{port}"
+    server.start()
+    try:
+        yield fake
+    finally:
+        fake.cancelled.set()
+        server.stop(None).wait()
+
+
+class Awaited:
+    """An object of the asyncio client whose coroutines are run to their end at once."""
+
+    def __init__(self, inner: Any, runner: asyncio.Runner) -> None:
+        self.inner = inner
+        self.runner = runner
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self.inner, name)
+        if not callable(attribute):
+            return attribute
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            async def on_the_loop() -> Any:
+                result = attribute(*args, **kwargs)
+                return await result if inspect.isawaitable(result) else result
+
+            return self._wrap(self.runner.run(on_the_loop()))
+
+        return call
+
+    def __iter__(self) -> Iterator[Any]:
+        async def following() -> Any:
+            return await anext(self.inner, None)
+
+        while (result := self.runner.run(following())) is not None:
+            yield result
+
+    def close(self) -> None:
+        self.__getattr__("aclose" if hasattr(self.inner, "aclose") else "close")()
+
+    def _wrap(self, result: Any) -> Any:
+        if isinstance(result, aio.Network | aio.InferRequest | aio.InferMany):
+            return Awaited(result, self.runner)
+        if isinstance(result, list):
+            return [self._wrap(element) for element in result]
+        return result
+
+
+@contextmanager
+def connected(kind: str, target: str, **options: Any) -> Iterator[Any]:
+    """A client of a kind, ``sync`` or ``aio``; both are used in the same way."""
+    if kind == "sync":
+        with Client(target, **options) as blocking:
+            yield blocking
+        return
+
+    async def make() -> aio.Client:
+        return aio.Client(target, **options)
+
+    with asyncio.Runner() as runner:
+        client = Awaited(runner.run(make()), runner)
+        try:
+            yield client
+        finally:
+            client.close()
+
+
+KINDS: Sequence[str] = ("sync", "aio")
+
+
+def eventually(condition: Any, seconds: float = 10.0) -> bool:
+    """Whether a condition of another thread's comes true in time."""
+    end = time.monotonic() + seconds
+    pause = threading.Event()
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        pause.wait(0.005)
+    return True

@@ -1,0 +1,460 @@
+"""What both clients send and return, method by method."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import ml_dtypes
+import numpy as np
+import pytest
+
+from headrace.client import Client, Network, Range, aio, errors
+from headrace.client.model import CHUNK_BYTES, INLINE_BYTES
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.errors import ErrorDetails
+from tests.unit.client_fake import KINDS, Fake, connected, running
+
+X = np.array([[1, 2], [3, 4]], np.float32)
+
+
+@pytest.fixture
+def fake() -> Iterator[Fake]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture(params=KINDS)
+def client(request: pytest.FixtureRequest, fake: Fake) -> Iterator[Any]:
+    with connected(request.param, fake.target) as made:
+        yield made
+
+
+def refused(code: grpc.StatusCode, **details: Any) -> ErrorDetails:
+    return ErrorDetails(code, "no", **details)
+
+
+# ---- loading ----
+
+
+def test_everything_about_a_load_is_sent(client: Any, fake: Fake) -> None:
+    client.load_network(
+        b"model",
+        device="HETERO:OPENCL,CPU",
+        config={"PERF_COUNT": True, "NUM_STREAMS": 2, "HINT": "LATENCY"},
+        name="m",
+        preprocessing={"x": {"dtype": "uint8", "layout": "NHWC", "mean": 0.5, "scale": [1, 2]}},
+        postprocessing={"y": {"dtype": np.float16}},
+        affinities={"Relu_0": "CPU"},
+        replace=True,
+    )
+    (request,) = fake.requests("LoadNetwork")
+    assert request == pb.LoadNetworkRequest(
+        name="m",
+        model=pb.ModelSource(data=b"model"),
+        device="HETERO:OPENCL,CPU",
+        config={"PERF_COUNT": "YES", "NUM_STREAMS": "2", "HINT": "LATENCY"},
+        inputs={
+            "x": pb.InputOptions(dtype=pb.DataType.UINT8, layout="NHWC", mean=[0.5], scale=[1, 2])
+        },
+        outputs={"y": pb.OutputOptions(dtype=pb.DataType.FLOAT16)},
+        affinities={"Relu_0": "CPU"},
+        replace=True,
+    )
+
+
+def test_a_loaded_network_knows_its_ports_and_configuration(client: Any) -> None:
+    network = client.load_network(b"model", device="CPU", name="m")
+    assert network.name == "m"
+    assert network.device == "CPU"
+    assert network.inputs["x"] is network.inputs[0]
+    assert network.inputs[0].dtype == "float32"
+    assert network.inputs[0].shape == ("batch", None)
+    assert network.outputs.names == ("y", "z")
+    assert network.outputs["y"].shape is None
+    assert network.config == {"NUM_STREAMS": "2"}
+    assert network.notes == ("fp16 to fp32",)
+    assert network.info.state == "READY"
+    assert network.info.execution_devices == ("CPU",)
+    with pytest.raises(KeyError):
+        network.inputs["other"]
+
+
+def test_a_file_gives_the_network_its_name(client: Any, fake: Fake, tmp_path: Path) -> None:
+    path = tmp_path / "my model (v1.2).onnx"
+    path.write_bytes(b"model")
+    assert client.load_network(path).name == "my-model-v1.2-"
+    assert client.load_network(str(path), name="n").name == "n"
+    assert fake.requests("LoadNetwork")[0].model.data == b"model"
+
+
+def test_anything_that_serialises_is_a_model(client: Any, fake: Fake) -> None:
+    client.load_network(pb.UploadModelRequest(chunk=b"abc"))
+    assert fake.requests("LoadNetwork")[0].model.data == b"\x0a\x03abc"
+
+
+def test_the_repository_chooses_the_device_unless_told(client: Any, fake: Fake) -> None:
+    client.load_network(repository="resnet")
+    client.load_network(b"model")
+    first, second = fake.requests("LoadNetwork")
+    assert first.model.repository == "resnet"
+    assert first.device == ""
+    assert second.device == "CPU"
+
+
+@pytest.mark.parametrize("method", ["load_network", "query_network"])
+def test_a_large_model_is_uploaded_in_chunks(client: Any, fake: Fake, method: str) -> None:
+    model = np.random.default_rng(0).bytes(INLINE_BYTES + 1)
+    progress: list[tuple[int, int]] = []
+    getattr(client, method)(model, progress=lambda sent, total: progress.append((sent, total)))
+    assert fake.uploaded == model
+    assert fake.requests("UploadModel") == [[CHUNK_BYTES, CHUNK_BYTES, 1]]
+    requests = fake.requests("LoadNetwork") + fake.requests("QueryNetwork")
+    assert requests[0].model.digest == "sha256:0"
+    assert [sent for sent, _ in progress] == [CHUNK_BYTES, 2 * CHUNK_BYTES, len(model)]
+    assert {total for _, total in progress} == {len(model)}
+
+
+def test_a_small_model_is_not_uploaded(client: Any, fake: Fake) -> None:
+    client.load_network(bytes(INLINE_BYTES))
+    assert not fake.requests("UploadModel")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "message"),
+    [
+        ({}, "model", "either a model or repository"),
+        ({"model": b"m", "repository": "r"}, "model", "either a model or repository"),
+        ({"model": "/no/such.onnx"}, "model", "cannot read /no/such.onnx: No such file"),
+        ({"model": 5}, "model", "a int is no model"),
+        ({"model": b"m", "config": {"A": []}}, "config['A']", "pass text or a number"),
+        (
+            {"model": b"m", "preprocessing": {"x": {"layuot": "NCHW"}}},
+            "preprocessing['x']",
+            "did you mean 'layout'?",
+        ),
+        (
+            {"model": b"m", "preprocessing": {"x": {"dtype": "uint9"}}},
+            "preprocessing['x'].dtype",
+            "unknown data type 'uint9'",
+        ),
+        (
+            {"model": b"m", "postprocessing": {"y": {"layout": 5}}},
+            "postprocessing['y'].layout",
+            "postprocessing['y'].layout: ",
+        ),
+    ],
+)
+def test_bad_arguments_of_a_load_are_found_before_it_is_sent(
+    client: Any, fake: Fake, arguments: dict[str, Any], field: str, message: str
+) -> None:
+    with pytest.raises(errors.InvalidArgument) as caught:
+        client.load_network(**arguments)
+    assert caught.value.details.field == field
+    assert message in str(caught.value)
+    assert not fake.calls
+
+
+def test_weights_outside_the_file_are_refused(client: Any, fake: Fake, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    weights = onnx.numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
+    graph = onnx.helper.make_graph([], "g", [], [], [weights])
+    path = tmp_path / "big.onnx"
+    onnx.save(
+        onnx.helper.make_model(graph),
+        str(path),
+        save_as_external_data=True,
+        location="big.weights",
+        size_threshold=0,
+    )
+    with pytest.raises(errors.InvalidArgument, match=r"lie outside it, in big\.weights"):
+        client.load_network(path)
+    assert not fake.calls
+
+
+def test_a_query_says_what_runs_where(client: Any) -> None:
+    query = client.query_network(b"model", device="CPU", config={})
+    assert query.supported_layers == {"Relu_0": "CPU"}
+    assert query.unsupported == [("F_1", "Foo", "no kernel")]
+    assert query.subgraphs == [("CPU", ["Relu_0"])]
+
+
+# ---- inference ----
+
+
+def test_infer_returns_arrays_by_name(client: Any) -> None:
+    outputs = client.network("echo").infer({"x": X})
+    assert list(outputs) == ["y"]
+    assert outputs["y"].dtype == np.float32
+    np.testing.assert_array_equal(outputs["y"], X)
+    assert outputs.timings.queue_seconds == 0.25
+    assert outputs.timings.inference_seconds == 0.125
+    assert outputs.request_id == "made-up"
+    assert outputs.generation == 3
+    assert outputs.performance_counts == []
+
+
+def test_large_arrays_travel_in_place_and_arrive_aligned(client: Any, fake: Fake) -> None:
+    large = np.random.default_rng(0).random((150, 1001), np.float32)
+    outputs = client.network("echo").infer({"x": large})
+    np.testing.assert_array_equal(outputs["y"], large)
+    assert outputs["y"].flags.aligned
+    (request,) = fake.requests("Infer")
+    assert request.inputs[0].tensor.attachment == 1
+    assert len(request.attachments) == 1
+
+
+def test_the_options_of_a_request_are_sent(client: Any, fake: Fake) -> None:
+    outputs = client.network("echo").infer(
+        {"x": X}, outputs=["y"], priority=-3, performance_counts=True, timeout=5
+    )
+    (request,) = fake.requests("Infer")
+    assert list(request.outputs) == ["y"]
+    assert request.priority == -3
+    assert outputs.performance_counts[0].execution_type == "relu_f32"
+    timeout = fake.timeouts[-1]
+    assert timeout is not None
+    assert 4 < timeout < 5.5
+
+
+def test_numbers_and_lists_take_the_inputs_type(client: Any) -> None:
+    outputs = client.network("echo").infer({"x": [[1, 2.5]]})
+    assert outputs["y"].dtype == np.float32
+    assert outputs["y"].tolist() == [[1, 2.5]]
+
+
+def test_performance_counts_and_layers_of_a_network(client: Any) -> None:
+    network = client.network("echo")
+    assert network.performance_counts()[0].seconds == 0.001
+    assert network.layers()[0].op_type == "Relu"
+
+
+# ---- networks, devices, metrics, configuration ----
+
+
+def test_networks_are_listed_with_what_failed(client: Any) -> None:
+    good, bad = client.networks()
+    assert good.name == "echo"
+    assert bad.info.state == "FAILED"
+    assert bad.info.reason == "no memory"
+
+
+def test_devices_are_listed_with_why_they_are_down(client: Any) -> None:
+    up, down = client.devices()
+    assert (up.name, up.state, up.device_ids) == ("CPU", "UP", ("0",))
+    assert (down.name, down.state, down.reason) == ("CUDA", "DOWN", "no driver")
+
+
+def test_metrics_come_with_their_type(client: Any, fake: Fake) -> None:
+    assert client.get_metric("CPU", "FULL_DEVICE_NAME", options={"DEVICE_ID": "0"}) == "Fake CPU"
+    assert client.get_metric("CPU", "RANGE_FOR_STREAMS") == Range(1, 8, 1)
+    assert client.network("echo").get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 4
+    first, _, last = fake.requests("GetMetric")
+    assert first.target.device == "CPU"
+    assert dict(first.options) == {"DEVICE_ID": "0"}
+    assert last.target.network == "echo"
+
+
+def test_configuration_is_read_and_set(client: Any, fake: Fake) -> None:
+    network = client.network("echo")
+    assert client.get_config("CPU", "PERF_COUNT") is True
+    assert network.get_config("PERF_COUNT") is True
+    client.set_config("CPU", {"NUM_STREAMS": 2})
+    network.set_config({"PERF_COUNT": False})
+    of_device, of_network = fake.requests("SetConfig")
+    assert of_device.target.device == "CPU"
+    assert dict(of_device.config) == {"NUM_STREAMS": "2"}
+    assert of_network.target.network == "echo"
+    assert dict(of_network.config) == {"PERF_COUNT": "NO"}
+
+
+def test_extensions_are_sent_as_a_model(client: Any, fake: Fake) -> None:
+    assert client.add_extension("CPU", b"functions") == ["custom::Twice"]
+    assert fake.requests("AddExtension")[0].functions == b"functions"
+
+
+def test_an_exported_network_is_imported_and_unloaded(client: Any, fake: Fake) -> None:
+    blob = client.network("echo").export()
+    assert blob == b"HEADRACE"
+    copy = client.import_network(blob, device="CPU", name="copy", config={"A": 1}, replace=True)
+    assert copy.name == "copy"
+    assert fake.uploaded == blob
+    options = fake.requests("ImportNetwork")[0][0].options
+    assert options == pb.ImportOptions(name="copy", device="CPU", config={"A": "1"}, replace=True)
+    copy.unload()
+    assert fake.requests("UnloadNetwork")[0].name == "copy"
+
+
+def test_a_blob_may_be_a_file(client: Any, fake: Fake, tmp_path: Path) -> None:
+    path = tmp_path / "network.blob"
+    path.write_bytes(bytes(CHUNK_BYTES + 1))
+    client.import_network(path)
+    assert len(fake.uploaded) == CHUNK_BYTES + 1
+    with pytest.raises(errors.InvalidArgument, match="cannot read"):
+        client.import_network(tmp_path / "missing")
+
+
+# ---- errors, time limits, retries ----
+
+
+@pytest.mark.parametrize(
+    "error_class",
+    [
+        errors.NotFound,
+        errors.InvalidArgument,
+        errors.FailedPrecondition,
+        errors.ResourceExhausted,
+        errors.DeadlineExceeded,
+        errors.Cancelled,
+        errors.AlreadyExists,
+        errors.Unimplemented,
+        errors.Internal,
+    ],
+)
+def test_every_status_has_its_class(
+    client: Any, fake: Fake, error_class: type[errors.Error]
+) -> None:
+    name = "".join(f"_{c}" if c.isupper() else c for c in error_class.__name__)[1:].upper()
+    fake.failures.append(refused(grpc.StatusCode[name], reason="WHY", request_id="r1"))
+    with pytest.raises(error_class) as caught:
+        client.devices()
+    assert type(caught.value) is error_class
+    assert caught.value.code is grpc.StatusCode[name]
+    assert str(caught.value) == "no"
+
+
+def test_a_status_without_a_class_is_the_base(client: Any, fake: Fake) -> None:
+    fake.failures.append(refused(grpc.StatusCode.DATA_LOSS))
+    with pytest.raises(errors.Error) as caught:
+        client.devices()
+    assert type(caught.value) is errors.Error
+
+
+def test_details_say_field_reason_and_metadata(client: Any) -> None:
+    with pytest.raises(errors.InvalidArgument, match="x is negative") as caught:
+        client.network("echo").infer({"x": [[-1]]})
+    details = caught.value.details
+    assert (details.field, details.reason, details.metadata) == (
+        "inputs['x']",
+        "NEGATIVE",
+        {"x": "-1"},
+    )
+
+
+def test_an_error_of_a_stream_of_replies_arrives(client: Any, fake: Fake) -> None:
+    network = client.network("echo")
+    fake.failures.append(refused(grpc.StatusCode.UNIMPLEMENTED))
+    with pytest.raises(errors.Unimplemented):
+        network.export()
+
+
+def test_a_call_past_its_time_raises_deadline_exceeded(client: Any) -> None:
+    network = client.network("echo")
+    with pytest.raises(errors.DeadlineExceeded):
+        network.infer({"x": [[-2]]}, timeout=0.2)
+
+
+def test_loads_have_no_time_limit_but_the_users(client: Any, fake: Fake) -> None:
+    client.load_network(b"model")
+    client.load_network(b"model", timeout=7)
+    client.devices()
+    unlimited, limited, default = fake.timeouts
+    assert unlimited is None or unlimited > 1e6
+    assert limited is not None
+    assert 6 < limited < 7.5
+    assert default is not None
+    assert 50 < default < 61
+
+
+def test_an_idempotent_call_is_sent_again_when_unavailable(client: Any, fake: Fake) -> None:
+    fake.failures.extend([refused(grpc.StatusCode.UNAVAILABLE)] * 2)
+    assert len(client.devices()) == 2
+    assert len(fake.requests("ListDevices")) == 3
+
+
+def test_sending_again_is_bounded(client: Any, fake: Fake) -> None:
+    fake.failures.extend([refused(grpc.StatusCode.UNAVAILABLE, reason="DRAINING")] * 9)
+    with pytest.raises(errors.Unavailable, match=r"^no$"):
+        client.devices()
+    assert len(fake.requests("ListDevices")) == 4
+
+
+def test_a_load_is_never_sent_twice(client: Any, fake: Fake) -> None:
+    fake.failures.append(refused(grpc.StatusCode.UNAVAILABLE))
+    with pytest.raises(errors.Unavailable):
+        client.load_network(b"model")
+    assert len(fake.requests("LoadNetwork")) == 1
+
+
+def test_a_full_queue_raises_with_the_delay(client: Any, fake: Fake) -> None:
+    network = client.network("echo")
+    fake.failures.append(refused(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_delay_seconds=0.01))
+    with pytest.raises(errors.ResourceExhausted) as caught:
+        network.infer({"x": X})
+    assert caught.value.details.retry_delay_seconds == 0.01
+
+
+def test_a_full_queue_is_tried_again_if_asked(client: Any, fake: Fake) -> None:
+    network = client.network("echo")
+    full = refused(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_delay_seconds=0.01)
+    fake.failures.extend([full] * 3)
+    network.infer({"x": X}, retry_when_full=True)
+    assert len(fake.requests("Infer")) == 4
+    fake.failures.append(refused(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_delay_seconds=60))
+    with pytest.raises(errors.ResourceExhausted):
+        network.infer({"x": X}, retry_when_full=True, timeout=5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_server_that_is_not_there_is_unavailable(kind: str) -> None:
+    with running() as gone:
+        target = gone.target
+    with (
+        connected(kind, target) as client,
+        pytest.raises(errors.Unavailable, match=f"cannot reach the server at {target}"),
+    ):
+        client.load_network(b"model")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_closed_client_says_so(kind: str, fake: Fake) -> None:
+    with connected(kind, fake.target) as client:
+        network = client.network("echo")
+        client.close()
+        client.close()
+        with pytest.raises(errors.FailedPrecondition, match="the client is closed"):
+            client.devices()
+        with pytest.raises(errors.FailedPrecondition, match="the client is closed"):
+            network.start_async({"x": X})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_messages_beyond_the_limit_are_not_sent(kind: str, fake: Fake) -> None:
+    with connected(kind, fake.target, max_message_bytes=20_000) as client:
+        network = client.network("echo")
+        with pytest.raises(errors.ResourceExhausted, match="larger than max"):
+            network.infer({"x": np.zeros((1, 10_000), np.float32)})
+
+
+def test_both_clients_have_the_same_methods() -> None:
+    def surface(owner: type) -> dict[str, Any]:
+        return {
+            name: inspect.signature(member).replace(return_annotation=None)
+            for name, member in inspect.getmembers(owner, callable)
+            if not name.startswith("_") and name not in ("client", "infer_many")
+        }
+
+    assert surface(Client) == surface(aio.Client)
+    assert surface(Network) == surface(aio.Network)
+    for owner in (Client, aio.Client, Network, aio.Network):
+        public = [name for name in vars(owner) if not name.startswith("_")]
+        assert all(getattr(owner, name).__doc__ for name in public), owner
+
+
+def test_types_beyond_numpys_own_may_be_options() -> None:
+    from headrace.client.options import output_options
+
+    assert output_options({"y": {"dtype": ml_dtypes.bfloat16}})["y"].dtype == pb.DataType.BFLOAT16
