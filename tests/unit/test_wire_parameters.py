@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -44,3 +45,13 @@ def test_a_parameter_without_a_value_is_refused() -> None:
 def test_integers_beyond_64_bits_are_refused() -> None:
     with pytest.raises(ValueError, match="out of range"):
         encode_parameter(2**64)
+
+
+def test_a_range_that_is_a_tuple_too_stays_a_range() -> None:
+    class TupleRange(NamedTuple):
+        minimum: int
+        maximum: int
+        step: int
+
+    message = encode_parameter(TupleRange(1, 8, 1))
+    assert decode_parameter(message) == Range(1, 8, 1)

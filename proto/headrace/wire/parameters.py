@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from headrace.v1 import inference_engine_pb2 as pb
 
@@ -17,6 +17,7 @@ class Range:
     step: int = 1
 
 
+@runtime_checkable
 class RangeLike(Protocol):
     """Anything with a range's three attributes."""
 
@@ -66,8 +67,8 @@ def encode_parameter(
             return pb.Parameter(float_value=value)
         case str():
             return pb.Parameter(string_value=value)
-        case list() | tuple():
-            return pb.Parameter(list_value=pb.StringList(values=value))
-        case _:
+        case RangeLike():  # before tuple, which the runtime's is too
             limits = pb.Range(minimum=value.minimum, maximum=value.maximum, step=value.step)
             return pb.Parameter(range_value=limits)
+        case _:
+            return pb.Parameter(list_value=pb.StringList(values=value))
