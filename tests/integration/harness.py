@@ -1,0 +1,231 @@
+"""A server as a process of its own, and calls of its wire contract without the client between."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import IO, Any, Self
+
+import grpc
+from google.rpc import status_pb2
+from prometheus_client.parser import text_string_to_metric_families
+
+from headrace.testing.case import Case
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.v1 import inference_engine_pb2_grpc as rpc
+from headrace.wire.codec import Value, decode_values, encode_values
+from headrace.wire.errors import ErrorDetails, from_status, from_trailing_metadata
+
+START_SECONDS = 60.0
+CALL_SECONDS = 60.0
+_MESSAGE_BYTES = 256 << 20
+
+
+class Server:
+    """One server process. `stop` and `kill` end it; leaving the context kills what is left."""
+
+    def __init__(self, *options: str, environment: Mapping[str, str] | None = None) -> None:
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the server
+        command = [sys.executable, "-m", "headrace.server", "--json"]
+        command += ["--port", "0", "--metrics-port", "0", *options]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env={**os.environ, **(environment or {})},
+        )
+        assert self.process.stdout is not None
+        with self.process.stdout as output:
+            line = output.readline()  # ends when the server is ready, or with the process
+        if not line:
+            self.process.wait(START_SECONDS)
+            raise AssertionError(f"the server did not start:\n{self.log()}")
+        addresses = json.loads(line)
+        self.address: str = addresses["grpc"]
+        self.http: str = addresses["http"]
+        self.channel = self.connect()
+        self.stub: Any = rpc.InferenceEngineStub(self.channel)  # type: ignore[no-untyped-call]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.channel.close()
+        self.kill()
+        self._log.close()
+
+    def connect(self) -> Any:
+        """A further connection."""
+        options = [
+            ("grpc.max_send_message_length", _MESSAGE_BYTES),
+            ("grpc.max_receive_message_length", _MESSAGE_BYTES),
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        return grpc.insecure_channel(self.address, options)
+
+    def log(self) -> str:
+        """What the server has written to stderr."""
+        size = self._log.seek(0, os.SEEK_END)
+        return os.pread(self._log.fileno(), size, 0).decode(errors="replace")
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        self.terminate()
+        return self.process.wait(CALL_SECONDS)
+
+    def kill(self) -> None:
+        """SIGKILL, if the process still runs."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(CALL_SECONDS)
+
+    def get(self, path: str) -> str:
+        """The text that the HTTP port answers with."""
+        with urllib.request.urlopen(f"http://{self.http}{path}", timeout=CALL_SECONDS) as reply:
+            return str(reply.read().decode())
+
+    def scrape(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+        """Every sample by name and sorted labels."""
+        families = text_string_to_metric_families(self.get("/metrics"))
+        return {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+    def total(self, name: str, **labels: str) -> float:
+        """The sum of a metric's samples that carry the labels."""
+        return sum(
+            value
+            for (sample, found), value in self.scrape().items()
+            if sample == name and labels.items() <= dict(found).items()
+        )
+
+    def devices(self) -> list[str]:
+        """Names of the devices that are up."""
+        reply = self.stub.ListDevices(pb.ListDevicesRequest(), timeout=CALL_SECONDS)
+        return [device.name for device in reply.devices if device.state == pb.UP]
+
+    # -- networks --
+
+    def load(
+        self, case: Case, device: str, name: str = "", config: Mapping[str, str] | None = None
+    ) -> pb.NetworkInfo:
+        """Loads the case's model; its own name is the network's unless told otherwise."""
+        request = pb.LoadNetworkRequest(
+            name=name or case.name,
+            model=pb.ModelSource(data=case.model.SerializeToString()),
+            device=device,
+            config=config or {},
+        )
+        info: pb.NetworkInfo = self.stub.LoadNetwork(request, timeout=CALL_SECONDS)
+        return info
+
+    def unload(self, *names: str) -> None:
+        for name in names:
+            self.stub.UnloadNetwork(pb.UnloadNetworkRequest(name=name), timeout=CALL_SECONDS)
+
+    def networks(self) -> list[str]:
+        """Names of the networks that are ready."""
+        reply = self.stub.ListNetworks(pb.ListNetworksRequest(), timeout=CALL_SECONDS)
+        return sorted(each.name for each in reply.networks if each.state == pb.READY)
+
+    def infer(self, network: str, inputs: Mapping[str, Any], **fields: Any) -> dict[str, Value]:
+        """The outputs by name."""
+        request = infer_request(network, inputs, **fields)
+        reply = self.stub.Infer(request, timeout=CALL_SECONDS)
+        return decode_values(reply.outputs, reply.attachments, "outputs")
+
+    def import_blob(self, blob: bytes, name: str, device: str = "") -> pb.NetworkInfo:
+        parts = [
+            pb.ImportNetworkRequest(options=pb.ImportOptions(name=name, device=device)),
+            pb.ImportNetworkRequest(chunk=blob),
+        ]
+        info: pb.NetworkInfo = self.stub.ImportNetwork(iter(parts), timeout=CALL_SECONDS)
+        return info
+
+    def export(self, name: str) -> bytes:
+        replies = self.stub.ExportNetwork(pb.ExportNetworkRequest(name=name), timeout=CALL_SECONDS)
+        return b"".join(reply.chunk for reply in replies)
+
+
+class Stream:
+    """One InferStream, written and read by the test's own thread."""
+
+    def __init__(self, stub: Any, timeout: float = CALL_SECONDS) -> None:
+        self._outgoing: queue.SimpleQueue[pb.InferStreamRequest | None] = queue.SimpleQueue()
+        self.call = stub.InferStream(iter(self._outgoing.get, None), timeout=timeout)
+        self.results = self._read()
+
+    def send(self, *requests: pb.InferRequest, cancel: Iterable[str] = ()) -> None:
+        self._outgoing.put(pb.InferStreamRequest(requests=requests, cancel=cancel))
+
+    def done(self) -> None:
+        """No more requests will come."""
+        self._outgoing.put(None)
+
+    def next(self) -> pb.InferStreamResult:
+        return next(self.results)
+
+    def _read(self) -> Iterator[pb.InferStreamResult]:
+        for reply in self.call:
+            yield from reply.results
+
+
+def infer_request(network: str, inputs: Mapping[str, Any], **fields: Any) -> pb.InferRequest:
+    """The message; `fields` are those of InferRequest."""
+    request = pb.InferRequest(network=network, **fields)
+    parts: list[Any] = []
+    encode_values(inputs, request.inputs, parts, "inputs")
+    request.attachments.extend(bytes(part) for part in parts)
+    return request
+
+
+def outcome_of(result: pb.InferStreamResult) -> str:
+    """OK, or the status' name."""
+    if result.WhichOneof("result") == "reply":
+        return "OK"
+    return str(from_status(result.error).code.name)
+
+
+def details_of(error: grpc.RpcError | status_pb2.Status) -> ErrorDetails:
+    """All that the server said of an error."""
+    if isinstance(error, status_pb2.Status):
+        return from_status(error)
+    call: Any = error
+    return from_trailing_metadata(call.code(), call.details() or "", call.trailing_metadata())
+
+
+def assert_settled(server: Server) -> None:
+    """Nothing waits or runs, and every accepted request has exactly one outcome."""
+    samples = server.scrape()
+    for (name, labels), value in samples.items():
+        if name in ("headrace_device_queue_depth", "headrace_device_streams_busy"):
+            assert value == 0, (name, labels, value)
+    for scope in ("device", "network"):
+        accepted: dict[tuple[tuple[str, str], ...], float] = {}
+        finished: dict[tuple[tuple[str, str], ...], float] = {}
+        for (name, labels), value in samples.items():
+            key = tuple(label for label in labels if label[0] != "outcome")
+            if name == f"headrace_{scope}_accepted_total":
+                accepted[key] = accepted.get(key, 0) + value
+            elif name == f"headrace_{scope}_requests_total":
+                finished[key] = finished.get(key, 0) + value
+        assert accepted == finished
