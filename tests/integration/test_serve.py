@@ -132,9 +132,11 @@ def test_a_query_lists_every_unsupported_layer_and_a_load_refuses_them(
         model=pb.ModelSource(data=case.model.SerializeToString()), device=device
     )
     reply = server.stub.QueryNetwork(request, timeout=CALL_SECONDS)
-    assert [each.layer for each in reply.unsupported] == ["strange", "stranger"]
-    assert all(each.reason for each in reply.unsupported)
-    assert {"first", "last"} <= set(reply.supported_layers)
+    unsupported = {each.layer: each.reason for each in reply.unsupported}
+    # A device may not know the last one's types, which come from layers that nobody knows.
+    assert {"strange", "stranger"} <= set(unsupported) <= {"strange", "stranger", "last"}
+    assert all(unsupported.values())
+    assert "first" in reply.supported_layers
     with pytest.raises(grpc.RpcError) as caught:
         server.load(case, device)
     details = details_of(caught.value)
