@@ -13,7 +13,7 @@ class Limits:
         model_bytes: of the serialised model; protobuf itself ends at 2 GiB.
         structure_bytes: of all in it but the tensors' raw data.
         fields: protobuf fields. An empty message of two bytes takes two hundred once parsed, so
-            this is what bounds the memory of parsing: some 100 bytes each, 1 GB at the default.
+            this is what bounds the memory of parsing: some 100 bytes each, 400 MB at the default.
         nodes: of the graph, its bodies and the functions, as written.
         inlined_nodes: of the graph once every call is replaced by the function's nodes.
         tensors: initialisers and tensors in attributes.
@@ -25,7 +25,7 @@ class Limits:
 
     model_bytes: int = 2**31 - 1
     structure_bytes: int = 256 * 2**20
-    fields: int = 10_000_000
+    fields: int = 4_000_000
     nodes: int = 100_000
     inlined_nodes: int = 200_000
     tensors: int = 100_000

@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 import onnx
 import onnx_ir as ir
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.inlining import Identifier, check_inlined_size
@@ -27,6 +29,7 @@ _MIN_IR_VERSION = 3
 _GRAPH, _GRAPHS = onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS
 _TENSOR, _TENSORS = onnx.AttributeProto.TENSOR, onnx.AttributeProto.TENSORS
 _SPARSE = (onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS)
+_STRINGS = (onnx.AttributeProto.STRING, onnx.AttributeProto.STRINGS)
 _TYPES = (onnx.AttributeProto.TYPE_PROTO, onnx.AttributeProto.TYPE_PROTOS)
 
 
@@ -39,6 +42,7 @@ def check_model(proto: onnx.ModelProto, limits: Limits, tensors: TensorData) -> 
     Raises:
         InvalidModel: naming the layer, value or tensor at fault and what to do about it.
     """
+    _check_text(proto)
     if not proto.HasField("graph"):
         raise _invalid("not an ONNX model: it has no graph; send the bytes of an .onnx file")
     if not _MIN_IR_VERSION <= proto.ir_version <= onnx.IR_VERSION:
@@ -51,7 +55,8 @@ def check_model(proto: onnx.ModelProto, limits: Limits, tensors: TensorData) -> 
     check.functions(proto.functions)
     body = _Scope(opsets=check.opsets(proto.opset_import, "the model"))
     for value in (*proto.graph.input, *proto.graph.output):
-        check.port(value)
+        if not _has_type(value.type):
+            raise _invalid(f"{value.name!r} has no type; inputs and outputs need one")
     check.graph(proto.graph, body, "")
     check_inlined_size(body.calls, check.calls, limits)
     return check.sorted
@@ -136,8 +141,10 @@ class _Check:
                 if name not in everything and not any(name in values for _, values in outer):
                     raise _invalid(f"{label} reads {name!r}, which nothing produces")
                 self.sorted = False
+            is_custom = _domain(node.domain) not in ("", "ai.onnx.ml")
             for attribute in node.attribute:
-                self.attribute(attribute, scope, ((seen, everything), *outer), label)
+                around = ((seen, everything), *outer)
+                self.attribute(attribute, scope, around, label, is_custom=is_custom)
             seen.update(node.output)
         names = list(outputs)
         if (twice := _twice(names)) is not None:
@@ -174,6 +181,8 @@ class _Check:
         scope: _Scope,
         outer: Outer,
         label: str,
+        *,
+        is_custom: bool = True,
     ) -> None:
         what = f"attribute {attribute.name!r} of {label}"
         self.name(attribute.name, "an attribute's name")
@@ -192,8 +201,14 @@ class _Check:
         elif kind in _SPARSE:
             raise _invalid(f"{what} is a sparse tensor, which is not supported; store it dense")
         elif kind in _TYPES:
-            for tp in (attribute.tp, *attribute.type_protos):
+            for tp in (attribute.tp,) if kind == _TYPES[0] else attribute.type_protos:
                 self.type(tp, what)
+        elif kind in _STRINGS and not is_custom:
+            for text in (attribute.s,) if kind == _STRINGS[0] else attribute.strings:
+                try:
+                    text.decode()
+                except UnicodeDecodeError:
+                    raise _invalid(f"{what} is not UTF-8") from None
         elif kind == onnx.AttributeProto.UNDEFINED or kind not in _KNOWN_KINDS:
             raise _invalid(f"{what} has no known type")
 
@@ -202,21 +217,18 @@ class _Check:
             self.name(value.name, "a value's name")
             if value.metadata_props:
                 _drop_metadata(value)
-            self.type(value.type, f"the value {value.name!r}")
-
-    def port(self, value: onnx.ValueInfoProto) -> None:
-        if not value.HasField("type") or not value.type.WhichOneof("value"):
-            raise _invalid(f"{value.name!r} has no type; inputs and outputs need one")
+            if _has_type(value.type):
+                self.type(value.type, f"the value {value.name!r}")
+            else:
+                value.ClearField("type")  # a shape alone
 
     def type(self, proto: onnx.TypeProto, what: str) -> None:
         kind = proto.WhichOneof("value")
         while kind in ("sequence_type", "optional_type"):
             proto = getattr(proto, kind).elem_type
             kind = proto.WhichOneof("value")
-            if kind is None:
-                raise _invalid(f"{what} is a sequence or optional of nothing")
         if kind is None:
-            return
+            raise _invalid(f"{what} is of no type")
         if kind != "tensor_type":
             raise _invalid(f"{what} is a {kind.removesuffix('_type')}, which is not supported")
         try:
@@ -268,6 +280,24 @@ def _drop_metadata(
     if len(kept) != len(proto.metadata_props):
         del proto.metadata_props[:]
         proto.metadata_props.extend(kept)
+
+
+def _has_type(proto: onnx.TypeProto) -> bool:
+    if proto.WhichOneof("value") == "tensor_type":
+        return proto.tensor_type.elem_type != onnx.TensorProto.UNDEFINED
+    return proto.WhichOneof("value") is not None
+
+
+def _check_text(message: Message) -> None:
+    """protobuf gives text that is not UTF-8 as bytes, which nothing behind this expects."""
+    for descriptor, value in message.ListFields():
+        if descriptor.type == FieldDescriptor.TYPE_STRING:
+            for text in (value,) if isinstance(value, str | bytes) else value:
+                if not isinstance(text, str):
+                    raise _invalid(f"{text[:80]!r}, a {descriptor.full_name}, is not UTF-8")
+        elif descriptor.type == FieldDescriptor.TYPE_MESSAGE:
+            for inner in (value,) if isinstance(value, Message) else value:
+                _check_text(inner)
 
 
 def _domain(domain: str) -> str:
