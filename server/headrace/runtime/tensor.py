@@ -68,12 +68,15 @@ class Tensor:
     memory: Memory = Memory.HOST
     lease: Lease | None = None
     handle: Any = None
-    device_dtype: npt.DTypeLike = None
+    device_dtype: np.dtype[Any] | None = None
     device_shape: tuple[int, ...] = ()
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return self.array.dtype if self.array is not None else np.dtype(self.device_dtype)
+        if self.array is not None:
+            return self.array.dtype
+        assert self.device_dtype is not None
+        return self.device_dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
