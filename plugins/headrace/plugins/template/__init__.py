@@ -1,0 +1,15 @@
+"""TEMPLATE: a device that computes with onnx's reference evaluator. Copy it to write your own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.plugins.template.plugin import TemplatePlugin
+from headrace.runtime.plugin import Plugin, plugin_api
+from headrace.runtime.services import Services
+
+
+@plugin_api(1)
+def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    """What the entry point names; raises if the device cannot work here."""
+    return TemplatePlugin(name, services, config)

@@ -1,0 +1,82 @@
+"""A network on the device: three stages that turn a job's inputs into its outputs."""
+
+from __future__ import annotations
+
+import time
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from headrace.runtime.config import Configuration
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.job import Job, LayerProfile
+from headrace.runtime.network import Network
+from headrace.runtime.plugin import Plugin
+from headrace.runtime.tensor import Value, host
+
+_JOB: ContextVar[Job] = ContextVar("the job that this thread computes")
+
+
+class TemplateNetwork(ExecutableNetwork):
+    """The evaluator keeps nothing between runs, so all streams share one."""
+
+    def __init__(self, network: Network, config: Configuration, plugin: Plugin) -> None:
+        super().__init__(network, config, plugin.executor(config), streams=plugin.share(config))
+        self._evaluator = Evaluator(network.to_bytes())
+        self._origins = {layer.name: layer.origins for layer in network.layers}
+
+    def _preprocess(self, job: Job) -> None:
+        job.backend = {port.name: host(job.inputs.get(port.name)) for port in self.inputs}
+
+    def _infer(self, job: Job) -> None:
+        before = _JOB.set(job)
+        try:
+            with np.errstate(all="ignore"):  # 1 / 0 is infinity, and no reason for a warning
+                job.backend = self._evaluator.run(job.output_names, job.backend)
+        finally:
+            _JOB.reset(before)
+            device, origins = self.place.device, self._origins
+            job.layers = [replace(x, device=device, origins=origins[x.layer]) for x in job.layers]
+
+    def _postprocess(self, job: Job) -> None:
+        job.outputs = dict(zip(job.output_names, map(_value, job.backend), strict=True))
+
+
+class Evaluator(ReferenceEvaluator):
+    """Looks before each node whether the job is still wanted, and times the network's layers."""
+
+    def __init__(self, proto: Any, **options: Any) -> None:
+        super().__init__(proto, **options)
+        timed = isinstance(self.proto_, onnx.ModelProto)  # a body's time is that of its layer
+        for node in self.rt_nodes_:
+            node.run = partial(_run, node.run, node.onnx_node, timed)
+
+
+def _run(run: Any, node: onnx.NodeProto, timed: bool, *inputs: Any, **options: Any) -> Any:
+    job = _JOB.get()
+    if job.token.error is not None:
+        raise job.token.error
+    start = time.perf_counter()
+    try:
+        return run(*inputs, **options)
+    except Exception as error:  # each operator refuses values in its own way
+        message = f"layer {node.name!r} ({node.op_type}) does not take these values: {error}"
+        raise InvalidArgument(message, field="inputs") from error
+    finally:
+        if timed and job.profile:
+            seconds = time.perf_counter() - start
+            job.layers.append(LayerProfile(node.name, node.op_type, "", "reference", seconds))
+
+
+def _value(output: Any) -> Value:
+    """Strings of the evaluator have a fixed width; those of the runtime are objects."""
+    if isinstance(output, list):
+        return [_value(element) for element in output]
+    array = np.asarray(output)
+    return array.astype(object) if array.dtype.kind in "SU" else array

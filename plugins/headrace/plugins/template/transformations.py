@@ -1,0 +1,34 @@
+"""Graph transformations that suit this device: rewrite rules, applied wherever they match."""
+
+from typing import Any
+
+from onnxscript.rewriter.pattern import MatchResult, RewriteRuleClassBase
+
+from headrace.runtime.transform import rewriting
+
+
+class DecomposeDivide(RewriteRuleClassBase):
+    """x / y becomes x · y⁻¹, but not of integers: 7 / 2 is 3, and 2⁻¹ would be 0."""
+
+    def pattern(self, op: Any, x: Any, y: Any) -> Any:
+        return op.Div(x, y)
+
+    def check(self, op: Any, x: Any, y: Any) -> MatchResult:
+        floating = y.dtype is not None and y.dtype.is_floating_point()
+        return MatchResult() if floating else MatchResult().fail("not floating point")
+
+    def rewrite(self, op: Any, x: Any, y: Any) -> Any:
+        return op.Mul(x, op.Reciprocal(y))
+
+
+class FuseReluRelu(RewriteRuleClassBase):
+    """What one Relu has done, another one need not do again."""
+
+    def pattern(self, op: Any, x: Any) -> Any:
+        return op.Relu(op.Relu(x))
+
+    def rewrite(self, op: Any, x: Any) -> Any:
+        return op.Relu(x)
+
+
+TRANSFORMATIONS = (rewriting(DecomposeDivide, FuseReluRelu),)
