@@ -1,0 +1,31 @@
+"""The runtime's services for a plugin that runs without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from headrace.runtime.counters import Counters
+from headrace.runtime.device_state import DeviceStates
+from headrace.runtime.executor_manager import ExecutorManager
+from headrace.runtime.plugin_registry import PluginRegistry, PluginSource
+from headrace.runtime.services import Services
+from headrace.runtime.timer import Timer
+
+
+@contextmanager
+def services(sources: Iterable[PluginSource] = ()) -> Iterator[Services]:
+    """Real executors, timer, counters and states, which end with the context.
+
+    Args:
+        sources: of the other devices that the plugin may delegate to.
+    """
+    plugins = PluginRegistry()
+    offered = Services(ExecutorManager(), Timer(), Counters(), DeviceStates(), plugins)
+    plugins.start(sources, offered)
+    try:
+        yield offered
+    finally:
+        offered.executors.stop()
+        plugins.close()
+        offered.timer.stop()

@@ -1,0 +1,100 @@
+"""Configuration: every key declared, checked, and the load's over the device's over the default."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.runtime.errors import InvalidArgument, NotFound
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.plugin import Plugin
+from headrace.runtime.standard_keys import EXECUTION_TIMEOUT, STANDARD_KEYS
+from headrace.testing import networks
+from headrace.testing.suite.fixtures import DeviceFixtures, Loader
+
+
+class ConfigurationConformance(DeviceFixtures):
+    def test_every_supported_key_can_be_read(self, plugin: Plugin) -> None:
+        keys = plugin.get_metric("SUPPORTED_CONFIG_KEYS")
+        assert isinstance(keys, list)
+        for key in keys:
+            assert isinstance(plugin.get_config(key), str | int | float | bool)
+
+    def test_the_standard_keys_are_supported(self, plugin: Plugin) -> None:
+        keys = plugin.get_metric("SUPPORTED_CONFIG_KEYS")
+        assert isinstance(keys, list)
+        assert {key.name for key in STANDARD_KEYS} <= set(keys)
+
+    def test_a_key_that_was_set_reads_back(self, plugin: Plugin) -> None:
+        plugin.set_config({"EXECUTION_TIMEOUT": "25"})
+        assert plugin.get_config("EXECUTION_TIMEOUT") == 25.0
+
+    def test_an_unknown_key_is_refused_and_the_nearest_named(self, plugin: Plugin) -> None:
+        with pytest.raises(NotFound, match="did you mean 'PERF_COUNT'"):
+            plugin.set_config({"PERF_COUNTS": "YES"})
+        with pytest.raises(NotFound, match="did you mean 'PERF_COUNT'"):
+            plugin.get_config("PERF_COUNTS")
+
+    def test_an_unknown_key_is_refused_at_load(self, plugin: Plugin) -> None:
+        with pytest.raises(NotFound, match="NUM_STREAM_") as caught:
+            plugin.load_network(networks.add().network, {"NUM_STREAM_": "1"})
+        assert caught.value.field == "config['NUM_STREAM_']"
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            ("PERF_COUNT", "maybe"),
+            ("NUM_STREAMS", "-1"),
+            ("NUM_STREAMS", "many"),
+            ("EXECUTION_TIMEOUT", "nan"),
+            ("EXECUTION_TIMEOUT", "-1"),
+            ("PERFORMANCE_HINT", "SPEED"),
+            ("CACHE_DIR", "../elsewhere"),
+        ],
+    )
+    def test_a_bad_value_is_refused_and_changes_nothing(
+        self, plugin: Plugin, key: str, value: str
+    ) -> None:
+        before = plugin.get_config(key), plugin.get_config("QUEUE_CAPACITY")
+        with pytest.raises(InvalidArgument, match=key) as caught:
+            plugin.set_config({"QUEUE_CAPACITY": "7", key: value})
+        assert caught.value.field == f"config['{key}']"
+        assert (plugin.get_config(key), plugin.get_config("QUEUE_CAPACITY")) == before
+
+    def test_a_bad_value_is_refused_at_load(self, plugin: Plugin) -> None:
+        with pytest.raises(InvalidArgument, match="PERF_COUNT"):
+            plugin.load_network(networks.add().network, {"PERF_COUNT": "maybe"})
+
+    def test_the_load_wins_over_the_device_over_the_default(
+        self, plugin: Plugin, load: Loader
+    ) -> None:
+        default = load(networks.add())
+        plugin.set_config({"EXECUTION_TIMEOUT": "50"})
+        as_set = load(networks.add())
+        at_load = load(networks.add(), {"EXECUTION_TIMEOUT": "7"})
+        timeouts = [each.config[EXECUTION_TIMEOUT] for each in (default, as_set, at_load)]
+        assert timeouts == [EXECUTION_TIMEOUT.default, 50.0, 7.0]
+        assert plugin.get_config("EXECUTION_TIMEOUT") == 50.0
+
+    def test_a_loaded_network_takes_only_the_keys_that_may_change(
+        self, add: ExecutableNetwork
+    ) -> None:
+        add.set_config({"EXECUTION_TIMEOUT": "3"})
+        assert add.config[EXECUTION_TIMEOUT] == 3.0
+        with pytest.raises(InvalidArgument, match="load it anew"):
+            add.set_config({"PERF_COUNT": "YES"})
+
+    def test_the_device_id_is_one_of_those_available(self, plugin: Plugin, load: Loader) -> None:
+        with pytest.raises(NotFound, match="DEVICE_ID"):
+            plugin.set_config({"DEVICE_ID": "no-such-id"})
+        with pytest.raises(NotFound, match="DEVICE_ID"):
+            plugin.load_network(networks.add().network, {"DEVICE_ID": "no-such-id"})
+        for device_id in plugin.device_ids():
+            load(networks.add(), {"DEVICE_ID": device_id})
+
+    def test_reading_a_key_takes_a_device_id_and_no_other_option(self, plugin: Plugin) -> None:
+        for device_id in plugin.device_ids():
+            plugin.get_config("PERF_COUNT", {"DEVICE_ID": device_id})
+        with pytest.raises(NotFound, match="DEVICE_ID"):
+            plugin.get_config("PERF_COUNT", {"DEVICE_ID": "no-such-id"})
+        with pytest.raises(NotFound, match="option"):
+            plugin.get_config("PERF_COUNT", {"DEVICE": "0"})

@@ -1,0 +1,110 @@
+"""What the tests of the suite share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import ClassVar
+
+import pytest
+
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.infer_request import InferRequest
+from headrace.runtime.network_options import NetworkOptions
+from headrace.runtime.plugin import Plugin
+from headrace.runtime.services import Services
+from headrace.runtime.tensor import Value
+from headrace.testing import networks
+from headrace.testing.case import Case
+from headrace.testing.compare import assert_same_outputs
+from headrace.testing.leaks import no_leaks
+from headrace.testing.services import services as real_services
+
+
+class Loader:
+    """Loads networks on the plugin; skips the test where the device supports them not."""
+
+    def __init__(self, plugin: Plugin) -> None:
+        self._plugin = plugin
+        self._loaded: list[ExecutableNetwork] = []
+
+    def __call__(
+        self,
+        case: Case,
+        config: Mapping[str, str] | None = None,
+        options: NetworkOptions | None = None,
+    ) -> ExecutableNetwork:
+        network, options = case.network, options or NetworkOptions()
+        unsupported = self._plugin.query_network(network, config or {}, options).unsupported
+        if unsupported:
+            layers = "; ".join(f"{each.op_type}: {each.reason}" for each in unsupported)
+            pytest.skip(f"the device does not support {layers}")
+        return self.keep(self._plugin.load_network(network, config or {}, options))
+
+    def keep(self, executable: ExecutableNetwork) -> ExecutableNetwork:
+        """Has a network closed at the end."""
+        self._loaded.append(executable)
+        return executable
+
+    def close(self) -> None:
+        for executable in self._loaded:
+            executable.close()
+
+
+class DeviceFixtures:
+    """Fixtures to override: `plugin`, and `tolerance` if the device computes less exactly.
+
+    Tests for what a device may lack (operators, data types, extensions) ask it, and are skipped
+    if it says that it does; every device runs `Add`, `Gemm`, `MatMul`, `Relu`, `Softmax` and
+    `ArgMax` in float32.
+    """
+
+    tolerance: ClassVar[float] = 1e-5
+    """Relative error of float32 results."""
+
+    @pytest.fixture
+    def services(self) -> Iterator[Services]:
+        """The runtime's; no thread and no file descriptor outlives it."""
+        with no_leaks(), real_services() as offered:
+            yield offered
+
+    @pytest.fixture
+    def plugin(self, services: Services) -> Plugin:
+        """The device under test."""
+        raise NotImplementedError("give the test class a fixture called 'plugin'")
+
+    @pytest.fixture
+    def load(self, plugin: Plugin) -> Iterator[Loader]:
+        loader = Loader(plugin)
+        yield loader
+        loader.close()
+
+    @pytest.fixture
+    def new_request(self, load: Loader) -> Iterator[Callable[[ExecutableNetwork], InferRequest]]:
+        """Makes requests that have ended before their network is closed."""
+        requests: list[InferRequest] = []
+
+        def make(network: ExecutableNetwork) -> InferRequest:
+            requests.append(InferRequest(network))
+            return requests[-1]
+
+        yield make
+        for request in requests:
+            request.close()
+
+    @pytest.fixture
+    def add(self, load: Loader) -> ExecutableNetwork:
+        """A loaded network with one layer."""
+        return load(networks.add())
+
+    def check(
+        self,
+        network: ExecutableNetwork,
+        case: Case,
+        inputs: Mapping[str, Value] | None = None,
+        tolerance: float | None = None,
+    ) -> None:
+        """Fails unless the network computes what the reference does."""
+        request = InferRequest(network)
+        outputs = request.infer(case.inputs if inputs is None else inputs)
+        allowed = max(case.tolerance, self.tolerance if tolerance is None else tolerance)
+        assert_same_outputs(outputs, case.expected(inputs), allowed)
