@@ -29,7 +29,11 @@ def constant(value: ir.Value) -> ir.TensorProtocol | None:
 
 
 def network_of(
-    node: ir.Node, model: ir.Model, ir_version: int, version: Callable[[str, int], int]
+    node: ir.Node,
+    model: ir.Model,
+    ir_version: int,
+    version: Callable[[str, int], int],
+    assumed: ir.TypeProtocol | None = None,
 ) -> onnx.ModelProto:
     """A network of a copy of `node` alone, the same for alike nodes.
 
@@ -37,8 +41,9 @@ def network_of(
     what they are.
 
     Args:
-        node: of `model`; the types of the values it needs are known.
+        node: of `model`.
         version: domain and version of an operator set to the version to stamp it with.
+        assumed: type of what it takes where that is not known.
     """
     graph = onnx.GraphProto(name="layer")
     proto = graph.node.add()
@@ -55,11 +60,11 @@ def network_of(
             initializer.CopyFrom(ir.to_proto(tensor))
             initializer.name = names[name]
         else:
-            graph.input.append(_declaration(names[name], value, ranked=True))
+            graph.input.append(_declaration(names[name], value, value.type or assumed, True))
     for index, value in enumerate(node.outputs):
         if value.name:
             names[value.name] = value.name if has_bodies else f"output{index}"
-            graph.output.append(_declaration(names[value.name], value, ranked=False))
+            graph.output.append(_declaration(names[value.name], value, value.type, False))
     proto.input[:] = [names.get(name, "") for name in proto.input]
     proto.output[:] = [names.get(name, "") for name in proto.output]
     functions = [ir.to_proto(function) for function in model.functions.values()]
@@ -128,11 +133,13 @@ def _forget_names(proto: onnx.NodeProto) -> None:
         attribute.doc_string = ""
 
 
-def _declaration(name: str, value: ir.Value, *, ranked: bool) -> onnx.ValueInfoProto:
+def _declaration(
+    name: str, value: ir.Value, value_type: ir.TypeProtocol | None, ranked: bool
+) -> onnx.ValueInfoProto:
     info = onnx.ValueInfoProto(name=name)
-    if value.type is None:
+    if value_type is None:
         return info
-    info.type.CopyFrom(ir.serde.serialize_type(value.type))
+    info.type.CopyFrom(ir.serde.serialize_type(value_type))
     _set_shape(info.type, _known_sizes(value) if ranked else None)
     return info
 

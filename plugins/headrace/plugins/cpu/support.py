@@ -12,7 +12,7 @@ import hashlib
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import onnx
@@ -68,7 +68,7 @@ class LayerSupport:
     """Says of each node of one transformed network whether the backend runs it.
 
     Args:
-        model: the transformed network, its types inferred.
+        model: the transformed network, its types inferred where they can be.
         load: loads a model and lets go of it, or raises; for the whole network, where the types
             that a layer takes are not known.
     """
@@ -93,26 +93,40 @@ class LayerSupport:
             if reason is not None:
                 return reason
         values = single_layer.outside_values(node)
-        if any(value.type is None and single_layer.constant(value) is None for value in values):
-            return self._whole
+        known = [value.type for value in values if value.type is not None]
+        if all(value.type or single_layer.constant(value) is not None for value in values):
+            return self._try(node, known)
+        if self._loads_whole:
+            return None
+        # Something else keeps the network from loading, and hides the types from here on.
+        guesses = [*known, ir.TensorType(ir.DataType.FLOAT), ir.TensorType(ir.DataType.INT64)]
+        reasons = [self._try(node, known, guess) for guess in dict.fromkeys(guesses)]
+        return None if None in reasons else reasons[0]
+
+    def _try(
+        self,
+        node: ir.Node,
+        types: Sequence[ir.TypeProtocol],
+        assumed: ir.TypeProtocol | None = None,
+    ) -> str | None:
+        versions = self._compatibility
         reason = self._trials.reason(
             single_layer.network_of(
-                node, self._model, self._compatibility.ir_version, self._compatibility.version
+                node, self._model, versions.ir_version, versions.version, assumed
             )
         )
         lacking = _NO_KERNEL.search(reason) if reason is not None else None
         if lacking is None:
             return reason
-        types = ", ".join(type_text(value.type) for value in values if value.type is not None)
-        return f"no kernel for {lacking[1]} on {types or 'no inputs'}"
+        return f"no kernel for {lacking[1]} on {', '.join(map(type_text, types)) or 'no inputs'}"
 
     @cached_property
-    def _whole(self) -> str | None:
+    def _loads_whole(self) -> bool:
         try:
             self._load(self._model)
-        except HeadraceError as error:
-            return f"the types it takes are not known, and the whole network fails: {error.message}"
-        return None
+        except HeadraceError:
+            return False
+        return True
 
 
 def _with_bodies(node: ir.Node) -> list[ir.Node]:

@@ -1,0 +1,118 @@
+"""Which layers of a network each node of ONNX Runtime's rewritten graph stands for.
+
+The runtime says nothing of that, and its blocked layouts rename every tensor in between. What is
+left are names: a node that gives a tensor its old name ends what it was made of, and a convolution
+or pooling in blocked layout is called after the tensor it gave before later layers were fused onto
+it. From that tensor its layers are found backwards; those that nobody claims were fused onto the
+node whose result they take.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TypeAlias
+
+import onnx_ir as ir
+
+from headrace.runtime.naming import bodies
+
+_BLOCKED_DOMAIN = "com.microsoft.nchwc"
+_BLOCKED_NAME = re.compile(r"(.*)_nchwc(?:_token_\d+)?")
+
+Nodes: TypeAlias = tuple[ir.Node, ...]
+
+
+def trace(original: ir.Graph, rewritten: ir.Graph) -> dict[ir.Node, Nodes]:
+    """The nodes of `original` that each node of `rewritten` stands for, bodies included.
+
+    The first one gives it its name. What only moves data, such as a change of layout, stands for
+    the same as the node it serves. A node that stands for nothing known is left out.
+    """
+    anchors = _anchors(original, rewritten)
+    owner = {anchor: node for node, anchor in anchors.items()}
+    order = {node: position for position, node in enumerate(original)}
+    for node, anchor in anchors.items():
+        for each in _region(node, anchor, owner, order):
+            owner[each] = node
+    position = {node: index for index, node in enumerate(rewritten)}
+    for each in original:
+        if each not in owner:
+            before = [owner[producer] for producer in _producers(each) if producer in owner]
+            if before:
+                owner[each] = max(before, key=position.__getitem__)
+    found: dict[ir.Node, Nodes] = {}
+    for each in original:
+        if each in owner:
+            found[owner[each]] = (*found.get(owner[each], ()), each)
+    _serve(rewritten, found)
+    for node, anchor in anchors.items():
+        below = dict(bodies(anchor))
+        for branch, body in bodies(node):
+            if branch in below:
+                found |= trace(below[branch], body)
+    return found
+
+
+def _anchors(original: ir.Graph, rewritten: ir.Graph) -> dict[ir.Node, ir.Node]:
+    """The last node of what a rewritten node was made of, as far as names tell."""
+    makers = {value.name: node for node in original for value in node.outputs if value.name}
+    named = {node.name: node for node in original}
+    anchors: dict[ir.Node, ir.Node] = {}
+    taken: set[ir.Node] = set()
+    for node in rewritten:
+        anchor = _anchor(node, makers) or named.get(node.name)
+        if anchor is not None and anchor not in taken:
+            taken.add(anchor)
+            anchors[node] = anchor
+    return anchors
+
+
+def _anchor(node: ir.Node, makers: dict[str, ir.Node]) -> ir.Node | None:
+    if node.domain == _BLOCKED_DOMAIN:
+        blocked = _BLOCKED_NAME.fullmatch(node.name or "")
+        return makers.get(blocked[1]) if blocked is not None else None
+    names = (value.name for value in node.outputs if value.name)
+    return next((makers[name] for name in names if name in makers), None)
+
+
+def _region(
+    node: ir.Node, anchor: ir.Node, owner: dict[ir.Node, ir.Node], order: dict[ir.Node, int]
+) -> list[ir.Node]:
+    """What `node` was made of: the unclaimed nodes before its anchor; where one of them is of the
+    node's own type, only that one and what lies between."""
+    cone = {anchor}
+    stack = [anchor] if anchor.op_type != node.op_type else []
+    while stack:
+        for producer in _producers(stack.pop()):
+            if producer in order and producer not in owner and producer not in cone:
+                cone.add(producer)
+                if producer.op_type != node.op_type:
+                    stack.append(producer)
+    between = {each for each in cone if each.op_type == node.op_type}
+    region = sorted(cone, key=order.__getitem__)
+    if not between:
+        return region
+    for each in region:
+        if any(producer in between for producer in _producers(each)):
+            between.add(each)
+    return [each for each in region if each in between]
+
+
+def _producers(node: ir.Node) -> list[ir.Node]:
+    makers = (value.producer() for value in node.inputs if value is not None)
+    return [maker for maker in makers if maker is not None]
+
+
+def _serve(rewritten: ir.Graph, found: dict[ir.Node, Nodes]) -> None:
+    """Counts nodes that the runtime added to those whose result they take, or that take theirs."""
+    for node in rewritten:
+        if node not in found:
+            before = next((found[each] for each in _producers(node) if each in found), None)
+            if before is not None:
+                found[node] = before
+    for node in reversed(rewritten):
+        if node not in found:
+            users = (user for value in node.outputs for user, _ in value.uses())
+            after = next((found[user] for user in users if user in found), None)
+            if after is not None:
+                found[node] = after
