@@ -190,7 +190,11 @@ def metrics_excerpt(address: str) -> str:
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as reply:
         lines = reply.read().decode().splitlines()
     return "\n".join(
-        line for line in lines if line.startswith("headrace_") and any(m in line for m in METRICS)
+        line
+        for line in lines
+        if line.startswith("headrace_")
+        and any(wanted in line for wanted in METRICS)
+        and 'kind="part"' not in line  # only a device that splits requests has any
     )
 
 
