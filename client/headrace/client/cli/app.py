@@ -1,0 +1,82 @@
+"""The application: the client's own commands, and those of other packages by entry points.
+
+A package adds commands through the entry-point group ``headrace.commands``: a plain function, or a
+typer.Typer with commands of its own. They are imported only when they are needed, as the server's
+take their time; one that cannot be imported says why when it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+import typer
+
+from headrace.client.cli import devices, infer, networks
+from headrace.client.cli.console import fail
+
+GROUP: Final = "headrace.commands"
+
+_COMMANDS: Final[dict[str, Callable[..., Any]]] = {
+    "devices": devices.devices,
+    "load": networks.load,
+    "unload": networks.unload,
+    "networks": networks.networks,
+    "query": networks.query,
+    "infer": infer.infer,
+    "metric": devices.metric,
+    "config": devices.config,
+    "export": networks.export,
+    "import": networks.import_,
+}
+
+
+def make_app(arguments: Sequence[str], others: Iterable[EntryPoint] | None = None) -> typer.Typer:
+    """The application that these arguments need.
+
+    Args:
+        others: entry points of other packages' commands; default: those that are installed.
+    """
+    app = typer.Typer(
+        help="Load ONNX networks onto the devices of a headrace server, query them, infer.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        add_completion=False,
+    )
+    for name, command in _COMMANDS.items():
+        app.command(name)(command)
+    if not arguments or arguments[0] not in _COMMANDS:
+        for entry_point in sorted(others or entry_points(group=GROUP), key=lambda each: each.name):
+            if entry_point.name not in _COMMANDS:
+                _add(app, entry_point)
+    return app
+
+
+def _add(app: typer.Typer, entry_point: EntryPoint) -> None:
+    try:
+        command = entry_point.load()
+    except Exception as error:  # noqa: BLE001 - another package's import may raise anything
+        any_arguments = {"ignore_unknown_options": True, "allow_extra_args": True}
+        command = _unavailable(entry_point, error)
+        app.command(entry_point.name, context_settings=any_arguments)(command)
+        return
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=entry_point.name)
+    else:
+        app.command(entry_point.name)(command)
+
+
+def _unavailable(entry_point: EntryPoint, error: Exception) -> Callable[..., None]:
+    remedy = (
+        "; install it with: pip install 'headrace[server]'"
+        if entry_point.value.startswith("headrace.server")
+        else ""
+    )
+
+    def command() -> None:
+        fail(f"the command {entry_point.name} cannot start: {error}{remedy}")
+
+    command.__doc__ = f"Unavailable: {error}"
+    return command

@@ -1,0 +1,146 @@
+"""How the command line prints: tables, JSON, progress, errors.
+
+On a terminal tables are drawn with rich; elsewhere they are plain aligned text. Results go to the
+standard output, all else to the standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, NoReturn, TypeAlias
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import TimeElapsedColumn as ElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from headrace.client import Client, errors
+from headrace.client.model import Progress as ProgressCallback
+from headrace.client.transport import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
+
+Server: TypeAlias = Annotated[
+    str, typer.Option("--server", envvar="HEADRACE_SERVER", help="The server, as host:port.")
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+SERVER = DEFAULT_TARGET
+
+
+@contextmanager
+def connected(server: str, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> Iterator[Client]:
+    """A client; what it raises ends the program with one line and exit status 1."""
+    try:
+        with Client(server, timeout=timeout) as client:
+            yield client
+    except errors.Error as error:
+        fail(_explain(error))
+
+
+def fail(message: str) -> NoReturn:
+    """Ends the program with one line on the standard error and exit status 1."""
+    typer.echo(f"error: {'; '.join(message.splitlines())}", err=True)
+    raise typer.Exit(1)
+
+
+def note(message: str) -> None:
+    """Says something beside the result."""
+    typer.echo(f"note: {message}", err=True)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document; numbers that JSON lacks become text, as "NaN"."""
+    typer.echo(json.dumps(_json_ready(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table with a header; a line saying so where there are no rows."""
+    if not rows:
+        typer.echo("none")
+    elif sys.stdout.isatty():
+        table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+        for row in rows:
+            table.add_row(*map(Text, row))  # text as it is, never markup
+        Console().print(table)
+    else:
+        widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+        for row in (columns, *rows):
+            padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            typer.echo("  ".join(padded).rstrip())
+
+
+def print_fields(fields: Sequence[tuple[str, str]]) -> None:
+    """Names and values, one pair a line."""
+    width = max(len(name) for name, _ in fields)
+    for name, value in fields:
+        typer.echo(f"{name.ljust(width)}  {value}".rstrip())
+
+
+@contextmanager
+def progress(doing: str, *, quiet: bool) -> Iterator[ProgressCallback | None]:
+    """Shows on a terminal that something takes its time; gives the callback for an upload's bytes.
+
+    Args:
+        doing: what is done after the upload, as "loading".
+    """
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), ElapsedColumn())
+    upload_columns = (BarColumn(), DownloadColumn())
+    with Progress(*columns, *upload_columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(doing, total=None)
+
+        def uploaded(sent: int, total: int) -> None:
+            description = "uploading" if sent < total else doing
+            shown.update(task, description=description, completed=sent, total=total)
+
+        yield uploaded
+
+
+def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
+    """``KEY=VALUE`` arguments as a dictionary.
+
+    Raises:
+        typer.BadParameter: one without an equals sign.
+    """
+    found = {}
+    for text in texts or ():
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
+        found[key] = value
+    return found
+
+
+def _explain(error: errors.Error) -> str:
+    message = str(error)
+    details = error.details
+    if details.reason == "" and isinstance(error, errors.Unavailable):
+        return (
+            f"{message}; is `headrace serve` running there? "
+            "--server or HEADRACE_SERVER name another"
+        )
+    if details.retry_delay_seconds is not None:
+        return f"{message}; try again in {details.retry_delay_seconds:g} s"
+    if isinstance(error, errors.Internal) and details.request_id:
+        return f"{message}; the server's log explains request {details.request_id}"
+    return message
+
+
+def _json_ready(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _json_ready(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_ready(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, complex):
+        return [_json_ready(value.real), _json_ready(value.imag)]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return value

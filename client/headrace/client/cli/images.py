@@ -1,0 +1,112 @@
+"""Image files → arrays, with Pillow.
+
+The pixels stay numbers from 0 to 255 whatever the input's type: how they are to be scaled only the
+network's author knows, and says it in the preprocessing at load.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from headrace.client.errors import InvalidArgument, invalid
+from headrace.client.info import Port
+from headrace.wire import dtypes
+from headrace.wire.codec import Array
+
+_LAYOUTS: Final = frozenset("".join(order) for order in (*permutations("CHW"), *permutations("HW")))
+_MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}
+
+
+class _Placement(NamedTuple):
+    """What each dimension of the input means, as ``NCHW``, and its size by letter."""
+
+    layout: str
+    sizes: dict[str, int | str | None]
+
+
+def read_image(path: Path, port: Port) -> Array:
+    """The image as the input wants it: channels, size, order of dimensions, type.
+
+    It is resized where the input's height and width are fixed.
+
+    Raises:
+        InvalidArgument: no image, or an input that cannot hold one.
+    """
+    try:
+        from PIL import Image
+    except ImportError:
+        raise _bad(
+            path, port, "images need Pillow; install it with: pip install 'headrace[images]'"
+        ) from None
+    placement = _placement(path, port)
+    dtype = dtypes.numpy_type(dtypes.parse_name(port.dtype))
+    try:
+        with Image.open(path) as image:
+            channels = placement.sizes.get("C", 1)
+            mode = _MODES[channels] if isinstance(channels, int) else "RGB"
+            pixels = image.convert(mode)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise _bad(path, port, f"cannot be read as an image: {error}") from None
+    height, width = placement.sizes["H"], placement.sizes["W"]
+    pixels = pixels.resize(
+        (
+            width if isinstance(width, int) else pixels.width,
+            height if isinstance(height, int) else pixels.height,
+        ),
+        Image.Resampling.BILINEAR,
+    )
+    array: Array = np.asarray(pixels)
+    if array.ndim == 2:
+        array = array[:, :, np.newaxis]
+    return _arranged(array, placement.layout).astype(dtype)
+
+
+def _arranged(array: Array, layout: str) -> Array:
+    """Height, width, channels → the layout's order; a batch of one where it has one."""
+    order = ["HWC".index(letter) for letter in layout if letter != "N"]
+    if "C" not in layout:
+        array = array[:, :, 0]
+    array = array.transpose(order)
+    return array[np.newaxis] if layout.startswith("N") else array
+
+
+def _placement(path: Path, port: Port) -> _Placement:
+    shape = port.shape
+    if shape is None or port.kind != "tensor" or not _holds_pixels(port.dtype):
+        raise _bad(path, port, "an image does not fit an input of this kind; pass a .npy file")
+    layout = port.layout.upper() or _guessed_layout(shape)
+    letters: dict[str, Any] = dict(zip(layout, shape, strict=False))
+    if layout.removeprefix("N") not in _LAYOUTS or len(layout) != len(shape):
+        raise _bad(path, port, f"cannot tell height from width in shape {shape}; pass a .npy file")
+    batch, channels = letters.get("N", 1), letters.get("C", 1)
+    if isinstance(batch, int) and batch != 1:
+        raise _bad(path, port, f"the network takes {batch} images at a time; pass a .npy file")
+    if isinstance(channels, int) and channels not in _MODES:
+        raise _bad(path, port, f"an image has 1, 3 or 4 channels, the network takes {channels}")
+    return _Placement(layout, letters)
+
+
+def _holds_pixels(dtype: str) -> bool:
+    """Whether elements of this type can be any number from 0 to 255."""
+    return dtype == "uint8" or (
+        dtype not in ("string", "unknown")
+        and dtypes.numpy_type(dtypes.parse_name(dtype)).itemsize > 1
+    )
+
+
+def _guessed_layout(shape: tuple[Any, ...]) -> str:
+    """The layout whose channel dimension has as many as an image can have; NCHW if both have."""
+    batch = {4: "N", 3: ""}.get(len(shape))
+    if batch is None:
+        return "HW" if len(shape) == 2 else ""
+    if shape[-3] in _MODES:
+        return f"{batch}CHW"
+    return f"{batch}HWC" if shape[-1] in _MODES else ""
+
+
+def _bad(path: Path, port: Port, message: str) -> InvalidArgument:
+    return invalid(f"inputs[{port.name!r}]", f"{path} for input {port.name}: {message}")

@@ -1,0 +1,135 @@
+"""Files → arrays for a network's inputs: .npy, .npz, images, and raw elements."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from headrace.client.errors import InvalidArgument, did_you_mean, invalid
+from headrace.client.info import Port, Ports
+from headrace.wire import dtypes
+from headrace.wire.codec import Array
+
+IMAGE_SUFFIXES: Final = frozenset(
+    {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+)
+
+
+def read_inputs(
+    arguments: Sequence[str], ports: Ports, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Array]:
+    """The inputs that ``NAME=FILE`` arguments name.
+
+    The name may be left out where the network has one input, and for an .npz file, which then
+    holds inputs by name.
+
+    Args:
+        shapes: input name → shape of a raw file.
+
+    Raises:
+        InvalidArgument: an unknown input, or a file that does not make one.
+    """
+    inputs: dict[str, Array] = {}
+    for argument in arguments:
+        name, separator, rest = argument.partition("=")
+        if separator and (name in ports.names or not Path(argument).exists()):
+            path = Path(rest)
+        elif Path(argument).suffix == ".npz":
+            inputs.update(_load_npz(Path(argument)))
+            continue
+        elif len(ports) == 1:
+            name, path = ports[0].name, Path(argument)
+        else:
+            known = ", ".join(ports.names)
+            raise invalid("inputs", f"{argument!r} names no input; pass NAME=FILE, NAME of {known}")
+        if name not in ports.names:
+            hint = did_you_mean(name, ports.names)
+            raise invalid(f"inputs[{name!r}]", f"the network has no input {name!r}{hint}")
+        inputs[name] = _read(path, ports[name], shapes.get(name))
+    return inputs
+
+
+def _read(path: Path, port: Port, shape: tuple[int, ...] | None) -> Array:
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        return _typed(_load(path), port)
+    if suffix == ".npz":
+        arrays = _load_npz(path)
+        if port.name in arrays:
+            return _typed(arrays[port.name], port)
+        if len(arrays) == 1:
+            return _typed(next(iter(arrays.values())), port)
+        raise _bad(path, port, f"holds {', '.join(arrays)}, but not {port.name}")
+    if suffix in IMAGE_SUFFIXES:
+        from headrace.client.cli.images import read_image  # needs Pillow, an extra
+
+        return read_image(path, port)
+    return _read_raw(path, port, shape)
+
+
+def _load(path: Path) -> Any:
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise invalid("inputs", f"cannot read {path}: {reason}") from None
+
+
+def _load_npz(path: Path) -> dict[str, Array]:
+    archive = _load(path)
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise invalid("inputs", f"cannot read {path}: it is no .npz archive")
+    with archive:
+        try:
+            return {name: archive[name] for name in archive.files}
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise invalid("inputs", f"cannot read {path}: {error}") from None
+
+
+def _typed(array: Array, port: Port) -> Array:
+    """bfloat16 and its like come out of .npy files as bytes without a type: gives it back."""
+    if array.dtype.kind == "V" and array.dtype.names is None and port.dtype != "unknown":
+        wanted = dtypes.numpy_type(dtypes.parse_name(port.dtype))
+        if wanted.itemsize == array.dtype.itemsize:
+            return array.view(wanted)
+    return array
+
+
+def _read_raw(path: Path, port: Port, shape: tuple[int, ...] | None) -> Array:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise _bad(path, port, f"cannot be read: {error.strerror or error}") from None
+    if port.dtype in ("string", "unknown"):
+        raise _bad(path, port, f"is raw, which cannot hold {port.dtype} elements; pass a .npy file")
+    dtype = dtypes.numpy_type(dtypes.parse_name(port.dtype))
+    sizes = (
+        shape if shape is not None else _shape_from_port(len(data) // dtype.itemsize, port, path)
+    )
+    expected = math.prod(sizes) * dtype.itemsize
+    if len(data) != expected:
+        raise _bad(
+            path, port, f"has {len(data)} bytes, but {sizes} of {port.dtype} takes {expected}"
+        )
+    return np.frombuffer(data, dtype).reshape(sizes)
+
+
+def _shape_from_port(elements: int, port: Port, path: Path) -> tuple[int, ...]:
+    """The port's shape, its one open size following from the number of elements."""
+    shape = port.shape
+    if shape is None or sum(not isinstance(size, int) for size in shape) > 1:
+        raise _bad(path, port, f"is raw and the network leaves its shape open; pass --shape "
+                               f"{port.name}=1,2,3")  # fmt: skip
+    fixed = math.prod(size for size in shape if isinstance(size, int))
+    return tuple(
+        size if isinstance(size, int) else elements // fixed if fixed else 0 for size in shape
+    )
+
+
+def _bad(path: Path, port: Port, message: str) -> InvalidArgument:
+    return invalid(f"inputs[{port.name!r}]", f"{path} for input {port.name}: {message}")

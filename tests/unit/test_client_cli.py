@@ -1,0 +1,433 @@
+"""The command line ``headrace``: what it prints, as text and as JSON, and how it fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from headrace.client import cli
+from headrace.client.cli import console
+from headrace.client.cli.app import make_app
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.errors import ErrorDetails
+from tests.unit.client_fake import Fake, running
+
+
+@pytest.fixture
+def fake() -> Iterator[Fake]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def run(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("HEADRACE_SERVER", fake.target)
+
+    def run(*arguments: str) -> Result:
+        texts = [str(argument) for argument in arguments]
+        return CliRunner().invoke(make_app(texts), texts)
+
+    return run
+
+
+def json_of(result: Result) -> Any:
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"model")
+    return path
+
+
+# ---- devices, metrics, configuration ----
+
+
+def test_devices_are_a_table(run: Any) -> None:
+    result = run("devices")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "DEVICE  STATE  IDS  NAME      BACKEND  REASON",
+        "CPU     UP     0    Fake CPU",
+        "CUDA    DOWN                           no driver",
+    ]
+
+
+def test_devices_as_json(run: Any) -> None:
+    up, down = json_of(run("devices", "--json"))
+    assert up == {
+        "name": "CPU",
+        "state": "UP",
+        "reason": "",
+        "full_name": "Fake CPU",
+        "device_ids": ["0"],
+        "backend_version": "",
+    }
+    assert down["reason"] == "no driver"
+
+
+def test_one_metric_is_its_value(run: Any, fake: Fake) -> None:
+    assert run("metric", "CPU", "FULL_DEVICE_NAME").stdout == "Fake CPU\n"
+    assert run("metric", "CPU", "RANGE_FOR_STREAMS").stdout == "1 to 8\n"
+    run("metric", "CPU", "FULL_DEVICE_NAME", "--option", "DEVICE_ID=1")
+    assert dict(fake.requests("GetMetric")[-1].options) == {"DEVICE_ID": "1"}
+    run("metric", "echo", "OPTIMAL_NUMBER_OF_INFER_REQUESTS", "--network")
+    assert fake.requests("GetMetric")[-1].target.network == "echo"
+
+
+def test_without_a_name_all_metrics_are_shown(run: Any) -> None:
+    assert run("metric", "CPU").stdout.splitlines() == [
+        "FULL_DEVICE_NAME   Fake CPU",
+        "RANGE_FOR_STREAMS  1 to 8",
+    ]
+    assert json_of(run("metric", "CPU", "--json")) == {
+        "FULL_DEVICE_NAME": "Fake CPU",
+        "RANGE_FOR_STREAMS": {"minimum": 1, "maximum": 8, "step": 1},
+    }
+
+
+def test_configuration_is_read_and_set(run: Any, fake: Fake) -> None:
+    assert run("config", "CPU", "PERF_COUNT").stdout == "YES\n"
+    assert run("config", "CPU").stdout == "NUM_STREAMS  YES\nPERF_COUNT   YES\n"
+    assert json_of(run("config", "CPU", "PERF_COUNT", "--json")) == {"PERF_COUNT": True}
+    assert run("config", "CPU", "NUM_STREAMS=2", "PERF_COUNT=NO").exit_code == 0
+    assert dict(fake.requests("SetConfig")[0].config) == {"NUM_STREAMS": "2", "PERF_COUNT": "NO"}
+    assert run("config", "echo", "PERF_COUNT=NO", "--network").exit_code == 0
+    assert fake.requests("SetConfig")[1].target.network == "echo"
+
+
+# ---- networks ----
+
+
+def test_load_sends_everything(run: Any, fake: Fake, model: Path) -> None:
+    arguments = ["load", model, "--device", "HETERO:A,B", "-c", "NUM_STREAMS=2", "--name", "m"]
+    arguments += ["--affinity", "Relu_0=A", "--replace"]
+    arguments += ["--preprocessing", '{"x": {"dtype": "uint8"}}']
+    result = run(*arguments, "--postprocessing", '{"y": {"dtype": "float16"}}')
+    assert result.exit_code == 0, result.output
+    assert fake.requests("LoadNetwork")[0] == pb.LoadNetworkRequest(
+        name="m",
+        model=pb.ModelSource(data=b"model"),
+        device="HETERO:A,B",
+        config={"NUM_STREAMS": "2"},
+        affinities={"Relu_0": "A"},
+        inputs={"x": pb.InputOptions(dtype=pb.DataType.UINT8)},
+        outputs={"y": pb.OutputOptions(dtype=pb.DataType.FLOAT16)},
+        replace=True,
+    )
+    assert result.stdout.splitlines() == [
+        "network    m",
+        "device     HETERO:A,B",
+        "input      x float32[batch,?]",
+        "output     y float32[...]",
+        "output     z unknown[...]",
+        "loaded in  0.500 s",
+    ]
+    assert result.stderr == "note: fp16 to fp32\n"
+
+
+def test_load_as_json(run: Any, model: Path) -> None:
+    info = json_of(run("load", model, "--json"))
+    assert info["name"] == "model"
+    assert info["inputs"][0] == {
+        "name": "x",
+        "dtype": "float32",
+        "shape": ["batch", None],
+        "kind": "tensor",
+        "optional": False,
+        "layout": "",
+    }
+    assert info["load_seconds"] == 0.5
+
+
+def test_load_from_the_repository(run: Any, fake: Fake) -> None:
+    assert run("load", "--repository", "resnet").exit_code == 0
+    assert fake.requests("LoadNetwork")[0].model.repository == "resnet"
+
+
+def test_networks_are_listed(run: Any) -> None:
+    lines = run("networks").stdout.splitlines()
+    assert lines[1].split()[:3] == ["echo", "CPU", "READY"]
+    assert lines[2].split() == ["bad", "FAILED", "no", "memory"]
+    assert [network["name"] for network in json_of(run("networks", "--json"))] == ["echo", "bad"]
+
+
+def test_a_query_shows_each_layer(run: Any, model: Path) -> None:
+    assert run("query", model, "--device", "CPU").stdout.splitlines() == [
+        "LAYER   DEVICE  REASON",
+        "Relu_0  CPU",
+        "F_1     -       Foo: no kernel",
+        "subgraph 0 on CPU: Relu_0",
+    ]
+    assert json_of(run("query", model, "--json")) == {
+        "supported_layers": {"Relu_0": "CPU"},
+        "unsupported": [{"layer": "F_1", "op_type": "Foo", "reason": "no kernel"}],
+        "subgraphs": [{"device": "CPU", "layers": ["Relu_0"]}],
+    }
+
+
+def test_unload(run: Any, fake: Fake) -> None:
+    assert run("unload", "echo").stdout == "unloaded echo\n"
+    assert json_of(run("unload", "echo", "--json")) == {"unloaded": "echo"}
+    assert len(fake.requests("UnloadNetwork")) == 2
+
+
+def test_export_and_import(run: Any, fake: Fake, tmp_path: Path) -> None:
+    blob = tmp_path / "echo.blob"
+    assert json_of(run("export", "echo", "-o", blob, "--json")) == {
+        "network": "echo",
+        "file": str(blob),
+        "size_bytes": 8,
+    }
+    assert blob.read_bytes() == b"HEADRACE"
+    result = run("import", blob, "--name", "copy", "-c", "A=1", "--device", "CPU", "--replace")
+    assert result.stdout.startswith("network    copy\n")
+    assert fake.uploaded == b"HEADRACE"
+
+
+# ---- infer ----
+
+
+def test_infer_prints_a_summary(run: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([[1.5, 2]], np.float32))
+    assert run("infer", "echo", "--input", f"x={tmp_path}/x.npy").stdout.splitlines() == [
+        "y float32[1,2]",
+        "  [[1.5 2. ]]",
+        "queue 250.000 ms, execution 500.000 ms",
+    ]
+
+
+def test_infer_as_json(run: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([[1.5, np.nan]], np.float32))
+    found = json_of(
+        run("infer", "echo", "-i", f"{tmp_path}/x.npy", "--json", "--performance-counts")
+    )
+    assert found["outputs"] == {
+        "y": {"dtype": "float32", "shape": [1, 2], "values": [[1.5, "NaN"]]}
+    }
+    assert found["timings"]["queue_seconds"] == 0.25
+    assert found["request_id"] == "made-up"
+    assert found["performance_counts"][0]["layer"] == "Relu_0"
+
+
+def test_outputs_are_written_to_a_folder(run: Any, tmp_path: Path) -> None:
+    array = np.arange(8, dtype=np.float32).reshape(2, 4)
+    np.savez(tmp_path / "all.npz", x=array)
+    folder = tmp_path / "out" / "deep"
+    result = run("infer", "echo", "-i", f"{tmp_path}/all.npz", "--output-dir", folder)
+    assert result.stdout.startswith(f"y float32[2,4] -> {folder}/y.npy\n")
+    np.testing.assert_array_equal(np.load(folder / "y.npy"), array)
+
+
+def test_the_largest_values_are_shown_with_their_places(run: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([[0.25, 9, np.nan], [3, 4, 5]], np.float32))
+    arguments = ["infer", "echo", "-i", f"{tmp_path}/x.npy", "--top", "2"]
+    assert run(*arguments).stdout.splitlines()[1:3] == ["  0,1  9", "  1,2  5"]
+    assert json_of(run(*arguments, "--json"))["outputs"]["y"]["top"] == [
+        {"index": [0, 1], "value": 9.0},
+        {"index": [1, 2], "value": 5.0},
+    ]
+
+
+def test_the_options_of_a_request_are_sent(run: Any, fake: Fake, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((1, 2), np.float32))
+    arguments = ["infer", "echo", "-i", f"{tmp_path}/x.npy", "--output", "y", "--priority", "3"]
+    result = run(*arguments, "--timeout", "5", "--performance-counts")
+    assert "relu_f32" in result.stdout
+    (request,) = fake.requests("Infer")
+    assert (list(request.outputs), request.priority) == (["y"], 3)
+
+
+# ---- failures ----
+
+
+def test_an_error_is_one_line_and_status_1(run: Any) -> None:
+    result = run("unload", "ech")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr == "error: unknown network 'ech'; did you mean 'echo'?\n"
+
+
+def test_an_unreachable_server_has_a_remedy(run: Any) -> None:
+    with running() as gone:
+        target = gone.target
+    result = run("load", "--repository", "r", "--server", target)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: cannot reach the server at {target}: ")
+    assert "is `headrace serve` running there?" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_full_queue_says_when_to_try_again(run: Any, fake: Fake) -> None:
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    fake.failures.append(ErrorDetails(code, "queue full", retry_delay_seconds=0.5))
+    assert run("devices").stderr == "error: queue full; try again in 0.5 s\n"
+
+
+def test_an_internal_error_names_the_request(run: Any, fake: Fake) -> None:
+    code = grpc.StatusCode.INTERNAL
+    fake.failures.append(ErrorDetails(code, "internal error", request_id="r7"))
+    assert run("devices").stderr == (
+        "error: internal error; the server's log explains request r7\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["load"], "give either MODEL or --repository"),
+        (["load", "m.onnx", "--repository", "r"], "give either MODEL or --repository"),
+        (["load", "m.onnx", "-c", "NUM_STREAMS"], "is not KEY=VALUE"),
+        (["load", "m.onnx", "--preprocessing", "{"], "is no JSON"),
+        (["load", "m.onnx", "--preprocessing", '{"x": 1}'], "must be an object of objects"),
+        (["infer", "echo", "-i", "x.bin", "--shape", "x=1,a"], "is not like 1,3,224,224"),
+        (["infer", "echo"], "input"),
+        (["devices", "--nope"], "--nope"),
+        (["nope"], "nope"),
+    ],
+)
+def test_wrong_usage_is_status_2(run: Any, arguments: list[str], message: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_file_that_cannot_be_written_is_an_error(run: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((1, 2), np.float32))
+    (tmp_path / "file").touch()
+    result = run("export", "echo", "-o", tmp_path / "file" / "blob")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: cannot write ")
+    result = run("infer", "echo", "-i", tmp_path / "x.npy", "-o", tmp_path / "file")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: cannot write to ")
+
+
+# ---- commands of other packages ----
+
+
+def entry_point(name: str, value: str) -> EntryPoint:
+    return EntryPoint(name=name, value=value, group="headrace.commands")
+
+
+def greet(name: str = "you") -> None:
+    """Greet."""
+    console.print_json({"hello": name})
+
+
+HERE = "tests.unit.test_client_cli"
+
+
+def test_a_function_becomes_a_command() -> None:
+    arguments = ["greet", "--name", "them"]
+    app = make_app(arguments, [entry_point("greet", f"{HERE}:greet")])
+    assert json_of(CliRunner().invoke(app, arguments)) == {"hello": "them"}
+
+
+def test_a_command_that_cannot_be_imported_breaks_no_other() -> None:
+    broken = entry_point("broken", "no.such.module:command")
+    server = entry_point("serve", "headrace.server.nothing:serve")
+    others = [broken, server, entry_point("greet", f"{HERE}:greet")]
+    app = make_app(["--help"], others)
+    text = CliRunner().invoke(app, ["--help"]).stdout
+    assert "Unavailable: No module named 'no'" in text
+    assert "Greet." in text
+    result = CliRunner().invoke(app, ["broken"])
+    assert result.exit_code == 1
+    assert result.stderr == "error: the command broken cannot start: No module named 'no'\n"
+    assert "pip install 'headrace[server]'" in CliRunner().invoke(app, ["serve"]).stderr
+
+
+def test_a_command_with_options_that_cannot_be_imported_still_says_why() -> None:
+    app = make_app(["serve"], [entry_point("serve", "headrace.server.nothing:serve")])
+    result = CliRunner().invoke(app, ["serve", "--port", "0"])
+    assert result.exit_code == 1
+    assert "cannot start" in result.stderr
+
+
+def test_others_are_not_imported_for_the_clients_own_commands() -> None:
+    def names(arguments: list[str]) -> list[str | None]:
+        app = make_app(arguments, [entry_point("greet", f"{HERE}:greet")])
+        return [command.name for command in app.registered_commands]
+
+    assert "greet" not in names(["devices", "--json"])
+    assert "greet" in names(["--help"])
+
+
+def test_none_may_take_a_name_of_the_clients() -> None:
+    app = make_app(["--help"], [entry_point("devices", f"{HERE}:greet")])
+    assert [c.name for c in app.registered_commands].count("devices") == 1
+
+
+# ---- the program ----
+
+
+def test_without_typer_it_says_what_to_install() -> None:
+    program = """
+import importlib.util, sys
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name: None if name == "typer" else find(name)
+from headrace.client.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: the command line needs typer; install it with: pip install 'headrace[cli]'\n"
+    )
+
+
+def test_a_bug_shows_no_traceback_unless_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> Any:
+        raise LookupError("lost")
+
+    monkeypatch.setattr(console, "Client", broken)
+    monkeypatch.setattr(sys, "argv", ["headrace", "devices"])
+    monkeypatch.delenv("HEADRACE_DEBUG", raising=False)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 1
+    assert capsys.readouterr().err.startswith("error: TypeError: ")
+    monkeypatch.setenv("HEADRACE_DEBUG", "1")
+    with pytest.raises(TypeError):
+        cli.main()
+
+
+def test_tables_are_drawn_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    console.print_table(("A", "B"), [("[red]x", "y")])
+    assert "[red]x" in capsys.readouterr().out
+    console.print_table(("A", "B"), [])
+    assert capsys.readouterr().out == "none\n"
+
+
+def test_progress_is_shown_on_a_terminal_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with console.progress("loading", quiet=False) as shown:
+        assert shown is None
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with console.progress("loading", quiet=True) as shown:
+        assert shown is None
+    with console.progress("loading", quiet=False) as shown:
+        assert shown is not None
+        shown(1, 2)
+        shown(2, 2)
+    assert capsys.readouterr().out == ""
