@@ -1,0 +1,31 @@
+"""What every unit test has to leave as it was."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+_GRACE_SECONDS = 5.0
+
+
+def _ours() -> set[threading.Thread]:
+    """Threads that the runtime named; those of libraries may stay for the next test."""
+    return {
+        thread
+        for thread in threading.enumerate()
+        if thread.name.startswith("headrace") or "-stream-" in thread.name
+    }
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    """Fails a test that leaves a thread of the runtime behind; one about to end gets a moment."""
+    before = _ours()
+    yield
+    left = _ours() - before
+    for thread in left:
+        thread.join(_GRACE_SECONDS)
+    alive = sorted(thread.name for thread in left if thread.is_alive())
+    assert not alive, f"threads left behind: {alive}"
