@@ -1,10 +1,16 @@
 """The order in which waiting work runs: by priority with ageing, fair between networks.
 
-Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) with priorities as a head start. Each
-entry gets a tag, one more than its flow's last tag or than the queue's virtual time, whichever is
-later; the virtual time is the largest tag served. The entry with the least `tag - priority *
-HEAD_START` goes next. So flows with equal priority take turns however long their queues are, and an
-entry is overtaken by at most ``priority difference * HEAD_START`` later rounds: nothing starves.
+Inside a flow, which is one network's lane, the entry with the least ``arrival - priority *
+HEAD_START`` goes first, arrivals counted per flow. So an entry is passed by fewer than ``priority
+difference * HEAD_START`` later ones.
+
+Between flows: a flow's tag grows by one for each entry served, and the flow with the least ``tag -
+priority of its first entry * HEAD_START`` goes first. So flows take turns however long their queues
+are, and a priority is an advance on later turns, not a gift. The virtual time is the least tag of
+the flows that could run; a flow that had nothing to run, or was at its limit, goes on from there:
+it saves up no turns, and entries that are removed cost it none. Tags in use lie at most ``largest
+priority difference * HEAD_START + 1`` apart, so nothing starves. (Start-time fair queueing, Goyal,
+Vin and Cheng, SIGCOMM 1996, with the virtual time of Linux's completely fair scheduler.)
 
 Pure and not thread-safe: no clock, no lock, no thread.
 """
@@ -17,39 +23,37 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 HEAD_START = 8
-"""Rounds by which one step of priority overtakes."""
+"""Turns by which one step of priority goes ahead."""
 
 
 class Entry(Generic[T]):
     """A waiting item; keep it to remove it."""
 
-    __slots__ = ("flow", "item", "key", "tag")
+    __slots__ = ("advance", "flow", "item", "rank", "sequence")
 
-    def __init__(self, flow: Flow[T], item: T, tag: int, key: tuple[int, int]) -> None:
+    def __init__(self, flow: Flow[T], item: T, priority: int, sequence: int) -> None:
         self.flow = flow
         self.item: T | None = item
-        self.tag = tag
-        self.key = key
+        self.advance = priority * HEAD_START
+        self.rank = flow.arrivals - self.advance
+        self.sequence = sequence
 
     def __lt__(self, other: Entry[T]) -> bool:
-        return self.key < other.key
+        return (self.rank, self.sequence) < (other.rank, other.sequence)
 
 
 class Flow(Generic[T]):
     """One network's lane: how many of its items may run at once, and how many do."""
 
-    __slots__ = ("heap", "last_tag", "limit", "running", "waiting")
+    __slots__ = ("arrivals", "heap", "limit", "running", "tag", "waiting")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.running = 0
         self.waiting = 0
-        self.last_tag = 0
+        self.arrivals = 0
+        self.tag = 0
         self.heap: list[Entry[T]] = []
-
-    @property
-    def eligible(self) -> bool:
-        return self.waiting > 0 and self.running < self.limit
 
 
 class FairQueue(Generic[T]):
@@ -65,10 +69,9 @@ class FairQueue(Generic[T]):
         return self._length
 
     def push(self, flow: Flow[T], item: T, priority: int = 0) -> Entry[T]:
-        tag = max(self._virtual_time, flow.last_tag) + 1
-        flow.last_tag = tag
+        flow.arrivals += 1
         self._sequence += 1
-        entry = Entry(flow, item, tag, (tag - priority * HEAD_START, self._sequence))
+        entry = Entry(flow, item, priority, self._sequence)
         heapq.heappush(flow.heap, entry)
         flow.waiting += 1
         self._length += 1
@@ -77,19 +80,32 @@ class FairQueue(Generic[T]):
 
     def pop(self) -> tuple[Flow[T], T] | None:
         """The next item whose flow is below its limit; it counts as running until `finished`."""
-        best: Flow[T] | None = None
+        best: Entry[T] | None = None
+        best_turn = (0, 0)
+        least_tag = 0
         for flow in self._active:
-            if flow.eligible and (best is None or self._head(flow) < self._head(best)):
-                best = flow
+            if flow.running >= flow.limit:
+                continue
+            tag = flow.tag = max(flow.tag, self._virtual_time)
+            head = self._head(flow)
+            turn = (tag - head.advance, head.sequence)
+            if best is None:
+                best, best_turn, least_tag = head, turn, tag
+                continue
+            least_tag = min(least_tag, tag)
+            if turn < best_turn:
+                best, best_turn = head, turn
         if best is None:
             return None
-        entry = heapq.heappop(best.heap)
-        item, entry.item = entry.item, None
+        self._virtual_time = least_tag
+        flow, item = best.flow, best.item
         assert item is not None
-        self._forget(best)
-        self._virtual_time = max(self._virtual_time, entry.tag)
-        best.running += 1
-        return best, item
+        flow.tag += 1
+        flow.running += 1
+        heapq.heappop(flow.heap)
+        best.item = None
+        self._forget(flow)
+        return flow, item
 
     def finished(self, flow: Flow[T]) -> None:
         """One item of `flow` no longer runs."""
