@@ -17,6 +17,8 @@ from collections.abc import Callable
 _log = logging.getLogger(__name__)
 
 RESOLUTION_SECONDS = 0.005
+_LONGEST_SLEEP_SECONDS = 3600.0  # a lock refuses to wait for more than some 292 years
+_SWEEP = 64
 
 
 class TimerEntry:
@@ -30,47 +32,82 @@ class TimerEntry:
 
 
 class TimerWheel:
-    """The pure part: what is due when. Not thread-safe."""
+    """The pure part: what is due when. Not thread-safe.
+
+    A bucket that cancelling has emptied stays until its slot comes first or most are empty: far
+    deadlines of requests that ended long ago take no room and wake nobody.
+    """
 
     def __init__(self) -> None:
         self._buckets: dict[float, dict[TimerEntry, None]] = {}
         self._slots: list[float] = []
+        self._empty = 0
 
     def __len__(self) -> int:
         return sum(map(len, self._buckets.values()))
 
+    @property
+    def slots(self) -> int:
+        """Buckets kept, empty ones included."""
+        return len(self._slots)
+
     def schedule(
         self, when: float, callback: Callable[[], object], resolution: float
     ) -> TimerEntry:
-        slot = math.ceil(when / resolution) * resolution
+        slot = _slot(when, resolution)
         entry = TimerEntry(slot, callback)
         bucket = self._buckets.get(slot)
         if bucket is None:
             bucket = self._buckets[slot] = {}
             heapq.heappush(self._slots, slot)
+        elif not bucket:
+            self._empty -= 1
         bucket[entry] = None
         return entry
 
     def cancel(self, entry: TimerEntry) -> None:
         bucket = self._buckets.get(entry.slot)
-        if bucket is not None:
-            bucket.pop(entry, None)
+        if bucket is None or entry not in bucket:
+            return
+        del bucket[entry]
+        if not bucket:
+            self._empty += 1
+            if self._empty > _SWEEP and 2 * self._empty > len(self._slots):
+                self._sweep()
 
     def next_slot(self) -> float | None:
+        """When the first entry is due."""
+        while self._slots and not self._buckets[self._slots[0]]:
+            del self._buckets[heapq.heappop(self._slots)]
+            self._empty -= 1
         return self._slots[0] if self._slots else None
 
     def take_due(self, now: float) -> list[TimerEntry]:
         """Removes and returns the entries whose time has come, earliest slot first."""
         due: list[TimerEntry] = []
-        while self._slots and self._slots[0] <= now:
+        while (slot := self.next_slot()) is not None and slot <= now:
             due.extend(self._buckets.pop(heapq.heappop(self._slots)))
         return due
+
+    def _sweep(self) -> None:
+        self._buckets = {slot: bucket for slot, bucket in self._buckets.items() if bucket}
+        self._slots = sorted(self._buckets)
+        self._empty = 0
+
+
+def _slot(when: float, resolution: float) -> float:
+    """The first multiple of the resolution that is not before `when`."""
+    ticks = when / resolution
+    if ticks == math.inf:
+        return when
+    slot = math.ceil(ticks) * resolution
+    return slot if slot >= when else slot + resolution  # the quotient was rounded down
 
 
 class Timer:
     """Calls back on its own thread, never early and late by at most the resolution.
 
-    `_wake`'s lock guards the wheel; callbacks run outside it and must be brief.
+    `_wake`'s lock guards all fields; callbacks run outside it and must be brief.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -78,6 +115,7 @@ class Timer:
         self._wheel = TimerWheel()
         self._wake = threading.Condition(threading.Lock())
         self._stopped = False
+        self._sleeps_until = -math.inf  # the thread is awake
         self._thread = threading.Thread(target=self._run, name="headrace-timer", daemon=True)
         self._thread.start()
 
@@ -89,9 +127,9 @@ class Timer:
     ) -> TimerEntry:
         """Has `callback` called at `when` (seconds on the timer's clock)."""
         with self._wake:
-            first = self._wheel.next_slot()
             entry = self._wheel.schedule(when, callback, resolution)
-            if first is None or entry.slot < first:
+            if entry.slot < self._sleeps_until:
+                self._sleeps_until = -math.inf
                 self._wake.notify()
         return entry
 
@@ -115,10 +153,14 @@ class Timer:
                 due = self._wheel.take_due(now)
                 if not due:
                     slot = self._wheel.next_slot()
-                    self._wake.wait(None if slot is None else slot - now)
+                    self._sleeps_until = math.inf if slot is None else slot
+                    self._wake.wait(
+                        None if slot is None else min(slot - now, _LONGEST_SLEEP_SECONDS)
+                    )
+                    self._sleeps_until = -math.inf
                     continue
             for entry in due:
                 try:
                     entry.callback()
-                except Exception:  # noqa: BLE001 - one caller's bug must not end every deadline
+                except BaseException:  # noqa: BLE001 - one caller's bug must not end every deadline
                     _log.exception("timer callback failed")
