@@ -29,6 +29,7 @@ CASES = (
     networks.recurrent(),
     networks.divide(),
     networks.relu_relu(),
+    networks.leftover(),
     networks.string_join(),
     networks.string_identity(),
     *networks.control_flow(),

@@ -158,6 +158,16 @@ def relu_relu() -> Case:
     return Case("relu_relu", parse(text), {"x": random(4), "y": random(4, seed=1)})
 
 
+def leftover() -> Case:
+    """A layer and a constant whose results nobody reads, beside one that computes."""
+    text = """leftover (float[4] x) => (float[4] y) {
+        [unread_constant] c = Constant<value = float {1.5}>()
+        [unread] u = Neg(x)
+        [read] y = Relu(x)
+    }"""
+    return Case("leftover", parse(text), {"x": random(4)})
+
+
 def string_join() -> Case:
     """Joins texts of any number; nothing but strings."""
     text = """string_join (string[N] x, string[N] y) => (string[N] z) {

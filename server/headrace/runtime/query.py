@@ -110,9 +110,11 @@ def _is_constant(node: ir.Node) -> bool:
 
 
 def _is_read(node: ir.Node, reasons: dict[str, str]) -> bool:
-    """Whether a supported layer, or the network's or body's caller, reads the constant."""
+    """Whether a supported layer, or the network's or body's caller, reads the constant; one that
+    nobody reads is in nobody's way."""
     value = node.outputs[0]
-    return value.is_graph_output() or any(reader.name not in reasons for reader, _ in value.uses())
+    readers = [reader.name for reader, _ in value.uses()]
+    return value.is_graph_output() or not readers or any(name not in reasons for name in readers)
 
 
 def _housekeeping(graph: ir.Graph, supported: dict[str, str]) -> Iterator[str]:

@@ -18,6 +18,7 @@ _CASES = (
     networks.image(),
     networks.transformer(),
     networks.relu_relu(),
+    networks.leftover(),
     networks.divide(),
     networks.local_function(),
     *networks.control_flow(),
@@ -58,6 +59,10 @@ class QueryConformance(DeviceFixtures):
     def test_a_layer_that_is_transformed_away_is_still_reported(self, plugin: Plugin) -> None:
         result = plugin.query_network(networks.relu_relu().network, {})
         assert {"sum", "inner", "outer"} == set(result.supported_layers)
+
+    def test_a_layer_that_nobody_reads_is_no_hindrance(self, plugin: Plugin) -> None:
+        result = plugin.query_network(networks.leftover().network, {})
+        assert not result.unsupported
 
     def test_the_query_sees_what_preprocessing_adds(self, plugin: Plugin) -> None:
         options = NetworkOptions(inputs={"x": InputOptions(mean=(0.5,))})

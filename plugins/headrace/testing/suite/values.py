@@ -18,6 +18,7 @@ _NETWORKS = (
     networks.transformer(),
     networks.recurrent(),
     networks.divide(),
+    networks.leftover(),
     networks.relu_relu(),
     networks.local_function(),
     networks.string_identity(),
