@@ -1,0 +1,31 @@
+"""The floor: grpc.aio on uvloop, bytes in, the same bytes out. Prints its address when ready."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import uvloop
+
+from headrace.runtime.allocator import tune_allocator
+
+
+async def echo(request: bytes, _: Any) -> bytes:
+    return request
+
+
+async def main() -> None:
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
+    handler = grpc.method_handlers_generic_handler(
+        "Echo", {"Echo": grpc.unary_unary_rpc_method_handler(echo)}
+    )
+    server.add_generic_rpc_handlers((handler,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(f"127.0.0.1:{port}", flush=True)
+    await server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    tune_allocator()
+    uvloop.run(main())

@@ -1,0 +1,83 @@
+"""The load, in a process of its own: closed loops of raw bytes against one method.
+
+Usage: load.py ADDRESS MODE CALLERS SECONDS MESSAGE_FILE, where MODE is a unary method's path or
+``stream:N`` for N InferStreams with CALLERS / N requests in flight on each. Prints the number of
+replies and the seconds that they took.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+import grpc
+import uvloop
+
+from headrace.v1 import inference_engine_pb2 as pb
+
+OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+
+async def unary(channel: grpc.aio.Channel, path: str, message: bytes, end: float) -> int:
+    call = channel.unary_unary(path)
+    count = 0
+    while time.monotonic() < end:
+        await call(message)
+        count += 1
+    return count
+
+
+async def stream(channel: grpc.aio.Channel, in_flight: int, message: bytes, end: float) -> int:
+    """One request a message, each reply answered with another request."""
+    call = channel.stream_stream("/headrace.v1.InferenceEngine/InferStream")()
+    request = pb.InferRequest.FromString(message)
+
+    def encode(identifier: int) -> bytes:
+        request.id = str(identifier)
+        return pb.InferStreamRequest(requests=[request]).SerializeToString()
+
+    for identifier in range(in_flight):
+        await call.write(encode(identifier))
+    sent, received = in_flight, 0
+    while received < sent:
+        data = await call.read()
+        if data is grpc.aio.EOF:
+            raise RuntimeError(await call.details())
+        results = pb.InferStreamReply.FromString(data).results
+        for result in results:
+            if result.HasField("error"):
+                raise RuntimeError(result.error.message)
+        received += len(results)
+        if time.monotonic() < end:
+            for _ in results:
+                sent += 1
+                await call.write(encode(sent))
+    await call.done_writing()
+    return received
+
+
+async def main(address: str, mode: str, callers: int, seconds: float, message: bytes) -> None:
+    async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
+        start = time.monotonic()
+        end = start + seconds
+        if mode.startswith("stream:"):
+            streams = int(mode.removeprefix("stream:"))
+            loops = [stream(channel, callers // streams, message, end) for _ in range(streams)]
+        else:
+            loops = [unary(channel, mode, message, end) for _ in range(callers)]
+        count = sum(await asyncio.gather(*loops))
+        print(count, time.monotonic() - start)
+
+
+if __name__ == "__main__":
+    uvloop.run(
+        main(
+            sys.argv[1],
+            sys.argv[2],
+            int(sys.argv[3]),
+            float(sys.argv[4]),
+            Path(sys.argv[5]).read_bytes(),
+        )
+    )
