@@ -353,7 +353,7 @@ def test_an_error_of_a_stream_of_replies_arrives(client: Any, fake: Fake) -> Non
 
 def test_a_call_past_its_time_raises_deadline_exceeded(client: Any) -> None:
     network = client.network("echo")
-    with pytest.raises(errors.DeadlineExceeded):
+    with pytest.raises(errors.DeadlineExceeded, match="time was up before"):
         network.infer({"x": [[-2]]}, timeout=0.2)
 
 

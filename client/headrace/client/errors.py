@@ -111,6 +111,9 @@ def from_call(call: Any, target: str) -> Error:
     if details.code is grpc.StatusCode.UNAVAILABLE and not details.reason:
         message = f"cannot reach the server at {target}: {details.message}"
         details = ErrorDetails(details.code, message)
+    elif details.code is grpc.StatusCode.DEADLINE_EXCEEDED and not details.reason:
+        message = "time was up before the server answered; pass a longer timeout"
+        details = ErrorDetails(details.code, message)
     return from_details(details)
 
 
