@@ -54,11 +54,19 @@ class InferStreams:
             self._open.discard(stream)
 
     async def drain(self) -> None:
-        """Waits until every request in flight has been answered, then ends the streams."""
+        """Waits until every request in flight has been answered, then ends the streams.
+
+        Cancelled, it cancels the requests, whose answers then end the streams.
+        """
         streams = list(self._open)
         for stream in streams:
             stream.close_when_idle()
-        await asyncio.gather(*(stream.closed.wait() for stream in streams))
+        try:
+            await asyncio.gather(*(stream.closed.wait() for stream in streams))
+        except asyncio.CancelledError:
+            for stream in streams:
+                stream.cancel_all(Cancelled("the server shuts down and its grace period is over"))
+            raise
 
 
 class _Stream:
@@ -98,6 +106,12 @@ class _Stream:
         """Ends the stream once nothing is in flight on it; new requests are refused meanwhile."""
         self._closing = True
         self._end_if_idle()
+
+    def cancel_all(self, error: HeadraceError) -> None:
+        """Cancels everything in flight."""
+        for job in list(self._in_flight.values()):
+            if job is not None:
+                job.token.cancel(error)
 
     async def _read(self) -> None:
         while True:
@@ -149,6 +163,8 @@ class _Stream:
 
     def _deliver(self, identifier: str, job: Job) -> None:
         self._in_flight.pop(identifier, None)
+        if self.closed.is_set():
+            return  # the caller is gone, and this the outcome of its cancelled request
         if job.error is not None:
             self._fail(identifier, job.error)
         else:
@@ -156,13 +172,22 @@ class _Stream:
             self._results.append(StreamResult(identifier, reply, parts))
         self._changed.set()
         if not self._reading and not self._writing and not self._flushes:
-            task = asyncio.get_running_loop().create_task(self._flush())
+            task = asyncio.get_running_loop().create_task(self._flush_behind())
             self._flushes.add(task)
             task.add_done_callback(self._flushes.discard)
 
     def _fail(self, identifier: str, error: BaseException) -> None:
         details = describe(error, where=_METHOD, request=identifier)
         self._results.append(StreamResult(identifier, error=to_status(details)))
+
+    async def _flush_behind(self) -> None:
+        """`_flush` as a task of its own, whose errors nobody would collect."""
+        try:
+            await self._flush()
+        except Exception:
+            if not self._context.cancelled():
+                raise
+            self._results.clear()  # the caller went away between the outcome and the write
 
     async def _flush(self) -> None:
         """Writes what is ready, many results a message; returns at once if a write is under way."""
