@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from headrace.runtime.naming import bodies
+from headrace.runtime.naming import bodies, walk
 
 _BLOCKED_DOMAIN = "com.microsoft.nchwc"
 _BLOCKED_NAME = re.compile(r"(.*)_nchwc(?:_token_\d+)?")
@@ -45,11 +45,13 @@ def trace(original: ir.Graph, rewritten: ir.Graph) -> dict[ir.Node, Nodes]:
         if each in owner:
             found[owner[each]] = (*found.get(owner[each], ()), each)
     _serve(rewritten, found)
-    for node, anchor in anchors.items():
-        below = dict(bodies(anchor))
+    for node in rewritten:
+        below = dict(bodies(anchors[node])) if node in anchors else {}
         for branch, body in bodies(node):
-            if branch in below:
-                found |= trace(below[branch], body)
+            inside = trace(below[branch], body) if branch in below else {}
+            if node in found:  # a function that became a loop, say, has no layers inside
+                inside = {each: inside.get(each, found[node]) for each in walk(body)}
+            found |= inside
     return found
 
 
@@ -105,14 +107,17 @@ def _producers(node: ir.Node) -> list[ir.Node]:
 
 def _serve(rewritten: ir.Graph, found: dict[ir.Node, Nodes]) -> None:
     """Counts nodes that the runtime added to those whose result they take, or that take theirs."""
-    for node in rewritten:
-        if node not in found:
-            before = next((found[each] for each in _producers(node) if each in found), None)
-            if before is not None:
-                found[node] = before
-    for node in reversed(rewritten):
-        if node not in found:
-            users = (user for value in node.outputs for user, _ in value.uses())
-            after = next((found[user] for user in users if user in found), None)
-            if after is not None:
-                found[node] = after
+    for nodes, neighbours in (
+        (rewritten, _producers),
+        (reversed(rewritten), _users),
+        (rewritten, _producers),
+    ):
+        for node in nodes:
+            if node not in found:
+                served = next((found[each] for each in neighbours(node) if each in found), None)
+                if served is not None:
+                    found[node] = served
+
+
+def _users(node: ir.Node) -> list[ir.Node]:
+    return [user for value in node.outputs for user, _ in value.uses()]

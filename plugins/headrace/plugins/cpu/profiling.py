@@ -10,6 +10,7 @@ slowed. Measured on a ResNet-50 it costs 55 ms beside a run of 50 ms, on a netwo
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,6 +27,8 @@ from headrace.plugins.cpu.session import Provider, Session, Settings
 from headrace.runtime.job import LayerProfile
 from headrace.runtime.naming import walk
 from headrace.runtime.provenance import origins
+
+_log = logging.getLogger(__name__)
 
 _EVENT_SUFFIX = "_kernel_time"
 
@@ -61,23 +64,19 @@ class Profiler:
         self._threads = threads
         self._lock = threading.Lock()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._kernels: Mapping[str, _Kernel] = {}
+        self._rewritten: Path | None = None
+        self._kernels: dict[str, _Kernel] = {}
         self._count = 0
 
     def profile(self, run: Callable[[Session], T], device: str) -> tuple[T, list[LayerProfile]]:
         """What `run` returns for a session, and what each layer cost in it, on `device`."""
-        model, prefix = self._prepare()
-        timed = session.open_file(
-            model,
-            self._provider,
-            Settings(threads=self._threads, optimize=False, profile_prefix=str(prefix)),
-        )
+        timed = self._open(self._prepare())
         try:
             result = run(timed)
         finally:
-            trace_file = timed.end_profiling()
-            events = trace_file.read_bytes()
-            trace_file.unlink()
+            file = timed.end_profiling()
+            events = file.read_bytes()
+            file.unlink()
         return result, self._layers(json.loads(events), device)
 
     def close(self) -> None:
@@ -85,38 +84,44 @@ class Profiler:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def _prepare(self) -> tuple[Path, Path]:
-        """The rewritten graph's file, and a prefix for one request's profile."""
+    def _prepare(self) -> str:
+        """A path prefix for one request's profile."""
         with self._lock:
             if self._folder is None:
-                folder = tempfile.TemporaryDirectory(
+                self._folder = tempfile.TemporaryDirectory(
                     prefix="headrace-profile-", ignore_cleanup_errors=True
                 )
-                try:
-                    self._kernels = self._rewrite(Path(folder.name) / "model.onnx")
-                except BaseException:
-                    folder.cleanup()
-                    raise
-                self._folder = folder
+                self._rewrite(Path(self._folder.name) / "model.onnx")
             self._count += 1
-            path = Path(self._folder.name)
-            return path / "model.onnx", path / f"request-{self._count}"
+            return f"{self._folder.name}/request-{self._count}"
 
-    def _rewrite(self, path: Path) -> dict[str, _Kernel]:
+    def _open(self, prefix: str) -> Session:
+        if self._rewritten is None:
+            settings = Settings(threads=self._threads, profile_prefix=prefix)
+            return session.open_model(self._readable, self._provider, settings)
+        settings = Settings(threads=self._threads, optimize=False, profile_prefix=prefix)
+        return session.open_file(self._rewritten, self._provider, settings)
+
+    def _rewrite(self, path: Path) -> None:
         """Writes the graph as the runtime rewrites it, each node under a name of its own."""
         settings = Settings(threads=self._threads, optimized_path=path)
-        session.open_model(self._readable, self._provider, settings)
-        proto = onnx.load(path, load_external_data=False)
-        rewritten = ir.from_proto(proto).graph
+        try:
+            session.open_model(self._readable, self._provider, settings)
+            proto = onnx.load(path, load_external_data=False)
+            rewritten = ir.from_proto(proto).graph
+        except Exception as error:  # noqa: BLE001 - the runtime writes some graphs wrongly
+            _log.info("layers are timed without knowing which were fused: %s", error)
+            for node in walk(self._original.graph):
+                self._kernels[node.name or ""] = _kernel(node, (node,))
+            return
         traced = trace(self._original.graph, rewritten)
-        kernels: dict[str, _Kernel] = {}
         for index, (node, named) in enumerate(
             zip(walk(rewritten), _walk(proto.graph), strict=True)
         ):
-            kernels[f"k{index}"] = _kernel(node, traced.get(node, ()))
-            named.name = f"k{index}"
+            named.name = f"kernel-{index}"
+            self._kernels[named.name] = _kernel(node, traced.get(node, ()))
         path.write_bytes(proto.SerializeToString())
-        return kernels
+        self._rewritten = path
 
     def _layers(self, events: Iterable[Mapping[str, Any]], device: str) -> list[LayerProfile]:
         """One entry a layer, in order of their first run; what a control-flow body costs is its
