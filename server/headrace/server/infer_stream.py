@@ -8,6 +8,7 @@ that fails ends itself alone.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from typing import Any
 
@@ -25,6 +26,8 @@ from headrace.wire.stream import (
     parse_infer_stream_request,
     serialize_infer_stream_reply,
 )
+
+_log = logging.getLogger(__name__)
 
 _METHOD = "InferStream"
 _RESULTS_A_MESSAGE = 64
@@ -172,22 +175,13 @@ class _Stream:
             self._results.append(StreamResult(identifier, reply, parts))
         self._changed.set()
         if not self._reading and not self._writing and not self._flushes:
-            task = asyncio.get_running_loop().create_task(self._flush_behind())
+            task = asyncio.get_running_loop().create_task(self._flush())
             self._flushes.add(task)
             task.add_done_callback(self._flushes.discard)
 
     def _fail(self, identifier: str, error: BaseException) -> None:
         details = describe(error, where=_METHOD, request=identifier)
         self._results.append(StreamResult(identifier, error=to_status(details)))
-
-    async def _flush_behind(self) -> None:
-        """`_flush` as a task of its own, whose errors nobody would collect."""
-        try:
-            await self._flush()
-        except Exception:
-            if not self._context.cancelled():
-                raise
-            self._results.clear()  # the caller went away between the outcome and the write
 
     async def _flush(self) -> None:
         """Writes what is ready, many results a message; returns at once if a write is under way."""
@@ -196,7 +190,13 @@ class _Stream:
         self._writing = True
         try:
             while self._results:
-                await self._context.write(serialize_infer_stream_reply(self._take()))
+                message = serialize_infer_stream_reply(self._take())
+                try:
+                    await self._context.write(message)
+                except Exception as error:  # noqa: BLE001 - gRPC's own class is internal to it
+                    # The caller went away; gRPC cancels the stream's task for that as well.
+                    _log.debug("a reply found no caller any more: %s", error)
+                    self._results.clear()
         finally:
             self._writing = False
             self._changed.set()
