@@ -1,0 +1,129 @@
+"""More than the server can take: refused in order, nothing lost, nothing counted twice."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.testing import networks
+from headrace.v1 import inference_engine_pb2 as pb
+from tests.integration.harness import (
+    CALL_SECONDS,
+    Server,
+    Stream,
+    assert_settled,
+    details_of,
+    infer_request,
+    outcome_of,
+)
+
+CAPACITY = 8
+REQUESTS = 10_000
+OUTCOMES = {
+    "OK": "completed",
+    "CANCELLED": "cancelled",
+    "DEADLINE_EXCEEDED": "expired",
+}
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Server]:
+    """A server whose devices have one stream and a short queue."""
+    with Server("--max-streams-in-flight", "512") as running:
+        for device in running.devices():
+            request = pb.SetConfigRequest(
+                target=pb.Target(device=device),
+                config={"NUM_STREAMS": "1", "QUEUE_CAPACITY": str(CAPACITY)},
+            )
+            running.stub.SetConfig(request, timeout=CALL_SECONDS)
+        yield running
+        assert running.stop() == 0, running.log()
+        assert "Traceback" not in running.log(), running.log()
+
+
+@pytest.fixture(params=["TEMPLATE", "CPU"])
+def device(request: pytest.FixtureRequest, small: Server) -> str:
+    if request.param not in small.devices():
+        pytest.skip(f"{request.param} is not up on this server")
+    return str(request.param)
+
+
+def test_a_full_queue_refuses_with_a_delay_for_the_retry(small: Server, device: str) -> None:
+    case = networks.endless()
+    small.load(case, device)
+    stream = Stream(small.stub)
+    names = [f"r{number}" for number in range(CAPACITY + 3)]  # one runs, CAPACITY wait
+    for name in names:
+        stream.send(infer_request("endless", case.inputs, id=name))
+    for refused in (stream.next(), stream.next()):
+        details = details_of(refused.error)
+        assert (details.code.name, details.reason) == ("RESOURCE_EXHAUSTED", "QUEUE_FULL")
+        assert details.retry_delay_seconds is not None
+        assert details.retry_delay_seconds > 0
+        assert refused.id in names[-2:]
+    stream.send(cancel=names)
+    stream.done()
+    assert {each.id: outcome_of(each) for each in stream.results} == dict.fromkeys(
+        names[:-2], "CANCELLED"
+    )
+    assert_settled(small)
+    assert (
+        small.total("headrace_device_refused_total", device=f"{device}.0", reason="queue_full") == 2
+    )
+    small.unload("endless")
+
+
+def test_no_reply_is_lost_or_doubled_and_every_counter_is_exact(small: Server, device: str) -> None:
+    """Four streams send as fast as they can, cancel at random, and give some no time at all."""
+    dice = random.Random(2)
+    case = networks.add()
+    name = f"flooded-{device}"
+    small.load(case, device, name)
+    refused_before = small.total("headrace_device_refused_total", device=f"{device}.0")
+    template = infer_request(name, case.inputs)
+    streams = [Stream(small.stub) for _ in range(4)]
+    for number in range(0, REQUESTS, 10):
+        requests = []
+        for each in range(number, number + 10):
+            request = pb.InferRequest()
+            request.CopyFrom(template)
+            request.id = f"r{each}"
+            if dice.random() < 0.1:
+                request.timeout_seconds = dice.choice((1e-6, 1e-4, 1e-3))
+            requests.append(request)
+        stream = streams[number // 10 % len(streams)]
+        stream.send(*requests)
+        stream.send(cancel=[each.id for each in requests if dice.random() < 0.1])
+    for stream in streams:
+        stream.done()
+    results = [each for stream in streams for each in stream.results]
+    assert sorted(each.id for each in results) == sorted(f"r{n}" for n in range(REQUESTS))
+    outcomes = Counter(map(outcome_of, results))
+    refused = outcomes.pop("RESOURCE_EXHAUSTED", 0)
+    assert outcomes["OK"] > 0
+    assert outcomes.keys() <= OUTCOMES.keys(), outcomes
+    assert (
+        small.total("headrace_device_refused_total", device=f"{device}.0") - refused_before
+        == refused
+    )
+    assert small.total("headrace_network_accepted_total", network=name) == REQUESTS - refused
+    for status, outcome in OUTCOMES.items():
+        counted = small.total("headrace_network_requests_total", network=name, outcome=outcome)
+        assert counted == outcomes[status], outcome
+    assert_settled(small)
+    small.unload(name)
+
+
+def test_a_caller_that_goes_away_cancels_what_it_had_in_flight(small: Server, device: str) -> None:
+    case = networks.endless()
+    small.load(case, device)
+    stream = Stream(small.stub)
+    for number in range(CAPACITY + 2):  # the refusal of the last says that all others are in
+        stream.send(infer_request("endless", case.inputs, id=f"r{number}"))
+    assert outcome_of(stream.next()) == "RESOURCE_EXHAUSTED"
+    stream.call.cancel()
+    small.unload("endless")  # returns when nothing of it runs any more
+    assert_settled(small)
