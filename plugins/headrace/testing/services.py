@@ -12,6 +12,8 @@ from headrace.runtime.plugin_registry import PluginRegistry, PluginSource
 from headrace.runtime.services import Services
 from headrace.runtime.timer import Timer
 
+_PATIENCE_SECONDS = 10.0  # with a device that does not let go of its threads
+
 
 @contextmanager
 def services(sources: Iterable[PluginSource] = ()) -> Iterator[Services]:
@@ -26,6 +28,6 @@ def services(sources: Iterable[PluginSource] = ()) -> Iterator[Services]:
     try:
         yield offered
     finally:
-        offered.executors.stop()
+        offered.executors.stop(_PATIENCE_SECONDS)
         plugins.close()
         offered.timer.stop()

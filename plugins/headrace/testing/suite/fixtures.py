@@ -17,6 +17,7 @@ from headrace.testing import networks
 from headrace.testing.case import Case
 from headrace.testing.compare import assert_same_outputs
 from headrace.testing.leaks import no_leaks
+from headrace.testing.occupied import PATIENCE_SECONDS
 from headrace.testing.services import services as real_services
 
 
@@ -89,7 +90,8 @@ class DeviceFixtures:
 
         yield make
         for request in requests:
-            request.close()
+            request.cancel()
+            assert request.wait(PATIENCE_SECONDS), "a request has no outcome"
 
     @pytest.fixture
     def add(self, load: Loader) -> ExecutableNetwork:
