@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_zoo import (
     FLOAT,
@@ -75,7 +75,7 @@ def nested(levels: int, times: int = 2) -> onnx.ModelProto:
     return model(nodes, [value("x")], [value("y")], functions=functions, domains=["f"])
 
 
-BROKEN = {
+BROKEN: dict[str, tuple[bytes | onnx.ModelProto, str]] = {
     "no bytes": (b"", "is empty"),
     "text": (b"this is not a model, it is a sentence", "not a serialised ONNX model"),
     "no graph": (b"\x08\x08", "has no graph"),
@@ -196,12 +196,14 @@ def test_every_truncation_is_refused_or_a_model() -> None:
             Network.from_bytes(raw[:end])
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_garbage_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidModel):
         Network.from_bytes(data)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_model_with_flipped_bytes_is_refused_or_can_be_transformed(seed: int) -> None:
     chance = random.Random(seed)
@@ -225,7 +227,6 @@ def test_models_within_their_limits_are_taken_and_those_beyond_are_not() -> None
     exact = {
         "model_bytes": len(raw),
         "nodes": 8,
-        "inlined_nodes": 8,
         "tensors": 5,
         "tensor_bytes": 4 * (4 * 27 + 4 + 4 * 36 + 20 + 5),
         "name_length": len("GlobalAveragePool"),

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_zoo import FLOAT, branches, chain, image_network, model, network, node, run, value
 from onnx import helper
@@ -89,6 +89,7 @@ def test_layers_in_bodies_are_called_after_the_layer_and_the_branch() -> None:
 layer_names = st.lists(st.sampled_from(["", "a", "b", "v0", "v1", "v1#2", "v2/x"]), max_size=12)
 
 
+@settings(deadline=None)
 @given(layer_names)
 def test_every_layer_has_one_name_and_keeps_it_from_then_on(given_names: list[str]) -> None:
     nodes = [

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Final
 
 import onnx_ir as ir
 
-from headrace.runtime import intake, naming
+from headrace.runtime import intake
 from headrace.runtime.errors import InvalidArgument, InvalidModel
-from headrace.runtime.inlining import Identifier, check_inlined_size
+from headrace.runtime.inlining import Identifier, calls, settle_functions
 from headrace.runtime.limits import Limits
 from headrace.runtime.network import Network
+
+_EMPTY_GRAPH: Final = b"\x3a\x00"
+"""protobuf merges what is there twice, so this adds a graph only where there is none."""
 
 
 def read_functions(data: bytes, limits: Limits = Limits()) -> list[ir.Function]:  # noqa: B008
@@ -22,7 +25,7 @@ def read_functions(data: bytes, limits: Limits = Limits()) -> list[ir.Function]:
             none, or one would replace an operator of ONNX.
     """
     try:
-        model = intake.from_bytes(data, limits)
+        model = intake.from_bytes(data + _EMPTY_GRAPH, limits)
     except InvalidModel as error:
         raise InvalidArgument(error.message, field="functions") from error
     functions = list(model.functions.values())
@@ -53,13 +56,13 @@ def merge_functions(
     """
     known = {function.identifier(): function for function in functions}
     own = network.model.functions
-    wanted = _called(network.nodes())
+    wanted = set(calls(network.model.graph))
     for function in own.values():
-        wanted |= _called(naming.walk(function))
+        wanted |= calls(function).keys()
     needed: dict[Identifier, ir.Function] = {}
     while wanted := {key for key in wanted if key in known and key not in own | needed}:
         needed |= {key: known[key] for key in sorted(wanted)}
-        wanted = set().union(*(_called(naming.walk(known[key])) for key in wanted))
+        wanted = set().union(*(calls(known[key]) for key in wanted))
     if not needed:
         return network
     merged = network.clone()
@@ -69,13 +72,5 @@ def merge_functions(
         for domain, version in function.opset_imports.items():
             model.opset_imports.setdefault(domain, version)
         model.opset_imports.setdefault(function.domain, 1)
-    calls = {
-        key: Counter(node.op_identifier() for node in naming.walk(function))
-        for key, function in model.functions.items()
-    }
-    check_inlined_size(Counter(node.op_identifier() for node in merged.nodes()), calls, limits)
+    settle_functions(model, limits)
     return merged
-
-
-def _called(nodes: Iterable[ir.Node]) -> set[Identifier]:
-    return {node.op_identifier() for node in nodes}

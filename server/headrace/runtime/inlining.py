@@ -8,26 +8,35 @@ each call that is written down.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeAlias
 
+import onnx_ir as ir
+
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.limits import Limits
+from headrace.runtime.naming import walk
 
 Identifier: TypeAlias = tuple[str, str, str]
 """Domain, name and overload of an operator or function."""
 
 
-def check_inlined_size(
-    calls: Counter[Identifier], functions: Mapping[Identifier, Counter[Identifier]], limits: Limits
-) -> None:
-    """Checks a network of nodes `calls`, where each of `functions` has nodes of its own.
+def calls(graph: ir.Graph | ir.Function) -> Counter[Identifier]:
+    """How often `graph` and its bodies run which operators and functions."""
+    return Counter(node.op_identifier() for node in walk(graph))
+
+
+def settle_functions(model: ir.Model, limits: Limits) -> None:
+    """Checks what inlining would make of `model`, and puts each of its functions after those that
+    it calls, which onnx's reference implementation wants.
 
     Raises:
         InvalidModel: too many nodes, functions nested too deep, or one that calls itself.
     """
-    graph = {key: used.keys() & functions.keys() for key, used in functions.items()}
+    if not model.functions:
+        return
+    called = {key: calls(function) for key, function in model.functions.items()}
+    graph = {key: used.keys() & called.keys() for key, used in called.items()}
     try:
         order = list(TopologicalSorter(graph).static_order())
     except CycleError as error:
@@ -41,14 +50,16 @@ def check_inlined_size(
         return min(most, sum(count * sizes.get(key, 1) for key, count in used.items()))
 
     for key in order:
-        sizes[key] = total(functions[key])
-        depths[key] = 1 + max((depths[called] for called in graph[key]), default=0)
+        sizes[key] = total(called[key])
+        depths[key] = 1 + max((depths[inner] for inner in graph[key]), default=0)
         if depths[key] > limits.call_depth:
             raise _invalid(f"functions call each other more than {limits.call_depth} deep")
-    if total(calls) >= most:
+    if total(calls(model.graph)) >= most:
         raise _invalid(
             f"the model has more than {limits.inlined_nodes} nodes once its functions are inlined"
         )
+    for key in order:
+        model.functions[key] = model.functions.pop(key)
 
 
 def _invalid(message: str) -> InvalidModel:

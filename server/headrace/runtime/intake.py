@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 
 from headrace.runtime import naming, onnx_bytes
 from headrace.runtime.errors import InvalidModel
+from headrace.runtime.inlining import settle_functions
 from headrace.runtime.limits import Limits
 from headrace.runtime.model_check import check_model
 from headrace.runtime.model_tensors import TensorData
@@ -72,6 +73,7 @@ def _model(data: bytes, limits: Limits, tensors: TensorData) -> ir.Model:
     except Exception as error:  # whatever onnx-ir meets that we did not foresee
         reason = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
         raise InvalidModel(f"the model breaks a rule of ONNX: {reason}", field="model") from error
+    settle_functions(model, limits)
     tensors.attach(model)
     naming.name_layers(model.graph)
     for function in model.functions.values():

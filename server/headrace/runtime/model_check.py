@@ -6,9 +6,8 @@ its implementation. Whether operators exist and get what they want is the device
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import onnx
@@ -17,7 +16,6 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from headrace.runtime.errors import InvalidModel
-from headrace.runtime.inlining import Identifier, check_inlined_size
 from headrace.runtime.limits import Limits
 from headrace.runtime.model_tensors import TensorData
 from headrace.runtime.provenance import METADATA_PREFIX
@@ -53,12 +51,11 @@ def check_model(proto: onnx.ModelProto, limits: Limits, tensors: TensorData) -> 
     _drop_metadata(proto)
     check = _Check(limits, tensors)
     check.functions(proto.functions)
-    body = _Scope(opsets=check.opsets(proto.opset_import, "the model"))
+    scope = _Scope(check.opsets(proto.opset_import, "the model"))
     for value in (*proto.graph.input, *proto.graph.output):
         if not _has_type(value.type):
             raise _invalid(f"{value.name!r} has no type; inputs and outputs need one")
-    check.graph(proto.graph, body, "")
-    check_inlined_size(body.calls, check.calls, limits)
+    check.graph(proto.graph, scope, "")
     return check.sorted
 
 
@@ -68,7 +65,6 @@ class _Scope:
 
     opsets: Mapping[str, int]
     in_function: bool = False
-    calls: Counter[Identifier] = field(default_factory=Counter)  # nodes by what they run
 
 
 class _Check:
@@ -76,15 +72,15 @@ class _Check:
         self._limits = limits
         self._tensors = tensors
         self._nodes = 0
-        self.calls: dict[Identifier, Counter[Identifier]] = {}
         self.sorted = True
 
     def functions(self, functions: Iterable[onnx.FunctionProto]) -> None:
+        known: set[tuple[str, str, str]] = set()
         for function in functions:
             what = f"function {function.name!r}"
             self.name(function.name, "a function's name")
             key = (_domain(function.domain), function.name, function.overload)
-            if not function.name or key in self.calls:
+            if not function.name or key in known:
                 raise _invalid(f"{what} has no name or is there twice")
             _drop_metadata(function)
             scope = _Scope(self.opsets(function.opset_import, what), in_function=True)
@@ -95,7 +91,7 @@ class _Check:
             if len(set(names)) != len(names):
                 raise _invalid(f"{what} has an attribute twice")
             self._body(function, function.input, function.output, (), scope, what)
-            self.calls[key] = scope.calls
+            known.add(key)
 
     def graph(self, graph: onnx.GraphProto, scope: _Scope, what: str, outer: Outer = ()) -> None:
         """Checks a graph, which is named `what` in errors and sees the values of `outer` graphs."""
@@ -169,7 +165,6 @@ class _Check:
             raise _invalid(
                 f"{label} uses the domain {domain!r}, for which there is no opset_import; add one"
             )
-        scope.calls[domain, node.op_type, node.overload] += 1
         if node.metadata_props:
             _drop_metadata(node)
         if len({attribute.name for attribute in node.attribute}) != len(node.attribute):

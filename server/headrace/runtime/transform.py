@@ -9,6 +9,7 @@ import onnx_ir as ir
 from onnxscript.rewriter.pattern import RewriteRuleClassBase, RewriteRuleSet
 
 from headrace.runtime import naming
+from headrace.runtime.errors import Internal
 from headrace.runtime.graph_passes import COMMON_PASSES
 from headrace.runtime.network import Network
 from headrace.runtime.precision import to_float32
@@ -59,11 +60,44 @@ def transform_network(
         model, reason = to_float32(model)
         if reason:
             _log.info("the network stays in float16: %s", reason)
+    ports = _port_names(model)
     for transformation in device_passes:
         tracked(model, transformation)
+    _restore_outputs(model, ports)
     infer_types(model)
     naming.name_layers(model.graph)
     return Network(model)
+
+
+def _port_names(model: ir.Model) -> tuple[list[str | None], list[str | None]]:
+    graph = model.graph
+    return [value.name for value in graph.inputs], [value.name for value in graph.outputs]
+
+
+def _restore_outputs(model: ir.Model, wanted: tuple[list[str | None], list[str | None]]) -> None:
+    """Gives outputs their names back where a device's transformation put another value in place.
+
+    Raises:
+        Internal: a transformation took inputs or outputs away or mixed them up.
+    """
+    outputs = model.graph.outputs
+    inputs, names = wanted
+    changed = [value for value, name in zip(outputs, names, strict=False) if value.name != name]
+    given = [value for value in changed if value.producer() is None]
+    if _port_names(model)[0] != inputs or len(set(outputs)) != len(names) or given:
+        raise Internal("a device's transformation changed the network's inputs or outputs")
+    if not changed:
+        return
+    fresh = naming.value_names(model)
+    ours = set(outputs)
+    for node in naming.walk(model.graph):
+        for value in node.outputs:
+            if value.name in names and value not in ours:
+                value.name = fresh.fresh(f"{value.name}/own")
+    for value in changed:
+        value.name = fresh.fresh(f"{value.name}/output")
+    for value, name in zip(outputs, names, strict=True):
+        value.name = name
 
 
 def rewriting(*rules: type[RewriteRuleClassBase]) -> Transformation:
