@@ -168,6 +168,15 @@ def leftover() -> Case:
     return Case("leftover", parse(text), {"x": random(4)})
 
 
+def reshape() -> Case:
+    """A layer that has nothing to compute: a device may be tempted to give its input back."""
+    text = """reshape (float[2,6] x) => (float[12] y) {
+        flat = Constant<value = int64[1] {-1}>()
+        [reshape] y = Reshape(x, flat)
+    }"""
+    return Case("reshape", parse(text), {"x": random(2, 6)})
+
+
 def string_join() -> Case:
     """Joins texts of any number; nothing but strings."""
     text = """string_join (string[N] x, string[N] y) => (string[N] z) {

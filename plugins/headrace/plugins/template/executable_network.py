@@ -75,8 +75,8 @@ def _run(run: Any, node: onnx.NodeProto, timed: bool, *inputs: Any, **options: A
 
 
 def _value(output: Any) -> Value:
-    """Strings of the evaluator have a fixed width; those of the runtime are objects."""
+    """A copy, which is no view of an input; with strings as objects, not of a fixed width."""
     if isinstance(output, list):
         return [_value(element) for element in output]
-    array = np.asarray(output)
+    array = np.array(output)
     return array.astype(object) if array.dtype.kind in "SU" else array

@@ -7,8 +7,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from headrace.runtime.infer_request import InferRequest
 from headrace.testing import networks
 from headrace.testing.case import Case
+from headrace.testing.compare import assert_same_outputs
 from headrace.testing.suite.fixtures import DeviceFixtures, Loader
 
 _NETWORKS = (
@@ -19,6 +21,7 @@ _NETWORKS = (
     networks.recurrent(),
     networks.divide(),
     networks.leftover(),
+    networks.reshape(),
     networks.relu_relu(),
     networks.local_function(),
     networks.string_identity(),
@@ -80,6 +83,13 @@ class ValueConformance(DeviceFixtures):
         y = networks.random(2, 6)[:, ::2]
         x.flags.writeable = y.flags.writeable = False
         self.check(load(case), case, {"x": x, "y": y})
+
+    def test_outputs_are_not_views_of_inputs(self, load: Loader) -> None:
+        case = networks.reshape()
+        x = networks.random(2, 6)
+        outputs = InferRequest(load(case)).infer({"x": x})
+        x[:] = 0  # the caller's own again
+        assert_same_outputs(outputs, case.expected(), self.tolerance)
 
     def test_inputs_stay_as_they_were(self, load: Loader) -> None:
         case = networks.relu_relu()
