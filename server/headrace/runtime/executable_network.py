@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from headrace.runtime.admission import Admission
+from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration, ParameterValue
 from headrace.runtime.counters import DeviceCounters, NetworkCounters
 from headrace.runtime.errors import DeadlineExceeded, NotFound, QueueFull, Unavailable
@@ -132,21 +133,20 @@ class ExecutableNetwork:
         if self._perf_count:
             job.profile = True
         job.queued = time.monotonic()
-        if job.deadline is not None and not self._arm_deadline(job, job.deadline):
-            return
         try:
-            self._start(job)
+            if job.deadline is None or self._arm_deadline(job, job.deadline):
+                self._start(job)
         except Exception as error:  # noqa: BLE001 - an accepted job has an outcome, whatever happens
             job.fail(error)
 
     def _arm_deadline(self, job: Job, deadline: float) -> bool:
-        late = DeadlineExceeded("the deadline passed before the request finished")
+        token = job.token
         if deadline <= job.queued:
-            job.token.cancel(late)
-            job.fail(late)
+            job.fail(_expire(token))
             return False
-        entry = self.place.timer.schedule(deadline, lambda: job.token.cancel(late))
-        job.observe(lambda _: self.place.timer.cancel(entry))
+        timer = self.place.timer
+        entry = timer.schedule(deadline, lambda: _expire(token))
+        job.observe(lambda _: timer.cancel(entry))
         return True
 
     def _request_settled(self, job: Job) -> None:
@@ -209,7 +209,7 @@ class ExecutableNetwork:
             NotFound, InvalidArgument: as `Configuration.changed`.
         """
         self.config = self.config.changed(changes)
-        self._pipeline.execution_timeout = self.config.get(EXECUTION_TIMEOUT)
+        self._pipeline.timeout.seconds = self.config.get(EXECUTION_TIMEOUT)
 
     def export(self) -> bytes:
         """The backend's own bytes; empty if an import compiles anew."""
@@ -269,3 +269,9 @@ class ExecutableNetwork:
     @staticmethod
     def _inferred(job: Job) -> None:
         job.inference = time.monotonic()
+
+
+def _expire(token: CancelToken) -> DeadlineExceeded:
+    late = DeadlineExceeded("the deadline passed before the request finished")
+    token.cancel(late)
+    return late

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from headrace.runtime.errors import DeadlineExceeded, HeadraceError
+from headrace.runtime.execution_timeout import ExecutionTimeout
 from headrace.runtime.fair_queue import Entry
 from headrace.runtime.inline_budget import InlineBudget
 from headrace.runtime.job import Job
 from headrace.runtime.streams_executor import Share, Task
-from headrace.runtime.timer import RESOLUTION_SECONDS, Timer, TimerEntry
+from headrace.runtime.timer import Timer
 
 Stage: TypeAlias = Callable[[Job], None]
 
@@ -31,7 +32,8 @@ class Pipeline:
 
     Args:
         stages: in order; adjacent ones with the same share become one hop.
-        timer: ends requests that run longer than `execution_timeout` seconds (0: never).
+        timer: for `timeout`, which ends requests that run longer than `execution_timeout` seconds
+            (0: never).
         inline: keeps count of durations if the device may compute on the submitter's thread.
     """
 
@@ -50,46 +52,51 @@ class Pipeline:
             else:
                 hops.append(_Hop(share, (stage,)))
         self.hops = tuple(hops)
-        self.timer = timer
-        self.execution_timeout = execution_timeout
+        self.timeout = ExecutionTimeout(timer, execution_timeout)
         self.inline = inline if len(hops) == 1 else None
 
     def start(self, job: Job) -> None:
         """Sends the job on its way; never blocks, unless the job may run inline."""
         inline = job.may_run_inline and self.inline is not None and self.inline.allows
-        _Passage(self, job).enter(inline=inline)
+        passage = _Passage(self, job, inline)
+        passage.enter()
+        if job.outcome is None:
+            passage.listen()
 
 
 class _Passage:
     """One job on its way; the task that executors see."""
 
-    __slots__ = ("_entry", "_index", "_inline", "_pipeline", "_timeout", "job")
+    __slots__ = ("_index", "_inline", "_listens", "_pipeline", "entry", "job")
 
-    def __init__(self, pipeline: Pipeline, job: Job) -> None:
+    def __init__(self, pipeline: Pipeline, job: Job, inline: bool) -> None:
         self._pipeline = pipeline
         self._index = 0
-        self._entry: Entry[Task] | None = None
-        self._timeout: TimerEntry | None = None
-        self._inline = False
+        self._inline = inline
+        self._listens = False
+        self.entry: Entry[Task] | None = None
         self.job = job
 
     @property
     def priority(self) -> int:
         return self.job.priority
 
-    def enter(self, *, inline: bool = False) -> None:
+    def enter(self) -> None:
         """Submits the hop at hand."""
-        self._inline = inline
-        entry = self._pipeline.hops[self._index].share.submit(self, inline=inline)
-        if entry is not None:
-            self._entry = entry
-            self.job.token.attach(self._leave_queue)
+        self._pipeline.hops[self._index].share.submit(self, inline=self._inline)
+        if self.job.token.error is not None:
+            self._leave_queue()
+
+    def listen(self) -> None:
+        """Leaves a queue as soon as the job is cancelled. By now the job may have ended on another
+        thread: either `_end` sees `_listens`, or this sees the outcome."""
+        self._listens = True
+        self.job.token.attach(self._leave_queue)
+        if self.job.outcome is not None:
+            self.job.token.detach(self._leave_queue)
 
     def run(self, stream: int) -> None:  # noqa: ARG002 - a stream's number means nothing to a stage
         job = self.job
-        if self._entry is not None:
-            job.token.detach(self._leave_queue)
-            self._entry = None
         now = time.monotonic()
         if job.deadline is not None and now >= job.deadline:
             job.token.cancel(DeadlineExceeded("the deadline passed before the request ran"))
@@ -98,60 +105,51 @@ class _Passage:
             return
         if not self._index:
             job.started = now
-            self._watch(now)
+            self._pipeline.timeout.begin(job)
         try:
             self._run_stages(job)
         except Exception as error:  # noqa: BLE001 - a stage's failure is its own request's outcome
             self.fail(error)
             return
-        self._index += 1
-        if self._index == len(self._pipeline.hops):
-            self._unwatch()
-            job.complete()
+        if self._index + 1 == len(self._pipeline.hops):
+            self._end(None)
             return
+        self._index += 1
         try:
             self.enter()
         except HeadraceError as error:
             self.fail(error)
 
     def fail(self, error: BaseException) -> None:
-        self._unwatch()
-        self.job.fail(error)
+        self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        job = self.job
+        self._pipeline.timeout.end(job)
+        if error is None:
+            job.complete()
+        else:
+            job.fail(error)
+        if self._listens:
+            job.token.detach(self._leave_queue)
 
     def _run_stages(self, job: Job) -> None:
-        stages = self._pipeline.hops[self._index].stages
+        """Runs the hop's stages until one sees the job cancelled."""
+        token = job.token
         budget = self._pipeline.inline
-        if budget is None:
-            for stage in stages:
-                stage(job)
-            return
         # On a stream's thread the wall clock would count waiting for the interpreter too.
-        clock = time.monotonic if self._inline else time.thread_time
-        start = clock()
-        for stage in stages:
+        clock = time.monotonic if self._inline and self.entry is None else time.thread_time
+        start = clock() if budget is not None else 0.0
+        for stage in self._pipeline.hops[self._index].stages:
+            if token.error is not None:
+                return
             stage(job)
-        budget.record(clock() - start)
+        if budget is not None:
+            budget.record(clock() - start)
 
     def _leave_queue(self) -> None:
-        entry, error = self._entry, self.job.token.error
+        # The entry first: by the time the next hop sets another one, this one has been taken.
+        entry, error = self.entry, self.job.token.error
         share = self._pipeline.hops[self._index].share
         if entry is not None and error is not None and share.remove(entry):
             self.fail(error)
-
-    def _watch(self, now: float) -> None:
-        limit = self._pipeline.execution_timeout
-        if limit:
-            resolution = max(RESOLUTION_SECONDS, limit / 64)
-            self._timeout = self._pipeline.timer.schedule(now + limit, self._time_is_up, resolution)
-
-    def _unwatch(self) -> None:
-        if self._timeout is not None:
-            self._pipeline.timer.cancel(self._timeout)
-
-    def _time_is_up(self) -> None:
-        self.job.token.cancel(
-            DeadlineExceeded(
-                f"the request ran longer than EXECUTION_TIMEOUT, "
-                f"{self._pipeline.execution_timeout:g} seconds"
-            )
-        )

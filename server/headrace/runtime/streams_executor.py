@@ -7,9 +7,11 @@ may run a task on an idle stream's place in its own thread, and saves the hop.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import threading
+import time
 from typing import Protocol, TypeAlias
 
 from headrace.runtime.errors import Internal, Unavailable
@@ -19,7 +21,14 @@ _log = logging.getLogger(__name__)
 
 
 class Task(Protocol):
-    """What a stream runs. `run` settles its job itself; whatever it raises is a bug in it."""
+    """What a stream runs. `run` settles its job itself; whatever it raises is a bug in it, and then
+    `fail` is called. `fail` does not raise.
+
+    Attributes:
+        entry: set, under the executor's lock, to the queue entry of a task that has to wait.
+    """
+
+    entry: Entry[Task] | None
 
     @property
     def priority(self) -> int: ...
@@ -76,36 +85,33 @@ class StreamsExecutor:
         """A lane of the queue for one network, of whose tasks at most `limit` run at once."""
         return Share(self, Flow(limit))
 
-    def submit(self, flow: Flow[Task], task: Task, *, inline: bool = False) -> Entry[Task] | None:
-        """Starts the task on an idle stream or queues it; never blocks.
+    def submit(self, flow: Flow[Task], task: Task, *, inline: bool = False) -> None:
+        """Starts the task on an idle stream or queues it, and then sets its `entry`; never blocks.
 
         Args:
             inline: if a stream is idle, run the task now, in this thread.
-
-        Returns:
-            The queue entry, to remove it by; None if the task has been started.
 
         Raises:
             Unavailable: the executor has stopped.
         """
         with self._lock:
             if self._stopped:
-                raise Unavailable(f"device {self.name} is shutting down")
+                raise self._unavailable()
             if not self._idle or flow.running >= flow.limit:
-                return self._queue.push(flow, task, task.priority)
+                task.entry = self._queue.push(flow, task, task.priority)
+                return
             stream = self._idle.pop()
             flow.running += 1
             if not inline:
                 stream.work = (flow, task)
         if not inline:
             stream.wake.release()
-            return None
-        try:
-            task.run(stream.index)
-        finally:
-            if self._next(stream, flow) is not None or stream.retired:
-                stream.wake.release()
-        return None
+            return
+        self._run(stream, task)
+        with self._lock:
+            goes_on = self._advance(stream, flow)
+        if goes_on:
+            stream.wake.release()
 
     def remove(self, entry: Entry[Task]) -> bool:
         """Takes a waiting task out of the queue; False if it has left already."""
@@ -135,24 +141,39 @@ class StreamsExecutor:
         return len(self._queue)
 
     def resize(self, streams: int) -> None:
-        """Grows at once; shrinks as streams finish what they run."""
+        """Grows at once; shrinks as streams finish what they run.
+
+        Raises:
+            Unavailable: the executor has stopped.
+        """
         if streams < 1:
             raise ValueError("an executor needs a stream")
         retired: list[_Stream] = []
         with self._lock:
+            if self._stopped:
+                raise self._unavailable()
             self._target = streams
-            for index in range(len(self._streams), streams):
-                stream = _Stream(index)
+            taken = {stream.index for stream in self._streams}
+            free = (index for index in itertools.count() if index not in taken)
+            while len(self._streams) < streams:
+                stream = _Stream(next(free))
+                self._start_thread(stream)
                 self._streams.append(stream)
                 self._idle.append(stream)
-                self._start_thread(stream)
             while len(self._streams) > streams and self._idle:
                 retired.append(self._retire(self._idle.pop()))
             started = self._dispatch()
         self._wake(retired + started)
 
     def stop(self, timeout: float | None = None) -> None:
-        """Fails what waits with Unavailable, lets what runs finish, ends the threads."""
+        """Fails what waits with Unavailable, lets what runs finish, ends the threads.
+
+        Not to be called by a task, which would wait for its own end.
+
+        Args:
+            timeout: seconds to wait for what runs; None: until it has finished.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
         with self._lock:
             self._stopped = True
             abandoned = self._queue.drain()
@@ -161,11 +182,13 @@ class StreamsExecutor:
             for stream in idle:
                 self._retire(stream)
         for task in abandoned:
-            task.fail(Unavailable(f"device {self.name} is shutting down"))
+            task.fail(self._unavailable())
         self._wake(idle)
         for stream in streams:
-            if stream.thread is not None and stream.thread is not threading.current_thread():
-                stream.thread.join(timeout)
+            if stream.thread is not None:
+                stream.thread.join(
+                    None if deadline is None else max(0, deadline - time.monotonic())
+                )
 
     # -- the threads --
 
@@ -179,48 +202,46 @@ class StreamsExecutor:
         stream.thread.start()
 
     def _main(self, stream: _Stream) -> None:
-        try:
-            if self._bind:
-                processors = sorted(os.sched_getaffinity(0))
-                os.sched_setaffinity(0, {processors[stream.index % len(processors)]})
-            self._work(stream)
-        except BaseException as error:  # noqa: BLE001 - whatever ends a stream's thread, its job gets an answer
-            self._replace(stream, error)
-
-    def _work(self, stream: _Stream) -> None:
+        if self._bind:
+            self._bind_thread(stream.index)
         while not stream.retired:
             stream.wake.acquire()
             work = stream.work
             while work is not None:
                 flow, task = work
-                task.run(stream.index)
+                self._run(stream, task)
                 del task
                 work = self._next(stream, flow)
 
-    def _replace(self, stream: _Stream, error: BaseException) -> None:
-        _log.critical("a thread of %s died and is replaced", self.name, exc_info=error)
-        work, next_work = stream.work, None
-        if work is not None:
-            flow, task = work
-            task.fail(Internal(f"the stream's thread died: {error!r}"))
-            next_work = self._next(stream, flow)
-        if not stream.retired:
-            self._start_thread(stream)
-        if next_work is not None:
-            stream.wake.release()
+    def _run(self, stream: _Stream, task: Task) -> None:
+        """Runs a task so that nothing it raises, SystemExit included, ends the thread: a stream
+        that died silently would leave its job without an answer and its device slower."""
+        try:
+            task.run(stream.index)
+        except BaseException as error:  # noqa: BLE001 - see above
+            _log.critical("a task of %s raised", self.name, exc_info=error)
+            task.fail(Internal(f"the task ended by {error!r}"))
 
     def _next(self, stream: _Stream, flow: Flow[Task]) -> _Work | None:
-        """A task of `flow` ended on the stream: gives it the next one, parks it or retires it."""
         with self._lock:
-            self._queue.finished(flow)
-            stream.work = None
-            if self._stopped or len(self._streams) > self._target:
-                self._retire(stream)
-            else:
-                stream.work = self._queue.pop()
-                if stream.work is None:
-                    self._idle.append(stream)
+            self._advance(stream, flow)
             return stream.work
+
+    def _advance(self, stream: _Stream, flow: Flow[Task]) -> bool:
+        """A task of `flow` ended on the stream: gives it the next one, parks it or retires it.
+
+        Returns:
+            False if it is parked. Asked under the lock, for it may be woken the moment after.
+        """
+        self._queue.finished(flow)
+        stream.work = None
+        if self._stopped or len(self._streams) > self._target:
+            self._retire(stream)
+            return True
+        stream.work = self._queue.pop()
+        if stream.work is None:
+            self._idle.append(stream)
+        return stream.work is not None
 
     def _retire(self, stream: _Stream) -> _Stream:
         stream.retired = True
@@ -235,6 +256,16 @@ class StreamsExecutor:
             stream.work = work
             started.append(stream)
         return started
+
+    def _bind_thread(self, index: int) -> None:
+        processors = sorted(os.sched_getaffinity(0))
+        try:
+            os.sched_setaffinity(0, {processors[index % len(processors)]})
+        except OSError as error:
+            _log.warning("a thread of %s runs unbound: %s", self.name, error)
+
+    def _unavailable(self) -> Unavailable:
+        return Unavailable(f"device {self.name} is shutting down")
 
     @staticmethod
     def _wake(streams: list[_Stream]) -> None:
@@ -251,8 +282,8 @@ class Share:
         self.executor = executor
         self.flow = flow
 
-    def submit(self, task: Task, *, inline: bool = False) -> Entry[Task] | None:
-        return self.executor.submit(self.flow, task, inline=inline)
+    def submit(self, task: Task, *, inline: bool = False) -> None:
+        self.executor.submit(self.flow, task, inline=inline)
 
     def remove(self, entry: Entry[Task]) -> bool:
         return self.executor.remove(entry)
