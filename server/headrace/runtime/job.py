@@ -135,6 +135,10 @@ class Job:
         """Has `observer` called before `done` and before earlier observers."""
         self._observers.append(observer)
 
+    def forget(self, observer: Callable[[Job], None]) -> None:
+        """Undoes `observe`, for a job that was refused and may be submitted elsewhere."""
+        self._observers.remove(observer)
+
     def complete(self) -> bool:
         """Ends the job with what stands in `outputs`, or as cancelled if its token is."""
         return self._settle(None)
@@ -149,6 +153,7 @@ class Job:
         except IndexError:
             return False
         error = self.token.error or error
+        self.finished = time.monotonic()
         if error is None:
             self.outcome = Outcome.COMPLETED
         else:
@@ -160,11 +165,12 @@ class Job:
                 self.outcome = Outcome.CANCELLED
             else:
                 self.outcome = Outcome.FAILED
-        self.finished = time.monotonic()
-        for observer in reversed(self._observers):
+        # Emptied, because an observer that refers to the job would keep its tensors until the
+        # next garbage collection.
+        while self._observers:
             try:
-                observer(self)
-            except Exception:  # noqa: BLE001 - an observer's bug must not lose the reply
+                self._observers.pop()(self)
+            except BaseException:  # noqa: BLE001 - an observer's bug must not lose the reply
                 _log.exception("job observer failed")
         return True
 
