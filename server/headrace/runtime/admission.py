@@ -54,4 +54,5 @@ class Admission:
         """The admitted job has its outcome."""
         with self._lock:
             self._in_flight -= 1
-            self._mean_seconds += _SMOOTHING * (job.execution_seconds - self._mean_seconds)
+            if job.started:
+                self._mean_seconds += _SMOOTHING * (job.execution_seconds - self._mean_seconds)
