@@ -22,16 +22,18 @@ class InlineBudget:
     __slots__ = ("_mean", "_wait")
 
     def __init__(self) -> None:
-        self._mean = 0.0
+        self._mean: float | None = None
         self._wait = _SAMPLES
 
     @property
     def allows(self) -> bool:
-        return self._wait <= 0 and self._mean <= LIMIT_SECONDS
+        return self._wait <= 0 and self._mean is not None and self._mean <= LIMIT_SECONDS
 
     def record(self, seconds: float) -> None:
         """Takes note of one run's duration."""
-        self._mean += _SMOOTHING * (seconds - self._mean)
+        mean = self._mean
+        # From the first sample on, not from zero, which would let a slow network pass for quick.
+        self._mean = seconds if mean is None else mean + _SMOOTHING * (seconds - mean)
         if seconds > SPIKE_SECONDS:
             self._wait = _PENALTY
         elif self._wait > 0:
