@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from headrace.runtime.errors import Unavailable
 from headrace.runtime.streams_executor import StreamsExecutor
 
 
@@ -13,10 +14,17 @@ class ExecutorManager:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._executors: dict[str, StreamsExecutor] = {}
+        self._stopped = False
 
     def get(self, name: str, streams: int, *, bind: bool = False) -> StreamsExecutor:
-        """The executor of a device, as `CPU.0`; `streams` and `bind` count when it is created."""
+        """The executor of a device, as `CPU.0`; `streams` and `bind` count when it is created.
+
+        Raises:
+            Unavailable: the executors have been stopped.
+        """
         with self._lock:
+            if self._stopped:
+                raise Unavailable(f"device {name} is shutting down")
             executor = self._executors.get(name)
             if executor is None:
                 executor = self._executors[name] = StreamsExecutor(name, streams, bind=bind)
@@ -30,6 +38,7 @@ class ExecutorManager:
     def stop(self, timeout: float | None = None) -> None:
         """Stops every executor; what waits fails with Unavailable."""
         with self._lock:
+            self._stopped = True
             executors, self._executors = list(self._executors.values()), {}
         for executor in executors:
             executor.stop(timeout)
