@@ -7,13 +7,10 @@ subexpressions and duplicate initialisers compares strings by the addresses of t
 
 from __future__ import annotations
 
-from typing import Final
-
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from headrace.runtime.naming import walk
-from headrace.runtime.provenance import Transformation
 
 _SMALL_BYTES = 1024
 
@@ -87,8 +84,7 @@ def deduplicate_initializers(model: ir.Model) -> bool:
     return modified
 
 
-COMMON_PASSES: Final[tuple[Transformation, ...]] = (
-    eliminate_identity,
-    deduplicate_initializers,
-    remove_unused,
-)
+def simplify(model: ir.Model) -> bool:
+    """All of these, in the order in which one leaves work for the next."""
+    modified = [eliminate_identity(model), deduplicate_initializers(model), remove_unused(model)]
+    return any(modified)

@@ -18,6 +18,8 @@ import onnx_ir as ir
 def bodies(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
     """The graphs that `node` holds, each with its branch: the attribute's name (``name.0``, …
     where one attribute holds several)."""
+    if not node.attributes:
+        return
     for attribute in node.attributes.values():
         if attribute.is_ref():
             continue

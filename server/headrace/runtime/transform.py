@@ -10,7 +10,7 @@ from onnxscript.rewriter.pattern import RewriteRuleClassBase, RewriteRuleSet
 
 from headrace.runtime import naming
 from headrace.runtime.errors import Internal
-from headrace.runtime.graph_passes import COMMON_PASSES
+from headrace.runtime.graph_passes import simplify
 from headrace.runtime.network import Network
 from headrace.runtime.precision import to_float32
 from headrace.runtime.preprocessing import (
@@ -54,8 +54,7 @@ def transform_network(
     add_preprocessing(model, inputs)
     add_postprocessing(model, outputs)
     if common:
-        for transformation in COMMON_PASSES:
-            tracked(model, transformation)
+        tracked(model, simplify)
     if fp16_to_fp32:
         model, reason = to_float32(model)
         if reason:

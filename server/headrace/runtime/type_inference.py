@@ -24,21 +24,32 @@ def infer_types(model: ir.Model) -> None:
     if all(_known(value) for node in walk(model.graph) for value in node.outputs):
         return
     try:
-        inferred = ir.from_proto(onnx.shape_inference.infer_shapes(_skeleton(model)))
+        inferred = onnx.shape_inference.infer_shapes(_skeleton(model))
     except Exception as error:  # noqa: BLE001 - C++ raises of every kind; nothing depends on it
         _log.info("types could not be inferred: %s", error)
         return
-    for graph, found in zip(model.graphs(), inferred.graphs(), strict=True):
-        values = {value.name: value for node in found for value in node.outputs}
-        for node in graph:
-            for value in node.outputs:
-                other = values.get(value.name)
-                if other is None:
-                    continue
-                if value.type is None:
-                    value.type = other.type
-                if value.shape is None and other.shape is not None:
-                    value.shape = other.shape.copy()
+    _fill(model.graph, inferred.graph)
+
+
+def _fill(graph: ir.Graph, inferred: onnx.GraphProto) -> None:
+    """Gives the values of `graph` and its bodies what is new in the same graph `inferred`."""
+    types = {info.name: info.type for info in (*inferred.value_info, *inferred.output)}
+    for node, proto in zip(graph, inferred.node, strict=True):
+        for value in node.outputs:
+            found = types.get(value.name or "")
+            if found is None or _known(value):
+                continue
+            if value.type is None:
+                value.type = ir.serde.deserialize_type_proto_for_type(found)
+            if value.shape is None:
+                value.shape = ir.serde.deserialize_type_proto_for_shape(found)
+        for each in proto.attribute:
+            if each.type == onnx.AttributeProto.GRAPH:
+                _fill(node.attributes[each.name].as_graph(), each.g)
+            elif each.type == onnx.AttributeProto.GRAPHS:
+                held = node.attributes[each.name].as_graphs()
+                for body, found_body in zip(held, each.graphs, strict=True):
+                    _fill(body, found_body)
 
 
 def _known(value: ir.Value) -> bool:
