@@ -112,9 +112,8 @@ def main() -> None:
                 ours = cpu_microseconds(address, server_process, case.mode, case.callers, file)
                 pairs.append((ours / floor, floor, ours))
             ratio, floor, ours = (statistics.median(column) for column in zip(*pairs, strict=True))
-            print(
-                f"{case.name:36} {floor:8.0f} {ours:8.0f} {ratio:6.2f} {'<= ' + str(case.target):>7}"
-            )
+            bound = f"<= {case.target}"
+            print(f"{case.name:36} {floor:8.0f} {ours:8.0f} {ratio:6.2f} {bound:>7}")
         print(f"idle server: {idle_bytes / 1e6:.0f} MB resident (target <= 200)")
 
 

@@ -1,7 +1,7 @@
 """A reusable request on one network, for whoever runs networks in this process.
 
 States: IDLE, BUSY from `start_async` until the outcome, CANCELLED after one that ended so, STOPPED
-after `close`. Virtual devices and servers use jobs; a request is a job with a memory.
+from `close` on. Virtual devices and servers use jobs; a request is a job with a memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RequestState(enum.Enum):
 
 
 class InferRequest:
-    """One inference at a time on one network. Thread-safe; `_lock` guards the state and the job.
+    """One inference at a time on one network. Thread-safe; `_changed`'s lock guards all fields.
 
     Args:
         network: an open network.
@@ -39,11 +39,10 @@ class InferRequest:
     ) -> None:
         self._network = network
         self._callback = callback
-        self._lock = threading.Lock()
+        self._changed = threading.Condition(threading.Lock())
         self._state = RequestState.IDLE
-        self._job: Job | None = None
-        self._finished = threading.Event()
-        self._finished.set()
+        self._running = False
+        self._job: Job | None = None  # that runs, or the last one
 
     @property
     def state(self) -> RequestState:
@@ -74,21 +73,18 @@ class InferRequest:
             token=CancelToken(),
             profile=profile,
         )
-        with self._lock:
-            if self._state is RequestState.BUSY:
-                raise RequestBusy("the request is running; wait for it or use another one")
+        with self._changed:
             if self._state is RequestState.STOPPED:
                 raise FailedPrecondition("the request is closed")
+            if self._running:
+                raise RequestBusy("the request is running; wait for it or use another one")
             self._state = RequestState.BUSY
+            self._running = True
             self._job = job
-            self._finished.clear()
         try:
             self._network.submit(job)
         except BaseException:
-            with self._lock:
-                self._state = RequestState.IDLE
-                self._job = None
-            self._finished.set()
+            self._end(None, RequestState.IDLE)
             raise
 
     def infer(self, inputs: Mapping[str, Value]) -> dict[str, Value]:
@@ -98,7 +94,8 @@ class InferRequest:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until no inference is under way, at most `timeout` seconds; False if one is."""
-        return self._finished.wait(timeout)
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._running, timeout)
 
     def result(self, timeout: float | None = None) -> dict[str, Value]:
         """The outputs of the inference started last, by name.
@@ -108,37 +105,49 @@ class InferRequest:
             FailedPrecondition: none was started.
             Whatever the inference raised.
         """
-        if not self.wait(timeout):
-            raise TimeoutError(f"the inference is still running after {timeout} seconds")
-        job = self._job
-        if job is None:
-            raise FailedPrecondition("the request has not been started")
+        with self._changed:
+            job = self._job
+            if job is None:
+                raise FailedPrecondition("the request has not been started")
+            # Somebody else may start the next inference before this thread wakes.
+            if not self._changed.wait_for(
+                lambda: self._job is not job or not self._running, timeout
+            ):
+                raise TimeoutError(f"the inference is still running after {timeout} seconds")
         if job.error is not None:
             raise job.error
         return job.outputs
 
     def cancel(self) -> None:
         """Asks the inference under way to end; nothing happens if there is none."""
-        job = self._job
+        with self._changed:
+            job = self._job if self._running else None
         if job is not None:
             job.token.cancel(Cancelled("the request was cancelled"))
 
     @property
     def performance_counts(self) -> list[LayerProfile]:
         """What each layer cost in the last inference, if it was asked for."""
-        return list(self._job.layers) if self._job is not None else []
+        job = self._job
+        return list(job.layers) if job is not None else []
 
     def close(self) -> None:
-        """Cancels what runs, waits for its end, and takes no more."""
-        self.cancel()
-        self._finished.wait()
-        with self._lock:
+        """Takes no more, cancels what runs and waits for its end."""
+        with self._changed:
             self._state = RequestState.STOPPED
+        self.cancel()
+        self.wait()
 
     def _done(self, job: Job) -> None:
         cancelled = job.outcome is Outcome.CANCELLED
-        with self._lock:
-            self._state = RequestState.CANCELLED if cancelled else RequestState.IDLE
-        self._finished.set()
+        self._end(job, RequestState.CANCELLED if cancelled else RequestState.IDLE)
         if self._callback is not None:
             self._callback(self)
+
+    def _end(self, job: Job | None, state: RequestState) -> None:
+        with self._changed:
+            self._job = job
+            self._running = False
+            if self._state is not RequestState.STOPPED:
+                self._state = state
+            self._changed.notify_all()

@@ -106,8 +106,12 @@ class PluginRegistry:
         return {**{name: [] for name in self._reasons}, **ids}
 
     def close(self) -> None:
-        for plugin in self._plugins.values():
-            plugin.close()
+        """Closes every plugin; one that fails to is logged and keeps none from being closed."""
+        for device, plugin in self._plugins.items():
+            try:
+                plugin.close()
+            except Exception:  # noqa: BLE001 - a plugin may fail in any way
+                _log.exception("device %s did not close", device)
 
     @staticmethod
     def _create(source: PluginSource, services: Services) -> Plugin:

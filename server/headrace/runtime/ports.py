@@ -10,7 +10,9 @@ import numpy as np
 from headrace.runtime.errors import InvalidArgument, did_you_mean
 from headrace.runtime.job import Job
 from headrace.runtime.network import Port
-from headrace.runtime.tensor import Tensor, Value
+from headrace.runtime.tensor import Array, Tensor, Value
+
+_TENSOR = (np.ndarray, Tensor)
 
 
 class PortCheck:
@@ -37,7 +39,7 @@ class PortCheck:
                     field=f"inputs[{name!r}]",
                 )
             if not expected.fits(value):
-                expected.explain(value)
+                raise expected.explain(value)
         if len(job.inputs) < len(self._inputs):
             for name in self._required:
                 if name not in job.inputs:
@@ -53,7 +55,7 @@ class PortCheck:
     def batch_size(self, job: Job) -> int:
         """Rows that the job brought; 1 where the network's first dimension is fixed."""
         value = job.inputs.get(self._batched) if self._batched is not None else None
-        return value.shape[0] if isinstance(value, np.ndarray | Tensor) and value.shape else 1
+        return value.shape[0] if isinstance(value, _TENSOR) and value.shape else 1
 
     def _check_outputs(self, names: tuple[str, ...]) -> None:
         for name in names:
@@ -69,10 +71,12 @@ class PortCheck:
 class _Expected:
     """What one input takes; `str` is its type for messages, as `float32[n, 16]`."""
 
-    __slots__ = ("_dtype", "_fixed", "_port", "_rank")
+    __slots__ = ("_dtype", "_fixed", "_optional", "_port", "_rank", "_sequence")
 
     def __init__(self, port: Port) -> None:
         self._port = port
+        self._optional = port.optional
+        self._sequence = port.kind == "sequence"
         self._dtype = port.dtype.numpy()
         self._rank = None if port.shape is None else len(port.shape)
         self._fixed = tuple(
@@ -86,40 +90,52 @@ class _Expected:
         return f"{'optional ' if port.optional else ''}{kind}{_name(self._dtype)}{shape}"
 
     def fits(self, value: Value) -> bool:
-        if isinstance(value, np.ndarray | Tensor):
-            if self._port.kind != "tensor" or value.dtype != self._dtype:
-                return False
-            shape = value.shape
-            if self._rank is not None and len(shape) != self._rank:
-                return False
-            return all(shape[axis] == size for axis, size in self._fixed)
-        if value is None:
-            return self._port.optional
-        return self._port.kind == "sequence" and all(
-            isinstance(element, np.ndarray | Tensor) and element.dtype == self._dtype
-            for element in value
-        )
-
-    def explain(self, value: Value) -> None:
-        """Raises the InvalidArgument for a value that does not fit."""
-        name = self._port.name
-        field = f"inputs[{name!r}]"
-        if value is None:
-            raise InvalidArgument(f"input {name!r} may not be absent: it is {self}", field=field)
-        if not isinstance(value, np.ndarray | Tensor) or self._port.kind != "tensor":
-            given = "a sequence" if isinstance(value, list) else "a tensor"
-            raise InvalidArgument(
-                f"input {name!r} takes a {self}, not {given} as it was given", field=field
+        if isinstance(value, _TENSOR):
+            return not self._sequence and self._fits(value)
+        if isinstance(value, list):
+            return self._sequence and all(
+                isinstance(element, _TENSOR) and self._fits(element) for element in value
             )
+        return value is None and self._optional
+
+    def explain(self, value: Value) -> InvalidArgument:
+        """The error for a value that does not fit."""
+        name = self._port.name
+        what, field = f"input {name!r}", f"inputs[{name!r}]"
+        if value is None:
+            return InvalidArgument(f"{what} may not be absent: it is {self}", field=field)
+        in_sequence = False
+        if self._sequence and isinstance(value, list):
+            in_sequence = True
+            index, value = next(
+                (index, element)
+                for index, element in enumerate(value)
+                if not (isinstance(element, _TENSOR) and self._fits(element))
+            )
+            what, field = f"element {index} of {what}", f"{field}[{index}]"
+        if not isinstance(value, _TENSOR) or self._sequence != in_sequence:
+            given = "a tensor" if isinstance(value, _TENSOR) else f"a {type(value).__name__}"
+            return InvalidArgument(f"{what} takes {self}, not {given}", field=field)
         if value.dtype != self._dtype:
-            raise InvalidArgument(
-                f"input {name!r} takes {self}, not {_name(value.dtype)}; convert it first, or set "
-                f"its dtype when the network is loaded",
+            return InvalidArgument(
+                f"{what} takes {self}, not {_name(value.dtype)}; convert it first, or set its "
+                f"dtype when the network is loaded",
                 field=f"{field}.dtype",
             )
-        raise InvalidArgument(
-            f"input {name!r} takes {self}, not shape {list(value.shape)}", field=f"{field}.shape"
+        return InvalidArgument(
+            f"{what} takes {self}, not shape {list(value.shape)}", field=f"{field}.shape"
         )
+
+    def _fits(self, tensor: Array | Tensor) -> bool:
+        if tensor.dtype != self._dtype:
+            return False
+        shape = tensor.shape
+        if self._rank is not None and len(shape) != self._rank:
+            return False
+        for axis, size in self._fixed:  # noqa: SIM110 - twice as fast as all() in every request
+            if shape[axis] != size:
+                return False
+        return True
 
 
 def _name(dtype: np.dtype[Any]) -> str:

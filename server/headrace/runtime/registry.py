@@ -81,7 +81,8 @@ class NetworkRegistry:
     """Thread-safe; `_lock` guards the table and its entries, callbacks run outside it.
 
     Args:
-        limit: networks at once, whatever their state.
+        limit: networks at once, whatever their state. One more for each name that is being
+            replaced, for old and new live side by side.
     """
 
     def __init__(self, limit: int) -> None:
@@ -111,10 +112,13 @@ class NetworkRegistry:
                     f"network {name!r} exists; choose another name, unload it, or set replace",
                     field="name",
                 )
+            # A replacement takes the room of what it replaces, unless one is still leaving.
+            replaces = current is not None and all(key.name != name for key in self._draining)
             count = len(self._current.keys() | self._loading.keys()) + len(self._draining)
-            if name not in self._current and count >= self._limit:
+            if not replaces and count >= self._limit:
                 raise ResourceExhausted(
-                    f"{count} networks are loaded, as many as the server allows; unload one"
+                    f"{count} networks are loaded or being unloaded, as many as the server allows; "
+                    f"unload one"
                 )
             self._generation += 1
             key = NetworkKey(name, version, self._generation)
@@ -163,6 +167,7 @@ class NetworkRegistry:
             if entry is not None and entry.state is NetworkState.READY:
                 entry.references += 1
                 return entry
+            entry = entry or self._loading.get(name)
         raise self._unusable(name, entry)
 
     def release(self, entry: NetworkEntry) -> None:
@@ -178,10 +183,15 @@ class NetworkRegistry:
         at once if it is refused. Raises as `ExecutableNetwork.submit`."""
         assert entry.executable is not None
         job.generation = entry.key.generation
-        job.observe(lambda _: self.release(entry))
+
+        def give_back(_: Job) -> None:
+            self.release(entry)
+
+        job.observe(give_back)
         try:
             entry.executable.submit(job)
         except BaseException:
+            job.forget(give_back)
             self.release(entry)
             raise
 
@@ -190,6 +200,7 @@ class NetworkRegistry:
 
         Raises:
             NotFound: no network has the name.
+            Unavailable: it is still being loaded.
         """
         with self._lock:
             entry = self._current.pop(name, None)

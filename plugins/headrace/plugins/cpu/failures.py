@@ -21,7 +21,10 @@ from headrace.runtime.errors import (
 REFUSED = "ONNX Runtime does not load the model: "
 _CODE = re.compile(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 _SHORT_LOCATION = re.compile(r"^[\w./-]+\.(?:cc|h):\d+ \w+ ")
-_NODE = re.compile(r"^In Node, .*? , Error |^Fatal error: |^Node \(.*?\) Op \(.*?\) |^Type Error: ")
+_NODE = re.compile(
+    r"^(?:This is an invalid model\. )?"
+    r"(?:In Node, .*? , Error |Fatal error: |Node \(.*?\) Op \(.*?\) |Type Error: )?"
+)
 _LOCATION = re.compile(r"^(?:Exception during (?:loading|initialization): )?/\S+?:\d+ ")
 _SIGNATURE_END = re.compile(r"( const)?( \[with .*?\])?( |$)")
 _KERNEL = re.compile(
@@ -58,12 +61,14 @@ def run_failure(error: Exception) -> Exception:
     FailedPrecondition: a layer turns out not to be supported. ResourceExhausted: no memory.
     The error itself: anything else.
     """
+    if isinstance(error, HeadraceError):
+        return error
     kind, text = type(error).__name__, readable(error)
     if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
         return ResourceExhausted(f"no memory for the request: {text}")
     if kind == "NotImplemented":
         return FailedPrecondition(f"the device does not support this inference: {text}")
-    if kind == "InvalidArgument" or isinstance(error, RuntimeError | TypeError | ValueError):
+    if kind == "InvalidArgument" or isinstance(error, RuntimeError):
         return InvalidArgument(f"the network does not take these inputs: {text}", field="inputs")
     if _KERNEL.search(str(error)):
         return InvalidArgument(f"the network does not take these values: {text}", field="inputs")
@@ -74,6 +79,8 @@ def readable(error: Exception) -> str:
     """The error's text without codes, paths and signatures; names the layer if there is one."""
     text = _CODE.sub("", str(error).strip())
     kernel = _KERNEL.search(text)
+    while kernel is not None and (inner := _KERNEL.search(kernel["why"])) is not None:
+        kernel = inner  # the layer in a body says more than the one that holds it
     if kernel is not None:
         why = _without_location(kernel["why"])
         return f"layer {kernel['layer']!r} ({kernel['op']}): {why}"
@@ -82,6 +89,7 @@ def readable(error: Exception) -> str:
 
 def _without_location(text: str) -> str:
     """Drops ``file:line signature`` as ONNX Runtime's checks put it in front of what they say."""
+    text = " ".join(text.split())
     while (location := _LOCATION.match(text)) is not None:
         rest = text[location.end() :]
         end = _signature_end(rest)
@@ -89,8 +97,7 @@ def _without_location(text: str) -> str:
         if not rest:
             return text
         text = rest
-    text = _NODE.sub("", _SHORT_LOCATION.sub("", text))
-    return " ".join(text.split()).rstrip(".")
+    return _NODE.sub("", _SHORT_LOCATION.sub("", text)).rstrip(".")
 
 
 def _signature_end(text: str) -> int:

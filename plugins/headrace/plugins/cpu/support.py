@@ -41,6 +41,9 @@ class Trials:
         self._lock = threading.Lock()
         self._answers: OrderedDict[bytes, str | None] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._answers)
+
     def reason(self, network: onnx.ModelProto) -> str | None:
         """Why the backend does not load the network; None if it does."""
         data = network.SerializeToString(deterministic=True)
