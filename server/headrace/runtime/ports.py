@@ -114,8 +114,7 @@ class _Expected:
             )
             what, field = f"element {index} of {what}", f"{field}[{index}]"
         if not isinstance(value, _TENSOR) or self._sequence != in_sequence:
-            given = "a tensor" if isinstance(value, _TENSOR) else f"a {type(value).__name__}"
-            return InvalidArgument(f"{what} takes {self}, not {given}", field=field)
+            return InvalidArgument(f"{what} takes {self}, not {_kind(value)}", field=field)
         if value.dtype != self._dtype:
             return InvalidArgument(
                 f"{what} takes {self}, not {_name(value.dtype)}; convert it first, or set its "
@@ -136,6 +135,12 @@ class _Expected:
             if shape[axis] != size:
                 return False
         return True
+
+
+def _kind(value: Value) -> str:
+    if isinstance(value, _TENSOR):
+        return "a tensor"
+    return "a sequence" if isinstance(value, list) else type(value).__name__
 
 
 def _name(dtype: np.dtype[Any]) -> str:
