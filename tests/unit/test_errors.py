@@ -1,0 +1,102 @@
+"""Errors: each class carries its status, and messages say what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.runtime import errors
+from headrace.runtime.errors import (
+    DeadlineExceeded,
+    HeadraceError,
+    InvalidArgument,
+    InvalidModel,
+    NotFound,
+    QueueFull,
+    UnsupportedLayer,
+    UnsupportedLayers,
+    did_you_mean,
+)
+
+CLASSES = [
+    each
+    for each in vars(errors).values()
+    if isinstance(each, type) and issubclass(each, HeadraceError) and each is not HeadraceError
+]
+STATUSES = {
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "FAILED_PRECONDITION",
+    "RESOURCE_EXHAUSTED",
+    "DEADLINE_EXCEEDED",
+    "CANCELLED",
+    "UNAVAILABLE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+}
+
+
+def test_every_class_carries_a_status_and_all_statuses_have_a_class() -> None:
+    assert {each.status for each in CLASSES} == STATUSES
+
+
+def test_every_class_has_a_reason_of_its_own() -> None:
+    assert len({each.reason for each in CLASSES}) == len(CLASSES)
+
+
+@pytest.mark.parametrize("each", CLASSES)
+def test_the_tree_at_the_head_of_the_module_names_every_class(each: type[HeadraceError]) -> None:
+    assert each.__name__ in (errors.__doc__ or "")
+
+
+def test_a_narrower_error_has_the_status_of_the_wider_one() -> None:
+    error: InvalidArgument = InvalidModel("bad", field="model")
+    assert (error.status, error.reason) == ("INVALID_ARGUMENT", "INVALID_MODEL")
+
+
+def test_an_error_carries_message_field_and_facts_of_its_own() -> None:
+    facts = {"limit": "3"}
+    error = InvalidArgument("too many", field="inputs", metadata=facts)
+    facts["limit"] = "4"
+    assert (str(error), error.message, error.field) == ("too many", "too many", "inputs")
+    assert error.metadata == {"limit": "3"}
+    assert DeadlineExceeded("late").metadata == {}
+    assert error.retry_delay_seconds is None
+
+
+def test_a_full_queue_says_when_to_come_back() -> None:
+    assert QueueFull("full", retry_delay_seconds=0.25).retry_delay_seconds == 0.25
+
+
+def test_unsupported_layers_are_all_listed() -> None:
+    layers = [UnsupportedLayer(f"layer{n}", "Loop", f"reason {n}") for n in range(50)]
+    error = UnsupportedLayers("CPU", iter(layers))
+    assert error.layers == tuple(layers)
+    assert "50 layer(s)" in error.message
+    assert all(f"layer{n} (Loop): reason {n}" in error.message for n in range(50))
+    assert (error.field, error.metadata) == ("model", {"device": "CPU", "layers": "50"})
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "clause"),
+    [
+        ("CPUU", ["CPU", "TEMPLATE"], "; did you mean 'CPU'?"),
+        ("cpu", ["CPU", "TEMPLATE"], "; did you mean 'CPU'?"),
+        ("zzz", ["b", "a"], "; known: a, b"),
+        ("zzz", [], ""),
+        ("zzz", [f"name{n}" for n in range(13)], ""),
+    ],
+)
+def test_did_you_mean_gives_the_closest_name_or_all_if_few(
+    name: str, known: list[str], clause: str
+) -> None:
+    assert did_you_mean(name, iter(known)) == clause
+
+
+def test_an_unknown_name_is_not_found_with_a_suggestion() -> None:
+    error = NotFound.unknown("device", "CPV", ["CPU"], field="device")
+    assert isinstance(error, NotFound)
+    assert (error.message, error.field) == (
+        "unknown device 'CPV'; did you mean 'CPU'?",
+        "device",
+    )
