@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx
 import onnx_ir as ir
 import pytest
@@ -35,7 +37,7 @@ def compatibility() -> Compatibility:
 
 
 def model(
-    op_type: str, dtype: int = TensorProto.FLOAT, opset: int = 28, **attributes: object
+    op_type: str, dtype: int = TensorProto.FLOAT, opset: int = 28, **attributes: Any
 ) -> ir.Model:
     """A network of one layer, called `y`, its types inferred."""
     arity = onnx.defs.get_schema(op_type, opset).min_input
