@@ -137,15 +137,14 @@ class _Passage:
         """Runs the hop's stages until one sees the job cancelled."""
         token = job.token
         budget = self._pipeline.inline
-        # On a stream's thread the wall clock would count waiting for the interpreter too.
-        clock = time.monotonic if self._inline and self.entry is None else time.thread_time
-        start = clock() if budget is not None else 0.0
+        # Not the wall clock, which counts waiting for the interpreter or the processor too.
+        start = time.thread_time() if budget is not None else 0.0
         for stage in self._pipeline.hops[self._index].stages:
             if token.error is not None:
                 return
             stage(job)
         if budget is not None:
-            budget.record(clock() - start)
+            budget.record(time.thread_time() - start)
 
     def _leave_queue(self) -> None:
         # The entry first: by the time the next hop sets another one, this one has been taken.
