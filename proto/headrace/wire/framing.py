@@ -15,7 +15,7 @@ Span: TypeAlias = "tuple[int, int]"
 ATTACHMENTS: Final = 15
 """Number of the field `attachments` in InferRequest and InferReply."""
 PADDING: Final = 14
-"""A field that no message has: receivers skip it; it moves what follows to an aligned place."""
+"""Reserved in both messages: receivers skip it; it moves what follows to an aligned place."""
 ALIGNMENT: Final = 16
 """What an allocator guarantees for the beginning of a message's bytes."""
 
