@@ -37,7 +37,7 @@ lint: $(INSTALLED)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/mypy --no-error-summary tests/integration tests/benchmark $(wildcard examples .ci/*.py)
+	@$(BIN)/mypy --no-error-summary tests $(wildcard examples .ci/*.py)
 
 benchmark: $(INSTALLED) $(MAGIKA)
 	@set -e; for each in tests/benchmark/bench_*.py; do $(BIN)/python $$each; done

@@ -16,7 +16,7 @@ from headrace.client import Client, Network, Range, aio, errors
 from headrace.client.model import CHUNK_BYTES, INLINE_BYTES
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
-from tests.unit.client_fake import KINDS, Fake, connected, running
+from tests.support.client_fake import KINDS, Fake, connected, running
 
 X = np.array([[1, 2], [3, 4]], np.float32)
 

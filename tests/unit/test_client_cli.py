@@ -20,7 +20,7 @@ from headrace.client.cli import console
 from headrace.client.cli.app import make_app
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
-from tests.unit.client_fake import Fake, running
+from tests.support.client_fake import Fake, running
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from headrace.client import Client, aio, errors
 from headrace.client.outputs import Outputs
 from headrace.wire.errors import ErrorDetails
-from tests.unit.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually, running
+from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually, running
 
 
 @pytest.fixture

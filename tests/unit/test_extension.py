@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
-from model_zoo import function, model, network, node, run, value
 
 from headrace.runtime.errors import InvalidArgument, InvalidModel
 from headrace.runtime.extension import merge_functions, read_functions
 from headrace.runtime.limits import Limits
+from tests.support.model_zoo import function, model, network, node, run, value
 
 
 def library(*functions: onnx.FunctionProto) -> bytes:
@@ -18,9 +20,9 @@ def library(*functions: onnx.FunctionProto) -> bytes:
     return proto.SerializeToString()
 
 
-def caller(name: str = "twice", **more: object) -> onnx.ModelProto:
+def caller(name: str = "twice", **more: Any) -> onnx.ModelProto:
     nodes = [node(name, ["x"], ["y"], domain="f")]
-    return model(nodes, [value("x")], [value("y")], domains=["f"], **more)  # type: ignore[arg-type]
+    return model(nodes, [value("x")], [value("y")], domains=["f"], **more)
 
 
 NEGATE = [node("Neg", ["a"], ["b"])]

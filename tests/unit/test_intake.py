@@ -13,7 +13,13 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_zoo import (
+from onnx import TensorProto, external_data_helper, helper, numpy_helper
+
+from headrace.runtime.errors import InvalidModel
+from headrace.runtime.limits import Limits
+from headrace.runtime.network import Network
+from headrace.runtime.transform import transform_network
+from tests.support.model_zoo import (
     FLOAT,
     branches,
     chain,
@@ -26,12 +32,6 @@ from model_zoo import (
     run,
     value,
 )
-from onnx import TensorProto, external_data_helper, helper, numpy_helper
-
-from headrace.runtime.errors import InvalidModel
-from headrace.runtime.limits import Limits
-from headrace.runtime.network import Network
-from headrace.runtime.transform import transform_network
 
 
 def refusal(data: bytes | onnx.ModelProto, limits: Limits | None = None) -> str:

@@ -10,10 +10,20 @@ import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_zoo import FLOAT, branches, chain, image_network, model, network, node, run, value
 from onnx import helper
 
 from headrace.runtime.network import Network, Port
+from tests.support.model_zoo import (
+    FLOAT,
+    branches,
+    chain,
+    image_network,
+    model,
+    network,
+    node,
+    run,
+    value,
+)
 
 
 def names(*nodes: onnx.NodeProto) -> tuple[str, ...]:

@@ -92,7 +92,7 @@ def newer(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
     return create(name, services, config)
 
 
-@plugin_api(PLUGIN_API_VERSION)
+@plugin_api(PLUGIN_API_VERSION)  # type: ignore[type-var]
 def no_plugin(name: str, services: Services, config: Mapping[str, str]) -> object:
     return object()
 

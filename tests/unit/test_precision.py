@@ -9,12 +9,23 @@ import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_zoo import FLOAT, HALF, chain, function, graph, model, network, node, run, value
 from onnx import TensorProto, helper
 
 from headrace.runtime.network import Network
 from headrace.runtime.precision import to_float32
 from headrace.runtime.transform import transform_network
+from tests.support.model_zoo import (
+    FLOAT,
+    HALF,
+    chain,
+    function,
+    graph,
+    model,
+    network,
+    node,
+    run,
+    value,
+)
 
 
 def widened(proto: Any) -> Network:

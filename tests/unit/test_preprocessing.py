@@ -7,13 +7,23 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
-from model_zoo import FLOAT, branches, chain, image_network, model, network, node, run, value
 from onnx import TensorProto, helper
 
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network import Network
 from headrace.runtime.preprocessing import InputOptions, OutputOptions
 from headrace.runtime.transform import transform_network
+from tests.support.model_zoo import (
+    FLOAT,
+    branches,
+    chain,
+    image_network,
+    model,
+    network,
+    node,
+    run,
+    value,
+)
 
 UINT8 = ir.DataType.UINT8
 

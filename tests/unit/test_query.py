@@ -9,15 +9,15 @@ import numpy as np
 import onnx_ir as ir
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_zoo import branches, chain, image_network, model, network, node, value
 from onnx_ir import DataType
-from test_transform import RULES, random_networks
 
 from headrace.runtime.errors import UnsupportedLayer
 from headrace.runtime.preprocessing import InputOptions
 from headrace.runtime.provenance import origins
 from headrace.runtime.query import QueryResult, query_network
 from headrace.runtime.transform import transform_network
+from tests.support.model_zoo import branches, chain, image_network, model, network, node, value
+from tests.support.random_networks import RULES, random_networks
 
 
 def lacking(*ops: str) -> Callable[[ir.Node], str | None]:

@@ -10,7 +10,14 @@ import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_zoo import (
+from onnx import TensorProto
+from onnx_ir.passes.common import InlinePass
+
+from headrace.runtime.errors import Internal
+from headrace.runtime.naming import walk
+from headrace.runtime.network import Network
+from headrace.runtime.transform import origins, transform_network
+from tests.support.model_zoo import (
     FLOAT,
     INT64,
     attention_network,
@@ -25,37 +32,7 @@ from model_zoo import (
     run,
     value,
 )
-from onnx import TensorProto
-from onnx_ir.passes.common import InlinePass
-from onnxscript.rewriter.pattern import MatchResult, RewriteRuleClassBase
-
-from headrace.runtime.errors import Internal
-from headrace.runtime.naming import walk
-from headrace.runtime.network import Network
-from headrace.runtime.transform import origins, rewriting, transform_network
-
-
-class FuseReluRelu(RewriteRuleClassBase):
-    def pattern(self, op: Any, x: Any) -> Any:
-        return op.Relu(op.Relu(x))
-
-    def rewrite(self, op: Any, x: Any) -> Any:
-        return op.Relu(x)
-
-
-class DecomposeDivide(RewriteRuleClassBase):
-    def pattern(self, op: Any, a: Any, b: Any) -> Any:
-        return op.Div(a, b)
-
-    def check(self, op: Any, a: Any, b: Any) -> MatchResult:
-        floating = a.dtype is not None and a.dtype.is_floating_point()
-        return MatchResult() if floating else MatchResult().fail("not floating point")
-
-    def rewrite(self, op: Any, a: Any, b: Any) -> Any:
-        return op.Mul(a, op.Reciprocal(b))
-
-
-RULES = rewriting(FuseReluRelu, DecomposeDivide)
+from tests.support.random_networks import RULES, random_networks
 
 
 def by_op(it: Network) -> dict[str, set[str]]:
@@ -244,25 +221,6 @@ def test_outputs_are_the_same_before_and_after(make: Callable[[], Any]) -> None:
         assert expected.keys() == actual.keys()
         for name, array in expected.items():
             np.testing.assert_allclose(actual[name], array, rtol=1e-4, atol=1e-5)
-
-
-@st.composite
-def random_networks(draw: st.DrawFn) -> Any:
-    """A graph of a few element-wise layers, each reading earlier values, some named."""
-    names = ["x", "z", "w"]
-    nodes = []
-    for at in range(draw(st.integers(1, 14))):
-        op_type = draw(st.sampled_from(["Relu", "Relu", "Identity", "Neg", "Add", "Div"]))
-        arity = 2 if op_type in ("Add", "Div") else 1
-        read = [draw(st.sampled_from(names)) for _ in range(arity)]
-        name = draw(st.sampled_from(["", "", "same", f"n{at}"]))
-        nodes.append(node(op_type, read, [f"v{at}"], name=name))
-        names.append(f"v{at}")
-    produced = names[3:]
-    outputs = draw(st.lists(st.sampled_from(produced), min_size=1, max_size=3, unique=True))
-    weights = {"w": np.array([[1.5, -2, 3]] * 2, np.float32)}
-    inputs = [value("x"), value("z")]
-    return model(nodes, inputs, [value(name) for name in outputs], weights)
 
 
 @settings(deadline=None)

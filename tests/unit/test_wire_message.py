@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf import descriptor_pb2
 from google.rpc import status_pb2
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +48,13 @@ def plain(message_type: Any, data: bytes) -> Any:
     parsed = message_type.FromString(data)
     parsed.DiscardUnknownFields()
     return parsed
+
+
+@pytest.mark.parametrize("kind", [pb.InferRequest, pb.InferReply])
+def test_no_field_can_take_the_number_of_the_padding(kind: Any) -> None:
+    described = descriptor_pb2.DescriptorProto()
+    kind.DESCRIPTOR.CopyToProto(described)
+    assert any(each.start <= framing.PADDING < each.end for each in described.reserved_range)
 
 
 @given(requests, attachments)
