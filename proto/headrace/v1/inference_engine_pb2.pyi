@@ -366,7 +366,7 @@ class GetNetworkReply(_message.Message):
     def __init__(self, info: _Optional[_Union[NetworkInfo, _Mapping]] = ..., layers: _Optional[_Iterable[_Union[ExecutableLayer, _Mapping]]] = ..., performance_counts: _Optional[_Iterable[_Union[LayerProfile, _Mapping]]] = ...) -> None: ...
 
 class QueryNetworkRequest(_message.Message):
-    __slots__ = ("model", "device", "config", "inputs", "outputs", "affinities")
+    __slots__ = ("model", "device", "config", "inputs", "outputs", "affinities", "graph")
     class ConfigEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -401,13 +401,15 @@ class QueryNetworkRequest(_message.Message):
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     AFFINITIES_FIELD_NUMBER: _ClassVar[int]
+    GRAPH_FIELD_NUMBER: _ClassVar[int]
     model: ModelSource
     device: str
     config: _containers.ScalarMap[str, str]
     inputs: _containers.MessageMap[str, InputOptions]
     outputs: _containers.MessageMap[str, OutputOptions]
     affinities: _containers.ScalarMap[str, str]
-    def __init__(self, model: _Optional[_Union[ModelSource, _Mapping]] = ..., device: _Optional[str] = ..., config: _Optional[_Mapping[str, str]] = ..., inputs: _Optional[_Mapping[str, InputOptions]] = ..., outputs: _Optional[_Mapping[str, OutputOptions]] = ..., affinities: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    graph: bool
+    def __init__(self, model: _Optional[_Union[ModelSource, _Mapping]] = ..., device: _Optional[str] = ..., config: _Optional[_Mapping[str, str]] = ..., inputs: _Optional[_Mapping[str, InputOptions]] = ..., outputs: _Optional[_Mapping[str, OutputOptions]] = ..., affinities: _Optional[_Mapping[str, str]] = ..., graph: bool = ...) -> None: ...
 
 class UnsupportedLayer(_message.Message):
     __slots__ = ("layer", "op_type", "reason", "device")
@@ -429,8 +431,20 @@ class Subgraph(_message.Message):
     layers: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, device: _Optional[str] = ..., layers: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class Graph(_message.Message):
+    __slots__ = ("layers", "inputs", "outputs", "tensors")
+    LAYERS_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    layers: _containers.RepeatedCompositeFieldContainer[ExecutableLayer]
+    inputs: _containers.RepeatedCompositeFieldContainer[PortInfo]
+    outputs: _containers.RepeatedCompositeFieldContainer[PortInfo]
+    tensors: _containers.RepeatedCompositeFieldContainer[PortInfo]
+    def __init__(self, layers: _Optional[_Iterable[_Union[ExecutableLayer, _Mapping]]] = ..., inputs: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ..., tensors: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ...) -> None: ...
+
 class QueryNetworkReply(_message.Message):
-    __slots__ = ("supported_layers", "unsupported", "subgraphs")
+    __slots__ = ("supported_layers", "unsupported", "subgraphs", "graph")
     class SupportedLayersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -441,10 +455,12 @@ class QueryNetworkReply(_message.Message):
     SUPPORTED_LAYERS_FIELD_NUMBER: _ClassVar[int]
     UNSUPPORTED_FIELD_NUMBER: _ClassVar[int]
     SUBGRAPHS_FIELD_NUMBER: _ClassVar[int]
+    GRAPH_FIELD_NUMBER: _ClassVar[int]
     supported_layers: _containers.ScalarMap[str, str]
     unsupported: _containers.RepeatedCompositeFieldContainer[UnsupportedLayer]
     subgraphs: _containers.RepeatedCompositeFieldContainer[Subgraph]
-    def __init__(self, supported_layers: _Optional[_Mapping[str, str]] = ..., unsupported: _Optional[_Iterable[_Union[UnsupportedLayer, _Mapping]]] = ..., subgraphs: _Optional[_Iterable[_Union[Subgraph, _Mapping]]] = ...) -> None: ...
+    graph: Graph
+    def __init__(self, supported_layers: _Optional[_Mapping[str, str]] = ..., unsupported: _Optional[_Iterable[_Union[UnsupportedLayer, _Mapping]]] = ..., subgraphs: _Optional[_Iterable[_Union[Subgraph, _Mapping]]] = ..., graph: _Optional[_Union[Graph, _Mapping]] = ...) -> None: ...
 
 class InferRequest(_message.Message):
     __slots__ = ("network", "id", "inputs", "outputs", "priority", "performance_counts", "timeout_seconds", "attachments")
