@@ -30,6 +30,7 @@ from headrace.runtime.exchange import (
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.executor_manager import ExecutorManager
 from headrace.runtime.extension import read_functions
+from headrace.runtime.graph import graph_of
 from headrace.runtime.limits import Limits
 from headrace.runtime.load_executor import LoadExecutor
 from headrace.runtime.network import Network
@@ -177,16 +178,26 @@ class Core:
         config: Mapping[str, str],
         options: NetworkOptions,
         network: Callable[[], Network],
+        *,
+        graph: bool = False,
     ) -> Future[QueryResult]:
-        """Which layers the device would run; raises as `Plugin.query_network`."""
+        """Which layers the device would run, with the network's graph if that is wanted.
+
+        Raises:
+            As `Plugin.query_network` and `graph_of`.
+        """
         plugin = self.plugin(device)
-        return self._loads.submit(
-            lambda: plugin.query_network(
-                network(),
-                for_device(config, str(device)),
-                self._with_members(device, options),
+
+        def query() -> QueryResult:
+            asked = network()
+            result = plugin.query_network(
+                asked, for_device(config, str(device)), self._with_members(device, options)
             )
-        )
+            if not graph:
+                return result
+            return replace(result, graph=graph_of(asked, result.supported_layers))
+
+        return self._loads.submit(query)
 
     def export_network(self, name: str) -> Iterator[bytes]:
         """The blob of a loaded network in pieces of at most 1 MiB.

@@ -99,12 +99,12 @@ class Network:
         """What a request must give: graph inputs that no initialiser gives a value."""
         initializers = self.model.graph.initializers
         return tuple(
-            _port(value) for value in self.model.graph.inputs if value.name not in initializers
+            port_of(value) for value in self.model.graph.inputs if value.name not in initializers
         )
 
     @cached_property
     def outputs(self) -> tuple[Port, ...]:
-        return tuple(_port(value) for value in self.model.graph.outputs)
+        return tuple(port_of(value) for value in self.model.graph.outputs)
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
@@ -132,7 +132,8 @@ class Network:
         return sha.hexdigest()
 
 
-def _port(value: ir.Value) -> Port:
+def port_of(value: ir.Value) -> Port:
+    """What is declared or known of a value."""
     value_type = value.type
     optional = isinstance(value_type, ir.OptionalType)
     if isinstance(value_type, ir.OptionalType):

@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from headrace.runtime import naming
 from headrace.runtime.errors import UnsupportedLayer
+from headrace.runtime.graph import Graph
 from headrace.runtime.network import Network
 from headrace.runtime.provenance import origins
 
@@ -40,12 +41,14 @@ class QueryResult:
         supported_layers: layer to device.
         subgraphs: of a device that splits networks, in execution order.
         housekeeping: input, initialiser or output to device: those of a supported layer.
+        graph: the network as it was given, where that was asked for.
     """
 
     supported_layers: dict[str, str] = field(default_factory=dict)
     unsupported: list[UnsupportedLayer] = field(default_factory=list)
     subgraphs: list[Subgraph] = field(default_factory=list)
     housekeeping: dict[str, str] = field(default_factory=dict)
+    graph: Graph | None = None
 
 
 def query_network(

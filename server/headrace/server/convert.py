@@ -9,6 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.graph import Graph
 from headrace.runtime.job import LayerProfile
 from headrace.runtime.network import Layer, Port
 from headrace.runtime.network_options import NetworkOptions
@@ -91,6 +92,7 @@ def query_reply(result: QueryResult) -> pb.QueryNetworkReply:
         subgraphs=[
             pb.Subgraph(device=each.device, layers=each.layers) for each in result.subgraphs
         ],
+        graph=None if result.graph is None else _graph(result.graph),
     )
 
 
@@ -122,6 +124,15 @@ def layer_profiles(layers: Iterable[LayerProfile]) -> list[pb.LayerProfile]:
         )
         for layer in layers
     ]
+
+
+def _graph(graph: Graph) -> pb.Graph:
+    return pb.Graph(
+        layers=executable_layers(graph.layers),
+        inputs=map(_port, graph.inputs),
+        outputs=map(_port, graph.outputs),
+        tensors=map(_port, graph.tensors),
+    )
 
 
 def _port(port: Port) -> pb.PortInfo:

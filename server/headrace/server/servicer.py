@@ -127,6 +127,7 @@ class Servicer:
             dict(request.config),
             network_options(request),
             self._network(request.model),
+            graph=request.graph,
         )
         return query_reply(await _result(future))
 
