@@ -96,3 +96,11 @@ def test_the_namespace_is_shared_by_all_roots(root: str) -> None:
     for namespace in (REPOSITORY / root).rglob("headrace"):
         assert not (namespace / "__init__.py").exists()
     assert not (REPOSITORY / root / "headrace" / "plugins" / "__init__.py").exists()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_package_says_that_it_is_typed(module: str) -> None:
+    """A namespace cannot say it for its parts, so each package brings a py.typed of its own."""
+    depth = 3 if package_of(module) == "headrace.plugins" else 2
+    parts = MODULES[module].relative_to(REPOSITORY).parts[: 1 + depth]
+    assert REPOSITORY.joinpath(*parts, "py.typed").is_file()
