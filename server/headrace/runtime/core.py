@@ -181,21 +181,15 @@ class Core:
         *,
         graph: bool = False,
     ) -> Future[QueryResult]:
-        """Which layers the device would run, with the network's graph if that is wanted.
-
-        Raises:
-            As `Plugin.query_network` and `graph_of`.
-        """
+        """Which layers the device would run; raises as `Plugin.query_network`, and as `graph_of`
+        if the network's graph is wanted too."""
         plugin = self.plugin(device)
 
         def query() -> QueryResult:
-            asked = network()
-            result = plugin.query_network(
-                asked, for_device(config, str(device)), self._with_members(device, options)
-            )
-            if not graph:
-                return result
-            return replace(result, graph=graph_of(asked, result.supported_layers))
+            asked, own = network(), for_device(config, str(device))
+            result = plugin.query_network(asked, own, self._with_members(device, options))
+            drawn = graph_of(asked, result.supported_layers) if graph else None
+            return replace(result, graph=drawn)
 
         return self._loads.submit(query)
 
