@@ -1,0 +1,6 @@
+"""ONNX's backend test cases, run through a device in processes of their own.
+
+    python -m headrace.testing.backend_cases --device CPU
+
+runs all of them and says what became of each; ``--expectations DIR`` compares with what is known.
+"""

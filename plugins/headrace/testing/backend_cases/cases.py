@@ -1,0 +1,183 @@
+"""The cases that the onnx package brings: made in code for each operator, and small models."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.backend.test
+import onnx.numpy_helper
+from onnx.backend.test.case.node import collect_testcases
+from onnx.backend.test.case.test_case import TestCase
+from onnx.backend.test.loader import load_model_tests
+from onnx.reference import ReferenceEvaluator
+
+_KINDS = ("simple", "pytorch-converted", "pytorch-operator", "real")
+_DATA = Path(onnx.backend.test.__file__).parent / "data"
+
+RANDOM_OPERATORS = (
+    "Bernoulli",
+    "Dropout",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+)
+"""Operators whose numbers ONNX leaves to the backend; of Dropout, where it trains."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BackendCase:
+    """A model with inputs, and outputs that ONNX says are right.
+
+    Attributes:
+        kind: ``node``, or that of a model: simple, pytorch-converted, pytorch-operator, real.
+        operator: that a node case tests, with its domain if it is not ONNX's own; empty for models.
+        model: a serialised ModelProto.
+        data_sets: inputs by name and outputs by name: arrays, lists for sequences, None.
+        rtol, atol: relative and absolute error that the case allows, as NumPy counts them.
+        random: its numbers come from a generator that ONNX does not specify.
+    """
+
+    name: str
+    kind: str
+    operator: str
+    model: bytes
+    data_sets: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = field(repr=False)
+    rtol: float
+    atol: float
+    random: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def collect(patterns: Sequence[str] = ()) -> list[BackendCase]:
+    """All cases, by name, or those whose name matches one of the shell patterns.
+
+    Takes some seconds: the node cases compute their outputs when they are collected.
+    """
+
+    def wanted(case: TestCase) -> bool:
+        return not patterns or any(fnmatchcase(case.name, pattern) for pattern in patterns)
+
+    found = list(_node_cases(wanted))
+    for kind in _KINDS:
+        found += (_model_case(each) for each in load_model_tests(kind=kind) if wanted(each))
+    return sorted(found, key=lambda case: case.name)
+
+
+def _node_cases(wanted: Any) -> Iterator[BackendCase]:
+    operator, base = "", "\0"
+    with warnings.catch_warnings(action="ignore"):  # overflows, on purpose
+        found = collect_testcases(None)
+    for each in found:
+        assert each.model is not None
+        if not each.name.startswith(f"{base}_expanded"):  # else: of the operator before
+            (node,) = each.model.graph.node
+            operator, base = _qualified(node), each.name
+        if wanted(each):
+            yield _case(each, operator, each.model, each.data_sets)
+
+
+def _case(case: TestCase, operator: str, model: onnx.ModelProto, data_sets: Any) -> BackendCase:
+    initializers = {tensor.name for tensor in model.graph.initializer}
+    inputs = [each.name for each in model.graph.input if each.name not in initializers]
+    outputs = [each.name for each in model.graph.output]
+    return BackendCase(
+        case.name,
+        case.kind,
+        operator,
+        model.SerializeToString(),
+        tuple(
+            (
+                dict(zip(inputs, map(_value, given), strict=False)),
+                dict(zip(outputs, map(_value, expected), strict=True)),
+            )
+            for given, expected in data_sets
+        ),
+        case.rtol,
+        case.atol,
+        any(map(_is_random, model.graph.node)),
+    )
+
+
+def _model_case(case: TestCase) -> BackendCase:
+    if case.model_dir is None:
+        assert case.url is not None
+        path = _DATA / case.url.removeprefix("onnx/backend/test/data/")
+        model = onnx.load(path)
+        return _case(case, "", model, [_made_up_data(model, path)])
+    folder = Path(case.model_dir)
+    model = onnx.load(folder / "model.onnx")
+    graph = model.graph
+    data_sets = [
+        (_stored(each, "input", graph.input), _stored(each, "output", graph.output))
+        for each in sorted(folder.glob("test_data_set_*"))
+    ]
+    return _case(case, "", model, data_sets)
+
+
+def _stored(folder: Path, prefix: str, ports: Sequence[onnx.ValueInfoProto]) -> list[Any]:
+    count = len(list(folder.glob(f"{prefix}_*.pb")))
+    return [
+        _read((folder / f"{prefix}_{index}.pb").read_bytes(), ports[index].type)
+        for index in range(count)
+    ]
+
+
+def _read(data: bytes, declared: onnx.TypeProto) -> Any:
+    if declared.HasField("sequence_type"):
+        return onnx.numpy_helper.to_list(onnx.SequenceProto.FromString(data))
+    if declared.HasField("optional_type"):
+        return onnx.numpy_helper.to_optional(onnx.OptionalProto.FromString(data))
+    return onnx.TensorProto.FromString(data)
+
+
+def _made_up_data(model: onnx.ModelProto, path: Path) -> tuple[list[Any], list[Any]]:
+    """What onnx's own runner feeds these models: n elements from 0 to 1 in steps of 1/n."""
+    initializers = {tensor.name for tensor in model.graph.initializer}
+    inputs = {}
+    for port in model.graph.input:
+        if port.name not in initializers:
+            shape = [dim.dim_value or 1 for dim in port.type.tensor_type.shape.dim]
+            count = int(np.prod(shape))
+            inputs[port.name] = (np.arange(count).reshape(shape) / count).astype(np.float32)
+    stored = [
+        path.with_name(f"{path.stem}_output_{at}.pb") for at in range(len(model.graph.output))
+    ]
+    if all(each.exists() for each in stored):
+        outputs: list[Any] = [onnx.TensorProto.FromString(each.read_bytes()) for each in stored]
+    else:
+        outputs = [*ReferenceEvaluator(model).run(None, inputs)]
+    return list(inputs.values()), outputs
+
+
+def _value(value: Any) -> Any:
+    """Protocol messages, scalars and fixed-width texts as the runtime takes them."""
+    if value is None:
+        return None
+    if isinstance(value, onnx.TensorProto):
+        value = onnx.numpy_helper.to_array(value)
+    elif isinstance(value, list | tuple):
+        return [_value(each) for each in value]
+    array = np.asarray(value)
+    return array.astype(object) if array.dtype.kind in "US" else array
+
+
+def _is_random(node: onnx.NodeProto) -> bool:
+    # Whether a Dropout trains is often an input; without it there are no random numbers.
+    if node.op_type == "Dropout":
+        return len(node.input) > 2 and bool(node.input[2])
+    return node.op_type in RANDOM_OPERATORS
+
+
+def _qualified(node: onnx.NodeProto) -> str:
+    return f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)

@@ -1,0 +1,114 @@
+"""What became of a case, and whether its outputs are right."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+_BFLOAT16_RTOL = 2.0**-6  # two units in the last place, as onnx's own runner allows
+
+
+class Outcome(enum.Enum):
+    PASSED = "passed"
+    RANDOM = "random"  # right but for numbers that ONNX leaves to the backend
+    REFUSED = "refused"
+    WRONG = "wrong"
+    FAILED = "failed"
+    CRASHED = "crashed"
+    TIMED_OUT = "timed out"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One case's outcome.
+
+    Attributes:
+        claimed: the device's answer to a query was that it runs every layer.
+        reason: of what kind the fault or refusal is; the same each time; empty if it passed.
+        detail: what was raised or how outputs differ; empty if there is nothing to say.
+    """
+
+    case: str
+    outcome: Outcome
+    claimed: bool
+    reason: str = ""
+    detail: str = ""
+
+    @property
+    def is_fault(self) -> bool:
+        """Refusing is allowed, and random numbers are; anything else but passing, where the device
+        claims to run it, is not, and wrong outputs never are."""
+        if self.outcome in (Outcome.PASSED, Outcome.RANDOM):
+            return False
+        return self.claimed or self.outcome is not Outcome.REFUSED
+
+
+def difference(
+    actual: Mapping[str, Any], expected: Mapping[str, Any], rtol: float, atol: float
+) -> tuple[str, str] | None:
+    """The first difference, its kind and its text; None if there is none."""
+    for name, value in expected.items():
+        if name not in actual:
+            return "no output", f"{name} is missing"
+        found = _differs(actual[name], value, rtol, atol, name)
+        if found is not None:
+            return found
+    return None
+
+
+def same_form(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
+    """Whether both are alike but for the numbers: outputs, dtypes and shapes."""
+    found = difference(actual, expected, np.inf, np.inf)
+    return found is None or found[0] == "values"
+
+
+def _differs(
+    actual: Any, expected: Any, rtol: float, atol: float, name: str
+) -> tuple[str, str] | None:
+    if isinstance(expected, list):
+        if not isinstance(actual, list):
+            return "type", f"{name} is a {type(actual).__name__}, not a sequence"
+        if len(actual) != len(expected):
+            return "shape", f"{name} has {len(actual)} elements, not {len(expected)}"
+        for index, (one, other) in enumerate(zip(actual, expected, strict=True)):
+            found = _differs(one, other, rtol, atol, f"{name}[{index}]")
+            if found is not None:
+                return found
+        return None
+    if expected is None or not isinstance(actual, np.ndarray):
+        same = expected is None and actual is None
+        return None if same else ("type", f"{name} is a {type(actual).__name__}")
+    if actual.shape != expected.shape:
+        return "shape", f"{name} has shape {actual.shape}, not {expected.shape}"
+    if expected.dtype == object:
+        same = [*map(_text, actual.ravel())] == [*map(_text, expected.ravel())]
+        return None if same else ("values", f"{name} is {actual}, not {expected}")
+    if actual.dtype != expected.dtype:
+        return "dtype", f"{name} has dtype {actual.dtype}, not {expected.dtype}"
+    if expected.dtype.name == "bfloat16":
+        rtol = max(rtol, _BFLOAT16_RTOL)
+    one, other = _wide(actual), _wide(expected)
+    with np.errstate(all="ignore"):
+        close = np.isclose(one, other, rtol=rtol, atol=atol, equal_nan=True)
+        if close.all():
+            return None
+        worst = np.nanmax(np.abs(one - other)) if one.dtype.kind in "fc" else 0
+    return "values", (
+        f"{name}: {close.size - np.count_nonzero(close)} of {close.size} elements differ, "
+        f"by up to {worst:.3g}"
+    )
+
+
+def _wide(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Elements of a type that NumPy can compare without rounding them."""
+    if array.dtype.kind in "biuc" or array.dtype == np.float64:
+        return array
+    return array.astype(np.float64)
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,166 @@
+"""Cases through a pool of processes, so that a crash or a hang costs one case and no more."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+from headrace.runtime.errors import Unavailable
+from headrace.testing.backend_cases.cases import BackendCase
+from headrace.testing.backend_cases.outcome import Outcome, Result
+from headrace.testing.backend_cases.worker import DeviceUnderTest, run_worker
+
+_START_SECONDS = 300.0
+_END_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a device made of the cases.
+
+    Attributes:
+        results: in the order of the cases.
+    """
+
+    device: str
+    backend_version: str
+    results: tuple[Result, ...]
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Worker:
+    process: BaseProcess
+    connection: Connection
+    deadline: float
+    version: str | None = None  # None until it has started
+    case: BackendCase | None = None
+    claimed: bool = field(default=False)
+
+
+def run_cases(
+    device: DeviceUnderTest,
+    cases: Sequence[BackendCase],
+    *,
+    jobs: int = 2,
+    limit_seconds: float = 60.0,
+    report: Callable[[Result], None] = lambda _: None,
+) -> Run:
+    """Runs every case in one of `jobs` processes, each started anew after a crash or a time-out.
+
+    Args:
+        limit_seconds: that a case may take, its load included.
+        report: called with each result as it comes.
+
+    Raises:
+        Unavailable: the device does not start.
+    """
+    return _Pool(device, cases, limit_seconds, report).run(min(jobs, len(cases)))
+
+
+class _Pool:
+    def __init__(
+        self,
+        device: DeviceUnderTest,
+        cases: Sequence[BackendCase],
+        limit_seconds: float,
+        report: Callable[[Result], None],
+    ) -> None:
+        self._device = device
+        self._order = [case.name for case in cases]
+        self._waiting = list(reversed(cases))
+        self._limit_seconds = limit_seconds
+        self._report = report
+        self._context = multiprocessing.get_context("spawn")  # threads do not survive a fork
+        self._workers: list[_Worker] = []
+        self._results: dict[str, Result] = {}
+        self._version = ""
+
+    def run(self, jobs: int) -> Run:
+        start = time.monotonic()
+        try:
+            self._workers += (self._start() for _ in range(jobs))
+            while len(self._results) < len(self._order):
+                self._step()
+        finally:
+            for worker in self._workers:
+                _end(worker)
+        results = tuple(self._results[name] for name in self._order)
+        return Run(self._device.name, self._version, results, time.monotonic() - start)
+
+    def _start(self) -> _Worker:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(
+            target=run_worker, args=(self._device, theirs), daemon=True, name="backend-cases"
+        )
+        process.start()
+        theirs.close()
+        return _Worker(process, ours, time.monotonic() + _START_SECONDS)
+
+    def _step(self) -> None:
+        now = time.monotonic()
+        busy = [each for each in self._workers if each.version is None or each.case is not None]
+        nearest = min(worker.deadline for worker in busy)
+        ready = wait([worker.connection for worker in busy], max(0.0, nearest - now))
+        for worker in busy:
+            if worker.connection in ready:
+                self._receive(worker)
+            elif worker.deadline <= time.monotonic():
+                self._lose(worker, Outcome.TIMED_OUT, f"after {self._limit_seconds:g} s")
+
+    def _receive(self, worker: _Worker) -> None:
+        try:
+            message = worker.connection.recv()
+        except (EOFError, OSError):
+            worker.process.join(_END_SECONDS)
+            self._lose(worker, Outcome.CRASHED, f"exit code {worker.process.exitcode}")
+            return
+        if isinstance(message, bool):
+            worker.claimed = message
+        elif isinstance(message, Result):
+            self._keep(message)
+            self._next(worker)
+        elif isinstance(message, tuple):
+            _, worker.version = message
+            self._version = worker.version or ""
+            self._next(worker)
+        else:
+            raise Unavailable(str(message))
+
+    def _next(self, worker: _Worker) -> None:
+        worker.case, worker.claimed = None, False
+        if self._waiting:
+            worker.case = self._waiting.pop()
+            worker.deadline = time.monotonic() + self._limit_seconds
+            worker.connection.send(worker.case)
+
+    def _lose(self, worker: _Worker, outcome: Outcome, reason: str) -> None:
+        """Gives up a process that died or hangs, and has another one take its place."""
+        case = worker.case
+        worker.process.kill()
+        _end(worker)
+        if case is None:
+            raise Unavailable(
+                f"device {self._device.name} did not start: {outcome.value}, {reason}"
+            )
+        self._keep(Result(case.name, outcome, worker.claimed, reason))
+        if self._waiting:
+            self._workers[self._workers.index(worker)] = self._start()
+        else:
+            self._workers.remove(worker)
+
+    def _keep(self, result: Result) -> None:
+        self._results[result.case] = result
+        self._report(result)
+
+
+def _end(worker: _Worker) -> None:
+    worker.connection.close()  # which ends the process
+    worker.process.join(_END_SECONDS)
+    if worker.process.is_alive():
+        worker.process.kill()
+        worker.process.join()

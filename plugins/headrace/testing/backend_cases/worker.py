@@ -1,0 +1,125 @@
+"""A process that runs cases on a device, one at a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+
+from headrace.runtime.core import Core
+from headrace.runtime.device_name import DeviceName
+from headrace.runtime.errors import HeadraceError, UnsupportedLayers
+from headrace.runtime.infer_request import InferRequest
+from headrace.runtime.network import Network
+from headrace.runtime.network_options import LoadRequest, NetworkOptions
+from headrace.runtime.plugin_registry import PluginSource, factory_source, installed_plugins
+from headrace.testing.backend_cases.cases import BackendCase
+from headrace.testing.backend_cases.outcome import Outcome, Result, difference, same_form
+
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_REASON_LENGTH = 120
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUnderTest:
+    """What the cases run on.
+
+    Attributes:
+        name: as a client writes it: ``CPU``, ``CPU.0``, ``HETERO:OPENVINO,CPU``.
+        config: of every load and query.
+        factory: ``package.module:create_plugin`` of a device that no entry point names.
+    """
+
+    name: str
+    config: Mapping[str, str] = field(default_factory=dict)
+    factory: str = ""
+
+    def sources(self) -> list[PluginSource]:
+        """The plugins that it needs; a virtual device without a list may need all."""
+        device = DeviceName.parse(self.name)
+        if self.factory:
+            return [factory_source(device.type, self.factory)]
+        installed = installed_plugins()
+        if device.is_virtual and not device.members:
+            return list(installed.values())
+        return [installed[each] for each in _types(device) if each in installed]
+
+
+def _types(device: DeviceName) -> list[str]:
+    inner = [name for member in device.members for name in _types(member.device)]
+    return list(dict.fromkeys([device.type, *inner]))
+
+
+def run_worker(device: DeviceUnderTest, connection: Connection) -> None:
+    """Answers each case that arrives with whether the device claims it, then with its result.
+
+    First it says ``(device name, backend version, plugin module)``, or the error that kept the
+    device from starting. Ends when the other end of the connection closes.
+    """
+    core = Core(device.sources(), blob_key=b"backend cases")
+    try:
+        name = DeviceName.parse(device.name)
+        try:
+            plugin = core.plugin(name)
+        except HeadraceError as error:
+            connection.send(str(error))
+            return
+        connection.send((str(name), plugin.backend_version))
+        while True:
+            case = connection.recv()
+            connection.send(run_case(core, name, device.config, case, connection))
+    except EOFError:
+        return
+    finally:
+        core.stop()
+
+
+def run_case(
+    core: Core,
+    device: DeviceName,
+    config: Mapping[str, str],
+    case: BackendCase,
+    progress: Connection | None = None,
+) -> Result:
+    """Queries, loads and infers; sends the query's answer to `progress` before it loads."""
+    claimed = False
+    try:
+        network = Network.from_bytes(case.model)
+        query = core.query_network(device, config, NetworkOptions(), lambda: network).result()
+        claimed = not query.unsupported
+        if progress is not None:
+            progress.send(claimed)
+        return _run(core, LoadRequest("case", device, config), network, case, claimed)
+    except UnsupportedLayers as error:
+        first = error.layers[0]
+        reason = _class_of(f"{first.op_type}: {first.reason}")
+        return Result(case.name, Outcome.REFUSED, claimed, reason, str(error))
+    except Exception as error:  # noqa: BLE001 - whatever a device raises is its result
+        reason = f"{type(error).__name__}: {_class_of(str(error))}"
+        return Result(case.name, Outcome.FAILED, claimed, reason, str(error))
+
+
+def _run(
+    core: Core, request: LoadRequest, network: Network, case: BackendCase, claimed: bool
+) -> Result:
+    entry = core.load_network(request, lambda: network).result()
+    try:
+        assert entry.executable is not None
+        for inputs, expected in case.data_sets:
+            outputs = InferRequest(entry.executable).infer(inputs)
+            found = difference(outputs, expected, case.rtol, case.atol)
+            if found is not None:
+                if case.random and same_form(outputs, expected):
+                    reason = "the numbers are the backend's own"
+                    return Result(case.name, Outcome.RANDOM, claimed, reason, found[1])
+                return Result(case.name, Outcome.WRONG, claimed, *found)
+        return Result(case.name, Outcome.PASSED, claimed)
+    finally:
+        core.unload_network(request.name).result()
+
+
+def _class_of(text: str) -> str:
+    """The text without names and numbers of one case, so that alike cases have one reason."""
+    first = text.partition("\n")[0].partition("; ")[0]
+    return _QUOTED.sub("…", first).strip()[:_REASON_LENGTH]
