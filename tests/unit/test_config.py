@@ -105,6 +105,13 @@ def test_the_allowed_values_are_said_in_words() -> None:
     assert EXECUTION_TIMEOUT.allowed == "a finite number from 0 to 1000000 (seconds)"
 
 
+def test_keys_of_the_whole_device_are_refused_for_one_network() -> None:
+    with pytest.raises(InvalidArgument, match="SetConfig on CPU") as caught:
+        SCHEMA.refuse_device_keys({"NUM_STREAMS": "1", "CPU_BIND_THREAD": "YES"}, "CPU")
+    assert caught.value.field == "config['CPU_BIND_THREAD']"
+    SCHEMA.refuse_device_keys({"NUM_STREAMS": "1", "NO_SUCH_KEY": "1"}, "CPU")
+
+
 def test_choices_match_in_any_case_and_read_back_in_the_canonical_one() -> None:
     config = SCHEMA.resolve({"PERFORMANCE_HINT": "latency", "INFERENCE_PRECISION_HINT": "BF16"})
     assert config[PERFORMANCE_HINT] == "LATENCY"

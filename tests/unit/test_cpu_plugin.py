@@ -20,6 +20,7 @@ from headrace.plugins.cpu.plugin import processor_name
 from headrace.runtime.config_key import Range
 from headrace.runtime.errors import (
     Cancelled,
+    FailedPrecondition,
     InvalidArgument,
     UnsupportedLayers,
 )
@@ -120,6 +121,17 @@ def test_a_network_for_latency_takes_one_of_the_devices_streams(plugin: Plugin) 
     network = plugin.load_network(networks.add().network, {"PERFORMANCE_HINT": "LATENCY"})
     assert plugin.streams() == PROCESSORS
     assert network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 1
+    network.close()
+
+
+def test_streams_that_run_are_not_bound_any_more(plugin: Plugin) -> None:
+    plugin.set_config({"CPU_BIND_THREAD": "YES"})
+    plugin.set_config({"CPU_BIND_THREAD": "NO"})
+    network = plugin.load_network(networks.add().network, {})
+    with pytest.raises(FailedPrecondition, match="before the first load"):
+        plugin.set_config({"CPU_BIND_THREAD": "YES"})
+    assert plugin.get_config("CPU_BIND_THREAD") is False
+    plugin.set_config({"CPU_BIND_THREAD": "NO"})
     network.close()
 
 

@@ -103,6 +103,22 @@ class ConfigSchema:
                 explicit.add(name)
         return Configuration(MappingProxyType(values), frozenset(explicit), self)
 
+    def refuse_device_keys(self, config: Mapping[str, str], device: str) -> None:
+        """Refuses keys of the whole `device` where those of one network are given, as at load.
+
+        Raises:
+            InvalidArgument: naming the first such key and where it is set.
+        """
+        for name in config:
+            key = self._keys.get(name)
+            if key is not None and key.scope == "device":
+                raise InvalidArgument(
+                    f"{name} belongs to the device, not to a network on it: leave it out here and "
+                    f"set it with SetConfig on {device}",
+                    field=config_field(name),
+                    metadata={"key": name, "device": device},
+                )
+
     def help_text(self) -> str:
         """A paragraph of plain text per key."""
         return "\n".join(
@@ -169,10 +185,18 @@ class Configuration:
 
         Raises:
             NotFound: on an unknown key.
-            InvalidArgument: on a bad value, or a key that takes effect at load only.
+            InvalidArgument: on a bad value, or a key of the device or that takes effect at load
+                only.
         """
         for name in changes:
-            if not self.schema.key(name).mutable:
+            key = self.schema.key(name)
+            if key.scope == "device":
+                raise InvalidArgument(
+                    f"{name} belongs to the device, not to a network on it: set it with SetConfig "
+                    "on the device",
+                    field=config_field(name),
+                )
+            if not key.mutable:
                 mutable = listed([key.name for key in self.schema if key.mutable]) or "none"
                 raise InvalidArgument(
                     f"{name} cannot change on a loaded network, load it anew with the value "

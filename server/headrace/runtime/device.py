@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from headrace.runtime.config import ConfigSchema, Configuration, ParameterValue
+from headrace.runtime.config_key import config_field
 from headrace.runtime.device_metrics import Metric, standard_metrics
-from headrace.runtime.errors import NotFound
+from headrace.runtime.errors import FailedPrecondition, NotFound
 from headrace.runtime.places import Places
 from headrace.runtime.processors import usable_processors
 from headrace.runtime.services import Services
@@ -61,11 +62,20 @@ class Device:
 
         Raises:
             NotFound: on an unknown key.
-            InvalidArgument: on a bad value. Nothing is changed then.
+            InvalidArgument: on a bad value.
+            FailedPrecondition: CPU_BIND_THREAD of streams that run already.
+            Nothing is changed then.
         """
         with self._lock:
             config = self.schema.resolve(self._settings, changes)
             self.device_id(config)
+            bind = CPU_BIND_THREAD
+            if config.get(bind) != self._config.get(bind) and self._places.have_streams():
+                raise FailedPrecondition(
+                    f"{bind.name} cannot change once the device's streams run; set it before the "
+                    "first load, or in the server's configuration file",
+                    field=config_field(bind.name),
+                )
             self._set_config(config)
             self._settings.update(changes)
             self._config = config

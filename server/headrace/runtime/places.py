@@ -39,6 +39,12 @@ class Places:
     def find_executor(self, device_id: str) -> StreamsExecutor | None:
         return self._services.executors.find(self._name(device_id))
 
+    def have_streams(self) -> bool:
+        """Whether a device of the type has its streams yet."""
+        with self._lock:
+            names = list(self._admissions)
+        return any(self._services.executors.find(name) is not None for name in names)
+
     def place(self, device_id: str, executor: StreamsExecutor | None) -> Place:
         """What a network needs to take requests; `executor` is None for a virtual device."""
         name = self._name(device_id)

@@ -117,12 +117,13 @@ class Plugin(Device, ABC):
         """Compiles a network.
 
         Raises:
-            NotFound, InvalidArgument: on a key, a value or an option.
+            NotFound: on an unknown key.
+            InvalidArgument: on a value, an option, or a key of the whole device.
             UnsupportedLayers: listing every layer that the device cannot run.
             InvalidModel: the backend does not take the network for another reason.
             Cancelled: `token` was cancelled meanwhile.
         """
-        configuration = self.schema.resolve(self.settings(), config)
+        configuration = self._configuration(config)
         compiled = self._make(network, configuration, options, self._compile, token)
         return self._open(compiled, configuration)
 
@@ -136,7 +137,7 @@ class Plugin(Device, ABC):
     ) -> ExecutableNetwork:
         """Makes a network from the backend's own bytes, which the caller has verified, or, if they
         are empty or the device has no use for them, compiles it anew. Raises as `load_network`."""
-        configuration = self.schema.resolve(self.settings(), config)
+        configuration = self._configuration(config)
 
         def make(
             transformed: Network, configuration: Configuration, token: CancelToken
@@ -164,6 +165,11 @@ class Plugin(Device, ABC):
         self._close()
 
     # -- inside --
+
+    def _configuration(self, config: Mapping[str, str]) -> Configuration:
+        """The effective configuration of a load."""
+        self.schema.refuse_device_keys(config, self.name)
+        return self.schema.resolve(self.settings(), config)
 
     def _make(
         self,

@@ -75,7 +75,11 @@ INFERENCE_PRECISION_HINT = Key(
     words=MappingProxyType({"UNDEFINED": "", "FP32": "f32", "FP16": "f16"}),
 )
 CPU_BIND_THREAD = Key(
-    "CPU_BIND_THREAD", bool, False, "Whether each stream's threads are bound to processors."
+    "CPU_BIND_THREAD",
+    bool,
+    False,
+    "Whether each stream's thread is bound to a processor; to be set before the first load.",
+    scope="device",
 )
 EXCLUSIVE_ASYNC_REQUESTS = Key(
     "EXCLUSIVE_ASYNC_REQUESTS",

@@ -39,6 +39,18 @@ class ConfigurationConformance(DeviceFixtures):
             plugin.load_network(networks.add().network, {"NUM_STREAM_": "1"})
         assert caught.value.field == "config['NUM_STREAM_']"
 
+    def test_a_key_of_the_whole_device_is_refused_at_load(self, plugin: Plugin) -> None:
+        for key in plugin.schema:
+            if key.scope == "device":
+                with pytest.raises(InvalidArgument, match=f"{key.name}.*SetConfig") as caught:
+                    plugin.load_network(networks.add().network, {key.name: "1"})
+                assert caught.value.field == f"config['{key.name}']"
+
+    def test_a_query_passes_over_keys_of_the_whole_device(self, plugin: Plugin) -> None:
+        network = networks.add().network
+        asked = plugin.query_network(network, {"QUEUE_CAPACITY": "7"})
+        assert asked == plugin.query_network(network, {})
+
     @pytest.mark.parametrize(
         ("key", "value"),
         [
@@ -82,6 +94,8 @@ class ConfigurationConformance(DeviceFixtures):
         assert add.config[EXECUTION_TIMEOUT] == 3.0
         with pytest.raises(InvalidArgument, match="load it anew"):
             add.set_config({"PERF_COUNT": "YES"})
+        with pytest.raises(InvalidArgument, match="SetConfig on the device"):
+            add.set_config({"QUEUE_CAPACITY": "7"})
 
     def test_the_device_id_is_one_of_those_available(self, plugin: Plugin, load: Loader) -> None:
         with pytest.raises(NotFound, match="DEVICE_ID"):
