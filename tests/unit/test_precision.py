@@ -85,6 +85,17 @@ def test_a_cast_to_float16_goes_on_rounding() -> None:
     assert run(widened(proto), {"x": x})["y"].tolist() == [[2.0] * 3] * 2
 
 
+@pytest.mark.parametrize("op_type", ["Cast", "CastLike"])
+def test_a_cast_of_a_float16_to_float16_goes_on_rounding_nothing(op_type: str) -> None:
+    cast = node("Cast", ["m"], ["c"], to=HALF)
+    if op_type == "CastLike":
+        cast = node("CastLike", ["m", "x"], ["c"])
+    nodes = [node("Mul", ["x", "x"], ["m"]), cast, node("Sqrt", ["c"], ["y"])]
+    proto = model(nodes, [value("x", dtype=HALF)], [value("y", dtype=HALF)])
+    x = np.full((2, 3), 1000, np.float16)
+    assert run(widened(proto), {"x": x})["y"].tolist() == x.tolist()
+
+
 def test_a_cast_like_a_float16_goes_on_rounding() -> None:
     nodes = [
         node("CastLike", ["x", "like"], ["h"]),

@@ -1,8 +1,8 @@
 """Float16 networks computed in float32, for devices that cannot compute in float16.
 
 What the network takes and gives stays float16, and where it rounds to float16 on purpose, by a
-Cast, it goes on rounding. Everything in between is float32: more exact, and what would have
-overflowed float16 does not.
+Cast from another type, it goes on rounding. Everything in between is float32: more exact, and what
+would have overflowed float16 does not.
 """
 
 from __future__ import annotations
@@ -94,7 +94,11 @@ class _Converter:
         self._narrow.update(graph.inputs)
         outputs = [value.dtype == _HALF for value in graph.outputs]
         nodes = list(naming.walk(graph))
-        rounding = [node for node in nodes if _rounds(node)]
+        casts = [node for node in nodes if _casts_to_half(node)]
+        rounding = [node for node in casts if not _reads_half(node)]
+        for node in casts:
+            if _reads_half(node):  # it rounds nothing, and is to go on so
+                _cast_to_float32(node)
         for node in rounding:
             self._keep_rounding(node)
         for node in nodes:
@@ -161,13 +165,24 @@ class _Converter:
         return node
 
 
-def _rounds(node: ir.Node) -> bool:
+def _casts_to_half(node: ir.Node) -> bool:
     """Whether the network asks for float16 in so many words."""
     return (
         node.domain == ""
         and node.op_type in ("Cast", "CastLike")
         and node.outputs[0].dtype == _HALF
     )
+
+
+def _reads_half(node: ir.Node) -> bool:
+    source = node.inputs[0]
+    return source is not None and source.dtype == _HALF
+
+
+def _cast_to_float32(node: ir.Node) -> None:
+    node.op_type = "Cast"
+    node.resize_inputs(1)
+    node.attributes["to"] = ir.AttrInt64("to", _SINGLE.value)
 
 
 def _read_instead(value: ir.Value, cast: ir.Node) -> None:
