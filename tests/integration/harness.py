@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import IO, Any, Self
 
@@ -23,6 +25,7 @@ from headrace.v1 import inference_engine_pb2 as pb
 from headrace.v1 import inference_engine_pb2_grpc as rpc
 from headrace.wire.codec import Value, decode_values, encode_values
 from headrace.wire.errors import ErrorDetails, from_status, from_trailing_metadata
+from headrace.wire.parameters import decode_parameter
 
 START_SECONDS = 60.0
 CALL_SECONDS = 60.0
@@ -118,6 +121,11 @@ class Server:
             if sample == name and labels.items() <= dict(found).items()
         )
 
+    def metric(self, name: str, device: str) -> Any:
+        """A metric of the device."""
+        request = pb.GetMetricRequest(target=pb.Target(device=device), name=name)
+        return decode_parameter(self.stub.GetMetric(request, timeout=CALL_SECONDS).value)
+
     def devices(self) -> list[str]:
         """Names of the devices that are up."""
         reply = self.stub.ListDevices(pb.ListDevicesRequest(), timeout=CALL_SECONDS)
@@ -146,6 +154,17 @@ class Server:
         """Names of the networks that are ready."""
         reply = self.stub.ListNetworks(pb.ListNetworksRequest(), timeout=CALL_SECONDS)
         return sorted(each.name for each in reply.networks if each.state == pb.READY)
+
+    def start(
+        self,
+        network: str,
+        inputs: Mapping[str, Any],
+        *,
+        timeout: float = CALL_SECONDS,
+        **fields: Any,
+    ) -> Any:
+        """A unary call under way."""
+        return self.stub.Infer.future(infer_request(network, inputs, **fields), timeout=timeout)
 
     def infer(self, network: str, inputs: Mapping[str, Any], **fields: Any) -> dict[str, Value]:
         """The outputs by name."""
@@ -187,6 +206,19 @@ class Stream:
     def _read(self) -> Iterator[pb.InferStreamResult]:
         for reply in self.call:
             yield from reply.results
+
+
+def until(condition: Callable[[], object], what: str = "it was to come") -> None:
+    """Asks the server again and again until the condition holds.
+
+    Raises:
+        AssertionError: it did not within `CALL_SECONDS`.
+    """
+    end = time.monotonic() + CALL_SECONDS
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < end, f"{what}, and did not"
+        pause.wait(0.005)  # what is waited for happens in another process
 
 
 def infer_request(network: str, inputs: Mapping[str, Any], **fields: Any) -> pb.InferRequest:
