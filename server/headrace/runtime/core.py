@@ -19,7 +19,7 @@ from headrace.runtime.config import check_prefixes, for_device
 from headrace.runtime.counters import Counters
 from headrace.runtime.device_name import DeviceName, resolve
 from headrace.runtime.device_state import DeviceStates
-from headrace.runtime.errors import Cancelled, HeadraceError
+from headrace.runtime.errors import Cancelled, HeadraceError, Internal
 from headrace.runtime.exchange import (
     Record,
     blob_options,
@@ -280,7 +280,7 @@ class Core:
                     self._store.save_network(request, entry.record.network)
                 self._publish(entry, executable)
             except BaseException as error:
-                known = isinstance(error, HeadraceError)
+                known = isinstance(error, HeadraceError) and not isinstance(error, Internal)
                 reason = str(error) if known else "an internal error; the log has it"
                 self.networks.fail(entry, reason, keep=keep)
                 raise

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from headrace.runtime.errors import ResourceExhausted
+from headrace.runtime.errors import Internal, ResourceExhausted, Unavailable
 
 T = TypeVar("T")
 
@@ -15,13 +15,14 @@ T = TypeVar("T")
 class LoadExecutor:
     """A bounded number of tasks on a few threads, and one thread apart that closes networks.
 
-    Thread-safe; `_lock` guards the count.
+    Thread-safe; `_lock` guards the count and that it has stopped.
     """
 
     def __init__(self, threads: int = 2, capacity: int = 256) -> None:
         self._lock = threading.Lock()
         self._capacity = capacity
         self._pending = 0
+        self._stopped = False
         self._loading = ThreadPoolExecutor(threads, thread_name_prefix="headrace-load")
         self._closing = ThreadPoolExecutor(1, thread_name_prefix="headrace-close")
 
@@ -30,27 +31,48 @@ class LoadExecutor:
 
         Raises:
             ResourceExhausted: too many wait already.
+            Unavailable: the executor has stopped.
+            The future raises what the task raises; Internal where that is no ordinary exception.
         """
         with self._lock:
+            if self._stopped:
+                raise Unavailable("the server is shutting down; use another one")
             if self._pending >= self._capacity:
                 raise ResourceExhausted(
                     f"{self._pending} loads and queries are waiting, as many as the server takes; "
                     f"try again later"
                 )
             self._pending += 1
-        future = self._loading.submit(task)
+            future = self._loading.submit(_run, task)
         future.add_done_callback(self._ended)
         return future
 
     def close(self, task: Callable[[], T]) -> Future[T]:
-        """Runs a task that frees something; never refused."""
-        return self._closing.submit(task)
+        """Runs a task that frees something; never refused before `stop`."""
+        return self._closing.submit(_run, task)
+
+    def stop_loading(self) -> None:
+        """Drops what has not begun and waits for the rest; closing goes on."""
+        with self._lock:
+            self._stopped = True
+        self._loading.shutdown(cancel_futures=True)
 
     def stop(self) -> None:
-        """Drops what has not begun and waits for the rest."""
-        self._loading.shutdown(cancel_futures=True)
+        """Also waits for what is being closed."""
+        self.stop_loading()
         self._closing.shutdown()
 
     def _ended(self, _: Future[T]) -> None:
         with self._lock:
             self._pending -= 1
+
+
+def _run(task: Callable[[], T]) -> T:
+    """Runs a task; a SystemExit or a panic of a native library, which would end whoever waits for
+    the future, and a StopIteration, which no future can carry, become errors like any other."""
+    try:
+        return task()
+    except BaseException as error:
+        if isinstance(error, Exception) and not isinstance(error, StopIteration):
+            raise
+        raise Internal(f"a task of the server ended with {type(error).__name__}") from error

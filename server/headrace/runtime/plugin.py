@@ -105,7 +105,8 @@ class Plugin(Device, ABC):
     ) -> QueryResult:
         """Which layers the device would run; unknown configuration keys are passed over."""
         configuration = self.schema.resolve(self.settings(), config, ignore_unknown=True)
-        return self._query(network, configuration, options)
+        transformed = self.transform_network(network, configuration, options)
+        return self._query(network, transformed, configuration)
 
     def load_network(
         self,
@@ -114,7 +115,7 @@ class Plugin(Device, ABC):
         options: NetworkOptions = _AS_IT_IS,
         token: CancelToken | None = None,
     ) -> ExecutableNetwork:
-        """Compiles a network.
+        """Compiles a network. If `token` is cancelled meanwhile, nothing is left of it.
 
         Raises:
             NotFound: on an unknown key.
@@ -122,10 +123,9 @@ class Plugin(Device, ABC):
             UnsupportedLayers: listing every layer that the device cannot run.
             InvalidModel: the backend does not take the network for another reason.
             Cancelled: `token` was cancelled meanwhile.
+            Internal: the device raised something else, which is the cause.
         """
-        configuration = self._configuration(config)
-        compiled = self._make(network, configuration, options, self._compile, token)
-        return self._open(compiled, configuration)
+        return self._make(network, self._configuration(config), options, self._compile, token)
 
     def import_network(
         self,
@@ -137,7 +137,6 @@ class Plugin(Device, ABC):
     ) -> ExecutableNetwork:
         """Makes a network from the backend's own bytes, which the caller has verified, or, if they
         are empty or the device has no use for them, compiles it anew. Raises as `load_network`."""
-        configuration = self._configuration(config)
 
         def make(
             transformed: Network, configuration: Configuration, token: CancelToken
@@ -146,7 +145,7 @@ class Plugin(Device, ABC):
                 return self._import(transformed, native, configuration, token)
             return self._compile(transformed, configuration, token)
 
-        return self._open(self._make(network, configuration, options, make, token), configuration)
+        return self._make(network, self._configuration(config), options, make, token)
 
     def add_extension(self, functions: Sequence[ir.Function]) -> None:
         """Gives the device operators as ONNX local functions.
@@ -180,36 +179,53 @@ class Plugin(Device, ABC):
         token: CancelToken | None,
     ) -> ExecutableNetwork:
         token = token or CancelToken()
+        try:
+            compiled = self._compile_checked(network, config, options, make, token)
+        except Exception as error:
+            if token.error is not None:
+                raise token.error from error
+            if isinstance(error, HeadraceError):
+                raise
+            kind = type(error).__name__
+            raise Internal(f"device {self.name} failed at a network with {kind}") from error
+        try:
+            if token.error is not None:
+                raise token.error
+            compiled.open(self._places.place(self.device_id(config), compiled.executor))
+        except BaseException:
+            compiled.close()
+            raise
+        return compiled
+
+    def _compile_checked(
+        self,
+        network: Network,
+        config: Configuration,
+        options: NetworkOptions,
+        make: Callable[[Network, Configuration, CancelToken], ExecutableNetwork],
+        token: CancelToken,
+    ) -> ExecutableNetwork:
         transformed = self.transform_network(network, config, options)
         if not self.compile_checks_support:
-            self._refuse_unsupported(network, config, options)
+            self._refuse_unsupported(network, transformed, config)
         try:
             return make(transformed, config, token)
         except HeadraceError as error:
-            if token.error is not None:
-                raise token.error from error
             if isinstance(error, InvalidArgument | FailedPrecondition | Internal):
-                self._refuse_unsupported(network, config, options)
+                self._refuse_unsupported(network, transformed, config)
             if isinstance(error, Internal):
                 raise InvalidModel(error.message, field="model") from error
             raise
 
     def _refuse_unsupported(
-        self, network: Network, config: Configuration, options: NetworkOptions
+        self, network: Network, transformed: Network, config: Configuration
     ) -> None:
-        unsupported = self._query(network, config, options).unsupported
+        unsupported = self._query(network, transformed, config).unsupported
         if unsupported:
             raise UnsupportedLayers(self.name, unsupported)
 
-    def _query(
-        self, network: Network, config: Configuration, options: NetworkOptions
-    ) -> QueryResult:
-        transformed = self.transform_network(network, config, options)
+    def _query(self, network: Network, transformed: Network, config: Configuration) -> QueryResult:
         return query_network(network, transformed, self._support(transformed, config), self.name)
-
-    def _open(self, compiled: ExecutableNetwork, config: Configuration) -> ExecutableNetwork:
-        compiled.open(self._places.place(self.device_id(config), compiled.executor))
-        return compiled
 
     # -- hooks of the device --
 

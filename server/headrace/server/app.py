@@ -20,7 +20,7 @@ from headrace.runtime.blob_key import load_or_create_key
 from headrace.runtime.core import Core
 from headrace.runtime.device_name import DeviceName
 from headrace.runtime.device_state import DeviceState
-from headrace.runtime.errors import HeadraceError, InvalidArgument, NotFound
+from headrace.runtime.errors import HeadraceError, Internal, InvalidArgument, NotFound
 from headrace.runtime.limits import Limits
 from headrace.runtime.network import Network
 from headrace.runtime.network_options import LoadRequest
@@ -163,7 +163,7 @@ class App:
         loads = [*self._load_state(), *self._load_repository()]
         results = await asyncio.gather(*(load for _, load in loads), return_exceptions=True)
         for (name, _), result in zip(loads, results, strict=True):
-            if isinstance(result, HeadraceError):
+            if isinstance(result, HeadraceError) and not isinstance(result, Internal):
                 _log.error("network %s was not loaded: %s", name, result)
             elif isinstance(result, BaseException):
                 log_internal_error(result, where=f"loading {name}")
