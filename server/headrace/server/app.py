@@ -113,7 +113,7 @@ class App:
     async def start(self) -> Addresses:
         """Listens, loads what is to be there from the start, and says so."""
         settings = self._settings
-        await self._health.start()
+        self._health.start()
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         try:
             port = self._server.add_insecure_port(f"{host}:{settings.port}")
@@ -125,7 +125,7 @@ class App:
         await self._server.start()
         await self._restore()
         self._unready = None
-        await self._health.ready()
+        self._health.ready()
         return Addresses(f"{host}:{port}", self._http.address)
 
     async def run(self, on_ready: Callable[[Addresses], None]) -> None:
@@ -141,7 +141,7 @@ class App:
     async def stop(self) -> None:
         """Drains and stops; what still runs after the grace period is cancelled."""
         self._unready = "shutting down"
-        await self._health.drain()
+        self._health.drain()
         self._boundary.draining = True
         _log.info("draining for at most %g seconds", self._settings.grace_seconds)
         deadline = time.monotonic() + self._settings.grace_seconds
@@ -168,9 +168,9 @@ class App:
             elif isinstance(result, BaseException):
                 log_internal_error(result, where=f"loading {name}")
             if isinstance(result, BaseException):
-                await self._health.network_failed(name)
+                self._health.network_failed(name)
             else:
-                await self._health.network_ready(name)
+                self._health.network_ready(name)
 
     def _load_state(self) -> Iterable[tuple[str, asyncio.Future[NetworkEntry]]]:
         if self._state is None:
@@ -261,4 +261,4 @@ def _blob_key(settings: Settings) -> bytes:
 
 
 def _register_health(server: grpc.aio.Server, health: HealthReporter) -> None:
-    health_pb2_grpc.add_HealthServicer_to_server(health.servicer, server)
+    health_pb2_grpc.add_HealthServicer_to_server(health.service, server)

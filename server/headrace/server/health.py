@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from grpc_health.v1 import health, health_pb2
+import asyncio
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 SERVICE = "headrace.v1.InferenceEngine"
 
@@ -11,32 +15,96 @@ _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 _UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
-class HealthReporter:
-    """The handle by which the server tells its health; `servicer` is what is registered."""
+class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
+    """The protocol over a table of statuses. Belongs to the event loop's thread.
+
+    grpcio-health-checking's own keeps every name for ever, and a watcher that does not read keeps
+    its lock from whoever sets a status. Here a change only wakes the watchers.
+    """
 
     def __init__(self) -> None:
-        self.servicer = health.aio.HealthServicer()
+        self._statuses: dict[str, int] = {}
+        self._watchers: dict[str, set[asyncio.Event]] = {}
 
-    async def start(self) -> None:
+    def set(self, service: str, status: int | None) -> None:
+        """Changes a status; None: there is no such service any more."""
+        if status is None:
+            self._statuses.pop(service, None)
+        else:
+            self._statuses[service] = status
+        for changed in self._watchers.get(service, ()):
+            changed.set()
+
+    def services(self) -> list[str]:
+        return list(self._statuses)
+
+    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802 - the protocol's name
+        status = self._statuses.get(request.service)
+        if status is None:
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND, f"service: there is no {request.service!r}"
+            )
+        return health_pb2.HealthCheckResponse(status=status)
+
+    async def List(self, _request: Any, _context: Any) -> Any:  # noqa: N802 - the protocol's name
+        statuses = {
+            service: health_pb2.HealthCheckResponse(status=status)
+            for service, status in self._statuses.items()
+        }
+        return health_pb2.HealthListResponse(statuses=statuses)
+
+    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - the protocol's name
+        changed = asyncio.Event()
+        watchers = self._watchers.setdefault(request.service, set())
+        watchers.add(changed)
+        last = None
+        try:
+            while True:
+                changed.clear()
+                status = self._statuses.get(request.service, _UNKNOWN)
+                if status != last:
+                    await context.write(health_pb2.HealthCheckResponse(status=status))
+                    last = status
+                await changed.wait()
+        finally:
+            watchers.discard(changed)
+            if not watchers:
+                self._watchers.pop(request.service, None)
+
+
+class HealthReporter:
+    """The handle by which the server tells its health; `service` is what is registered."""
+
+    def __init__(self) -> None:
+        self.service = HealthService()
+        self._draining = False
+
+    def start(self) -> None:
         """The server listens but is not ready."""
-        await self._set_server(_NOT_SERVING)
+        self._set_server(_NOT_SERVING)
 
-    async def ready(self) -> None:
-        await self._set_server(_SERVING)
+    def ready(self) -> None:
+        self._set_server(_SERVING)
 
-    async def network_ready(self, name: str) -> None:
-        await self.servicer.set(name, _SERVING)
+    def network_ready(self, name: str) -> None:
+        self._set(name, _SERVING)
 
-    async def network_failed(self, name: str) -> None:
-        await self.servicer.set(name, _NOT_SERVING)
+    def network_failed(self, name: str) -> None:
+        self._set(name, _NOT_SERVING)
 
-    async def network_gone(self, name: str) -> None:
-        await self.servicer.set(name, _UNKNOWN)
+    def network_gone(self, name: str) -> None:
+        self._set(name, None)
 
-    async def drain(self) -> None:
+    def drain(self) -> None:
         """Everything is NOT_SERVING from now on, whatever is said later."""
-        await self.servicer.enter_graceful_shutdown()
+        self._draining = True
+        for service in self.service.services():
+            self.service.set(service, _NOT_SERVING)
 
-    async def _set_server(self, status: int) -> None:
+    def _set_server(self, status: int) -> None:
         for service in ("", SERVICE):
-            await self.servicer.set(service, status)
+            self._set(service, status)
+
+    def _set(self, service: str, status: int | None) -> None:
+        if not self._draining:
+            self.service.set(service, status)

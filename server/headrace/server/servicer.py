@@ -104,7 +104,7 @@ class Servicer:
         self, request: pb.UnloadNetworkRequest, _: Any
     ) -> pb.UnloadNetworkReply:
         future = self._core.unload_network(request.name)
-        await self._health.network_gone(request.name)
+        self._health.network_gone(request.name)
         await _result(future)
         return pb.UnloadNetworkReply()
 
@@ -253,7 +253,7 @@ class Servicer:
         except asyncio.CancelledError:
             self._core.cancel_load(name)
             raise
-        await self._health.network_ready(name)
+        self._health.network_ready(name)
         return network_info(entry)
 
     def _network(self, source: pb.ModelSource) -> Callable[[], Network]:
