@@ -12,8 +12,6 @@ from contextlib import contextmanager
 import grpc
 import numpy as np
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from headrace.testing import networks
 from headrace.testing.case import Case
@@ -40,7 +38,6 @@ CASES = (
     networks.sequence(),
     networks.local_function(),
 )
-SERVICE = "headrace.v1.InferenceEngine"
 
 
 @contextmanager
@@ -276,37 +273,6 @@ def test_configuration_and_metrics_are_typed(server: Server, device: str) -> Non
     request = pb.SetConfigRequest(target=target, config={"EXECUTION_TIMEOUT": str(before)})
     server.stub.SetConfig(request, timeout=CALL_SECONDS)
     assert config("EXECUTION_TIMEOUT") == before
-
-
-def test_health_follows_the_server_and_each_network(server: Server) -> None:
-    serving, unknown = (
-        health_pb2.HealthCheckResponse.SERVING,
-        health_pb2.HealthCheckResponse.SERVICE_UNKNOWN,
-    )
-    stub = health_pb2_grpc.HealthStub(server.channel)
-    for service in ("", SERVICE):
-        reply = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=CALL_SECONDS)
-        assert reply.status == serving
-    watch = stub.Watch(health_pb2.HealthCheckRequest(service="watched"), timeout=CALL_SECONDS)
-    assert next(watch).status == unknown
-    server.load(networks.add(), "TEMPLATE", "watched")
-    assert next(watch).status == serving
-    reply = stub.Check(health_pb2.HealthCheckRequest(service="watched"), timeout=CALL_SECONDS)
-    assert reply.status == serving
-    server.unload("watched")
-    assert next(watch).status != serving
-    watch.cancel()
-
-
-def test_reflection_lists_the_services(server: Server) -> None:
-    stub = reflection_pb2_grpc.ServerReflectionStub(server.channel)
-    asked = reflection_pb2.ServerReflectionRequest(list_services="")
-    (reply,) = stub.ServerReflectionInfo(iter([asked]), timeout=CALL_SECONDS)
-    names = {service.name for service in reply.list_services_response.service}
-    assert {SERVICE, "grpc.health.v1.Health"} <= names
-    asked = reflection_pb2.ServerReflectionRequest(file_containing_symbol=SERVICE)
-    (reply,) = stub.ServerReflectionInfo(iter([asked]), timeout=CALL_SECONDS)
-    assert reply.file_descriptor_response.file_descriptor_proto
 
 
 def test_a_scrape_has_every_metric(server: Server, device: str) -> None:
