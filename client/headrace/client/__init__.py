@@ -5,6 +5,7 @@ from headrace.client.infer_many import InferMany
 from headrace.client.info import (
     Device,
     ExecutableLayer,
+    Graph,
     LayerProfile,
     NetworkInfo,
     Port,
@@ -25,6 +26,7 @@ __all__ = [
     "Error",
     "ErrorDetails",
     "ExecutableLayer",
+    "Graph",
     "InferMany",
     "InferRequest",
     "InputOptions",

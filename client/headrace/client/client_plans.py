@@ -81,12 +81,16 @@ def query_network(
     preprocessing: Preprocessing | None = None,
     postprocessing: Postprocessing | None = None,
     affinities: Mapping[str, str] | None = None,
+    graph: bool = False,
     timeout: float | None = None,
     progress: Progress | None = None,
 ) -> Plan[QueryResult]:
     """Says layer by layer whether a device would run a network; loads nothing.
 
     The arguments are those of `load_network`; unknown configuration keys are ignored.
+
+    Args:
+        graph: have the network's graph in the result, too.
     """
     budget = Budget.of_load(timeout)
     source, _ = yield from _source(model, repository, budget, progress)
@@ -97,6 +101,7 @@ def query_network(
         inputs=options.input_options(preprocessing),
         outputs=options.output_options(postprocessing),
         affinities=affinities,
+        graph=graph,
     )
     reply: pb.QueryNetworkReply = yield Call("QueryNetwork", request, budget.left_seconds)
     return info.query_result(reply)

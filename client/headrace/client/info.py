@@ -138,6 +138,22 @@ class Subgraph(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Graph:
+    """A network as it was given, without weights.
+
+    Attributes:
+        layers: in order, those in bodies left out; what bodies read from outside is among the
+            inputs of the layer that holds them.
+        tensors: what layers make, with types and shapes as far as the server can tell them.
+    """
+
+    layers: tuple[ExecutableLayer, ...]
+    inputs: Ports
+    outputs: Ports
+    tensors: Ports
+
+
+@dataclass(frozen=True, slots=True)
 class QueryResult:
     """Which layers a device would run.
 
@@ -145,11 +161,13 @@ class QueryResult:
         supported_layers: layer → device.
         unsupported: all others, with reasons.
         subgraphs: in execution order, of a network split over devices.
+        graph: the network that was asked about, where that was wanted.
     """
 
     supported_layers: dict[str, str]
     unsupported: list[UnsupportedLayer]
     subgraphs: list[Subgraph]
+    graph: Graph | None = None
 
 
 # ---- from the protocol's messages ----
@@ -241,6 +259,16 @@ def query_result(message: pb.QueryNetworkReply) -> QueryResult:
             for layer in message.unsupported
         ],
         subgraphs=[Subgraph(part.device, list(part.layers)) for part in message.subgraphs],
+        graph=_graph(message.graph) if message.HasField("graph") else None,
+    )
+
+
+def _graph(message: pb.Graph) -> Graph:
+    return Graph(
+        layers=tuple(map(executable_layer, message.layers)),
+        inputs=Ports(map(port, message.inputs)),
+        outputs=Ports(map(port, message.outputs)),
+        tensors=Ports(map(port, message.tensors)),
     )
 
 

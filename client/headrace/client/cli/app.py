@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import typer
 
-from headrace.client.cli import devices, infer, networks
+from headrace.client.cli import devices, infer, networks, query
 from headrace.client.cli.console import fail
 
 GROUP: Final = "headrace.commands"
@@ -23,7 +23,7 @@ _COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "load": networks.load,
     "unload": networks.unload,
     "networks": networks.networks,
-    "query": networks.query,
+    "query": query.query,
     "infer": infer.infer,
     "metric": devices.metric,
     "config": devices.config,

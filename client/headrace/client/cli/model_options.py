@@ -1,0 +1,83 @@
+"""What ``headrace load`` and ``headrace query`` are both told of a network."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from headrace.client.cli import console
+
+ModelFile: TypeAlias = Annotated[
+    Path | None, typer.Argument(metavar="[MODEL]", help="An ONNX file.")
+]
+Device: TypeAlias = Annotated[
+    str, typer.Option("--device", "-d", help="As CPU, CPU.0 or HETERO:OPENCL,CPU. [default: CPU]")
+]
+Config: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--config", "-c", metavar="KEY=VALUE", help="A configuration key; repeatable."),
+]
+Repository: TypeAlias = Annotated[
+    str, typer.Option("--repository", help="Instead of MODEL, one of the server's repository.")
+]
+Preprocessing: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--preprocessing",
+        metavar="JSON",
+        help="""What clients send per input, as '{"x": {"dtype": "uint8", "layout": "NHWC"}}'.""",
+    ),
+]
+Postprocessing: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--postprocessing",
+        metavar="JSON",
+        help="""What clients get per output, as '{"y": {"dtype": "float16"}}'.""",
+    ),
+]
+Affinities: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--affinity", metavar="LAYER=DEVICE", help="For HETERO; repeatable."),
+]
+
+
+def arguments(
+    model: Path | None,
+    repository: str,
+    config: list[str] | None,
+    preprocessing: str,
+    postprocessing: str,
+    affinities: list[str] | None,
+) -> dict[str, Any]:
+    """The options as keyword arguments of the client's methods.
+
+    Raises:
+        typer.BadParameter: one that cannot be.
+    """
+    if (model is None) == (not repository):
+        raise typer.BadParameter("give either MODEL or --repository NAME", param_hint="MODEL")
+    return {
+        "model": model,
+        "repository": repository,
+        "config": console.pairs(config, "--config"),
+        "preprocessing": _json_object(preprocessing, "--preprocessing"),
+        "postprocessing": _json_object(postprocessing, "--postprocessing"),
+        "affinities": console.pairs(affinities, "--affinity"),
+    }
+
+
+def _json_object(text: str, option: str) -> dict[str, Any]:
+    if not text:
+        return {}
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise typer.BadParameter(f"is no JSON: {error}", param_hint=option) from None
+    if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
+        message = 'must be an object of objects, as {"x": {"dtype": "uint8"}}'
+        raise typer.BadParameter(message, param_hint=option)
+    return value

@@ -1,0 +1,112 @@
+"""``headrace query``: which layers a device would run, as a table or as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.client import QueryResult
+from headrace.client.cli import console, model_options, render
+from headrace.client.cli.console import SERVER, AsJson, Server
+from headrace.client.cli.dot import to_dot
+from headrace.client.cli.model_options import (
+    Affinities,
+    Config,
+    Device,
+    ModelFile,
+    Postprocessing,
+    Preprocessing,
+    Repository,
+)
+from headrace.client.cli.picture import picture
+from headrace.client.cli.texts import counted
+
+_Svg = Annotated[Path | None, typer.Option("--svg", help="Draw the answer; needs Graphviz.")]
+_Png = Annotated[Path | None, typer.Option("--png", help="Draw the answer; needs Graphviz.")]
+_Dot = Annotated[Path | None, typer.Option("--dot", help="Write the drawing as Graphviz' DOT.")]
+_Full = Annotated[
+    bool, typer.Option("--full", help="Draw each layer, however many; not a box a subgraph.")
+]
+
+
+def query(
+    model: ModelFile = None,
+    device: Device = "",
+    config: Config = None,
+    repository: Repository = "",
+    preprocessing: Preprocessing = "",
+    postprocessing: Postprocessing = "",
+    affinity: Affinities = None,
+    svg: _Svg = None,
+    png: _Png = None,
+    dot: _Dot = None,
+    full: _Full = False,
+    server: Server = SERVER,
+    as_json: AsJson = False,
+) -> None:
+    """Say layer by layer whether a device would run a network, or draw it."""
+    arguments = model_options.arguments(
+        model, repository, config, preprocessing, postprocessing, affinity
+    )
+    drawn = {"svg": svg, "png": png, "dot": dot}
+    files = {form: path for form, path in drawn.items() if path is not None}
+    if full and not files:
+        raise typer.BadParameter("is for --svg, --png and --dot", param_hint="--full")
+    if svg or png:
+        render.check()
+    with console.connected(server) as client, console.progress("querying", quiet=as_json) as shown:
+        result = client.query_network(device=device, progress=shown, graph=bool(files), **arguments)
+    if files:
+        name = repository or (model.name if model is not None else "")
+        _draw(result, f"{name} on {device or 'CPU'}", files, full=full)
+    if as_json:
+        _print_json(result)
+    elif files:
+        _print_summary(result)
+    else:
+        _print_table(result)
+    for path in files.values():
+        console.note(f"wrote {path}")
+
+
+def _draw(result: QueryResult, title: str, files: dict[str, Path], *, full: bool) -> None:
+    if result.graph is None:
+        console.fail("the server is older than this client and does not give a network's graph")
+    text = to_dot(picture(result, result.graph, title, full=full))
+    for form, path in files.items():
+        data = text.encode() if form == "dot" else render.render(text, form)
+        try:
+            path.write_bytes(data)
+        except OSError as error:
+            console.fail(f"cannot write {path}: {error.strerror or error}")
+
+
+def _print_json(result: QueryResult) -> None:
+    console.print_json(
+        {
+            "supported_layers": result.supported_layers,
+            "unsupported": [layer._asdict() for layer in result.unsupported],
+            "subgraphs": [part._asdict() for part in result.subgraphs],
+        }
+    )
+
+
+def _print_table(result: QueryResult) -> None:
+    rows = [(layer, where, "") for layer, where in result.supported_layers.items()]
+    rows += [(layer.layer, "-", f"{layer.op_type}: {layer.reason}") for layer in result.unsupported]
+    console.print_table(("LAYER", "DEVICE", "REASON"), rows)
+    for number, part in enumerate(result.subgraphs):
+        typer.echo(f"subgraph {number} on {part.device}: {', '.join(part.layers)}")
+
+
+def _print_summary(result: QueryResult) -> None:
+    """What the picture does not show in full: every unsupported layer."""
+    unsupported = {layer.layer for layer in result.unsupported}
+    supported = counted(len(result.supported_layers), "supported layer")
+    typer.echo(f"{supported}, {counted(len(unsupported), 'unsupported layer')}")
+    for number, part in enumerate(result.subgraphs):
+        typer.echo(f"subgraph {number} on {part.device}: {counted(len(part.layers), 'layer')}")
+    for layer in result.unsupported:
+        typer.echo(f"unsupported {layer.layer} ({layer.op_type}): {layer.reason}")

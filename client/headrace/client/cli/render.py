@@ -1,0 +1,33 @@
+"""DOT text → pictures, by Graphviz."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.util import find_spec
+from typing import Final
+
+from headrace.client.cli.console import fail
+
+_OR_DOT: Final = "--dot writes the drawing as text, without Graphviz"
+
+
+def check() -> None:
+    """Ends the program with the remedy unless pictures can be drawn here."""
+    if find_spec("graphviz") is None:
+        remedy = "install it with: pip install 'headrace[draw]'"
+        fail(f"drawing needs the Python package graphviz; {remedy}; {_OR_DOT}")
+    if shutil.which("dot") is None:
+        remedy = "install Graphviz, as with: apt install graphviz"
+        fail(f"drawing needs Graphviz' program dot, which is not on the PATH; {remedy}; {_OR_DOT}")
+
+
+def render(dot: str, form: str) -> bytes:
+    """The picture in a format of Graphviz', such as ``svg`` or ``png``."""
+    import graphviz  # an extra, and only needed here
+
+    try:
+        picture: bytes = graphviz.Source(dot).pipe(format=form, quiet=True)
+    except graphviz.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").strip() if error.stderr else ""
+        fail(f"Graphviz did not draw it: {said or error}; {_OR_DOT}")
+    return picture

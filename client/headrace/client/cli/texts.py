@@ -1,0 +1,68 @@
+"""Names, types and sizes in short, for people to read."""
+
+from __future__ import annotations
+
+import math
+
+from headrace.client.info import Port
+from headrace.wire import dtypes
+
+_UNITS = ("KiB", "MiB", "GiB", "TiB")
+
+
+def describe(port: Port) -> str:
+    """A port in short, as ``x float32[N,3]``."""
+    return f"{port.name} {type_text(port)}"
+
+
+def type_text(port: Port) -> str:
+    """What a port takes, as ``float32[N,3]``; ``?`` at the end of one that may be absent."""
+    shape = "[...]"
+    if port.shape is not None:
+        shape = f"[{','.join('?' if size is None else str(size) for size in port.shape)}]"
+    text = f"{port.dtype}{shape}"
+    if port.kind == "sequence":
+        text = f"sequence({text})"
+    return f"{text}?" if port.optional else text
+
+
+def size_bytes(port: Port) -> int | None:
+    """What a tensor takes in memory; None where its type, or a size in its shape, is not fixed."""
+    shape = port.shape
+    if port.kind != "tensor" or port.dtype in ("string", "unknown") or shape is None:
+        return None
+    sizes = [size for size in shape if isinstance(size, int)]
+    if len(sizes) < len(shape):
+        return None
+    return math.prod(sizes) * dtypes.numpy_type(dtypes.parse_name(port.dtype)).itemsize
+
+
+def bytes_text(count: int | None) -> str:
+    """As ``588 KiB``; ``? B`` for an unknown count."""
+    if count is None:
+        return "? B"
+    if count < 1024:
+        return f"{count} B"
+    power = min(int(math.log2(count) // 10), len(_UNITS))
+    return f"{count / 1024**power:.1f}".removesuffix(".0") + f" {_UNITS[power - 1]}"
+
+
+def counted(count: int, noun: str) -> str:
+    """As ``1 layer`` and ``2 layers``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def visible(text: str, limit: int) -> str:
+    """`text` in one line of at most `limit` characters.
+
+    What cannot be printed, line ends among it, becomes ``\\n`` or ``\\x07`` as Python writes it;
+    the middle of what is too long becomes an ellipsis.
+    """
+    if not text.isprintable():
+        text = "".join(
+            each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+        )
+    if len(text) <= limit:
+        return text
+    tail = (limit - 1) // 2
+    return f"{text[: limit - 1 - tail]}…{text[len(text) - tail :]}"
