@@ -17,6 +17,7 @@ from typing import Literal
 
 from headrace.runtime.histogram import Histogram, HistogramSnapshot
 from headrace.runtime.job import Outcome
+from headrace.runtime.series import SeriesSnapshot, SeriesTable
 
 OUTCOMES = tuple(outcome.value for outcome in Outcome)
 
@@ -70,6 +71,7 @@ class NetworkSnapshot:
     request_seconds: HistogramSnapshot
     load_seconds: HistogramSnapshot
     batch_size: HistogramSnapshot
+    series: tuple[SeriesSnapshot, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,11 @@ class DeviceCounters:
 
 
 class NetworkCounters:
-    """Counters of one network on one device string. Thread-safe."""
+    """Counters of one network on one device string. Thread-safe.
+
+    Attributes:
+        series: those of the device's own.
+    """
 
     def __init__(self, network: str, device: str) -> None:
         self.network = network
@@ -194,6 +200,7 @@ class NetworkCounters:
         self._request_seconds = Histogram(REQUEST_SECONDS)
         self._load_seconds = Histogram(LOAD_SECONDS)
         self._batch_size = Histogram(BATCH_SIZES)
+        self.series = SeriesTable()
 
     def accept(self) -> None:
         """Counts a request that the network admitted."""
@@ -227,6 +234,7 @@ class NetworkCounters:
                 self._request_seconds.snapshot(),
                 self._load_seconds.snapshot(),
                 self._batch_size.snapshot(),
+                self.series.snapshot(),
             )
 
 

@@ -19,6 +19,13 @@ class HistogramSnapshot:
     def count(self) -> int:
         return sum(self.counts)
 
+    def __add__(self, other: HistogramSnapshot) -> HistogramSnapshot:
+        """Of values in the same buckets: all of both."""
+        if self.bounds != other.bounds:
+            raise ValueError("histograms with different buckets have no sum")
+        counts = tuple(map(sum, zip(self.counts, other.counts, strict=True)))
+        return HistogramSnapshot(self.bounds, counts, self.sum + other.sum)
+
 
 class Histogram:
     """Counts of values in fixed buckets. Not thread-safe: the owner's lock guards it."""

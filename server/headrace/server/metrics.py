@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 
 from headrace.runtime.counters import Counters, DeviceSnapshot, Gauge, NetworkSnapshot
 from headrace.runtime.histogram import HistogramSnapshot
+from headrace.runtime.series import Family, SeriesSnapshot
 
 PREFIX = "headrace_"
 
@@ -136,19 +137,29 @@ class _Families:
         self._gauges: dict[str, GaugeMetricFamily] = {}
         self._histograms: dict[str, HistogramMetricFamily] = {}
         self._infos: dict[str, InfoMetricFamily] = {}
+        self._own: dict[Family, dict[tuple[str, ...], float | HistogramSnapshot]] = {}
         for each in DECLARED:
-            name = PREFIX + each.name
-            if each.kind == "counter":
-                self._counters[each.name] = CounterMetricFamily(name, each.help, labels=each.labels)
-            elif each.kind == "gauge":
-                self._gauges[each.name] = GaugeMetricFamily(name, each.help, labels=each.labels)
-            elif each.kind == "histogram":
-                family = HistogramMetricFamily(name, each.help, labels=each.labels)
-                self._histograms[each.name] = family
-            else:
-                self._infos[each.name] = InfoMetricFamily(name.removesuffix("_info"), each.help)
+            self._declare(each)
+
+    def _declare(self, each: Declared) -> None:
+        name = PREFIX + each.name
+        if each.kind == "counter":
+            self._counters[each.name] = CounterMetricFamily(name, each.help, labels=each.labels)
+        elif each.kind == "gauge":
+            self._gauges[each.name] = GaugeMetricFamily(name, each.help, labels=each.labels)
+        elif each.kind == "histogram":
+            self._histograms[each.name] = HistogramMetricFamily(name, each.help, labels=each.labels)
+        else:
+            self._infos[each.name] = InfoMetricFamily(name.removesuffix("_info"), each.help)
 
     def all(self) -> Iterable[Metric]:
+        for own, series in self._own.items():
+            self._declare(Declared(own.name, own.kind, ("network", *own.labels), own.help))
+            for labels, value in series.items():
+                if isinstance(value, HistogramSnapshot):
+                    self.add_histogram(own.name, labels, value)
+                else:
+                    self.add(own.name, labels, value)
         groups = (self._counters, self._gauges, self._histograms, self._infos)
         return [family for group in groups for family in group.values()]
 
@@ -185,10 +196,29 @@ class _Families:
         self.add_histogram("network_request_seconds", labels, network.request_seconds)
         self.add_histogram("network_load_seconds", labels, network.load_seconds)
         self.add_histogram("network_batch_size", labels, network.batch_size)
+        for each in network.series:
+            self.add_own(network.network, each)
+
+    def add_own(self, network: str, series: SeriesSnapshot) -> None:
+        """A network that drains and its replacement on other devices may have a series in common:
+        it is exposed once, with both counts."""
+        found = self._own.setdefault(series.family, {})
+        labels = (network, *series.labels)
+        found[labels] = _sum(found[labels], series.value) if labels in found else series.value
 
     def add_build(self) -> None:
         facts = {"version": metadata.version("headrace"), "python": platform.python_version()}
         self._infos["build_info"].add_metric((), facts)
+
+
+def _sum(
+    one: float | HistogramSnapshot, other: float | HistogramSnapshot
+) -> float | HistogramSnapshot:
+    if isinstance(one, HistogramSnapshot) and isinstance(other, HistogramSnapshot):
+        return one + other
+    assert not isinstance(one, HistogramSnapshot)
+    assert not isinstance(other, HistogramSnapshot)
+    return one + other
 
 
 def _shown(bound: float) -> str:
