@@ -25,7 +25,8 @@ REQUEST_ID_KEY = "x-request-id"
 
 
 def describe(error: BaseException, *, where: str, request: str = "") -> ErrorDetails:
-    """What the caller is told of an error; a bug's text goes to the log alone."""
+    """What the caller is told of an error; a bug's text goes to the log alone, the facts that our
+    own code put beside it do not: such as the place where a device failed."""
     if isinstance(error, CodecError):
         return ErrorDetails(
             grpc.StatusCode.INVALID_ARGUMENT,
@@ -45,11 +46,13 @@ def describe(error: BaseException, *, where: str, request: str = "") -> ErrorDet
             request_id=request,
         )
     identifier = log_internal_error(error, where=where)
+    facts = error.metadata if isinstance(error, Internal) else {}
+    place = f" in {facts['place']}" if "place" in facts else ""
     return ErrorDetails(
         grpc.StatusCode.INTERNAL,
-        f"internal error {identifier}; the server's log explains it",
+        f"internal error {identifier}{place}; the server's log explains it",
         reason="INTERNAL",
-        metadata={"error_id": identifier},
+        metadata={**facts, "error_id": identifier},
         request_id=request,
     )
 
