@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx.reference import ReferenceEvaluator
 
 from headrace.runtime.config import Configuration
 from headrace.runtime.errors import InvalidArgument
@@ -18,6 +17,7 @@ from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.job import Job, LayerProfile
 from headrace.runtime.network import Network
 from headrace.runtime.plugin import Plugin
+from headrace.runtime.reference import CorrectedEvaluator
 from headrace.runtime.tensor import Value, host
 
 _JOB: ContextVar[Job] = ContextVar("the job that this thread computes")
@@ -48,7 +48,7 @@ class TemplateNetwork(ExecutableNetwork):
         job.outputs = dict(zip(job.output_names, map(_value, job.backend), strict=True))
 
 
-class Evaluator(ReferenceEvaluator):
+class Evaluator(CorrectedEvaluator):
     """Looks before each node whether the job is still wanted, and times the network's layers."""
 
     def __init__(self, proto: Any, **options: Any) -> None:

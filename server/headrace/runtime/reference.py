@@ -1,0 +1,137 @@
+"""onnx's reference evaluator, with what it computes wrong put right or refused.
+
+Found by running onnx's own backend cases through it, version 1.23: it stacks what a Loop collects
+as rows whatever their rank, gives Softmax and its kin of old operator sets the meaning of new ones,
+mixes the batch's statistics into a BatchNormalization that does not train, and wraps optionals.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_batch_normalization import BatchNormalization_14
+from onnx.reference.ops.op_hardmax import Hardmax as OpHardmax
+from onnx.reference.ops.op_log_softmax import LogSoftmax as OpLogSoftmax
+from onnx.reference.ops.op_loop import Loop as OpLoop
+from onnx.reference.ops.op_optional import Optional as OpOptional
+from onnx.reference.ops.op_scan import Scan as OpScan
+from onnx.reference.ops.op_softmax import Softmax as OpSoftmax
+
+_BATCH_NORMALIZATION_TRAINS = 14
+_SOFTMAX_OF_ONE_AXIS = 13
+_SCAN_WITHOUT_BATCH = 9
+
+
+class CorrectedEvaluator(ReferenceEvaluator):
+    """Arguments as onnx's own takes them; a layer that it cannot compute raises when it is made."""
+
+    def __init__(self, proto: Any, **options: Any) -> None:
+        # Those of bodies and functions get them here, too.
+        super().__init__(proto, **{**options, "new_ops": [*_CORRECTED]})
+
+
+def _opset(op: OpRun) -> int:
+    return int(op.run_params["opsets"][""])
+
+
+class Loop(OpLoop):
+    """Collected values of any rank are stacked along a new first axis; no condition is a true one.
+
+    https://onnx.ai/onnx/operators/onnx__Loop.html
+    """
+
+    body: Any
+    _run_body: Any
+
+    def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
+        trips, cond, *initial = inputs
+        context = options.pop("context", None) or {}
+        options.pop("body", None)
+        names, state, going = self.body.input_names, initial, cond is None or bool(cond)
+        collected: list[list[Any]] = [[] for _ in range(self.K)]
+        count = 0
+        while going and (trips is None or count < trips):
+            given = (np.array(count, np.int64), np.array(going), *state)
+            feeds = {**context, **dict(zip(names, given, strict=True))}
+            more, *outputs = self._run_body(feeds, **options)
+            going, state = bool(more), outputs[: self.N]
+            for rows, value in zip(collected, outputs[self.N :], strict=True):
+                rows.append(value)
+            count += 1
+        if not count and collected:
+            raise ValueError("no iteration tells the shape of what the loop collects")
+        return (*state, *map(np.stack, collected))
+
+
+class Scan(OpScan):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)  # type: ignore[no-untyped-call]
+        if _opset(self) < _SCAN_WITHOUT_BATCH:
+            raise NotImplementedError("Scan over a batch, as before operator set 9")
+
+
+class Optional(OpOptional):
+    """A value that is there is itself, as where it is an input of the network."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        if not self.onnx_node.input:
+            raise NotImplementedError("an Optional without a value")
+
+    def _run(self, *inputs: Any, **_: Any) -> tuple[Any, ...]:
+        return inputs
+
+
+class BatchNormalization(BatchNormalization_14):
+    """Before operator set 14 one with a single output does not train."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        opset = _opset(self)
+        self._older = opset < _BATCH_NORMALIZATION_TRAINS
+        tested = opset >= 7 or getattr(self, "is_test", False)
+        if self._older and (not tested or len(self.onnx_node.output) > 1):
+            raise NotImplementedError("BatchNormalization that trains, before operator set 14")
+        if not getattr(self, "spatial", True):
+            raise NotImplementedError("BatchNormalization of each element, with spatial=0")
+
+    def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
+        options = {name: options.get(name) for name in ("epsilon", "momentum", "training_mode")}
+        if self._older:
+            options["training_mode"] = 0
+        found: tuple[Any, ...] = super()._run(*inputs, **options)  # type: ignore[no-untyped-call]
+        return found
+
+
+def _coercing(base: Any) -> Any:
+    """Before operator set 13 all axes from the given one, by default 1, are taken together."""
+
+    class Coercing(base):  # type: ignore[misc]
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self._first: int | None = None
+            if _opset(self) < _SOFTMAX_OF_ONE_AXIS:
+                given = [each.i for each in self.onnx_node.attribute if each.name == "axis"]
+                self._first, self.axis = (given or [1])[0], -1
+
+        def _run(self, x: Any) -> tuple[Any, ...]:
+            if self._first is None or not x.size:
+                return (*super()._run(x),)
+            rows = int(np.prod(x.shape[: self._first % x.ndim]))
+            (result,) = super()._run(x.reshape(rows, -1))
+            return (result.reshape(x.shape),)
+
+    Coercing.__name__ = base.__name__  # by which the evaluator knows it
+    return Coercing
+
+
+_CORRECTED = (
+    *map(_coercing, (OpHardmax, OpLogSoftmax, OpSoftmax)),
+    BatchNormalization,
+    Loop,
+    Optional,
+    Scan,
+)

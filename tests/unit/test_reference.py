@@ -1,0 +1,145 @@
+"""The reference evaluator, corrected: each behaviour is one that onnx's own gets wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.parser import parse_model
+
+from headrace.runtime.reference import CorrectedEvaluator
+
+FLOAT_TYPE = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [2])
+
+
+def run(opset: int, text: str, **inputs: Any) -> list[Any]:
+    return list(CorrectedEvaluator(parsed(opset, text)).run(None, inputs))
+
+
+def parsed(opset: int, text: str) -> onnx.ModelProto:
+    return parse_model(f'<ir_version: 8, opset_import: ["": {opset}]>{text}')
+
+
+def loop(element: str, cond: str = "yes") -> str:
+    """Collects its state three times, which each time grows by one."""
+    return f"""g (int64 trips, float{element} x) => (float{element} last, float[N] all) {{
+        yes = Constant<value = bool {{1}}>()
+        one = Constant<value = float {{1}}>()
+        last, all = Loop(trips, {cond}, x) <body = b
+            (int64 i, bool go, float{element} v) => (bool more, float{element} next, float r) {{
+                more = Identity(go)
+                next = Add(v, one)
+                r = Identity(v)
+            }}
+        >
+    }}"""
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (2, 3)])
+def test_a_loop_stacks_what_it_collects_along_a_new_axis(shape: tuple[int, ...]) -> None:
+    element = f"[{','.join(map(str, shape))}]" if shape else ""
+    x = np.zeros(shape, np.float32)
+    last, collected = run(17, loop(element), trips=np.array(3), x=x)
+    assert last.tolist() == np.full(shape, 3).tolist()
+    assert collected.tolist() == [np.full(shape, each).tolist() for each in range(3)]
+
+
+def test_a_loop_without_a_condition_runs() -> None:
+    _, collected = run(17, loop("", cond='""'), trips=np.array(2), x=np.float32(5))
+    assert collected.tolist() == [5, 6]
+
+
+def test_a_loop_that_collects_and_never_runs_says_why_it_cannot() -> None:
+    with pytest.raises(ValueError, match="no iteration"):
+        run(17, loop(""), trips=np.array(0), x=np.float32(5))
+
+
+@pytest.mark.parametrize(
+    ("op", "expected"), [("Softmax", 0.25), ("LogSoftmax", np.log(0.25)), ("Hardmax", None)]
+)
+@pytest.mark.parametrize("attribute", ["", "<axis = 1>", "<axis = -2>"])
+def test_old_softmaxes_take_all_axes_from_theirs_together(
+    op: str, expected: float | None, attribute: str
+) -> None:
+    text = f"g (float[3,2,2] x) => (float[3,2,2] y) {{ y = {op}{attribute}(x) }}"
+    (y,) = run(11, text, x=np.ones((3, 2, 2), np.float32))
+    assert y.shape == (3, 2, 2)
+    if expected is None:
+        assert y.sum() == 3
+    else:
+        np.testing.assert_allclose(y, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
+def test_new_softmaxes_take_one_axis(op: str) -> None:
+    text = f"g (float[3,2,2] x) => (float[3,2,2] y) {{ y = {op}<axis = 1>(x) }}"
+    (y,) = run(13, text, x=np.ones((3, 2, 2), np.float32))
+    assert (np.exp(y) if op == "LogSoftmax" else y).sum() == pytest.approx(6)
+
+
+def normalization(outputs: str, opset: int, attributes: str = "") -> onnx.ModelProto:
+    text = f"""g (float[2,1] x, float[1] s, float[1] b, float[1] m, float[1] v)
+        => (float[2,1] y) {{ {outputs} = BatchNormalization{attributes}(x, s, b, m, v) }}"""
+    return parsed(opset, text)
+
+
+@pytest.mark.parametrize("opset", [7, 9, 13, 15])
+def test_a_batch_normalization_with_one_output_uses_what_it_is_given(opset: int) -> None:
+    one = np.ones(1, np.float32)
+    x = np.array([[1], [3]], np.float32)
+    inputs = {"x": x, "s": one, "b": 0 * one, "m": one, "v": 4 * one}
+    (y,) = CorrectedEvaluator(normalization("y", opset)).run(None, inputs)
+    np.testing.assert_allclose(y, [[0], [1]], atol=1e-4)
+
+
+def test_training_goes_on_as_it_did() -> None:
+    inputs = {name: np.ones(1, np.float32) for name in "sbmv"}
+    inputs["x"] = np.array([[1], [3]], np.float32)
+    model = normalization("y, rm, rv", 15, "<training_mode = 1>")
+    (y,) = CorrectedEvaluator(model).run(None, inputs)
+    np.testing.assert_allclose(y, [[0], [2]], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        normalization("y, m1, v1, sm, sv", 9),
+        normalization("y", 6),
+        normalization("y", 7, "<spatial = 0>"),
+        normalization("y, m1, v1", 13),
+        onnx.helper.make_model(
+            onnx.helper.make_graph(
+                [onnx.helper.make_node("Optional", [], ["o"], type=FLOAT_TYPE)], "g", [], []
+            ),
+            opset_imports=[onnx.helper.make_opsetid("", 18)],
+        ),
+        parsed(
+            8,
+            """g (float[1,2] a, float[1,3,2] x) => (float[1,2] y) {
+                y = Scan("", a, x) <num_scan_inputs = 1, body = b
+                    (float[2] s, float[2] n) => (float[2] t) { t = Add(s, n) }>
+            }""",
+        ),
+    ],
+)
+def test_what_it_cannot_compute_it_refuses_beforehand(model: onnx.ModelProto) -> None:
+    with pytest.raises(NotImplementedError):
+        CorrectedEvaluator(model)
+
+
+def test_an_optional_is_the_value_that_it_holds() -> None:
+    text = """g (float[2] x) => (float[2] y) { o = Optional(x) y = OptionalGetElement(o) }"""
+    x = np.ones(2, np.float32)
+    assert run(18, text, x=x)[0] is x
+
+
+def test_functions_are_corrected_too() -> None:
+    text = """g (float[3,2,2] x) => (float[3,2,2] y) { y = own.Mine(x) }
+        <domain: "own", opset_import: ["": 11]>
+        Mine (v) => (w) { w = Softmax(v) }"""
+    header = '<ir_version: 8, opset_import: ["": 11, "own": 1]>'
+    evaluator = CorrectedEvaluator(parse_model(header + text))
+    (y,) = evaluator.run(None, {"x": np.ones((3, 2, 2), np.float32)})
+    np.testing.assert_allclose(y, 0.25)
