@@ -18,6 +18,7 @@ from headrace.plugins.cpu.profiling import Profiler
 from headrace.plugins.cpu.session import Provider, Settings
 from headrace.plugins.cpu.support import LayerSupport, Trials
 from headrace.plugins.cpu.tensors import Conversion
+from headrace.plugins.cpu.transformations import TRANSFORMATIONS
 from headrace.runtime.allocator import release_memory
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration, Range
@@ -27,6 +28,7 @@ from headrace.runtime.network import Network
 from headrace.runtime.plugin import Plugin, Support
 from headrace.runtime.processors import usable_processors
 from headrace.runtime.services import Services
+from headrace.runtime.transform import Transformation
 
 
 class CpuPlugin(Plugin):
@@ -60,6 +62,9 @@ class CpuPlugin(Plugin):
 
     def _add_extension(self, functions: Sequence[ir.Function]) -> None:
         """Takes any: ONNX Runtime inlines local functions."""
+
+    def _transformations(self, config: Configuration) -> Sequence[Transformation]:
+        return TRANSFORMATIONS
 
     def _support(
         self,

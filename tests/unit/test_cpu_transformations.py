@@ -1,0 +1,66 @@
+"""What the CPU device makes of a network before it compiles it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from headrace.plugins import cpu
+from headrace.runtime.infer_request import InferRequest
+from headrace.runtime.network import Network
+from headrace.runtime.plugin import Plugin
+from headrace.testing.case import parse
+from headrace.testing.services import services
+
+SPECTRUM = """spectrum (float[1,10,1] x) => (float[1,10,2] y) {
+    [transform] y = DFT(x)
+}"""
+
+
+@pytest.fixture
+def plugin() -> Iterator[Plugin]:
+    with services() as offered:
+        yield cpu.create_plugin("CPU", offered, {})
+
+
+def network(text: str) -> Network:
+    return Network.from_bytes(parse(text).SerializeToString())
+
+
+def test_a_frequency_that_is_not_there_is_none(plugin: Plugin) -> None:
+    compiled = plugin.load_network(network(SPECTRUM), {})
+    x = np.full((1, 10, 1), 540, np.float32)
+    y = InferRequest(compiled).infer({"x": x})["y"]
+    compiled.close()
+    assert isinstance(y, np.ndarray)
+    assert y.dtype == np.float32
+    np.testing.assert_allclose(y[0, :, 0], [5400] + [0] * 9, atol=1e-7)
+    np.testing.assert_allclose(y[0, :, 1], 0, atol=1e-7)
+
+
+def test_the_transform_is_still_one_layer_to_whoever_asks(plugin: Plugin) -> None:
+    query = plugin.query_network(network(SPECTRUM), {})
+    assert query.supported_layers == {"transform": "CPU"}
+
+
+def test_a_window_is_widened_with_its_signal_and_the_rest_is_not(plugin: Plugin) -> None:
+    text = """short (float[1,128,1] x, int64 step, float[16] window) => (float[1,15,9,2] y) {
+        y = STFT(x, step, window)
+    }"""
+    query = plugin.query_network(network(text), {})
+    assert not query.unsupported
+    compiled = plugin.load_network(network(text), {})
+    casts = [each for each in compiled.network.nodes() if each.op_type == "Cast"]
+    compiled.close()
+    assert [each.inputs[0].name for each in casts if each.inputs[0]][:2] == ["x", "window"]
+    assert len(casts) == 3
+
+
+def test_one_of_float64_stays_as_it_is(plugin: Plugin) -> None:
+    compiled = plugin.load_network(network(SPECTRUM.replace("float", "double")), {})
+    assert [each.op_type for each in compiled.network.nodes()] == ["DFT"]
+    assert compiled.outputs[0].dtype == ir.DataType.DOUBLE
+    compiled.close()
