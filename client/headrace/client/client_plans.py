@@ -40,7 +40,8 @@ def load_network(
         device: as ``CPU``, ``CPU.0``, ``HETERO:OPENCL,CPU``; default: CPU, or for a model of the
             repository what its folder says.
         config: configuration keys for this network.
-        name: to call it by; default: the file's name without its suffix, or the server's choice.
+        name: to call it by; default: the file's name without its suffix, or the repository's name
+            for it. Needed where there is neither.
         repository: instead of a model, the name of one in the server's model repository.
         preprocessing: per input, what the client sends where that differs from the network's own;
             see `InputOptions`.
@@ -123,7 +124,8 @@ def import_network(
         blob: what `Network.export` returned, or the path of a file with it.
         device: default: the one that it was exported from.
         config: wins over the exported configuration.
-        name, replace, progress: as for `load_network`.
+        name: to call it by; needed.
+        replace, progress: as for `load_network`.
 
     Raises:
         InvalidArgument: the blob is damaged, or not for this server or device.

@@ -49,8 +49,9 @@ class RequestEncoder:
         values = {name: self._convert(name, value) for name, value in inputs.items()}
         missing = self._required - values.keys()
         if missing:
-            first = min(missing)
-            raise invalid(f"inputs[{first!r}]", f"input {', '.join(sorted(missing))} is missing")
+            first, *others = sorted(missing)
+            names = f"s {', '.join([first, *others])} are" if others else f" {first} is"
+            raise invalid(f"inputs[{first!r}]", f"input{names} missing")
         try:
             codec.encode_values(values, request.inputs, attachments, "inputs")
         except codec.CodecError as error:
