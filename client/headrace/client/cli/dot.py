@@ -38,10 +38,12 @@ def to_dot(picture: Picture) -> str:
     return "\n".join(_lines(picture)) + "\n"
 
 
-def quote(*lines: str) -> str:
-    """A label of these lines."""
-    escaped = (_no_entities(visible(line, _LIMIT)).replace("\\", "\\\\") for line in lines)
-    return _in_quotes("\\n".join(escaped))
+def quote(*lines: str, beside: bool = False) -> str:
+    """A label of these lines, centred; or `beside` a line, and then a little apart from it."""
+    escaped = [_no_entities(visible(line, _LIMIT)).replace("\\", "\\\\") for line in lines]
+    return _in_quotes(
+        "".join(f"  {line}  \\l" for line in escaped) if beside else "\\n".join(escaped)
+    )
 
 
 def quote_tooltip(*lines: str) -> str:
@@ -112,9 +114,10 @@ def _box(box: Box, paints: dict[str, Paint]) -> str:
 
 def _line(line: Line) -> str:
     fields = {"class": "cut", "penwidth": "2.5", "color": "#000000"} if line.is_cut else {}
-    texts = f"tooltip={quote_tooltip(*line.tooltip)}"
+    tooltip = quote_tooltip(*line.tooltip)
+    texts = f"tooltip={tooltip}"
     if line.lines:
-        texts += f", label={quote(*line.lines)}, labeltooltip={quote_tooltip(*line.tooltip)}"
+        texts += f", label={quote(*line.lines, beside=True)}, labeltooltip={tooltip}"
     separator = ", " if fields else ""
     return f"{line.source} -> {line.target} [{texts}{separator}{_fields(**fields)}];"
 

@@ -178,7 +178,7 @@ class _Scene:
         counts = Counter(self._graph.layers[position].op_type for position in layers)
         lines = [f"{count:,} {visible(op, _NAME)}" for op, count in counts.most_common(limit)]
         if len(counts) > limit:
-            lines.append(f"{counted(len(counts) - limit, 'operator')} more")
+            lines.append(counted(len(counts) - limit, "other operator"))
         return (counted(len(layers), "layer"), *lines)
 
     def _place_ports(self, ports: Sequence[Port], kind: Literal["input", "output"]) -> list[str]:

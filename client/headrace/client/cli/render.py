@@ -22,12 +22,14 @@ def check() -> None:
 
 
 def render(dot: str, form: str) -> bytes:
-    """The picture in a format of Graphviz', such as ``svg`` or ``png``."""
+    """The picture in a format of Graphviz', such as ``svg`` or ``png``.
+
+    What dot says, as that it scaled a large bitmap down, goes to the standard error.
+    """
     import graphviz  # an extra, and only needed here
 
     try:
-        picture: bytes = graphviz.Source(dot).pipe(format=form, quiet=True)
+        picture: bytes = graphviz.Source(dot).pipe(format=form)
     except graphviz.CalledProcessError as error:
-        said = error.stderr.decode(errors="replace").strip() if error.stderr else ""
-        fail(f"Graphviz did not draw it: {said or error}; {_OR_DOT}")
+        fail(f"dot, which has said why, ended with status {error.returncode}; {_OR_DOT}")
     return picture

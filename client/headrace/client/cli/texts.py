@@ -56,7 +56,7 @@ def visible(text: str, limit: int) -> str:
     """`text` in one line of at most `limit` characters.
 
     What cannot be printed, line ends among it, becomes ``\\n`` or ``\\x07`` as Python writes it;
-    the middle of what is too long becomes an ellipsis.
+    of what is too long an ellipsis takes a part, but not the end, where names differ most.
     """
     if not text.isprintable():
         text = "".join(
@@ -64,5 +64,5 @@ def visible(text: str, limit: int) -> str:
         )
     if len(text) <= limit:
         return text
-    tail = (limit - 1) // 2
-    return f"{text[: limit - 1 - tail]}…{text[len(text) - tail :]}"
+    head = limit // 3
+    return f"{text[:head]}…{text[head + 1 - limit :]}"
