@@ -1,0 +1,27 @@
+"""The device's configuration."""
+
+from __future__ import annotations
+
+from headrace.runtime.config import ConfigSchema, Key
+from headrace.runtime.standard_keys import DEVICE_ID, QUEUE_CAPACITY, STANDARD_KEYS
+
+TARGET_FALLBACK = Key(
+    "TARGET_FALLBACK",
+    str,
+    "",
+    "The devices to split over, the preferred one first, as CPU,TEMPLATE; for the device name "
+    "HETERO, without a list of its own.",
+)
+MERGE_ISLANDS = Key(
+    "HETERO_MERGE_ISLANDS",
+    bool,
+    True,
+    "Whether a layer alone between others of another device joins them if that device supports it, "
+    "which saves two copies.",
+)
+SCHEMA = ConfigSchema(*STANDARD_KEYS, TARGET_FALLBACK, MERGE_ISLANDS)
+
+NOT_FOR_MEMBERS = frozenset(
+    key.name for key in (TARGET_FALLBACK, MERGE_ISLANDS, DEVICE_ID, QUEUE_CAPACITY)
+)
+"""Keys that a split network does not hand to the devices of its list."""

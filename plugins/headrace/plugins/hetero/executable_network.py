@@ -1,0 +1,103 @@
+"""A network split over devices: its subgraphs, and the requests that go through them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from headrace.plugins.hetero.config import TARGET_FALLBACK
+from headrace.plugins.hetero.container import write
+from headrace.plugins.hetero.counters import SubgraphCounters
+from headrace.plugins.hetero.flow import Flow, flow
+from headrace.plugins.hetero.request import HeteroRequest
+from headrace.plugins.hetero.subgraph import Subgraph
+from headrace.runtime.config import Configuration, ParameterValue
+from headrace.runtime.counters import NetworkCounters
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.job import Job
+from headrace.runtime.network import Layer, Network
+from headrace.runtime.tensor import Value
+
+
+class HeteroNetwork(ExecutableNetwork):
+    """Owns no streams: each subgraph runs on those of its device.
+
+    Args:
+        network: the whole one.
+        subgraphs: in execution order; closed with the network.
+        constants: outputs that no subgraph computes.
+        devices: the list that the network was split over.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        config: Configuration,
+        subgraphs: Sequence[Subgraph],
+        constants: Mapping[str, Value],
+        devices: Sequence[str],
+    ) -> None:
+        super().__init__(network, config)
+        self._subgraphs = tuple(subgraphs)
+        self._constants = dict(constants)
+        self._devices = tuple(devices)
+        self._all = tuple(port.name for port in self.outputs)
+        self._flow = self._flow_to(self._all)
+        self._counters: tuple[SubgraphCounters, ...] = ()
+
+    def count_as(self, name: str, counters: NetworkCounters) -> None:
+        super().count_as(name, counters)
+        self._counters = tuple(
+            SubgraphCounters(counters.series, each.number, each.device) for each in self._subgraphs
+        )
+
+    def set_config(self, changes: Mapping[str, str]) -> None:
+        """Changes the subgraphs' keys too."""
+        super().set_config(changes)
+        for each in self._subgraphs:
+            known = each.executable.config.schema
+            each.executable.set_config({key: changes[key] for key in changes if key in known})
+
+    # -- hooks --
+
+    def _start(self, job: Job) -> None:
+        names = job.output_names
+        found = self._flow if names == self._all else self._flow_to(names)
+        HeteroRequest(job, self._subgraphs, found, self._constants, self._counters).start()
+
+    def _export(self) -> bytes:
+        return write(each.export() for each in self._subgraphs)
+
+    def _close(self) -> None:
+        for each in self._subgraphs:
+            each.executable.close()
+
+    def _layers(self) -> tuple[Layer, ...]:
+        return tuple(layer for each in self._subgraphs for layer in each.executed())
+
+    def _metrics(self) -> Mapping[str, Callable[[], ParameterValue]]:
+        return {
+            "HETERO_NUMBER_OF_SUBGRAPHS": lambda: len(self._subgraphs),
+            TARGET_FALLBACK.name: lambda: ",".join(self._devices),
+        }
+
+    def _optimal_number_of_infer_requests(self) -> int:
+        """As many as the devices together run at once: each may be at another request."""
+        most: dict[str, int] = {}
+        for each in self._subgraphs:
+            wanted = each.executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
+            assert isinstance(wanted, int)
+            most[each.device] = max(wanted, most.get(each.device, 1))
+        return max(1, sum(most.values()))
+
+    def _execution_devices(self) -> list[str]:
+        found: dict[str, None] = {}
+        for each in self._subgraphs:
+            devices = each.executable.get_metric("EXECUTION_DEVICES")
+            assert isinstance(devices, list)
+            found.update(dict.fromkeys(devices))
+        return list(found)
+
+    # -- inside --
+
+    def _flow_to(self, names: Sequence[str]) -> Flow:
+        return flow([each.ends for each in self._subgraphs], names)

@@ -1,0 +1,161 @@
+"""From a network and its parts to a network that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from headrace.plugins.hetero.container import Frame
+from headrace.plugins.hetero.cut import Piece, cut
+from headrace.plugins.hetero.executable_network import HeteroNetwork
+from headrace.plugins.hetero.failures import named
+from headrace.plugins.hetero.flow import Ends
+from headrace.plugins.hetero.members import Target
+from headrace.plugins.hetero.partition import Part
+from headrace.plugins.hetero.subgraph import Subgraph
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.config import Configuration
+from headrace.runtime.errors import HeadraceError, InvalidArgument
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.network import Network
+from headrace.runtime.provenance import origins
+from headrace.runtime.tensor import Value
+
+_ANEW = "subgraph {} compiled anew: {}"
+
+
+def load(
+    network: Network,
+    parts: Sequence[Part],
+    targets: Sequence[Target],
+    config: Configuration,
+    token: CancelToken,
+    frames: Sequence[Frame] = (),
+) -> HeteroNetwork:
+    """Loads every part on its device; closes those that are loaded if one fails.
+
+    Args:
+        network: transformed, with its types.
+        parts: in execution order; their affinities are the targets' names.
+        frames: of an import, one for each part that has a result.
+
+    Raises:
+        What the devices raise, naming the subgraph.
+    """
+    by_name = {each.name: each for each in targets}
+    stands_for = {node.name or "": origins(node) for node in network.nodes()}
+    pieces = cut(network, parts)
+    notes: list[str] = []
+    subgraphs: list[Subgraph] = []
+    try:
+        for number, piece in enumerate(pieces, 1):
+            if token.error is not None:
+                raise token.error
+            target = by_name[piece.affinity]
+            native = b""
+            if frames:
+                native, note = _native(frames[number - 1], target)
+                notes += [_ANEW.format(number, note)] if note else []
+            try:
+                executable = _load(piece, target, native, token)
+            except HeadraceError as error:
+                if token.error is not None:
+                    raise
+                place = f"subgraph {number} of {len(pieces)} on {target.name}"
+                raise named(error, place, subgraph=str(number), device=target.name) from error
+            notes += [f"subgraph {number}: {note}" for note in executable.notes]
+            subgraphs.append(_subgraph(number, piece, target, executable, stands_for))
+        names = [each.name for each in targets]
+        loaded = HeteroNetwork(network, config, subgraphs, _constants(network), names)
+    except BaseException:
+        for each in subgraphs:
+            each.executable.close()
+        raise
+    loaded.notes = tuple(notes)
+    return loaded
+
+
+def parts_of(network: Network, frames: Sequence[Frame], targets: Sequence[Target]) -> list[Part]:
+    """The parts that an export was made of.
+
+    Raises:
+        InvalidArgument: they are none of this network's, or of other devices.
+    """
+    places = {node.name: index for index, node in enumerate(network.model.graph)}
+    known = {each.name for each in targets}
+    parts = []
+    for number, frame in enumerate(frames, 1):
+        if frame.device not in known:
+            raise _mismatch(f"subgraph {number} was on {frame.device}")
+        if not places.keys() >= set(frame.layers):
+            raise _mismatch(f"subgraph {number} has other layers")
+        parts.append(Part(frame.device, tuple(sorted(places[name] for name in frame.layers))))
+    try:
+        found = [_ends(piece.network) for piece in cut(network, parts)]
+    except ValueError as error:
+        raise _mismatch(str(error)) from error
+    if found != [frame.ends for frame in frames]:
+        raise _mismatch("they have other inputs or outputs")
+    made = {name for ends in found for name in ends.outputs}
+    for value in network.model.graph.outputs:
+        if value.producer() is not None and value.name not in made:
+            raise _mismatch(f"none of them makes the output {value.name!r}")
+    return parts
+
+
+def _mismatch(why: str) -> InvalidArgument:
+    return InvalidArgument(f"the subgraphs do not fit: {why}", field="blob")
+
+
+def _native(frame: Frame, target: Target) -> tuple[bytes, str]:
+    """A subgraph's own bytes if its device can use them, else why not."""
+    plugin = target.plugin
+    pairs = (
+        ("device architecture", frame.architecture, plugin.architecture),
+        ("backend version", frame.backend_version, plugin.backend_version),
+    )
+    differences = [f"{what} {old!r}, here {new!r}" for what, old, new in pairs if old != new]
+    if frame.native and differences:
+        return b"", "; ".join(differences)
+    return frame.native, ""
+
+
+def _load(piece: Piece, target: Target, native: bytes, token: CancelToken) -> ExecutableNetwork:
+    if native:
+        return target.plugin.import_network(
+            piece.network, native, target.config, target.options, token
+        )
+    return target.plugin.load_network(piece.network, target.config, target.options, token)
+
+
+def _subgraph(
+    number: int,
+    piece: Piece,
+    target: Target,
+    executable: ExecutableNetwork,
+    stands_for: Mapping[str, tuple[str, ...]],
+) -> Subgraph:
+    return Subgraph(
+        number=number,
+        device=target.name,
+        executable=executable,
+        ends=_ends(piece.network),
+        layers=tuple(node.name or "" for node in piece.nodes),
+        architecture=target.plugin.architecture,
+        backend_version=target.plugin.backend_version,
+        origins=stands_for,
+    )
+
+
+def _ends(network: Network) -> Ends:
+    return Ends(
+        tuple(port.name for port in network.inputs), tuple(port.name for port in network.outputs)
+    )
+
+
+def _constants(network: Network) -> dict[str, Value]:
+    """The outputs that are initialisers themselves."""
+    return {
+        value.name or "": value.const_value.numpy()
+        for value in network.model.graph.outputs
+        if value.producer() is None and value.const_value is not None
+    }

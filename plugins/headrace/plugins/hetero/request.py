@@ -1,0 +1,267 @@
+"""One request on its way through the subgraphs: a state machine that completions advance.
+
+It has no thread. Whoever submits the request starts the subgraphs that wait for nothing; whoever
+finishes a subgraph starts those that waited for it alone. So independent subgraphs run at the same
+time, and the next request enters the first device while this one is on the second.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from headrace.plugins.hetero.counters import SubgraphCounters
+from headrace.plugins.hetero.failures import named
+from headrace.plugins.hetero.flow import Flow
+from headrace.plugins.hetero.subgraph import Subgraph
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.errors import Cancelled, HeadraceError, Internal
+from headrace.runtime.inline_budget import LIMIT_SECONDS
+from headrace.runtime.job import Job, LayerProfile
+from headrace.runtime.tensor import Tensor, Value, host, size_bytes
+
+
+class PartJob(Job):
+    """The part of a request that one subgraph runs; the first one's start is the request's.
+
+    Args:
+        request: the whole request.
+        at: the subgraph's place among all.
+    """
+
+    __slots__ = ("_request", "_started", "at")
+
+    def __init__(
+        self,
+        request: Job,
+        at: int,
+        inputs: Mapping[str, Value],
+        done: Callable[[Job], None],
+        output_names: tuple[str, ...],
+        token: CancelToken,
+        *,
+        inline: bool,
+    ) -> None:
+        self._request = request
+        self.at = at
+        super().__init__(
+            inputs,
+            done,
+            output_names=output_names,
+            deadline=request.deadline,
+            priority=request.priority,
+            token=token,
+            ticket=request.ticket,
+            profile=request.profile,
+            may_run_inline=inline,
+            trace=request.trace,
+        )
+
+    @property
+    def started(self) -> float:
+        return self._started
+
+    @started.setter
+    def started(self, seconds: float) -> None:
+        self._started = seconds
+        if seconds and not self._request.started:
+            self._request.started = seconds
+
+
+class HeteroRequest:
+    """A job and its parts. Thread-safe: `_lock` guards all fields that change; no part is
+    submitted, cancelled or settled under it.
+
+    The job ends when no part is left on any device, also after a failure: until then a backend may
+    be reading its inputs.
+
+    Args:
+        counters: of each subgraph; empty where nobody counts.
+        constants: outputs that no subgraph computes.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        subgraphs: Sequence[Subgraph],
+        flow: Flow,
+        constants: dict[str, Value],
+        counters: Sequence[SubgraphCounters],
+    ) -> None:
+        self._job = job
+        self._subgraphs = subgraphs
+        self._flow = flow
+        self._constants = constants
+        self._counters = counters
+        self._lock = threading.Lock()
+        self._token = job.token.child()
+        self._values: dict[str, Value] = {}  # between subgraphs
+        self._reads = dict(flow.reads)
+        self._waits = list(flow.waits)
+        self._unfinished = len(flow.first)  # parts that are on a device, or about to be
+        self._ready: deque[int] = deque()
+        self._drivers: set[int] = set()  # threads that submit what is ready
+        self._layers: dict[int, list[LayerProfile]] = {}
+        self._failure: HeadraceError | None = None
+
+    def start(self) -> None:
+        self._job.observe(self._say_where)
+        if self._flow.count:
+            self._go_on(self._flow.first, inline=self._job.may_run_inline)
+        else:
+            self._end()
+
+    # -- on the way --
+
+    def _go_on(self, ready: Sequence[int], *, inline: bool) -> None:
+        """Submits the subgraphs `ready`, and those that become so on this thread meanwhile: a part
+        that runs inline ends before its submission returns."""
+        thread = threading.get_ident()
+        with self._lock:
+            self._ready.extend(ready)
+            if thread in self._drivers:
+                return
+            self._drivers.add(thread)
+        begun = time.monotonic()
+        while True:
+            with self._lock:
+                if not self._ready:
+                    self._drivers.discard(thread)
+                    return
+                at = self._ready.popleft()
+                alone = not self._ready
+            # Not beside others, which would wait for it, and not for longer than one network may.
+            self._submit(at, inline and alone and time.monotonic() - begun < LIMIT_SECONDS)
+
+    def _submit(self, at: int, inline: bool) -> None:
+        job, subgraph = self._job, self._subgraphs[at]
+        with self._lock:
+            inputs = {name: self._values[name] for name in self._flow.handed[at]}
+        for name in subgraph.ends.inputs:
+            if name not in inputs and name in job.inputs:  # an optional one may be absent
+                inputs[name] = job.inputs[name]
+        token = self._token.child()
+        names = self._flow.outputs[at]
+        part = PartJob(job, at, inputs, self._part_ended, names, token, inline=inline)
+        try:
+            if token.error is not None:
+                raise token.error
+            subgraph.executable.submit(part)
+        except Exception as error:  # noqa: BLE001 - whatever a device does, the request has an outcome
+            part.fail(error)
+
+    def _part_ended(self, part: Job) -> None:
+        assert isinstance(part, PartJob)
+        at, given, taken = part.at, part.outputs, part.inputs
+        part.inputs, part.outputs = {}, {}  # others may hold the part for a while
+        part.token.close()
+        error = part.error
+        if error is None and not given.keys() >= set(self._flow.outputs[at]):
+            error = Internal(f"the device gave {sorted(given)}, not {self._flow.outputs[at]}")
+        freed: list[Value] = []
+        ready: list[int] = []
+        with self._lock:
+            failed = False
+            if error is not None and self._failure is None:
+                failed = True
+                self._failure = self._named(at, error)
+            elif error is None:
+                self._take(part, given)
+                freed = self._free(at)
+                ready = self._released(at) if self._failure is None else []
+            self._unfinished += len(ready) - 1
+            ended = not self._unfinished
+        if error is None:
+            self._count(at, part, taken)
+        give_back(freed)
+        if failed:
+            self._token.cancel(Cancelled("another subgraph of the request failed"))
+        if ended:
+            self._end()
+        elif ready:
+            self._go_on(ready, inline=True)
+
+    def _take(self, part: PartJob, given: dict[str, Value]) -> None:
+        job, at = self._job, part.at
+        self._values.update((name, given[name]) for name in self._flow.outputs[at])
+        job.input = job.input or part.input
+        job.inference = max(job.inference, part.inference)
+        if part.layers:
+            self._layers[at] = self._subgraphs[at].profile(part.layers)
+
+    def _free(self, at: int) -> list[Value]:
+        """What the subgraph was the last one to read."""
+        freed = []
+        for name in self._flow.handed[at]:
+            self._reads[name] -= 1
+            if not self._reads[name]:
+                freed.append(self._values.pop(name))
+        return freed
+
+    def _released(self, at: int) -> list[int]:
+        """The subgraphs that waited for this one last."""
+        ready = []
+        for follower in self._flow.followers[at]:
+            self._waits[follower] -= 1
+            if not self._waits[follower]:
+                ready.append(follower)
+        return ready
+
+    def _count(self, at: int, part: PartJob, taken: Mapping[str, Value]) -> None:
+        if self._counters:
+            crossed = sum(size_bytes(taken[name]) for name in self._flow.handed[at])
+            self._counters[at].observe(part.execution_seconds, crossed)
+
+    # -- the end --
+
+    def _end(self) -> None:
+        """No part is left, so nobody else looks at the fields any more."""
+        job = self._job
+        self._token.close()
+        for at in sorted(self._layers):
+            job.layers += self._layers[at]
+        if self._failure is not None:
+            give_back(self._values.values())
+            job.fail(self._failure)
+            return
+        job.outputs = {name: self._output(name) for name in job.output_names}
+        kept = [value for name, value in self._values.items() if name not in job.outputs]
+        self._values.clear()
+        give_back(kept)
+        job.complete()
+
+    def _output(self, name: str) -> Value:
+        if name in self._values:
+            return self._values[name]
+        return copied(self._job.inputs[name] if name in self._job.inputs else self._constants[name])
+
+    def _named(self, at: int, error: BaseException) -> HeadraceError:
+        number, device = self._subgraphs[at].number, self._subgraphs[at].device
+        place = f"subgraph {number} of {len(self._subgraphs)} on {device}"
+        return named(error, place, subgraph=str(number), device=device)
+
+    def _say_where(self, job: Job) -> None:
+        """The reason for which a request was cancelled says nothing of a subgraph."""
+        if job.error is not None and type(self._failure) is type(job.error):
+            job.error = self._failure
+
+
+def give_back(values: Iterable[Value]) -> None:
+    """Ends the claims on buffers that have an owner."""
+    for value in values:
+        if isinstance(value, list):
+            give_back(value)
+        elif isinstance(value, Tensor) and value.lease is not None:
+            value.lease.release()
+
+
+def copied(value: Value) -> Value:
+    """The value in memory of its own."""
+    found = host(value)
+    if isinstance(found, list):
+        return [copied(element) for element in found]
+    return None if found is None else np.array(found)
