@@ -11,9 +11,10 @@ import onnx
 import pytest
 from onnx.backend.test.case.node import collect_testcases
 
-from headrace.plugins.cpu import create_plugin, single_layer
+from headrace.plugins.cpu import create_plugin
 from headrace.plugins.cpu.session import Provider
 from headrace.plugins.cpu.support import Trials
+from headrace.runtime import single_layer
 from headrace.runtime.errors import UnsupportedLayers
 from headrace.runtime.infer_request import InferRequest
 from headrace.runtime.network import Network

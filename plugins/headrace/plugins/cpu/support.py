@@ -18,9 +18,10 @@ from functools import cached_property
 import onnx
 import onnx_ir as ir
 
-from headrace.plugins.cpu import failures, limits, session, single_layer
+from headrace.plugins.cpu import failures, limits, session
 from headrace.plugins.cpu.compatibility import Compatibility, type_text
 from headrace.plugins.cpu.session import Provider, Settings
+from headrace.runtime import single_layer
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.naming import bodies, walk
 

@@ -34,6 +34,8 @@ def network_of(
     ir_version: int,
     version: Callable[[str, int], int],
     assumed: ir.TypeProtocol | None = None,
+    *,
+    sizes: bool = False,
 ) -> onnx.ModelProto:
     """A network of a copy of `node` alone, the same for alike nodes.
 
@@ -44,6 +46,7 @@ def network_of(
         node: of `model`.
         version: domain and version of an operator set to the version to stamp it with.
         assumed: type of what it takes where that is not known.
+        sizes: tell all sizes that are known, for a backend to which they matter.
     """
     graph = onnx.GraphProto(name="layer")
     proto = graph.node.add()
@@ -60,11 +63,12 @@ def network_of(
             initializer.CopyFrom(ir.to_proto(tensor))
             initializer.name = names[name]
         else:
-            graph.input.append(_declaration(names[name], value, value.type or assumed, True))
+            known = _all_sizes(value) if sizes else _known_sizes(value)
+            graph.input.append(_declaration(names[name], value.type or assumed, known))
     for index, value in enumerate(node.outputs):
         if value.name:
             names[value.name] = value.name if has_bodies else f"output{index}"
-            graph.output.append(_declaration(names[value.name], value, value.type, False))
+            graph.output.append(_declaration(names[value.name], value.type, None))
     proto.input[:] = [names.get(name, "") for name in proto.input]
     proto.output[:] = [names.get(name, "") for name in proto.output]
     functions = [ir.to_proto(function) for function in model.functions.values()]
@@ -134,14 +138,20 @@ def _forget_names(proto: onnx.NodeProto) -> None:
 
 
 def _declaration(
-    name: str, value: ir.Value, value_type: ir.TypeProtocol | None, ranked: bool
+    name: str, value_type: ir.TypeProtocol | None, sizes: list[int | None] | None
 ) -> onnx.ValueInfoProto:
     info = onnx.ValueInfoProto(name=name)
     if value_type is None:
         return info
     info.type.CopyFrom(ir.serde.serialize_type(value_type))
-    _set_shape(info.type, _known_sizes(value) if ranked else None)
+    _set_shape(info.type, sizes)
     return info
+
+
+def _all_sizes(value: ir.Value) -> list[int | None] | None:
+    if value.shape is None:
+        return None
+    return [size if isinstance(size, int) else None for size in value.shape]
 
 
 def _known_sizes(value: ir.Value) -> list[int | None] | None:
