@@ -50,6 +50,19 @@ ECHO = pb.NetworkInfo(
     origin="client",
 )
 
+GRAPH = pb.Graph(
+    layers=[
+        pb.ExecutableLayer(name="Relu_0", op_type="Relu", inputs=["x"], outputs=["h"]),
+        pb.ExecutableLayer(name="F_1", op_type="Foo", domain="own", inputs=["h"], outputs=["y"]),
+    ],
+    inputs=ECHO.inputs,
+    outputs=ECHO.outputs[:1],
+    tensors=[
+        pb.PortInfo(name="h", dtype=pb.DataType.FLOAT, has_rank=True, shape=[pb.Dimension(size=4)]),
+    ],
+)
+"""Of the network that is asked about."""
+
 
 class Fake(pb_grpc.InferenceEngineServicer):
     """Echoes x as y. What it was asked stands in `calls`; `failures` come before any answer."""
@@ -59,6 +72,7 @@ class Fake(pb_grpc.InferenceEngineServicer):
         self.calls: list[tuple[str, Any]] = []
         self.failures: deque[ErrorDetails] = deque()
         self.uploaded = b""
+        self.graph: pb.Graph | None = GRAPH
         self.timeouts: list[float | None] = []
         self.cancelled = threading.Event()
         self.started = threading.Event()
@@ -107,6 +121,7 @@ class Fake(pb_grpc.InferenceEngineServicer):
             supported_layers={"Relu_0": "CPU"},
             unsupported=[pb.UnsupportedLayer(layer="F_1", op_type="Foo", reason="no kernel")],
             subgraphs=[pb.Subgraph(device="CPU", layers=["Relu_0"])],
+            graph=self.graph if request.graph else None,
         )
 
     def Infer(self, request: pb.InferRequest, context: Any) -> pb.InferReply:

@@ -47,18 +47,20 @@ def quote(*lines: str, beside: bool = False) -> str:
 
 
 def quote_tooltip(*lines: str) -> str:
-    """A tooltip of these lines.
-
-    How often Graphviz takes escapes in tooltips apart depends on its version, so that a backslash
-    becomes U+29F5, which looks like one.
-    """
-    escaped = (_no_entities(visible(line, _LIMIT)).replace("\\", "\u29f5") for line in lines)
+    """A tooltip of these lines."""
+    escaped = (_no_backslash(_no_entities(visible(line, _LIMIT))) for line in lines)
     return _in_quotes("\\n".join(escaped))
 
 
 def html_text(text: str, limit: int = _ROW) -> str:
     """Text within an HTML-like label; never empty, which Graphviz refuses."""
-    return html.escape(visible(text, limit)).replace("\\", "&#92;") or " "
+    return _no_backslash(html.escape(visible(text, limit))) or " "
+
+
+def _no_backslash(text: str) -> str:
+    """U+29F5 looks like a backslash. In tooltips and HTML-like labels Graphviz replaces escapes
+    such as ``\\G``, and how often it takes them apart depends on its version."""
+    return text.replace("\\", "\u29f5")
 
 
 def _no_entities(text: str) -> str:
