@@ -8,64 +8,39 @@ for some kernels exist for those alone.
 
 from __future__ import annotations
 
-import hashlib
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
-import onnx
 import onnx_ir as ir
 
 from headrace.plugins.cpu import failures, limits, session
 from headrace.plugins.cpu.compatibility import Compatibility, type_text
 from headrace.plugins.cpu.session import Provider, Settings
-from headrace.runtime import single_layer
+from headrace.runtime import single_layer, trials
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.naming import bodies, walk
 
 _NO_KERNEL = re.compile(r"(?:Could not find an implementation|Failed to find kernel) for (\S+)")
 
 
-class Trials:
-    """A backend's answers about networks of one layer. Thread-safe; `_lock` guards the table.
+class Trials(trials.Trials):
+    """ONNX Runtime's answers.
 
     Args:
         provider: whose kernels are asked for.
-        capacity: answers kept; the least recently used is given up first.
+        capacity: answers kept.
     """
 
     def __init__(self, provider: Provider, capacity: int = 4096) -> None:
-        self._provider = provider
-        self._capacity = capacity
-        self._lock = threading.Lock()
-        self._answers: OrderedDict[bytes, str | None] = OrderedDict()
+        def ask(data: bytes) -> str | None:
+            try:
+                session.open_bytes(data, provider, Settings(strict=True))
+            except HeadraceError as error:
+                return error.message.removeprefix(failures.REFUSED)
+            return None
 
-    def __len__(self) -> int:
-        return len(self._answers)
-
-    def reason(self, network: onnx.ModelProto) -> str | None:
-        """Why the backend does not load the network; None if it does."""
-        data = network.SerializeToString(deterministic=True)
-        key = hashlib.sha256(data).digest()
-        with self._lock:
-            if key in self._answers:
-                self._answers.move_to_end(key)
-                return self._answers[key]
-        answer = self._ask(data)
-        with self._lock:
-            self._answers[key] = answer
-            while len(self._answers) > self._capacity:
-                self._answers.popitem(last=False)
-        return answer
-
-    def _ask(self, data: bytes) -> str | None:
-        try:
-            session.open_bytes(data, self._provider, Settings(strict=True))
-        except HeadraceError as error:
-            return error.message.removeprefix(failures.REFUSED)
-        return None
+        super().__init__(ask, capacity)
 
 
 class LayerSupport:
