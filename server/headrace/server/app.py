@@ -147,8 +147,7 @@ class App:
         deadline = time.monotonic() + self._settings.grace_seconds
         try:
             async with asyncio.timeout(self._settings.grace_seconds):
-                await self._boundary.wait_idle()
-                await self._streams.drain()
+                await asyncio.gather(self._boundary.wait_idle(), self._streams.drain())
         except TimeoutError:
             _log.warning("requests were still in flight after the grace period and are cancelled")
         await self._server.stop(max(_CLOSE_SECONDS, deadline - time.monotonic()))
