@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import threading
+import urllib.error
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -10,14 +14,18 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from headrace.testing import networks
+from headrace.testing.case import Case, parse
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.codec import decode_values
 from tests.integration.harness import (
     CALL_SECONDS,
     Server,
     Stream,
+    assert_settled,
     details_of,
     infer_request,
     outcome_of,
+    until,
 )
 
 
@@ -29,6 +37,11 @@ def drained(server: Server) -> None:
     server.terminate()
     assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
     watch.cancel()
+
+
+def is_running(server: Server, device: str) -> bool:
+    """Whether the device runs exactly one request."""
+    return bool(server.metric("NUMBER_OF_EXEC_INFER_REQUESTS", device) == 1)
 
 
 def test_sigterm_finishes_what_was_accepted_and_refuses_the_rest() -> None:
@@ -71,15 +84,63 @@ def test_an_idle_server_stops_with_exit_code_0() -> None:
         assert server.stop() == 0, server.log()
 
 
-def test_what_outlives_the_grace_period_is_cancelled() -> None:
+def test_calls_that_wait_at_sigterm_are_answered_and_new_ones_sent_elsewhere() -> None:
+    """The stream is busy until its caller gives up; behind it wait calls that were accepted."""
+    held, quick = networks.endless(), networks.add()
+    with Server("--grace-seconds", "60") as server:
+        config = pb.SetConfigRequest(
+            target=pb.Target(device="TEMPLATE"), config={"NUM_STREAMS": "1"}
+        )
+        server.stub.SetConfig(config, timeout=CALL_SECONDS)
+        server.load(held, "TEMPLATE")
+        server.load(quick, "TEMPLATE")
+        busy = server.start("endless", held.inputs)
+        until(partial(is_running, server, "TEMPLATE"))
+        calls = [server.start("add", quick.inputs) for _ in range(20)]
+        until(lambda: server.metric("NUMBER_OF_WAITING_INFER_REQUESTS", "TEMPLATE") == 20)
+        drained(server)
+        with pytest.raises(urllib.error.HTTPError) as unready:
+            server.get("/readyz")
+        with unready.value:
+            assert unready.value.code == 503
+        assert server.get("/healthz")
+        refused = [
+            server.start("add", quick.inputs),
+            server.stub.ListNetworks.future(pb.ListNetworksRequest()),
+            server.stub.LoadNetwork.future(pb.LoadNetworkRequest(name="late", device="TEMPLATE")),
+        ]
+        for call in refused:
+            details = details_of(call.exception())
+            assert details.code is grpc.StatusCode.UNAVAILABLE
+            assert "shutting down" in details.message
+        assert not any(call.done() for call in calls)
+        busy.cancel()
+        for call in calls:
+            outputs = decode_values(call.result().outputs, call.result().attachments, "outputs")
+            np.testing.assert_array_equal(outputs["z"], quick.expected()["z"])
+        assert server.process.wait(CALL_SECONDS) == 0, server.log()
+        assert "Traceback" not in server.log(), server.log()
+
+
+def test_what_outlives_the_grace_period_is_cancelled_and_its_callers_are_told() -> None:
     case = networks.endless()
     with Server("--grace-seconds", "0.2") as server:
         server.load(case, "TEMPLATE")
+        call = server.start("endless", case.inputs)
         stream = Stream(server.stub)
         stream.send(infer_request("endless", case.inputs, id="r"))
         stream.send(infer_request("no", case.inputs, id="marker"))
         assert stream.next().id == "marker"
         assert server.stop() == 0, server.log()
+        assert call.code() is grpc.StatusCode.UNAVAILABLE
+        told = stream.next()
+        assert (told.id, outcome_of(told)) == ("r", "CANCELLED")
+        assert "grace period" in told.error.message
+        with pytest.raises(grpc.RpcError) as ended:
+            stream.next()
+        assert details_of(ended.value).code is grpc.StatusCode.UNAVAILABLE
+        assert "cancelled" in server.log()
+        assert "Traceback" not in server.log(), server.log()
 
 
 def test_networks_are_there_again_after_a_kill(tmp_path: Path) -> None:
@@ -104,6 +165,107 @@ def test_networks_are_there_again_after_a_kill(tmp_path: Path) -> None:
             np.testing.assert_array_equal(after["scores"], before["scores"])
         info = server.import_blob(blob, "again")
         assert not info.notes, "the key that signs blobs is kept too"
+
+
+def sizeable(layers: int = 30) -> Case:
+    """A network that takes a while to load: many layers, and a few megabytes to write."""
+    body = " ".join(f"[n{k}] v{k + 1} = Add(v{k}, w)" for k in range(layers))
+    text = f"sizeable (float[N,512] v0) => (float[N,512] v{layers}) {{ {body} }}"
+    case = parse(text, {"w": np.ones((1024, 512), np.float32)})
+    return Case("sizeable", case, {"v0": np.ones((1, 512), np.float32)})
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "asked",  # nothing is known of it yet
+        "models",  # its model is being written
+        "networks",  # or how it was loaded
+    ],
+)
+def test_a_kill_during_a_load_leaves_all_of_the_network_or_nothing(
+    moment: str, tmp_path: Path
+) -> None:
+    state = ("--state-dir", str(tmp_path))
+    before, large = networks.add(), sizeable()
+    with Server(*state) as server:
+        server.load(before, "TEMPLATE")
+        request = pb.LoadNetworkRequest(
+            name="large",
+            model=pb.ModelSource(data=large.model.SerializeToString()),
+            device="TEMPLATE",
+        )
+        call = server.stub.LoadNetwork.future(request, timeout=CALL_SECONDS)
+        if moment != "asked":
+            folder = tmp_path / moment
+            known = set(folder.iterdir())
+            pause = threading.Event()
+            while set(folder.iterdir()) <= known and not call.done():
+                pause.wait(1e-4)  # the moment is a short one
+        server.kill()
+        with pytest.raises(grpc.RpcError):
+            call.result()
+    with Server(*state) as server:
+        there = server.networks()
+        assert set(there) - {"large"} == {"add"}
+        np.testing.assert_array_equal(
+            server.infer("add", before.inputs)["z"], before.expected()["z"]
+        )
+        if "large" not in there:
+            server.load(large, "TEMPLATE", "large")
+        (output,) = server.infer("large", large.inputs).values()
+        np.testing.assert_array_equal(np.asarray(output), *large.expected().values())
+        assert not list(tmp_path.rglob("*.headrace-tmp"))
+        assert len(list((tmp_path / "models").iterdir())) == 2
+        assert "Traceback" not in server.log(), server.log()
+        assert "ERROR" not in server.log().upper(), server.log()
+        assert server.stop() == 0, server.log()
+
+
+def test_a_kill_during_inference_brings_back_the_networks_and_their_counters_at_zero(
+    tmp_path: Path,
+) -> None:
+    state = ("--state-dir", str(tmp_path))
+    endless, add = networks.endless(), networks.add()
+    with Server(*state) as server:
+        for device in ("TEMPLATE", "CPU"):
+            server.load(endless, device, f"endless-{device}")
+            server.load(add, device, f"add-{device}")
+        calls = [
+            server.start(f"endless-{device}", endless.inputs) for device in ("TEMPLATE", "CPU")
+        ]
+        for device in ("TEMPLATE", "CPU"):
+            until(partial(is_running, server, device))
+        server.kill()
+        assert {call.code() for call in calls} == {grpc.StatusCode.UNAVAILABLE}
+    with Server(*state) as server:
+        assert server.networks() == ["add-CPU", "add-TEMPLATE", "endless-CPU", "endless-TEMPLATE"]
+        assert_settled(server)
+        for device in ("TEMPLATE", "CPU"):
+            z = np.asarray(server.infer(f"add-{device}", add.inputs)["z"])
+            np.testing.assert_allclose(z, add.expected()["z"], rtol=1e-6)
+        assert server.stop() == 0, server.log()
+
+
+def test_a_state_directory_that_was_damaged_loses_what_was_damaged_alone(tmp_path: Path) -> None:
+    case = networks.add()
+    with Server("--state-dir", str(tmp_path)) as server:
+        for name in ("sound", "cut", "renamed"):
+            server.load(case, "TEMPLATE", name)
+        server.load(networks.mlp(), "TEMPLATE", "modelless")
+        server.kill()
+    facts = json.loads((tmp_path / "networks" / "modelless.json").read_bytes())
+    (tmp_path / "models" / f"{facts['model']}.onnx").write_bytes(b"\xff cut")
+    (tmp_path / "networks" / "cut.json").write_bytes(b'{"request": {')
+    (tmp_path / "networks" / "renamed.json").write_bytes(b'{"model": "../../../etc/passwd"}')
+    (tmp_path / "networks" / ".x.0123.headrace-tmp").write_bytes(b"half")
+    with Server("--state-dir", str(tmp_path)) as server:
+        assert server.networks() == ["sound"]
+        np.testing.assert_array_equal(server.infer("sound", case.inputs)["z"], case.expected()["z"])
+        for name in ("cut", "renamed", "modelless"):
+            assert name in server.log()
+        assert not list(tmp_path.rglob("*.headrace-tmp"))
+        assert server.stop() == 0, server.log()
 
 
 def test_one_bad_network_in_the_repository_does_not_stop_the_others(tmp_path: Path) -> None:
