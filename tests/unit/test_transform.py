@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +19,8 @@ from headrace.runtime.errors import Internal
 from headrace.runtime.naming import walk
 from headrace.runtime.network import Network
 from headrace.runtime.transform import origins, transform_network
+from tests.support.gate import run_together
+from tests.support.interleaving import frequent_switches
 from tests.support.model_zoo import (
     FLOAT,
     INT64,
@@ -75,6 +79,24 @@ def test_fused_layers_are_one_node_of_both_origins() -> None:
     it = transform_network(network(chain()), device_passes=[RULES])
     assert by_op(it) == {"Relu": {"a", "b", "y"}}
     assert [port.name for port in it.outputs] == ["y"]
+
+
+def test_rules_serve_two_threads_at_a_time() -> None:
+    def transform() -> None:
+        for _ in range(20):
+            it = transform_network(network(chain()), device_passes=[RULES])
+            assert [layer.op_type for layer in it.layers] == ["Relu"]
+
+    with frequent_switches():
+        run_together(transform, transform)
+
+
+def test_rules_keep_nothing_of_a_network_that_is_gone() -> None:
+    it = transform_network(network(chain()), device_passes=[RULES])
+    gone = weakref.ref(it.model.graph)
+    del it
+    gc.collect()
+    assert gone() is None
 
 
 def test_all_nodes_of_a_decomposed_layer_stand_for_it() -> None:

@@ -105,10 +105,11 @@ def rewriting(*rules: type[RewriteRuleClassBase]) -> Transformation:
     A rule is a class with a `pattern`, a `rewrite` and, if it must look closer, a `check`:
     https://microsoft.github.io/onnxscript/tutorial/rewriter/rewrite_patterns.html
     """
-    made = [rule.rule() for rule in rules]  # type: ignore[no-untyped-call]
-    rule_set = RewriteRuleSet(made)
 
     def rewrite(model: ir.Model) -> bool:
-        return rule_set.apply_to_model(model) > 0
+        # Made anew each time: a rule keeps the graph that it was last applied to, which two threads
+        # would mix up, and whose weights would stay when their network is gone.
+        made = [rule.rule() for rule in rules]  # type: ignore[no-untyped-call]
+        return RewriteRuleSet(made).apply_to_model(model) > 0
 
     return rewrite
