@@ -85,6 +85,19 @@ def test_a_network_is_loading_then_ready(registry: NetworkRegistry, device: Fake
     assert registry.acquire("m") is entry
 
 
+def test_a_load_is_given_up_once_and_only_while_it_goes_on(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    entry = registry.reserve("m", "FAKE", None)
+    first, second = Cancelled("first"), Cancelled("second")
+    assert registry.give_up(entry, first)
+    assert registry.give_up(entry, second)
+    assert entry.given_up is first
+    registry.fail(entry, "cancelled", keep=True)
+    assert not registry.give_up(entry, first)
+    assert not registry.give_up(load(registry, device.network(), "other"), first)
+
+
 def test_a_name_that_is_being_loaded_cannot_be_used_yet(registry: NetworkRegistry) -> None:
     registry.reserve("m", "FAKE", None)
     with pytest.raises(Unavailable, match="still being loaded"):

@@ -17,7 +17,11 @@ _SUFFIX = ".headrace-tmp"
 
 
 def write_file(
-    path: Path, data: bytes | Iterable[bytes], *, mode: int = 0o600, replace: bool = True
+    path: Path,
+    data: bytes | Iterable[bytes | memoryview],
+    *,
+    mode: int = 0o600,
+    replace: bool = True,
 ) -> None:
     """Writes `data` to `path`, whose folder exists.
 

@@ -6,22 +6,17 @@ Loads, queries and closings run on the load executor; requests go to networks di
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Protocol
 
 from headrace.runtime import blob as blobs
-from headrace.runtime.allocator import release_memory
 from headrace.runtime.config import check_prefixes, for_device
 from headrace.runtime.counters import Counters
 from headrace.runtime.device_name import DeviceName, resolve
 from headrace.runtime.device_state import DeviceStates
-from headrace.runtime.errors import Cancelled, HeadraceError, Internal
+from headrace.runtime.errors import Cancelled
 from headrace.runtime.exchange import (
-    Record,
     blob_options,
     check_ports,
     export_blob,
@@ -34,27 +29,15 @@ from headrace.runtime.graph import graph_of
 from headrace.runtime.limits import Limits
 from headrace.runtime.load_executor import LoadExecutor
 from headrace.runtime.network import Network
-from headrace.runtime.network_options import (
-    LoadRequest,
-    NetworkOptions,
-)
+from headrace.runtime.network_life import NetworkLife, use
+from headrace.runtime.network_options import LoadRequest, NetworkOptions
+from headrace.runtime.network_store import NetworkStore
 from headrace.runtime.plugin import Plugin
 from headrace.runtime.plugin_registry import PluginRegistry, PluginSource
 from headrace.runtime.query import QueryResult
-from headrace.runtime.registry import NetworkEntry, NetworkRegistry, NetworkState
+from headrace.runtime.registry import NetworkEntry, NetworkRegistry
 from headrace.runtime.services import Services
 from headrace.runtime.timer import Timer
-
-_log = logging.getLogger(__name__)
-
-
-class NetworkStore(Protocol):
-    """Keeps what makes clients' networks again after a restart."""
-
-    def save_network(self, request: LoadRequest, network: Network) -> None: ...
-    def forget_network(self, name: str) -> None: ...
-    def save_config(self, device: str, config: Mapping[str, str]) -> None: ...
-    def save_extension(self, device: str, functions: bytes) -> None: ...
 
 
 class Core:
@@ -87,6 +70,7 @@ class Core:
         self._timer = Timer()
         self._executors = ExecutorManager()
         self._loads = LoadExecutor()
+        self._life = NetworkLife(self.networks, self.counters, self._loads, store)
         self.plugins.start(
             sources,
             Services(self._executors, self._timer, self.counters, self.states, self.plugins),
@@ -104,16 +88,17 @@ class Core:
             The future raises what `Plugin.load_network` and `network` raise.
         """
 
-        def compile_network(plugin: Plugin, entry: NetworkEntry) -> ExecutableNetwork:
-            entry.record = Record(request, network())
+        plugin = self.plugin(request.device)
+
+        def compile_network(entry: NetworkEntry) -> ExecutableNetwork:
             return plugin.load_network(
-                entry.record.network,
+                entry.record.given,
                 self._device_config(request.device, request.config),
                 self._with_members(request.device, request.options),
                 entry.token,
             )
 
-        return self._load(request, compile_network, replace=replace)
+        return self._life.load(request, network, compile_network, replace=replace)
 
     def import_network(
         self, name: str, device: str, config: Mapping[str, str], data: bytes, *, replace: bool
@@ -131,12 +116,12 @@ class Core:
             blob_options(blob),
             "import",
         )
+        plugin = self.plugin(request.device)
 
-        def compile_network(plugin: Plugin, entry: NetworkEntry) -> ExecutableNetwork:
-            entry.record = Record(request, Network.from_bytes(blob.network, self.limits))
+        def compile_network(entry: NetworkEntry) -> ExecutableNetwork:
             notes = why_not_native(blob, plugin, request.device)
             executable = plugin.import_network(
-                entry.record.network,
+                entry.record.given,
                 b"" if notes else blob.native or b"",
                 self._device_config(request.device, request.config),
                 self._with_members(request.device, request.options),
@@ -146,31 +131,20 @@ class Core:
             check_ports(blob, executable)
             return executable
 
-        return self._load(request, compile_network, replace=replace)
+        return self._life.load(
+            request,
+            lambda: Network.from_bytes(blob.network, self.limits, spooled=True),
+            compile_network,
+            replace=replace,
+        )
 
-    def cancel_load(self, name: str) -> None:
-        """Tells the load under that name, if there is one, that nobody waits for it any more."""
-        for entry in self.networks.entries():
-            if entry.key.name == name and entry.state is NetworkState.LOADING:
-                entry.token.cancel(Cancelled("the caller cancelled the load"))
+    def cancel_load(self, load: Future[NetworkEntry]) -> None:
+        """Tells a load that nobody waits for it any more."""
+        self._life.cancel(load, Cancelled("the caller cancelled the load"))
 
     def unload_network(self, name: str) -> Future[None]:
-        """Takes the name away now; the future is done when the memory is given back.
-
-        A network that is still being loaded has its load cancelled.
-
-        Raises:
-            NotFound: no network has the name.
-        """
-        entry = self.networks.find(name)
-        if entry.state is NetworkState.LOADING:
-            entry.token.cancel(Cancelled(f"network {name!r} was unloaded while it was loading"))
-            done: Future[None] = Future()
-            done.set_result(None)
-            return done
-        if self._store is not None:
-            self._store.forget_network(name)
-        return self._retire(name)
+        """As `NetworkLife.unload`."""
+        return self._life.unload(name)
 
     def query_network(
         self,
@@ -185,13 +159,15 @@ class Core:
         if the network's graph is wanted too."""
         plugin = self.plugin(device)
 
-        def query() -> QueryResult:
-            asked, own = network(), for_device(config, str(device))
-            result = plugin.query_network(asked, own, self._with_members(device, options))
-            drawn = graph_of(asked, result.supported_layers) if graph else None
-            return replace(result, graph=drawn)
+        def query(asked: Network) -> QueryResult:
+            result = plugin.query_network(
+                asked, for_device(config, str(device)), self._with_members(device, options)
+            )
+            if not graph:
+                return result
+            return replace(result, graph=graph_of(asked, result.supported_layers))
 
-        return self._loads.submit(query)
+        return self._loads.submit(lambda: use(network, query))
 
     def export_network(self, name: str) -> Iterator[bytes]:
         """The blob of a loaded network in pieces of at most 1 MiB.
@@ -203,6 +179,7 @@ class Core:
         try:
             plugin = self.plugin(entry.record.request.device)
             blob = export_blob(entry, plugin)
+            entry.record.given.forget_pages()
         finally:
             self.networks.release(entry)
         return blobs.write(blob, self._blob_key)
@@ -239,97 +216,13 @@ class Core:
 
     def stop(self) -> None:
         """Cancels loads, unloads every network once its requests have ended, ends all threads."""
-        closing = []
-        for entry in self.networks.entries():
-            if entry.state is NetworkState.LOADING:
-                entry.token.cancel(Cancelled("the server is shutting down"))
-            elif entry.state is not NetworkState.DRAINING:
-                closing.append(self._retire(entry.key.name))
-        for closed in closing:
-            closed.result()
+        self._life.stop()
         self._loads.stop()
         self._executors.stop()
         self.plugins.close()
         self._timer.stop()
 
     # -- inside --
-
-    def _load(
-        self,
-        request: LoadRequest,
-        compile_network: Callable[[Plugin, NetworkEntry], ExecutableNetwork],
-        *,
-        replace: bool,
-    ) -> Future[NetworkEntry]:
-        plugin = self.plugin(request.device)
-        entry = self.networks.reserve(request.name, str(request.device), None, replace=replace)
-        keep = request.origin == "repository"
-
-        def load() -> NetworkEntry:
-            start = time.monotonic()
-            try:
-                self._raise_if_cancelled(entry)
-                executable = compile_network(plugin, entry)
-                try:
-                    self._raise_if_cancelled(entry)
-                except HeadraceError:
-                    executable.close()
-                    raise
-                entry.load_seconds = time.monotonic() - start
-                if self._store is not None and request.origin != "repository":
-                    self._store.save_network(request, entry.record.network)
-                self._publish(entry, executable)
-            except BaseException as error:
-                known = isinstance(error, HeadraceError) and not isinstance(error, Internal)
-                reason = str(error) if known else "an internal error; the log has it"
-                self.networks.fail(entry, reason, keep=keep)
-                raise
-            return entry
-
-        try:
-            return self._loads.submit(load)
-        except BaseException as error:
-            self.networks.fail(entry, str(error), keep=False)
-            raise
-
-    def _publish(self, entry: NetworkEntry, executable: ExecutableNetwork) -> None:
-        counters = self.counters.network(entry.key.name, entry.device)
-        counters.observe_load(entry.load_seconds)
-        executable.count_as(entry.key.name, counters)
-        self.networks.publish(entry, executable, self._close_later)
-
-    def _retire(self, name: str) -> Future[None]:
-        """Takes the name away; the future is done when the network is closed."""
-        done: Future[None] = Future()
-
-        def closed(closing: Future[None]) -> None:
-            error = closing.exception()
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
-
-        def close(entry: NetworkEntry) -> None:
-            self._close_later(entry).add_done_callback(closed)
-
-        self.networks.retire(name, close)
-        return done
-
-    @staticmethod
-    def _raise_if_cancelled(entry: NetworkEntry) -> None:
-        if entry.token.error is not None:
-            raise entry.token.error
-
-    def _close_later(self, entry: NetworkEntry) -> Future[None]:
-        return self._loads.close(lambda: self._close(entry))
-
-    def _close(self, entry: NetworkEntry) -> None:
-        if entry.executable is not None:
-            entry.executable.close()
-            entry.executable = None
-            self.counters.remove_network(entry.key.name, entry.device)
-        entry.record = None
-        release_memory()
 
     def _device_config(self, device: DeviceName, config: Mapping[str, str]) -> dict[str, str]:
         check_prefixes(config, [str(each) for each in device.physical()])

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 from headrace.runtime.blob import Blob
 from headrace.runtime.device_name import DeviceName
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.network import Network
+from headrace.runtime.network_life import Record
 from headrace.runtime.network_options import (
-    LoadRequest,
     NetworkOptions,
     options_from_json,
     options_to_json,
@@ -20,23 +18,16 @@ from headrace.runtime.plugin import Plugin
 from headrace.runtime.registry import NetworkEntry
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What the core keeps with a network: how it was asked for, and the network as it came."""
-
-    request: LoadRequest
-    network: Network
-
-
 def export_blob(entry: NetworkEntry, plugin: Plugin) -> Blob:
     """The blob of a ready network, to which the caller holds a reference."""
-    executable, record = entry.executable, entry.record
+    executable = entry.executable
+    record: Record = entry.record
     assert executable is not None
     return Blob(
         device=str(record.request.device),
         architecture=plugin.architecture,
         backend_version=plugin.backend_version,
-        network=record.network.to_bytes(),
+        network=record.given.to_bytes(),
         native=executable.export(),
         config=record.request.config,
         inputs=executable.inputs,

@@ -12,24 +12,42 @@ from headrace.runtime import naming, onnx_bytes
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.inlining import settle_functions
 from headrace.runtime.limits import Limits
+from headrace.runtime.mapped_files import MappedFiles
 from headrace.runtime.model_check import check_model
 from headrace.runtime.model_tensors import TensorData
 
 __all__ = ["Limits", "from_bytes", "from_file"]
 
 
-def from_bytes(data: bytes, limits: Limits) -> ir.Model:
+def from_bytes(
+    data: bytes, limits: Limits, files: MappedFiles | None = None, *, spooled: bool = False
+) -> ir.Model:
     """The model of a serialised ModelProto; its large tensors are views of `data`.
+
+    Args:
+        files: takes the files that are mapped.
+        spooled: move large tensors to a mapped file instead.
 
     Raises:
         InvalidModel: it is no model, breaks a rule of ONNX, exceeds `limits`, or refers to
             external data, which bytes cannot have beside them.
     """
-    return _model(data, limits, TensorData(data, limits))
+    return _model(data, limits, TensorData(data, limits, files=files), spooled)
 
 
-def from_file(path: Path, folder: Path, limits: Limits) -> ir.Model:
+def from_file(
+    path: Path,
+    folder: Path,
+    limits: Limits,
+    files: MappedFiles | None = None,
+    *,
+    spooled: bool = False,
+) -> ir.Model:
     """The model of a file in `folder`; external data, mapped, may lie in `folder` and below.
+
+    The file itself is read. Files that are mapped have to be replaced by renaming others over them:
+    writing into one changes the weights of a loaded network, shortening it ends the server. Takes
+    `files` and `spooled` as `from_bytes`.
 
     Raises:
         InvalidModel: as `from_bytes`, or a file cannot be read or lies outside `folder`.
@@ -52,10 +70,11 @@ def from_file(path: Path, folder: Path, limits: Limits) -> ir.Model:
         data = resolved.read_bytes()
     except OSError as error:
         raise InvalidModel(f"{path.name!r} cannot be read: {error}", field="model") from error
-    return _model(data, limits, TensorData(data, limits, folder=folder, base=path.parent))
+    tensors = TensorData(data, limits, files=files, folder=folder, base=path.parent)
+    return _model(data, limits, tensors, spooled)
 
 
-def _model(data: bytes, limits: Limits, tensors: TensorData) -> ir.Model:
+def _model(data: bytes, limits: Limits, tensors: TensorData, spooled: bool) -> ir.Model:
     try:
         proto = onnx.ModelProto.FromString(onnx_bytes.strip(data, limits))
     except DecodeError:
@@ -74,7 +93,7 @@ def _model(data: bytes, limits: Limits, tensors: TensorData) -> ir.Model:
         reason = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
         raise InvalidModel(f"the model breaks a rule of ONNX: {reason}", field="model") from error
     settle_functions(model, limits)
-    tensors.attach(model)
+    tensors.attach(model, spooled=spooled)
     naming.name_layers(model.graph)
     for function in model.functions.values():
         naming.name_layers(function)

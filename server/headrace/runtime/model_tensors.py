@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,11 @@ import onnx_ir as ir
 
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.limits import Limits
+from headrace.runtime.mapped_files import MappedFiles
 from headrace.runtime.onnx_bytes import SELF
+
+SPOOLED_BYTES: Final = 2**20
+"""Weights of fewer bytes stay in memory."""
 
 _TYPED_FIELD: Final = {
     ir.DataType.FLOAT: "float_data",
@@ -38,15 +41,23 @@ class TensorData:
 
     Args:
         data: the serialised model.
+        files: takes the files that are mapped.
         folder: where external data must lie; None where there may be none.
         base: the model's own folder, to which locations are relative.
     """
 
     def __init__(
-        self, data: bytes, limits: Limits, *, folder: Path | None = None, base: Path | None = None
+        self,
+        data: bytes,
+        limits: Limits,
+        *,
+        files: MappedFiles | None = None,
+        folder: Path | None = None,
+        base: Path | None = None,
     ) -> None:
         self._data = data
         self._limits = limits
+        self._mapped = files if files is not None else MappedFiles()
         self._folder = folder
         self._base = base or folder
         self._files: dict[Path, memoryview] = {}
@@ -145,46 +156,79 @@ class TensorData:
         if not path.is_relative_to(self._folder.resolve()):
             raise _invalid(f"{what} lies in {location!r}, which leads out of the model's folder")
         if path not in self._files:
-            self._files[path] = _map(path, location, what)
+            self._files[path] = self._map(path, location, what)
         return self._files[path]
 
-    def attach(self, model: ir.Model) -> None:
-        """Gives each external tensor of `model`, checked before, its place in memory."""
-        for graph in model.graphs():
-            for value in graph.initializers.values():
-                if isinstance(value.const_value, ir.ExternalTensor):
-                    value.const_value = self._tensor(value.const_value)
-        for node in _all_nodes(model):
-            for name, attribute in list(node.attributes.items()):
-                if attribute.is_ref():
-                    continue
-                if attribute.type == ir.AttributeType.TENSOR:
-                    tensor = attribute.as_tensor()
-                    if isinstance(tensor, ir.ExternalTensor):
-                        node.attributes[name] = ir.AttrTensor(name, self._tensor(tensor))
-                elif attribute.type == ir.AttributeType.TENSORS:
-                    tensors = [
-                        self._tensor(each) if isinstance(each, ir.ExternalTensor) else each
-                        for each in attribute.as_tensors()
-                    ]
-                    node.attributes[name] = ir.AttrTensors(name, tensors)
+    def _map(self, path: Path, location: str, what: str) -> memoryview:
+        try:
+            if not path.is_file():  # opening a pipe would wait for its other end
+                raise OSError("not a file")
+            with path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size == 0:
+                    return memoryview(b"")
+                return self._mapped.map(file)
+        except (OSError, ValueError) as error:
+            raise _invalid(f"{what} lies in {location!r}, which cannot be read: {error}") from error
 
-    def _tensor(self, external: ir.ExternalTensor) -> ir.TensorProtocol:
-        start = external.offset or 0
-        source = self._source(str(external.location), external.name)
-        view = source[start : start + int(external.nbytes)]
-        dtype = external.dtype
-        if dtype.bitwidth < 8:
-            return ir.PackedTensor(
-                np.frombuffer(view, np.uint8), dtype, shape=external.shape, name=external.name
-            )
-        array = np.frombuffer(view, dtype.numpy().newbyteorder("<"))
-        return ir.Tensor(
-            array.reshape(external.shape.numpy()),
-            dtype=dtype,
-            shape=external.shape,
-            name=external.name,
+    def attach(self, model: ir.Model, *, spooled: bool = False) -> None:
+        """Gives each external tensor of `model`, checked before, its place in memory.
+
+        Args:
+            spooled: move the model's own weights, if they are large, to a file.
+        """
+        places: dict[int, memoryview] = {}
+        own: list[int] = []
+
+        def find(external: ir.ExternalTensor) -> ir.TensorProtocol:
+            start = external.offset or 0
+            source = self._source(str(external.location), external.name or "")
+            places[id(external)] = source[start : start + int(external.nbytes)]
+            if external.location == SELF:
+                own.append(id(external))
+            return external
+
+        _replace_external(model, find)
+        if spooled and sum(len(places[each]) for each in own) >= SPOOLED_BYTES:
+            moved = self._mapped.spool([places[each] for each in own])
+            places.update(zip(own, moved, strict=True))
+        _replace_external(model, lambda external: _tensor(external, places[id(external)]))
+
+
+def _replace_external(
+    model: ir.Model, replace: Callable[[ir.ExternalTensor], ir.TensorProtocol]
+) -> None:
+    def replaced(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+        return replace(tensor) if isinstance(tensor, ir.ExternalTensor) else tensor
+
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                value.const_value = replaced(value.const_value)
+    for node in _all_nodes(model):
+        for name, attribute in list(node.attributes.items()):
+            if attribute.is_ref():
+                continue
+            if attribute.type == ir.AttributeType.TENSOR:
+                tensor = replaced(attribute.as_tensor())
+                node.attributes[name] = ir.AttrTensor(name, tensor)
+            elif attribute.type == ir.AttributeType.TENSORS:
+                tensors = [replaced(each) for each in attribute.as_tensors()]
+                node.attributes[name] = ir.AttrTensors(name, tensors)
+
+
+def _tensor(external: ir.ExternalTensor, view: memoryview) -> ir.TensorProtocol:
+    dtype = external.dtype
+    if dtype.bitwidth < 8:
+        return ir.PackedTensor(
+            np.frombuffer(view, np.uint8), dtype, shape=external.shape, name=external.name
         )
+    array = np.frombuffer(view, dtype.numpy().newbyteorder("<"))
+    return ir.Tensor(
+        array.reshape(external.shape.numpy()),
+        dtype=dtype,
+        shape=external.shape,
+        name=external.name,
+    )
 
 
 def _all_nodes(model: ir.Model) -> Iterator[ir.Node]:
@@ -207,18 +251,6 @@ def _place(proto: onnx.TensorProto, size: int, what: str) -> tuple[str, int, int
         if offset >= 0 and length >= 0:
             return entries["location"], offset, length
     raise _invalid(f"{what} has external data at offset {numbers[0]!r}, length {numbers[1]!r}")
-
-
-def _map(path: Path, location: str, what: str) -> memoryview:
-    try:
-        if not path.is_file():  # opening a pipe would wait for its other end
-            raise OSError("not a file")
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                return memoryview(b"")
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except (OSError, ValueError) as error:
-        raise _invalid(f"{what} lies in {location!r}, which cannot be read: {error}") from error
 
 
 def _invalid(message: str) -> InvalidModel:

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from headrace.runtime import intake, naming, onnx_bytes, provenance
 from headrace.runtime.intake import Limits
+from headrace.runtime.mapped_files import MappedFiles
 
 Dimension: TypeAlias = int | str | None
 """A fixed size, a symbol that stands for one size wherever it occurs, or unknown."""
@@ -63,18 +64,30 @@ class Network:
     every clone.
     """
 
-    def __init__(self, model: ir.Model) -> None:
-        """Takes ownership of `model`, whose layers have unique names."""
+    def __init__(self, model: ir.Model, files: MappedFiles | None = None) -> None:
+        """Takes ownership of `model`, whose layers have unique names, and whose tensors may lie in
+        `files`."""
         self.model = model
+        self._files = files
 
     @classmethod
-    def from_bytes(cls, data: bytes, limits: Limits = Limits()) -> Network:  # noqa: B008 - frozen
+    def from_bytes(
+        cls,
+        data: bytes,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        *,
+        spooled: bool = False,
+    ) -> Network:
         """The network of a serialised ModelProto, weights inline and not copied.
+
+        Args:
+            spooled: move large weights to a temporary file, for a network that stays.
 
         Raises:
             InvalidModel: whatever is wrong with the model, hostile or not.
         """
-        return cls(intake.from_bytes(data, limits))
+        files = MappedFiles()
+        return cls(intake.from_bytes(data, limits, files, spooled=spooled), files)
 
     @classmethod
     def from_file(
@@ -82,13 +95,20 @@ class Network:
         path: Path,
         folder: Path,
         limits: Limits = Limits(),  # noqa: B008 - frozen
+        *,
+        spooled: bool = False,
     ) -> Network:
         """The network of a file whose external data, if any, lies inside `folder`.
+
+        External data is mapped: replace such a file by renaming another over it, for one that is
+        written to in place changes a loaded network, and one that is shortened ends the server.
+        `spooled` as in `from_bytes`.
 
         Raises:
             InvalidModel: whatever is wrong with the model, hostile or not.
         """
-        return cls(intake.from_file(path, folder, limits))
+        files = MappedFiles()
+        return cls(intake.from_file(path, folder, limits, files, spooled=spooled), files)
 
     def clone(self) -> Network:
         """A copy that shares the tensors: no weight is copied."""
@@ -121,13 +141,37 @@ class Network:
 
     def to_bytes(self) -> bytes:
         """A serialised ModelProto, tensors inline."""
-        return b"".join(onnx_bytes.serialize(self.model))
+        return b"".join(self.chunks())
+
+    def chunks(self) -> Iterator[bytes | memoryview]:
+        """What `to_bytes` gives, in pieces that share the weights' memory."""
+        return onnx_bytes.serialize(self.model)
+
+    def forget_pages(self) -> None:
+        """Lets go of the memory of weights that lie in files, until they are read again."""
+        if self._files is not None:
+            self._files.forget_pages()
+
+    @cached_property
+    def weight_bytes(self) -> int:
+        """Of all initialisers and of tensors in attributes, bodies and functions included."""
+        tensors: list[ir.TensorProtocol | None] = []
+        for graph in self.model.graphs():
+            tensors += (value.const_value for value in graph.initializers.values())
+        scopes: list[ir.Graph | ir.Function] = [self.model.graph, *self.model.functions.values()]
+        for node in (node for scope in scopes for node in scope.all_nodes()):
+            tensors += (
+                attribute.as_tensor()
+                for attribute in node.attributes.values()
+                if not attribute.is_ref() and attribute.type == ir.AttributeType.TENSOR
+            )
+        return sum(int(tensor.nbytes) for tensor in tensors if tensor is not None)
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of `to_bytes`, in hexadecimal."""
         sha = hashlib.sha256()
-        for chunk in onnx_bytes.serialize(self.model):
+        for chunk in self.chunks():
             sha.update(chunk)
         return sha.hexdigest()
 

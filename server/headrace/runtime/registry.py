@@ -18,6 +18,7 @@ from headrace.runtime.cancel import CancelToken
 from headrace.runtime.errors import (
     AlreadyExists,
     FailedPrecondition,
+    HeadraceError,
     InvalidArgument,
     NotFound,
     ResourceExhausted,
@@ -62,7 +63,8 @@ class NetworkKey(NamedTuple):
 class NetworkEntry:
     """A network in the registry. The registry's lock guards all but `token`, which guards itself.
 
-    `record` is whatever the owner of the registry keeps with a network.
+    `record` is whatever the owner of the registry keeps with a network; `given_up` says why nobody
+    wants it any more, of one that is being loaded.
     """
 
     key: NetworkKey
@@ -73,6 +75,7 @@ class NetworkEntry:
     executable: ExecutableNetwork | None = None
     load_seconds: float = 0.0
     references: int = 0
+    given_up: HeadraceError | None = None
     token: CancelToken = field(default_factory=CancelToken)
     on_drained: Callable[[], object] | None = None
 
@@ -142,6 +145,14 @@ class NetworkRegistry:
             drained = old is not None and self._drain(old, lambda: on_replaced_drained(old))
         if old is not None and drained:
             self._drained(old)
+
+    def give_up(self, entry: NetworkEntry, error: HeadraceError) -> bool:
+        """Marks a network that is being loaded as no longer wanted; False if it is not any more."""
+        with self._lock:
+            if entry.state is not NetworkState.LOADING:
+                return False
+            entry.given_up = entry.given_up or error
+            return True
 
     def fail(self, entry: NetworkEntry, reason: str, *, keep: bool) -> None:
         """The load came to nothing. With `keep`, and if nothing else has the name, the entry stays

@@ -188,7 +188,7 @@ class App:
             except HeadraceError as error:
                 _log.error("network %s was not loaded: %s: %s", name, error.field, error)
                 continue
-            yield from self._load(request, partial(self._repository.network, name))
+            yield from self._load(request, partial(self._repository.network, name, spooled=True))
 
     def _load(
         self, request: LoadRequest, network: Callable[[], Network]
@@ -207,7 +207,7 @@ class App:
         self.core.add_extension(DeviceName.parse(device), functions)
 
     def _read(self, path: Path) -> Network:
-        return Network.from_bytes(path.read_bytes(), self._limits)
+        return Network.from_bytes(path.read_bytes(), self._limits, spooled=True)
 
     @staticmethod
     def _try(what: str, action: Callable[[], object]) -> None:

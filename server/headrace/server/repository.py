@@ -1,5 +1,9 @@
 """The model repository: a folder whose sub-folders hold a ``model.onnx`` and perhaps a
-``network.toml`` with the device, its configuration and the preprocessing."""
+``network.toml`` with the device, its configuration and the preprocessing.
+
+Files with external data are mapped while their network is loaded: put a new one there by renaming
+it, as ``mv`` does within a file system, and never write to one in place.
+"""
 
 from __future__ import annotations
 
@@ -37,15 +41,15 @@ class Repository:
             return []
         return sorted(child.name for child in self._folder.iterdir() if (child / _MODEL).is_file())
 
-    def network(self, name: str) -> Network:
-        """The model of that name.
+    def network(self, name: str, *, spooled: bool = False) -> Network:
+        """The model of that name; `spooled` as in `Network.from_bytes`.
 
         Raises:
             NotFound, FailedPrecondition: there is none, or no repository.
             InvalidModel: it is no sound model.
         """
         folder = self._find(name)
-        return Network.from_file(folder / _MODEL, folder, self._limits)
+        return Network.from_file(folder / _MODEL, folder, self._limits, spooled=spooled)
 
     def request(self, name: str) -> LoadRequest:
         """How ``network.toml`` says to load the network; on the CPU as it is if there is none.

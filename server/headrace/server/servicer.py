@@ -96,7 +96,7 @@ class Servicer:
                 name, _device(request.device), dict(request.config), network_options(request)
             )
         future = self._core.load_network(
-            load, self._network(request.model), replace=request.replace
+            load, self._network(request.model, spooled=True), replace=request.replace
         )
         return await self._loaded(name, future)
 
@@ -251,23 +251,23 @@ class Servicer:
         try:
             entry = await _result(future)
         except asyncio.CancelledError:
-            self._core.cancel_load(name)
+            self._core.cancel_load(future)
             raise
         self._health.network_ready(name)
         return network_info(entry)
 
-    def _network(self, source: pb.ModelSource) -> Callable[[], Network]:
+    def _network(self, source: pb.ModelSource, *, spooled: bool = False) -> Callable[[], Network]:
         limits = self._core.limits
         kind = source.WhichOneof("source")
         if kind == "data":
             data = source.data
-            return lambda: Network.from_bytes(data, limits)
+            return lambda: Network.from_bytes(data, limits, spooled=spooled)
         if kind == "digest":
             digest = source.digest
-            return lambda: Network.from_bytes(self._uploads.read(digest), limits)
+            return lambda: Network.from_bytes(self._uploads.read(digest), limits, spooled=spooled)
         if kind == "repository":
             name = source.repository
-            return lambda: self._repository.network(name)
+            return lambda: self._repository.network(name, spooled=spooled)
         raise InvalidArgument("give data, a digest or a name in the repository", field="model")
 
 

@@ -14,7 +14,9 @@ import hashlib
 import json
 import logging
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from headrace.runtime.atomic_file import remove_file, remove_leftovers, write_file
@@ -26,11 +28,13 @@ _log = logging.getLogger(__name__)
 
 
 class StateDirectory:
-    """Implements the core's NetworkStore. Thread-safe: `_lock` orders the changes."""
+    """Implements the core's NetworkStore. Thread-safe: `_lock` orders the changes and guards which
+    models are kept though no network names them yet."""
 
     def __init__(self, folder: Path, limits: Limits) -> None:
         self._limits = limits
         self._lock = threading.Lock()
+        self._kept: Counter[str] = Counter()
         self._networks = folder / "networks"
         self._models = folder / "models"
         self._devices = folder / "devices"
@@ -41,15 +45,26 @@ class StateDirectory:
 
     # -- what the core tells --
 
-    def save_network(self, request: LoadRequest, network: Network) -> None:
+    @contextmanager
+    def keep_model(self, network: Network) -> Iterator[str]:
         digest = network.digest
-        facts = {"request": request.to_json(), "model": digest}
         with self._lock:
+            self._kept[digest] += 1
+        try:
             model = self._models / f"{digest}.onnx"
             if not model.exists():
-                write_file(model, network.to_bytes())
+                write_file(model, network.chunks())
+            yield digest
+        finally:
+            with self._lock:
+                self._kept[digest] -= 1
+                self._kept += Counter()  # drops what is not positive
+                self._collect()
+
+    def save_network(self, request: LoadRequest, model: str) -> None:
+        facts = {"request": request.to_json(), "model": model}
+        with self._lock:
             write_file(self._networks / f"{request.name}.json", json.dumps(facts).encode())
-            self._collect()
 
     def forget_network(self, name: str) -> None:
         with self._lock:
@@ -94,7 +109,7 @@ class StateDirectory:
             yield path.parent.name, path.read_bytes()
 
     def _collect(self) -> None:
-        used = set()
+        used = set(self._kept)
         for path in self._networks.glob("*.json"):
             try:
                 used.add(str(json.loads(path.read_bytes())["model"]))

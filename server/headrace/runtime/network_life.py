@@ -1,0 +1,295 @@
+"""The life of networks: loaded beside those that serve, saved, published, retired and closed.
+
+Whoever cancels a load or unloads a network, and the load itself, agree under one lock on who was
+first. So a load that was cancelled never succeeds, and the store has just the networks that are
+there: the model, which may be large, is written before, and only its name is saved under the lock.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from headrace.runtime.allocator import release_memory
+from headrace.runtime.counters import Counters
+from headrace.runtime.errors import Cancelled, HeadraceError, Internal
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.load_executor import LoadExecutor
+from headrace.runtime.network import Network
+from headrace.runtime.network_options import LoadRequest
+from headrace.runtime.network_store import NetworkStore
+from headrace.runtime.registry import NetworkEntry, NetworkRegistry, NetworkState
+
+T = TypeVar("T")
+
+_LARGE_BYTES = 2**20
+"""Of garbage; less is left to Python's own collector."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is kept with a network: how it was asked for, and the network as it came.
+
+    `network` is None before it is read, and after it has failed to load.
+    """
+
+    request: LoadRequest
+    network: Network | None = None
+
+    @property
+    def given(self) -> Network:
+        """The network as it came, of one that is loaded."""
+        assert self.network is not None
+        return self.network
+
+
+@dataclass(eq=False, slots=True)
+class _Load:
+    """A load under way; `garbage` says that it failed and left a large network behind."""
+
+    entry: NetworkEntry
+    garbage: bool = False
+
+
+class NetworkLife:
+    """Thread-safe. `_changing` guards the loads under way, and orders saving with publishing and
+    with taking names away; the registry's lock, the counters' and the store's are taken under it.
+
+    Args:
+        networks: by name.
+        loads: the threads that load and close.
+        store: told of clients' networks; None keeps nothing.
+    """
+
+    def __init__(
+        self,
+        networks: NetworkRegistry,
+        counters: Counters,
+        loads: LoadExecutor,
+        store: NetworkStore | None,
+    ) -> None:
+        self._networks = networks
+        self._counters = counters
+        self._loads = loads
+        self._store = store
+        self._changing = threading.Lock()
+        self._loading: dict[Future[NetworkEntry], _Load] = {}
+
+    def load(
+        self,
+        request: LoadRequest,
+        read: Callable[[], Network],
+        compile_network: Callable[[NetworkEntry], ExecutableNetwork],
+        *,
+        replace: bool,
+    ) -> Future[NetworkEntry]:
+        """Loads a network on a loading thread.
+
+        Args:
+            read: the network as it comes.
+            compile_network: makes it executable; its record is in the entry.
+
+        Raises:
+            AlreadyExists, ResourceExhausted, InvalidArgument: the name cannot be taken.
+            The future raises what `read` and `compile_network` raise, and Cancelled.
+        """
+        entry = self._networks.reserve(
+            request.name, str(request.device), Record(request), replace=replace
+        )
+        load = _Load(entry)
+        try:
+            future = self._loads.submit(lambda: self._load(load, read, compile_network))
+        except BaseException as error:
+            self._networks.fail(entry, str(error), keep=False)
+            raise
+        with self._changing:
+            self._loading[future] = load
+        future.add_done_callback(self._ended)
+        return future
+
+    def cancel(self, future: Future[NetworkEntry], error: HeadraceError) -> None:
+        """Ends a load for good, unless its network is published already."""
+        with self._changing:
+            load = self._loading.get(future)
+        if load is not None:
+            self._give_up(load.entry, error)
+
+    def unload(self, name: str) -> Future[None]:
+        """Takes the name away now; the future is done when the memory is given back.
+
+        A network that is still being loaded has its load cancelled, and the future is done at once.
+
+        Raises:
+            NotFound: no network has the name.
+        """
+        with self._changing:
+            entry = self._networks.find(name)
+            error = Cancelled(f"network {name!r} was unloaded while it was loading")
+            if not self._networks.give_up(entry, error):
+                if self._store is not None:
+                    self._store.forget_network(name)
+                return self._retire(name)
+        entry.token.cancel(error)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def stop(self) -> None:
+        """Cancels loads, then closes every network once its requests have ended. The store keeps
+        them."""
+        for entry in self._networks.entries():
+            self._give_up(entry, Cancelled("the server is shutting down"))
+        self._loads.stop_loading()
+        gone = (NetworkState.LOADING, NetworkState.DRAINING)
+        closing = [
+            self._retire(entry.key.name)
+            for entry in self._networks.entries()
+            if entry.state not in gone
+        ]
+        for closed in closing:
+            closed.result()
+
+    # -- inside --
+
+    def _load(
+        self,
+        load: _Load,
+        read: Callable[[], Network],
+        compile_network: Callable[[NetworkEntry], ExecutableNetwork],
+    ) -> NetworkEntry:
+        start = time.monotonic()
+        entry = load.entry
+        request: LoadRequest = entry.record.request
+        try:
+            self._raise_if_cancelled(entry)
+            entry.record = Record(request, read())
+            executable = compile_network(entry)
+            try:
+                entry.load_seconds = time.monotonic() - start
+                self._save_and_publish(entry, executable)
+            except BaseException:
+                executable.close()
+                del executable
+                raise
+        except BaseException as error:
+            self._fail(load, error)
+            raise
+        entry.record.given.forget_pages()
+        return entry
+
+    def _ended(self, future: Future[NetworkEntry]) -> None:
+        with self._changing:
+            load = self._loading.pop(future)
+        if load.garbage:
+            _forget_locals(future.exception())
+            self._loads.close(collect_garbage)
+
+    def _give_up(self, entry: NetworkEntry, error: HeadraceError) -> None:
+        with self._changing:
+            in_time = self._networks.give_up(entry, error)
+        if in_time:
+            entry.token.cancel(error)
+
+    def _save_and_publish(self, entry: NetworkEntry, executable: ExecutableNetwork) -> None:
+        self._raise_if_cancelled(entry)
+        record: Record = entry.record
+        store = self._store if record.request.origin != "repository" else None
+        kept = store.keep_model(record.given) if store is not None else nullcontext("")
+        with kept as model, self._changing:
+            self._raise_if_cancelled(entry)
+            if store is not None:
+                store.save_network(record.request, model)
+            counters = self._counters.network(entry.key.name, entry.device)
+            counters.observe_load(entry.load_seconds)
+            executable.count_as(entry.key.name, counters)
+            self._networks.publish(entry, executable, self._close_later)
+
+    def _fail(self, load: _Load, error: BaseException) -> None:
+        entry = load.entry
+        known = isinstance(error, HeadraceError) and not isinstance(error, Internal)
+        reason = str(error) if known else "an internal error; the log has it"
+        record: Record = entry.record
+        load.garbage = record.network is not None and record.network.weight_bytes > _LARGE_BYTES
+        entry.record = replace(record, network=None)
+        self._networks.fail(entry, reason, keep=record.request.origin == "repository")
+
+    @staticmethod
+    def _raise_if_cancelled(entry: NetworkEntry) -> None:
+        error = entry.token.error or entry.given_up
+        if error is not None:
+            raise error
+
+    def _retire(self, name: str) -> Future[None]:
+        """Takes the name away; the future is done when the network is closed."""
+        done: Future[None] = Future()
+
+        def closed(closing: Future[None]) -> None:
+            error = closing.exception()
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        def close(entry: NetworkEntry) -> None:
+            self._close_later(entry).add_done_callback(closed)
+
+        self._networks.retire(name, close)
+        return done
+
+    def _close_later(self, entry: NetworkEntry) -> Future[None]:
+        return self._loads.close(lambda: self._close(entry))
+
+    def _close(self, entry: NetworkEntry) -> None:
+        executable, network = entry.executable, entry.record.network
+        entry.executable = None
+        entry.record = replace(entry.record, network=None)
+        weight_bytes = network.weight_bytes if network is not None else 0
+        try:
+            if executable is not None:
+                self._counters.remove_network(entry.key.name, entry.device)
+                executable.close()
+        finally:
+            del executable, network
+            if weight_bytes > _LARGE_BYTES:
+                collect_garbage()
+            else:
+                release_memory()
+
+
+def use(read: Callable[[], Network], task: Callable[[Network], T]) -> T:
+    """What `task` makes of a network that is not kept, and whose memory is given back."""
+    network = read()
+    large = network.weight_bytes > _LARGE_BYTES
+    try:
+        return task(network)
+    except BaseException as error:
+        if large:
+            _forget_locals(error)
+        raise
+    finally:
+        del network
+        if large:
+            collect_garbage()
+
+
+def collect_garbage() -> None:
+    """Gives back the memory of networks that nobody refers to any more: a graph's nodes and values
+    refer to each other, so without this its weights stay until Python happens to look."""
+    gc.collect()
+    release_memory()
+
+
+def _forget_locals(error: BaseException | None) -> None:
+    """Empties the frames in an error's traceback, which hold what was being loaded."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,98 @@
+"""The state directory: networks, settings and extensions, each whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headrace.runtime.device_name import DeviceName
+from headrace.runtime.limits import Limits
+from headrace.runtime.network import Network
+from headrace.runtime.network_options import LoadRequest
+from headrace.server.state import StateDirectory
+from headrace.testing import networks
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDirectory:
+    return StateDirectory(tmp_path, Limits())
+
+
+def asked(name: str, **config: str) -> LoadRequest:
+    return LoadRequest(name, DeviceName.parse("CPU"), config)
+
+
+def save(state: StateDirectory, network: Network, *names: str) -> None:
+    with state.keep_model(network) as model:
+        for name in names:
+            state.save_network(asked(name), model)
+
+
+def models(folder: Path) -> int:
+    return len(list((folder / "models").iterdir()))
+
+
+def test_a_network_comes_back_with_its_model_and_its_request(
+    state: StateDirectory, tmp_path: Path
+) -> None:
+    case = networks.mlp()
+    with state.keep_model(case.network) as model:
+        state.save_network(asked("m", PERF_COUNT="YES"), model)
+    ((request, path),) = StateDirectory(tmp_path, Limits()).networks()
+    assert request == asked("m", PERF_COUNT="YES")
+    assert Network.from_bytes(path.read_bytes()).digest == case.network.digest
+
+
+def test_networks_of_one_model_share_it_and_the_last_takes_it_along(
+    state: StateDirectory, tmp_path: Path
+) -> None:
+    network = networks.add().network
+    save(state, network, "a", "b")
+    assert models(tmp_path) == 1
+    state.forget_network("a")
+    assert models(tmp_path) == 1
+    state.forget_network("b")
+    assert models(tmp_path) == 0
+    state.forget_network("b")
+
+
+def test_a_model_that_is_kept_stays_though_no_network_names_it_yet(
+    state: StateDirectory, tmp_path: Path
+) -> None:
+    network = networks.add().network
+    with state.keep_model(network) as model, state.keep_model(network):
+        save(state, networks.mlp().network, "other")
+        state.forget_network("other")
+        assert [path.stem for path in (tmp_path / "models").iterdir()] == [model]
+    assert models(tmp_path) == 0, "nobody has named it"
+
+
+def test_a_network_saved_again_leaves_its_old_model_behind(
+    state: StateDirectory, tmp_path: Path
+) -> None:
+    save(state, networks.add().network, "m")
+    save(state, networks.mlp().network, "m")
+    assert models(tmp_path) == 1
+
+
+def test_what_cannot_be_read_is_left_out_and_costs_no_model(
+    state: StateDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(state, networks.add().network, "good")
+    (tmp_path / "networks" / "bad.json").write_text("{", "utf-8")
+    assert [request.name for request, _ in state.networks()] == ["good"]
+    assert "bad.json" in caplog.text
+    save(state, networks.mlp().network, "third")
+    state.forget_network("third")
+    assert models(tmp_path) == 2
+
+
+def test_settings_and_extensions_come_back(state: StateDirectory, tmp_path: Path) -> None:
+    state.save_config("CPU", {"NUM_STREAMS": "2"})
+    state.save_extension("CPU", b"first")
+    again = StateDirectory(tmp_path, Limits())
+    assert list(again.configs()) == [("CPU", {"NUM_STREAMS": "2"})]
+    assert list(again.extensions()) == [("CPU", b"first")]
+    assert json.loads((tmp_path / "devices" / "CPU.json").read_text("utf-8"))
