@@ -18,6 +18,7 @@ from headrace.runtime.standard_keys import (
     CPU_BIND_THREAD,
     DEVICE_ID,
     EXCLUSIVE_ASYNC_REQUESTS,
+    ISOLATION,
     NUM_STREAMS,
     QUEUE_CAPACITY,
     STANDARD_KEYS,
@@ -47,8 +48,10 @@ class Device:
         self._settings: dict[str, str] = {}
         self._config = self.schema.resolve()
         self._streams = 1
+        self._started = False
         self._places = Places(name, services, self.streams)
         self.set_config(config)
+        self._started = True
 
     # -- configuration and metrics --
 
@@ -63,7 +66,7 @@ class Device:
         Raises:
             NotFound: on an unknown key.
             InvalidArgument: on a bad value.
-            FailedPrecondition: CPU_BIND_THREAD of streams that run already.
+            FailedPrecondition: CPU_BIND_THREAD of streams that run already, or ISOLATION.
             Nothing is changed then.
         """
         with self._lock:
@@ -76,6 +79,12 @@ class Device:
                     "first load, or in the server's configuration file",
                     field=config_field(bind.name),
                 )
+            if self._started and config.get(ISOLATION) != self._config.get(ISOLATION):
+                raise FailedPrecondition(
+                    f"{ISOLATION.name} cannot change while the server runs; set it in the server's "
+                    f"configuration file, under [plugins.{self.name}.config]",
+                    field=config_field(ISOLATION.name),
+                )
             self._set_config(config)
             self._settings.update(changes)
             self._config = config
@@ -83,9 +92,9 @@ class Device:
         self._places.resize(self._streams, config.get(QUEUE_CAPACITY))
 
     def settings(self) -> dict[str, str]:
-        """The keys that were set, as text."""
+        """The keys that were set and may be set again, as text."""
         with self._lock:
-            return dict(self._settings)
+            return {name: text for name, text in self._settings.items() if name != ISOLATION.name}
 
     def get_config(self, name: str, options: Mapping[str, str] | None = None) -> ParameterValue:
         """The value of a key, as set or by default; `options` may name a DEVICE_ID."""

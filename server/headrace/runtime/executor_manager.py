@@ -27,7 +27,7 @@ class ExecutorManager:
                 raise Unavailable(f"device {name} is shutting down")
             executor = self._executors.get(name)
             if executor is None:
-                executor = self._executors[name] = StreamsExecutor(name, streams, bind=bind)
+                executor = self._executors[name] = self._make(name, streams, bind)
             return executor
 
     def find(self, name: str) -> StreamsExecutor | None:
@@ -42,3 +42,6 @@ class ExecutorManager:
             executors, self._executors = list(self._executors.values()), {}
         for executor in executors:
             executor.stop(timeout)
+
+    def _make(self, name: str, streams: int, bind: bool) -> StreamsExecutor:
+        return StreamsExecutor(name, streams, bind=bind)

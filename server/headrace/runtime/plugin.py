@@ -52,11 +52,17 @@ _AS_IT_IS = NetworkOptions()
 _C = TypeVar("_C", bound="Callable[..., Plugin]")
 
 
-def plugin_api(version: int) -> Callable[[_C], _C]:
-    """Declares for which PLUGIN_API_VERSION a creation function was written."""
+def plugin_api(version: int, *, isolated: bool = False) -> Callable[[_C], _C]:
+    """Declares for which PLUGIN_API_VERSION a creation function was written.
+
+    Args:
+        isolated: the device works only in a process of its own, whatever ISOLATION says. The module
+            of the function is imported by the server too, so it should import no backend.
+    """
 
     def declare(create: _C) -> _C:
         create.headrace_plugin_api = version  # type: ignore[attr-defined]
+        create.headrace_isolated = isolated  # type: ignore[attr-defined]
         return create
 
     return declare

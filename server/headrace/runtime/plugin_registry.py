@@ -12,8 +12,10 @@ from typing import Any, TypeAlias
 
 from headrace.runtime.device_state import DeviceState
 from headrace.runtime.errors import NotFound, Unavailable
+from headrace.runtime.isolation.plugin import IsolatedPlugin
 from headrace.runtime.plugin import PLUGIN_API_VERSION, Plugin
 from headrace.runtime.services import Services
+from headrace.runtime.standard_keys import ISOLATION, PROCESS
 
 _log = logging.getLogger(__name__)
 
@@ -25,21 +27,27 @@ Factory: TypeAlias = "Callable[[str, Services, Mapping[str, str]], Plugin]"
 
 @dataclass(frozen=True, slots=True)
 class PluginSource:
-    """Where a device's creation function comes from, and the settings to start it with."""
+    """Where a device's creation function comes from, and the settings to start it with.
+
+    Attributes:
+        path: of the function, as ``package.module:create_plugin``; what a process of the device's
+            own imports. Empty where there is none.
+    """
 
     device: str
     load: Callable[[], Any]
     config: Mapping[str, str] = field(default_factory=dict)
+    path: str = ""
 
     def configured(self, device: str, config: Mapping[str, str]) -> PluginSource:
         """The same plugin under another name, or with other settings."""
-        return PluginSource(device, self.load, {**self.config, **config})
+        return PluginSource(device, self.load, {**self.config, **config}, self.path)
 
 
 def installed_plugins() -> dict[str, PluginSource]:
     """The plugins that installed distributions declare, by device name."""
     points = importlib.metadata.entry_points(group=GROUP)
-    return {point.name: PluginSource(point.name, point.load) for point in points}
+    return {point.name: PluginSource(point.name, point.load, path=point.value) for point in points}
 
 
 def factory_source(device: str, path: str) -> PluginSource:
@@ -49,7 +57,23 @@ def factory_source(device: str, path: str) -> PluginSource:
         module, _, name = path.partition(":")
         return getattr(importlib.import_module(module), name or "create_plugin")
 
-    return PluginSource(device, load)
+    return PluginSource(device, load, path=path)
+
+
+def create_plugin(source: PluginSource, services: Services) -> Plugin:
+    """A plugin in this process.
+
+    Raises:
+        RuntimeError: it is written for another version of the plugin API.
+        TypeError: what the function made is no plugin.
+        Whatever the function raises.
+    """
+    create = source.load()
+    _check_version(create)
+    plugin = create(source.device, services, source.config)
+    if not isinstance(plugin, Plugin):
+        raise TypeError(f"create_plugin returned {type(plugin).__name__}, not a Plugin")
+    return plugin
 
 
 class PluginRegistry:
@@ -117,14 +141,30 @@ class PluginRegistry:
     def _create(source: PluginSource, services: Services) -> Plugin:
         if not _DEVICE.fullmatch(source.device):
             raise ValueError(f"{source.device!r} is not a device name: capitals, digits and '_'")
-        create = source.load()
-        version = getattr(create, "headrace_plugin_api", None)
-        if version != PLUGIN_API_VERSION:
-            raise RuntimeError(
-                f"the plugin is written for plugin API {version}, this server has "
-                f"{PLUGIN_API_VERSION}; install versions that go together"
-            )
-        plugin = create(source.device, services, source.config)
-        if not isinstance(plugin, Plugin):
-            raise TypeError(f"create_plugin returned {type(plugin).__name__}, not a Plugin")
-        return plugin
+        if not _isolated(source):
+            return create_plugin(source, services)
+        if not source.path:
+            raise ValueError("a device in a process of its own needs a function that has a path")
+        return IsolatedPlugin(source.device, services, source.config, source.path)
+
+
+def _isolated(source: PluginSource) -> bool:
+    """Whether the device gets a process of its own, which alone then imports its backend."""
+    asked = source.config.get(ISOLATION.name)
+    if asked is not None and ISOLATION.parse(asked) == PROCESS:
+        return True
+    create = source.load()
+    _check_version(create)
+    needed = getattr(create, "headrace_isolated", False)
+    if needed and asked is not None:
+        raise ValueError(f"{source.device} works only with {ISOLATION.name}={PROCESS}")
+    return bool(needed)
+
+
+def _check_version(create: Any) -> None:
+    version = getattr(create, "headrace_plugin_api", None)
+    if version != PLUGIN_API_VERSION:
+        raise RuntimeError(
+            f"the plugin is written for plugin API {version}, this server has "
+            f"{PLUGIN_API_VERSION}; install versions that go together"
+        )

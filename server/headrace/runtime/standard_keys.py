@@ -121,6 +121,16 @@ DISABLE_TRANSFORMATIONS = Key(
     False,
     "Whether the optional graph transformations are left out.",
 )
+PROCESS = "PROCESS"
+ISOLATION = Key(
+    "ISOLATION",
+    str,
+    "NONE",
+    "Whether the device lives in a process of its own, which may crash without the server; set in "
+    "the server's configuration file only.",
+    choices=("NONE", PROCESS),
+    scope="device",
+)
 
 STANDARD_KEYS: tuple[Key[Any], ...] = (
     DEVICE_ID,
@@ -136,4 +146,5 @@ STANDARD_KEYS: tuple[Key[Any], ...] = (
     CACHE_DIR,
     EXECUTION_TIMEOUT,
     DISABLE_TRANSFORMATIONS,
+    ISOLATION,
 )

@@ -1,0 +1,181 @@
+"""Messages between server and worker, over a Unix socket.
+
+A message is a prefix (sizes, number of file descriptors), a header of JSON and a body of bytes. It
+never says how to build an object: whoever reads it picks out what it expects. Sizes are bounded,
+so that a worker gone wild cannot make the server reserve more than that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import threading
+from array import array
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeAlias
+
+from headrace.runtime.errors import Internal
+
+Buffer: TypeAlias = "bytes | memoryview"
+
+MAX_HEADER_BYTES = 64 * 2**20
+MAX_BODY_BYTES = 2**20
+MAX_DESCRIPTORS = 8
+ALIGNMENT = 16
+"""Of a message's body, in the receiver's memory."""
+
+_PREFIX = struct.Struct("<4sIIB")
+_MAGIC = b"hrw1"
+_ANCILLARY_BYTES = socket.CMSG_SPACE(MAX_DESCRIPTORS * array("i").itemsize)
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+class Disconnected(Exception):
+    """The other process has gone, or speaks no language that this one knows."""
+
+
+class Message(NamedTuple):
+    """What was received; the receiver owns the file descriptors."""
+
+    header: dict[str, Any]
+    body: memoryview
+    descriptors: tuple[int, ...]
+
+
+class Channel:
+    """One end of a connection. Any thread may send; one thread receives.
+
+    `_sending` keeps messages from mixing, and close from racing with a send.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._sending = threading.Lock()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(
+        self,
+        header: dict[str, Any],
+        body: Sequence[Buffer] = (),
+        descriptors: Sequence[int] = (),
+    ) -> None:
+        """Sends a message; the descriptors stay the sender's.
+
+        Raises:
+            Disconnected: the other end has gone.
+            Internal: the message is larger than any may be.
+        """
+        text = _encode(header).encode()
+        text += b" " * (-len(text) % ALIGNMENT)  # so that the body lies as arrays want it
+        size = sum(map(len, body))
+        if len(text) > MAX_HEADER_BYTES or size > MAX_BODY_BYTES:
+            raise Internal(f"a message to or from a worker has {len(text)} + {size} bytes")
+        prefix = _PREFIX.pack(_MAGIC, len(text), size, len(descriptors))
+        ancillary = (
+            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
+        )
+        data = b"".join((prefix, text, *body))
+        with self._sending:
+            try:
+                sent = self._socket.sendmsg((data,), ancillary)
+                if sent < len(data):
+                    self._socket.sendall(memoryview(data)[sent:])
+            except OSError as error:
+                raise Disconnected(str(error)) from error
+
+    def receive(self) -> Message:
+        """The next message; waits for it.
+
+        Raises:
+            Disconnected: there is no more.
+        """
+        prefix = bytearray(_PREFIX.size)
+        descriptors = self._receive_start(prefix)
+        try:
+            magic, header_size, body_size, count = _PREFIX.unpack(prefix)
+            if magic != _MAGIC or header_size > MAX_HEADER_BYTES or body_size > MAX_BODY_BYTES:
+                raise Disconnected("what came is no message")
+            if count != len(descriptors):
+                raise Disconnected("a message came without its file descriptors")
+            data = memoryview(bytearray(header_size + body_size))
+            self._fill(data)
+            header = json.loads(bytes(data[:header_size]))
+            if not isinstance(header, dict):
+                raise Disconnected("a message's header is no object")
+        except (ValueError, RecursionError) as error:
+            _close_all(descriptors)
+            raise Disconnected(f"a message's header is not JSON: {error}") from error
+        except BaseException:
+            _close_all(descriptors)
+            raise
+        return Message(header, data[header_size:], descriptors)
+
+    def shutdown(self) -> None:
+        """Ends the connection both ways; a thread that receives hears of it."""
+        with suppress(OSError):  # the other end was faster
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Gives the descriptor back; nobody receives any more."""
+        with self._sending:
+            self._socket.close()
+
+    def _receive_start(self, prefix: bytearray) -> tuple[int, ...]:
+        descriptors: tuple[int, ...] = ()
+        try:
+            got, ancillary, _, _ = self._socket.recvmsg_into(
+                (prefix,), _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
+            )
+        except OSError as error:
+            raise Disconnected(str(error)) from error
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                received = array("i")
+                received.frombytes(data[: len(data) - len(data) % received.itemsize])
+                descriptors += tuple(received)
+        try:
+            if not got:
+                raise Disconnected("the connection ended")
+            self._fill(memoryview(prefix)[got:])
+        except Disconnected:
+            _close_all(descriptors)
+            raise
+        return descriptors
+
+    def _fill(self, buffer: memoryview) -> None:
+        while buffer:
+            try:
+                got = self._socket.recv_into(buffer)
+            except OSError as error:
+                raise Disconnected(str(error)) from error
+            if not got:
+                raise Disconnected("the connection ended inside a message")
+            buffer = buffer[got:]
+
+
+def channels() -> tuple[Channel, socket.socket]:
+    """A new connection: this process's end, and the one to give away."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    return Channel(ours), theirs
+
+
+def expect(facts: dict[str, Any], name: str, kind: type[Any]) -> Any:
+    """An entry of a header.
+
+    Raises:
+        Disconnected: it is not there, or of another kind.
+    """
+    value = facts.get(name)
+    if not isinstance(value, kind):
+        raise Disconnected(f"a message lacks {name!r}")
+    return value
+
+
+def _close_all(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,71 @@
+"""Errors ↔ JSON, so that the server raises what the worker raised."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from headrace.runtime import errors
+from headrace.runtime.errors import (
+    HeadraceError,
+    Internal,
+    QueueFull,
+    UnsupportedLayer,
+    UnsupportedLayers,
+)
+
+_log = logging.getLogger(__name__)
+
+_PLAIN: Final = {
+    each.__name__: each
+    for each in (
+        errors.InvalidArgument,
+        errors.InvalidModel,
+        errors.NotFound,
+        errors.AlreadyExists,
+        errors.FailedPrecondition,
+        errors.RequestBusy,
+        errors.ResourceExhausted,
+        errors.DeadlineExceeded,
+        errors.Cancelled,
+        errors.Unavailable,
+        errors.Unimplemented,
+        errors.Internal,
+    )
+}
+
+
+def error_to_json(error: BaseException) -> dict[str, Any]:
+    """What the other process needs to raise it; a bug is logged here, where it happened."""
+    if not isinstance(error, HeadraceError):
+        _log.error("a device's plugin failed", exc_info=error)
+        error = Internal(f"{type(error).__name__}: {error}")
+    facts: dict[str, Any] = {
+        "type": type(error).__name__,
+        "message": error.message,
+        "field": error.field,
+        "metadata": error.metadata,
+        "delay": error.retry_delay_seconds,
+    }
+    if isinstance(error, UnsupportedLayers):
+        facts["device"] = error.metadata.get("device", "")
+        facts["layers"] = [list(layer) for layer in error.layers]
+    return facts
+
+
+def error_from_json(facts: Mapping[str, Any]) -> HeadraceError:
+    """The error; Internal if it is of a class that only the worker knows."""
+    kind, message = str(facts.get("type")), str(facts.get("message"))
+    field, delay = facts.get("field"), facts.get("delay")
+    if kind == UnsupportedLayers.__name__:
+        layers = [UnsupportedLayer(*map(str, layer)) for layer in facts.get("layers", ())]
+        return UnsupportedLayers(str(facts.get("device")), layers)
+    if kind == QueueFull.__name__:
+        return QueueFull(message, retry_delay_seconds=float(delay or 0.0))
+    error = _PLAIN.get(kind, Internal)(
+        message, field=None if field is None else str(field), metadata=facts.get("metadata")
+    )
+    if delay is not None:
+        error.retry_delay_seconds = float(delay)
+    return error

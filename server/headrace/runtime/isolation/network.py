@@ -1,0 +1,106 @@
+"""A network whose device lives in a worker, as the server runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from headrace.runtime.config import Configuration, ParameterValue
+from headrace.runtime.errors import Unavailable
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.isolation.descriptions import (
+    layer_from_json,
+    parameter_from_json,
+    port_from_json,
+)
+from headrace.runtime.isolation.host import WorkerHost
+from headrace.runtime.isolation.resident import Resident
+from headrace.runtime.job import Job
+from headrace.runtime.network import Layer, Network
+from headrace.runtime.ports import PortCheck
+from headrace.runtime.streams_executor import StreamsExecutor
+
+_OURS: Final = frozenset(
+    (
+        *("SUPPORTED_METRICS", "SUPPORTED_CONFIG_KEYS", "NETWORK_NAME"),
+        *("OPTIMAL_NUMBER_OF_INFER_REQUESTS", "EXECUTION_DEVICES", "LOADED_FROM_CACHE"),
+    )
+)
+"""Metrics that the server's side answers."""
+
+
+class IsolatedNetwork(ExecutableNetwork):
+    """Each of its jobs has one of the device's streams, whose thread waits for the worker's answer.
+
+    Args:
+        network: as it was given.
+        resident: the network in the worker.
+        facts: what the worker said of it.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        config: Configuration,
+        executor: StreamsExecutor,
+        streams: int,
+        host: WorkerHost,
+        resident: Resident,
+        facts: Mapping[str, Any],
+    ) -> None:
+        super().__init__(network, config, executor, streams=streams)
+        self._host = host
+        self._resident = resident
+        # Preprocessing and the device's own passes have made them, over there.
+        self.inputs = tuple(map(port_from_json, facts["inputs"]))
+        self.outputs = tuple(map(port_from_json, facts["outputs"]))
+        self._check = PortCheck(self.inputs, self.outputs)
+        self.notes = tuple(facts["notes"])
+        self.loaded_from_cache = facts["loaded_from_cache"]
+        self._metric_names = tuple(facts["metrics"])
+
+    def submit(self, job: Job) -> None:
+        """As `ExecutableNetwork.submit`.
+
+        Raises:
+            Unavailable: the worker is being started again; with the delay for a retry.
+        """
+        if job.ticket is None and not self._closed:
+            try:
+                self._host.worker()
+            except Unavailable:
+                self.place.counters.refuse("device_down")
+                raise
+        super().submit(job)
+
+    def set_config(self, changes: Mapping[str, str]) -> None:
+        self.config.changed(changes)  # raises before the worker hears of it
+        self._call("network_config", changes=dict(changes))
+        super().set_config(changes)
+
+    def _infer(self, job: Job) -> None:
+        self._host.run(self._resident, job)
+
+    def _export(self) -> bytes:
+        exchange = self._resident.exchange()
+        _, files = exchange.worker.call("export", {"number": exchange.number})
+        return bytes(files[0])
+
+    def _layers(self) -> tuple[Layer, ...]:
+        return tuple(map(layer_from_json, self._call("layers")))
+
+    def _metrics(self) -> Mapping[str, Callable[[], ParameterValue]]:
+        own = (name for name in self._metric_names if name not in _OURS)
+        return {name: partial(self._metric, name) for name in own}
+
+    def _metric(self, name: str) -> ParameterValue:
+        return parameter_from_json(self._call("network_metric", name=name))
+
+    def _call(self, method: str, **arguments: Any) -> Any:
+        exchange = self._resident.exchange()
+        result, _ = exchange.worker.call(method, {"number": exchange.number, **arguments})
+        return result
+
+    def _close(self) -> None:
+        self._host.unload(self._resident)

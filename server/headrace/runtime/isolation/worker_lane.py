@@ -1,0 +1,117 @@
+"""A lane inside a worker: takes one request after another, and answers each."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from headrace.runtime.errors import HeadraceError
+from headrace.runtime.isolation.cancellations import Cancellations
+from headrace.runtime.isolation.channel import Channel, Disconnected, Message
+from headrace.runtime.isolation.descriptions import profile_to_json
+from headrace.runtime.isolation.failures import error_to_json
+from headrace.runtime.isolation.shared_memory import Segment, SegmentTable, rounded
+from headrace.runtime.isolation.values import Encoded, decode, encode
+from headrace.runtime.isolation.worker_device import WorkerDevice
+from headrace.runtime.job import Job, Ticket
+
+_log = logging.getLogger(__name__)
+
+_ADMITTED = Ticket("the server")
+
+
+class WorkerLane:
+    """Serves one connection on a thread of its own, until the server closes it.
+
+    Args:
+        channel: to the stream's thread in the server, which waits for each answer.
+        device, segments, cancellations: the worker's, shared by its lanes.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        device: WorkerDevice,
+        segments: SegmentTable,
+        cancellations: Cancellations,
+    ) -> None:
+        self._channel = channel
+        self._device = device
+        self._segments = segments
+        self._cancellations = cancellations
+
+    def serve(self) -> None:
+        try:
+            while True:
+                self._answer(self._channel.receive())
+        except Disconnected:
+            pass
+        finally:
+            self._channel.close()
+
+    def _answer(self, message: Message) -> None:
+        header = message.header
+        self._segments.forget(header["forget"])
+        for number, descriptor in zip(header["new"], message.descriptors, strict=True):
+            self._segments.add(Segment.attach(number, descriptor))
+        try:
+            job = self._run(message)
+        except HeadraceError as error:
+            self._channel.send({"error": error_to_json(error)})
+            return
+        if job.error is not None:
+            self._channel.send({"error": error_to_json(job.error)})
+            return
+        try:
+            outputs = encode(job.outputs)
+            self._send(outputs, header, [profile_to_json(each) for each in job.layers])
+        except HeadraceError as error:
+            self._channel.send({"error": error_to_json(error)})
+
+    def _run(self, message: Message) -> Job:
+        header = message.header
+        network = self._device.network(header["network"])
+        segment = None if header["in"] is None else self._segments.get(header["in"]).array
+        inputs = decode(header["inputs"], message.body, segment, writable=False)
+        ended = threading.Event()
+        token = self._cancellations.begin(header["request"])
+        job = Job(
+            inputs,
+            lambda _: ended.set(),
+            output_names=tuple(header["outputs"]),
+            deadline=header["deadline"],
+            priority=header["priority"],
+            token=token,
+            ticket=_ADMITTED,
+            profile=header["profile"],
+            trace=header["trace"],
+        )
+        try:
+            network.submit(job)
+            ended.wait()
+        finally:
+            self._cancellations.end(header["request"])
+        return job
+
+    def _send(self, outputs: Encoded, header: dict[str, Any], layers: list[Any]) -> None:
+        reply: dict[str, Any] = {"outputs": outputs.description}
+        if layers:
+            reply["layers"] = layers
+        if not outputs.segment_bytes:
+            self._channel.send(reply, outputs.body)
+            return
+        segment = None if header["out"] is None else self._segments.get(header["out"])
+        if segment is not None and segment.size >= outputs.segment_bytes:
+            outputs.place(segment.array)
+            self._channel.send({**reply, "segment": segment.number}, outputs.body)
+            return
+        segment = Segment.create(header["spare"], rounded(outputs.segment_bytes))
+        try:
+            outputs.place(segment.array)
+            self._segments.add(segment)
+            assert segment.descriptor is not None
+            reply["segment"] = segment.number
+            self._channel.send(reply, outputs.body, (segment.descriptor,))
+        finally:
+            segment.known()

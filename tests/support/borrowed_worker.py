@@ -1,0 +1,42 @@
+"""A worker process that many tests use, one after another: starting one takes most of a second."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headrace.runtime.isolation.host import Launch
+from headrace.runtime.isolation.process import WorkerProcess
+from headrace.runtime.isolation.shared_memory import SegmentPool
+
+
+class _Borrowed(WorkerProcess):
+    """The lender's process and connection; lanes, shared memory and an end of its own."""
+
+    def __init__(self, lender: WorkerProcess) -> None:
+        self.__dict__.update(lender.__dict__)
+        self.ended = threading.Event()
+        self.pool = SegmentPool()
+        self._lanes = []
+
+    def stop(self) -> None:
+        """Gives the process back as it was, without a device."""
+        self.call("close")
+        for lane in self._lanes:
+            lane.close()
+        self.pool.close()
+        self.ended.set()
+
+    def join(self) -> None:
+        """The process goes on."""
+
+
+@contextmanager
+def worker_to_borrow() -> Iterator[Launch]:
+    """What a `WorkerHost` may launch again and again, one at a time."""
+    lender = WorkerProcess("BORROWED")
+    try:
+        yield lambda device: _Borrowed(lender)
+    finally:
+        lender.stop()
