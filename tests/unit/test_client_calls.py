@@ -180,6 +180,19 @@ def test_a_query_says_what_runs_where(client: Any) -> None:
     assert query.supported_layers == {"Relu_0": "CPU"}
     assert query.unsupported == [("F_1", "Foo", "no kernel")]
     assert query.subgraphs == [("CPU", ["Relu_0"])]
+    assert query.graph is None
+
+
+def test_a_query_brings_the_graph_if_it_is_wanted(client: Any, fake: Fake) -> None:
+    graph = client.query_network(b"model", graph=True).graph
+    assert fake.requests("QueryNetwork")[0].graph
+    assert [(layer.name, layer.domain, layer.inputs, layer.outputs) for layer in graph.layers] == [
+        ("Relu_0", "", ("x",), ("h",)),
+        ("F_1", "own", ("h",), ("y",)),
+    ]
+    assert graph.inputs["x"].shape == ("batch", None)
+    assert graph.outputs.names == ("y",)
+    assert graph.tensors["h"].shape == (4,)
 
 
 # ---- inference ----
