@@ -31,6 +31,7 @@ from headrace.server.inference import Inference
 from headrace.server.repository import Repository
 from headrace.server.uploads import Uploads
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.message import parse_plain
 from headrace.wire.parameters import encode_parameter
 
 SERVICE = "headrace.v1.InferenceEngine"
@@ -66,7 +67,7 @@ class Servicer:
     async def upload_model(self, _: Any, context: Any) -> pb.UploadModelReply:
         async def chunks() -> AsyncIterator[bytes]:
             while (data := await context.read()) is not grpc.aio.EOF:
-                yield pb.UploadModelRequest.FromString(data).chunk
+                yield parse_plain(pb.UploadModelRequest, data).chunk
 
         digest, size = await self._uploads.receive(chunks())
         return pb.UploadModelReply(digest=digest, size_bytes=size)
@@ -136,7 +137,7 @@ class Servicer:
         chunks: list[bytes] = []
         size = 0
         while (data := await context.read()) is not grpc.aio.EOF:
-            part = pb.ImportNetworkRequest.FromString(data)
+            part = parse_plain(pb.ImportNetworkRequest, data)
             if options is None:
                 if part.WhichOneof("part") != "options":
                     raise InvalidArgument("the first message has the options", field="options")
@@ -299,10 +300,9 @@ def register(
 ) -> None:
     """Registers every method with `server`, each behind the boundary."""
 
-    def unary(name: str, handler: Any, request: Any) -> grpc.RpcMethodHandler:
+    def unary(name: str, handler: Any, kind: Any) -> grpc.RpcMethodHandler:
         return grpc.unary_unary_rpc_method_handler(
-            boundary.unary(name, handler),
-            request_deserializer=_parser(request),
+            boundary.unary(name, _parsing(kind, handler)),
             response_serializer=lambda reply: reply.SerializeToString(),
         )
 
@@ -328,8 +328,9 @@ def register(
         "SetConfig": unary("SetConfig", servicer.set_config, pb.SetConfigRequest),
         "ImportNetwork": client_stream("ImportNetwork", servicer.import_network),
         "ExportNetwork": grpc.unary_stream_rpc_method_handler(
-            boundary.server_stream("ExportNetwork", servicer.export_network),
-            request_deserializer=_parser(pb.ExportNetworkRequest),
+            boundary.server_stream(
+                "ExportNetwork", _parsing(pb.ExportNetworkRequest, servicer.export_network)
+            )
         ),
         "AddExtension": unary("AddExtension", servicer.add_extension, pb.AddExtensionRequest),
         "ListDevices": unary("ListDevices", servicer.list_devices, pb.ListDevicesRequest),
@@ -337,5 +338,6 @@ def register(
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
 
-def _parser(message: Any) -> Callable[[bytes], Any]:
-    return lambda data: message.FromString(data)
+def _parsing(kind: Any, handler: Callable[[Any, Any], T]) -> Callable[[bytes, Any], T]:
+    """The handler for serialised requests: behind the boundary, so that garbage has its status."""
+    return lambda data, context: handler(parse_plain(kind, data), context)
