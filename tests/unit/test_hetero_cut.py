@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 import onnx_ir as ir
-import pytest
 
-from headrace.plugins.hetero.cut import crossings, cut
+from headrace.plugins.hetero.cut import cut
 from headrace.plugins.hetero.partition import Part
 from headrace.runtime.network import Network, Port
 from headrace.runtime.transform import transform_network
@@ -170,17 +169,3 @@ def test_the_network_stays_as_it_was() -> None:
     layers = [node.name or "" for node in network.model.graph]
     pieces(network, layers[:9], layers[9:])
     assert network.to_bytes() == before
-
-
-def test_crossings_name_both_ends() -> None:
-    network = prepared(networks.relu_relu())
-    found = list(crossings(network, [Part("A", (0,)), Part("B", (1,)), Part("A", (2,))]))
-    assert [(each.value.name, each.source, each.target) for each in found] == [
-        ("a", 0, 1),
-        ("b", 1, 2),
-    ]
-
-
-def test_a_layer_that_is_read_has_to_be_somewhere() -> None:
-    with pytest.raises(ValueError, match="sum is in no part"):
-        cut(prepared(networks.relu_relu()), [Part("A", (1, 2))])

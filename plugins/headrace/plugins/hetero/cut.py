@@ -9,7 +9,7 @@ bodies stays whole, and what its bodies read from around it becomes an input of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -35,34 +35,17 @@ class Piece:
     nodes: tuple[ir.Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Crossing:
-    """A tensor between two parts; `source` and `target` are their numbers."""
-
-    value: ir.Value
-    source: int
-    target: int
-
-
-def cut(network: Network, parts: Sequence[Part]) -> tuple[Piece, ...]:
-    """The networks of `parts`, in their order.
-
-    A part whose results nobody reads has none. Takes time linear in the size of the network.
+def cut(network: Network, parts: Iterable[Part]) -> tuple[Piece, ...]:
+    """The networks of `parts`, in their order; a part whose results nobody reads has none.
 
     Args:
-        network: with types inferred; it is read and stays as it is.
-        parts: their nodes are positions in the network's graph. Every node but constants and those
-            that nobody reads is in exactly one.
-
-    Raises:
-        ValueError: a part reads a node that is in none.
+        network: as `Cutter`.
+        parts: each node is in one of them, but for constants, which can be anywhere, and nodes
+            that nobody reads.
     """
-    return _Cut(network, parts).pieces()
-
-
-def crossings(network: Network, parts: Sequence[Part]) -> Iterator[Crossing]:
-    """Every tensor that passes from one part to another, once for each part that reads it."""
-    return _Cut(network, parts).crossings()
+    cutter = Cutter(network)
+    pieces = (cutter.piece(part) for part in parts)
+    return tuple(piece for piece in pieces if piece is not None)
 
 
 def is_constant(node: ir.Node) -> bool:
@@ -70,83 +53,87 @@ def is_constant(node: ir.Node) -> bool:
     return node.op_type == "Constant" and node.domain == ""
 
 
-class _Cut:
-    def __init__(self, network: Network, parts: Sequence[Part]) -> None:
+def walk(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
+    """The nodes, each followed by those in its bodies."""
+    for node in nodes:
+        yield node
+        for _, body in naming.bodies(node):
+            yield from naming.walk(body)
+
+
+def outer_reads(nodes: Iterable[ir.Node]) -> Iterator[ir.Value]:
+    """What nodes and their bodies read and what no body of theirs holds, repeats included."""
+    for node in nodes:
+        if not node.attributes:
+            yield from (value for value in node.inputs if value is not None)
+            continue
+        inner: set[ir.Value] = set()
+        for each in walk([node]):
+            yield from (value for value in each.inputs if value is not None and value not in inner)
+            for _, body in naming.bodies(each):
+                inner.update(body.inputs, body.initializers.values())
+            if each is not node:
+                inner.update(each.outputs)
+
+
+class Cutter:
+    """Cuts parts out of one network.
+
+    Args:
+        network: with types inferred; it is read and stays as it is.
+    """
+
+    def __init__(self, network: Network) -> None:
         self._model = network.model
-        self._parts = parts
-        nodes = list(network.model.graph)
-        self._nodes = [[nodes[index] for index in part.nodes] for part in parts]
-        self._places = {
-            node: number for number, members in enumerate(self._nodes) for node in members
-        }
-        self._reads = [list(dict.fromkeys(_outer_reads(members))) for members in self._nodes]
+        self._nodes = list(network.model.graph)
+        self._owners = {inner: node for node in self._nodes for inner in walk([node])}
 
-    def pieces(self) -> tuple[Piece, ...]:
-        crossing = {each.value for each in self.crossings()}
-        pieces = (self._piece(number, crossing) for number in range(len(self._parts)))
-        return tuple(piece for piece in pieces if piece is not None)
+    def piece(self, part: Part) -> Piece | None:
+        """The part as a network, in time linear in its own size; None if nobody reads its results.
 
-    def crossings(self) -> Iterator[Crossing]:
-        for target, reads in enumerate(self._reads):
-            for value in reads:
-                producer = value.producer()
-                if producer is None or is_constant(producer):
-                    continue
-                source = self._places.get(producer)
-                if source is None:
-                    raise ValueError(f"{producer.name} is in no part, but is read by part {target}")
-                if source != target:
-                    yield Crossing(value, source, target)
-
-    def _piece(self, number: int, crossing: set[ir.Value]) -> Piece | None:
-        reads = self._reads[number]
+        Args:
+            part: its nodes are positions in the network's graph.
+        """
+        members = {self._nodes[index] for index in part.nodes}
         ours = [
             node
-            for node in self._nodes[number]
-            if not is_constant(node) or node.outputs[0].is_graph_output()
+            for index in part.nodes
+            if not is_constant(node := self._nodes[index]) or node.outputs[0].is_graph_output()
         ]
-        outputs = [
-            value
-            for node in ours
-            for value in node.outputs
-            if value in crossing or value.is_graph_output()
-        ]
+        outputs = [value for node in ours for value in node.outputs if self._leaves(value, members)]
         if not outputs:
             return None
+        reads = list(dict.fromkeys(outer_reads(ours)))
         own = set(ours)
         constants = [
-            node
+            made
             for value in reads
-            if (node := value.producer()) is not None and is_constant(node) and node not in own
+            if (made := value.producer()) is not None and is_constant(made) and made not in own
         ]
-        initializers = [value for value in reads if value.is_initializer()]
-        inputs = [value for value in reads if self._enters(value, number)]
         graph = self._model.graph
         view = ir.GraphView(
-            inputs,
+            [value for value in reads if _enters(value, own)],
             outputs,
             nodes=[*constants, *ours],
-            initializers=initializers,
+            initializers=[value for value in reads if value.is_initializer()],
             opset_imports=graph.opset_imports.copy(),
-            name=f"{graph.name or 'network'}.{number}",
+            name=graph.name,
         )
         model = ir.Model(
             view.clone(), ir_version=self._model.ir_version, functions=self._functions(ours)
         )
-        return Piece(self._parts[number].affinity, Network(model), tuple(ours))
+        return Piece(part.affinity, Network(model), tuple(ours))
 
-    def _enters(self, value: ir.Value, number: int) -> bool:
-        """Whether the part takes the value as an input. An initialiser is one too if the network
-        declares it so, which its IR version may demand."""
-        producer = value.producer()
-        if producer is None:
-            return value.is_graph_input() or not value.is_initializer()
-        return not is_constant(producer) and self._places[producer] != number
+    def _leaves(self, value: ir.Value, members: set[ir.Node]) -> bool:
+        """Whether anybody else needs the value."""
+        if value.is_graph_output():
+            return True
+        return any(self._owners[reader] not in members for reader, _ in value.uses())
 
     def _functions(self, nodes: Iterable[ir.Node]) -> list[ir.Function]:
         """Those that the nodes call, and those that they call in turn, in the model's order."""
         known = self._model.functions
-        wanted = {node.op_identifier() for node in _walk(nodes)} & known.keys()
+        wanted = {node.op_identifier() for node in walk(nodes)} & known.keys()
         fresh = wanted
         while fresh:
             called = {key for each in fresh for key in calls(known[each])}
@@ -155,23 +142,10 @@ class _Cut:
         return [function.clone() for key, function in known.items() if key in wanted]
 
 
-def _walk(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
-    for node in nodes:
-        yield node
-        for _, body in naming.bodies(node):
-            yield from naming.walk(body)
-
-
-def _outer_reads(nodes: Iterable[ir.Node]) -> Iterator[ir.Value]:
-    """What `nodes` and their bodies read and do not hold themselves, repeats included."""
-    for node in nodes:
-        if not node.attributes:
-            yield from (value for value in node.inputs if value is not None)
-            continue
-        inner: set[ir.Value] = set()
-        for each in _walk([node]):
-            yield from (value for value in each.inputs if value is not None and value not in inner)
-            for _, body in naming.bodies(each):
-                inner.update(body.inputs, body.initializers.values())
-            if each is not node:
-                inner.update(each.outputs)
+def _enters(value: ir.Value, own: set[ir.Node]) -> bool:
+    """Whether a part of the nodes `own` takes the value as an input. An initialiser is one too if
+    the network declares it so, which its IR version may demand."""
+    producer = value.producer()
+    if producer is None:
+        return value.is_graph_input() or not value.is_initializer()
+    return not is_constant(producer) and producer not in own

@@ -89,16 +89,16 @@ def parts_of(network: Network, frames: Sequence[Frame], targets: Sequence[Target
         if not places.keys() >= set(frame.layers):
             raise _mismatch(f"subgraph {number} has other layers")
         parts.append(Part(frame.device, tuple(sorted(places[name] for name in frame.layers))))
-    try:
-        found = [_ends(piece.network) for piece in cut(network, parts)]
-    except ValueError as error:
-        raise _mismatch(str(error)) from error
+    found = [_ends(piece.network) for piece in cut(network, parts)]
     if found != [frame.ends for frame in frames]:
         raise _mismatch("they have other inputs or outputs")
-    made = {name for ends in found for name in ends.outputs}
-    for value in network.model.graph.outputs:
-        if value.producer() is not None and value.name not in made:
-            raise _mismatch(f"none of them makes the output {value.name!r}")
+    given = {value.name for value in network.model.graph.inputs}
+    given.update(network.model.graph.initializers)
+    for ends in (*found, Ends(tuple(port.name for port in network.outputs), ())):
+        for name in ends.inputs:
+            if name not in given:
+                raise _mismatch(f"none of them makes {name!r} in time")
+        given.update(ends.outputs)
     return parts
 
 

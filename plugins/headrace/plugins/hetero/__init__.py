@@ -1,0 +1,15 @@
+"""HETERO: splits a network over several devices, each layer on the first that supports it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.plugins.hetero.plugin import HeteroPlugin
+from headrace.runtime.plugin import Plugin, plugin_api
+from headrace.runtime.services import Services
+
+
+@plugin_api(1)
+def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    """What the entry point names."""
+    return HeteroPlugin(name, services, config)

@@ -1,0 +1,176 @@
+"""Where each layer of a network runs: what a query answers with, and a load goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from headrace.plugins.hetero.affinities import Layer
+from headrace.plugins.hetero.assignment import Assignment, Reasons, assign
+from headrace.plugins.hetero.cut import Cutter, is_constant, outer_reads, walk
+from headrace.plugins.hetero.members import Target
+from headrace.plugins.hetero.partition import Part
+from headrace.plugins.hetero.unknown_types import UnknownTypes
+from headrace.runtime.errors import InvalidArgument, UnsupportedLayer
+from headrace.runtime.network import Network
+from headrace.runtime.provenance import origins
+from headrace.runtime.query import QueryResult, Subgraph
+
+AFFINITY = "affinity"
+"""The key of a node's metadata that says which device it is to run on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A network's parts in execution order, and what is to be said of them.
+
+    Attributes:
+        devices: of each node of the network's graph; empty where none runs it.
+        unsupported: each layer once, with the reasons of all devices.
+    """
+
+    network: Network
+    parts: tuple[Part, ...]
+    devices: tuple[str, ...]
+    unsupported: tuple[UnsupportedLayer, ...]
+    notes: tuple[str, ...]
+
+    def query_result(self) -> QueryResult:
+        """In terms of the network as it was given: without what preprocessing adds."""
+        result = QueryResult(unsupported=list(self.unsupported))
+        refused = {layer.layer for layer in self.unsupported}
+        nodes = list(self.network.model.graph)
+        for node, device in zip(nodes, self.devices, strict=True):
+            for name in _names(node):
+                if name not in refused:
+                    result.supported_layers[name] = device
+        for part in self.parts:
+            names = (name for index in part.nodes for name in _names(nodes[index]))
+            result.subgraphs.append(Subgraph(part.affinity, tuple(names)))
+        places = dict(zip(nodes, self.devices, strict=True))
+        result.housekeeping.update(_housekeeping(self.network.model.graph, places))
+        return result
+
+
+def plan(
+    network: Network,
+    targets: Sequence[Target],
+    affinities: Mapping[str, str],
+    *,
+    merge_islands: bool,
+) -> Plan:
+    """Assigns the layers of a network to the devices of a list.
+
+    Args:
+        network: with preprocessing and types, otherwise untransformed: what a device's own
+            transformations would fuse or drop is here still, for users to place.
+        affinities: layer to device; wins over the nodes' metadata.
+
+    Raises:
+        InvalidArgument, FailedPrecondition: as `assign`.
+    """
+    nodes = list(network.model.graph)
+    layers = [_layer(node) for node in nodes]
+    verdicts = {target.name: _reasons(network, target) for target in targets}
+    by_name = {target.name: target for target in targets}
+    cutter = Cutter(network)
+    unknown = UnknownTypes(nodes, verdicts)
+
+    def recheck(part: Part) -> Reasons:
+        piece = cutter.piece(part)
+        if piece is None or len(part.nodes) == len(nodes):
+            return {}
+        refused = unknown.refused(part) or _reasons(piece.network, by_name[part.affinity])
+        unknown.note(part.affinity, refused)
+        return refused
+
+    found = assign(
+        layers,
+        _edges(nodes),
+        [each.name for each in targets],
+        verdicts,
+        affinities,
+        recheck=recheck,
+        merge_islands=merge_islands,
+    )
+    unsupported = [*_unsupported(found, nodes, verdicts), *unknown.left(found.parts)]
+    return Plan(network, found.parts, found.devices, tuple(unsupported), found.notes)
+
+
+def _reasons(network: Network, target: Target) -> Reasons:
+    result = target.plugin.query_network(network, target.config, target.options)
+    return {layer.layer: layer.reason for layer in result.unsupported}
+
+
+def _layer(node: ir.Node) -> Layer:
+    """
+    Raises:
+        InvalidArgument: the bodies of a node are to run on several devices.
+    """
+    wanted = {
+        each.metadata_props[AFFINITY]: each
+        for each in walk([node])
+        if AFFINITY in each.metadata_props
+    }
+    if len({device.casefold() for device in wanted}) > 1:
+        one, other, *_ = (f"{each.name} on {device}" for device, each in wanted.items())
+        raise InvalidArgument(
+            f"layer {node.name!r} is not split, but its metadata wants {one} and {other}",
+            field="model",
+        )
+    return Layer(
+        name=node.name or "",
+        op_type=node.op_type,
+        affinity=next(iter(wanted), ""),
+        constant=is_constant(node),
+        inside=tuple(each.name or "" for each in walk([node]) if each is not node),
+    )
+
+
+def _edges(nodes: Sequence[ir.Node]) -> list[tuple[int, int]]:
+    places = {node: place for place, node in enumerate(nodes)}
+    return [
+        (places[source], place)
+        for place, node in enumerate(nodes)
+        for value in dict.fromkeys(outer_reads([node]))
+        if (source := value.producer()) in places and source is not node
+    ]
+
+
+def _unsupported(
+    found: Assignment, nodes: Sequence[ir.Node], verdicts: Mapping[str, Reasons]
+) -> Iterator[UnsupportedLayer]:
+    """Each layer once, with what each device says; each followed by those in its bodies."""
+    by_layer: dict[str, dict[str, str]] = {}
+    for layer in found.unsupported:
+        by_layer.setdefault(layer.layer, {})[layer.device] = layer.reason
+    for node in nodes:
+        for each in walk([node]) if node.name in by_layer else ():
+            name = each.name or ""
+            around = f"inside of {node.name!r}, which is not run"
+            reasons = by_layer.get(name) or {
+                device: refused.get(name, around) for device, refused in verdicts.items()
+            }
+            said = (f"{device}: {why}" if device else why for device, why in reasons.items())
+            yield UnsupportedLayer(name, each.op_type, "; ".join(said), ",".join(reasons))
+
+
+def _names(node: ir.Node) -> Iterator[str]:
+    """The layers of the network as loaded that the node and its bodies are."""
+    for each in walk([node]):
+        yield from origins(each)
+
+
+def _housekeeping(graph: ir.Graph, places: Mapping[ir.Node, str]) -> Iterator[tuple[str, str]]:
+    """Inputs, initialisers and outputs with the device of a layer beside them."""
+    for value in dict.fromkeys((*graph.inputs, *graph.initializers.values())):
+        devices = (places.get(reader, "") for reader, _ in value.uses())
+        device = next(filter(None, devices), "")
+        if device:
+            yield value.name or "", device
+    for value in graph.outputs:
+        producer = value.producer()
+        if producer is not None and places.get(producer):
+            yield value.name or "", places[producer]

@@ -1,0 +1,183 @@
+"""The device: a list of others, over which it splits networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from headrace.plugins.hetero import loading
+from headrace.plugins.hetero.config import MERGE_ISLANDS, SCHEMA, TARGET_FALLBACK
+from headrace.plugins.hetero.container import read
+from headrace.plugins.hetero.executable_network import HeteroNetwork
+from headrace.plugins.hetero.members import Target, check_owners, own_config, targets
+from headrace.plugins.hetero.planning import Plan, plan
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.config import Configuration
+from headrace.runtime.errors import InvalidArgument, Unimplemented, UnsupportedLayers
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.network import Network
+from headrace.runtime.network_options import NetworkOptions
+from headrace.runtime.plugin import Plugin, Support
+from headrace.runtime.query import QueryResult
+from headrace.runtime.transform import transform_network
+
+_AS_IT_IS = NetworkOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What a load or query asks for, put apart: HETERO's own configuration and the devices."""
+
+    config: Configuration
+    targets: tuple[Target, ...]
+
+    @property
+    def name(self) -> str:
+        """The device name with the list, as messages show it."""
+        names = (f"[{each.name}]" if ":" in each.name else each.name for each in self.targets)
+        return f"HETERO:{','.join(names)}"
+
+
+class HeteroPlugin(Plugin):
+    """Has no threads and computes nothing: it asks the devices of its list, cuts the network, and
+    has them load the parts.
+
+    What a network is loaded with decides which devices there are, so the public methods are its
+    own, and the hooks that a single device fills in are not asked.
+    """
+
+    schema = SCHEMA
+    full_name = "Splits networks over the devices of a list"
+    imports_native = True
+
+    # -- networks --
+
+    def transform_network(
+        self, network: Network, config: Configuration, options: NetworkOptions
+    ) -> Network:
+        """With preprocessing, and nothing else: the devices transform their parts themselves.
+
+        Preprocessing comes before the cut, so that an input that several parts read is converted
+        once, and an output that others read as well is converted for the caller alone.
+        """
+        return transform_network(
+            network, preprocess=(options.inputs, options.outputs), common=False
+        )
+
+    def query_network(
+        self,
+        network: Network,
+        config: Mapping[str, str],
+        options: NetworkOptions = _AS_IT_IS,
+    ) -> QueryResult:
+        """Which device runs which layer, in which subgraphs; raises as `plan` does."""
+        wish = self._wish(config, options, ignore_unknown=True)
+        return self._plan(network, wish, options).query_result()
+
+    def load_network(
+        self,
+        network: Network,
+        config: Mapping[str, str],
+        options: NetworkOptions = _AS_IT_IS,
+        token: CancelToken | None = None,
+    ) -> ExecutableNetwork:
+        """Splits a network as a query says, and loads its parts.
+
+        Raises:
+            As `Plugin.load_network`, and where an affinity cannot be followed.
+        """
+        wish = self._wish(config, options)
+
+        def split(network: Network, _: Configuration, token: CancelToken) -> HeteroNetwork:
+            return self._split(network, wish, options, token)
+
+        return self._make(network, wish.config, options, split, token)
+
+    def import_network(
+        self,
+        network: Network,
+        native: bytes,
+        config: Mapping[str, str],
+        options: NetworkOptions = _AS_IT_IS,
+        token: CancelToken | None = None,
+    ) -> ExecutableNetwork:
+        """Makes a network of the subgraphs that were exported, each on its device again; if they
+        do not fit this network or these devices, it is split anew, and a note says why."""
+        wish = self._wish(config, options)
+
+        def join(network: Network, config: Configuration, token: CancelToken) -> HeteroNetwork:
+            whole = self.transform_network(network, config, options)
+            try:
+                frames = read(native)
+                parts = loading.parts_of(whole, frames, wish.targets)
+            except InvalidArgument as error:
+                loaded = self._split(network, wish, options, token)
+                loaded.notes = (f"split anew: {error.message}", *loaded.notes)
+                return loaded
+            return loading.load(whole, parts, wish.targets, config, token, frames)
+
+        if not native:
+            return self.load_network(network, config, options, token)
+        return self._make(network, wish.config, options, join, token)
+
+    # -- inside --
+
+    def _wish(
+        self, config: Mapping[str, str], options: NetworkOptions, *, ignore_unknown: bool = False
+    ) -> _Wish:
+        settings = self.settings()
+        fallback = config.get(TARGET_FALLBACK.name, settings.get(TARGET_FALLBACK.name, ""))
+        found = targets(options, fallback, config, settings, self.services.devices)
+        own = own_config(self.schema, config, found)
+        if not ignore_unknown:
+            check_owners(config, found)
+            self.schema.refuse_device_keys(own, self.name)
+        resolved = self.schema.resolve(settings, own, ignore_unknown=ignore_unknown)
+        self.device_id(resolved)
+        return _Wish(resolved, found)
+
+    def _plan(self, network: Network, wish: _Wish, options: NetworkOptions) -> Plan:
+        return plan(
+            self.transform_network(network, wish.config, options),
+            wish.targets,
+            options.affinities,
+            merge_islands=wish.config[MERGE_ISLANDS],
+        )
+
+    def _split(
+        self, network: Network, wish: _Wish, options: NetworkOptions, token: CancelToken
+    ) -> HeteroNetwork:
+        planned = self._plan(network, wish, options)
+        if planned.unsupported:
+            raise UnsupportedLayers(wish.name, planned.unsupported)
+        loaded = loading.load(planned.network, planned.parts, wish.targets, wish.config, token)
+        loaded.notes = (*planned.notes, *loaded.notes)
+        return loaded
+
+    def _compile_checked(
+        self,
+        network: Network,
+        config: Configuration,
+        options: NetworkOptions,
+        make: Callable[[Network, Configuration, CancelToken], ExecutableNetwork],
+        token: CancelToken,
+    ) -> ExecutableNetwork:
+        """Without a check: the plan is one."""
+        return make(network, config, token)
+
+    # -- hooks --
+
+    def _add_extension(self, functions: Sequence[ir.Function]) -> None:
+        raise Unimplemented(
+            "HETERO computes nothing: give the extension to the devices of its list"
+        )
+
+    def _support(self, network: Network, config: Configuration) -> Support:
+        raise NotImplementedError("what is supported depends on the list, which a query brings")
+
+    def _compile(
+        self, network: Network, config: Configuration, token: CancelToken
+    ) -> ExecutableNetwork:
+        raise NotImplementedError("what to compile for depends on the list, which a load brings")
