@@ -160,9 +160,8 @@ class Core:
         plugin = self.plugin(device)
 
         def query(asked: Network) -> QueryResult:
-            result = plugin.query_network(
-                asked, for_device(config, str(device)), self._with_members(device, options)
-            )
+            own = self._without_device(device, config)
+            result = plugin.query_network(asked, own, self._with_members(device, options))
             if not graph:
                 return result
             return replace(result, graph=graph_of(asked, result.supported_layers))
@@ -225,11 +224,12 @@ class Core:
     # -- inside --
 
     def _device_config(self, device: DeviceName, config: Mapping[str, str]) -> dict[str, str]:
-        check_prefixes(config, [str(each) for each in device.physical()])
+        if device.members or not device.is_virtual:
+            check_prefixes(config, [str(each) for each in device.physical()])
         return self._without_device(device, config)
 
     def _without_device(self, device: DeviceName, config: Mapping[str, str]) -> dict[str, str]:
-        if device.members:
+        if device.is_virtual:  # which takes the prefixes off itself, for each device of its list
             return dict(config)
         own = for_device(config, str(device))
         return {**own, "DEVICE_ID": device.id} if device.id else own
