@@ -290,6 +290,7 @@ def test_a_scrape_has_every_metric(server: Server, device: str) -> None:
         "headrace_device_execution_seconds_bucket",
         "headrace_device_streams",
         "headrace_device_streams_busy",
+        "headrace_device_memory_bytes",
         "headrace_device_up",
         "headrace_network_requests_total",
         "headrace_network_request_seconds_bucket",
@@ -303,10 +304,34 @@ def test_a_scrape_has_every_metric(server: Server, device: str) -> None:
     assert name not in left, "a removed network's series go with it"
 
 
-@pytest.mark.xfail(strict=True, reason="no device accounts for its networks' memory yet")
 def test_a_device_says_what_memory_its_networks_hold(server: Server, device: str) -> None:
-    with loaded(server, networks.image(), device):
-        assert server.total("headrace_device_memory_bytes", device=f"{device}.0") > 0
+    case, place = networks.image(), f"{device}.0"
+    before = server.total("headrace_device_memory_bytes", device=place)
+    with loaded(server, case, device, "first"), loaded(server, case, device, "second"):
+        held = server.total("headrace_device_memory_bytes", device=place) - before
+        assert held == 2 * case.network.weight_bytes > 0
+    assert server.total("headrace_device_memory_bytes", device=place) == before
+
+
+def test_series_of_a_device_join_on_its_label(server: Server, device: str) -> None:
+    with loaded(server, networks.add(), device, "joined"):
+        labels = {
+            name: {dict(found)["device"] for sample, found in server.scrape() if sample == name}
+            for name in (
+                "headrace_device_up",
+                "headrace_device_queue_depth",
+                "headrace_device_queue_capacity",
+                "headrace_device_streams",
+                "headrace_device_memory_bytes",
+                "headrace_device_accepted_total",
+                "headrace_network_accepted_total",
+            )
+        }
+        assert all(f"{device}.0" in found for found in labels.values()), labels
+        for name, found in labels.items():
+            assert found <= labels["headrace_device_up"], name
+        info = server.stub.GetNetwork(pb.GetNetworkRequest(name="joined"), timeout=CALL_SECONDS)
+        assert info.info.device == device, "as the client called it"
 
 
 def test_promtool_finds_nothing_wrong_with_the_metrics(server: Server) -> None:

@@ -69,6 +69,25 @@ def test_gauges_are_read_when_a_snapshot_is_taken() -> None:
     assert device.snapshot().gauges == {}
 
 
+def test_all_gauges_can_be_forgotten_at_once() -> None:
+    device = Counters().device("CPU")
+    device.register_gauge("streams", lambda: 1)
+    device.register_gauge("memory_bytes", lambda: 2)
+    device.unregister_gauges()
+    assert device.snapshot().gauges == {}
+
+
+def test_a_gauge_that_cannot_be_read_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> float:
+        raise RuntimeError("the driver is gone")
+
+    device = Counters().device("GPU.0")
+    device.register_gauge("memory_bytes", fail)
+    device.register_gauge("streams", lambda: 1)
+    assert device.snapshot().gauges == {"streams": 1.0}
+    assert "memory_bytes of GPU.0" in caplog.text
+
+
 def test_a_gauge_may_count_while_it_is_read() -> None:
     device = DeviceCounters("CPU")
 

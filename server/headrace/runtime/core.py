@@ -14,7 +14,7 @@ from headrace.runtime import blob as blobs
 from headrace.runtime.config import check_prefixes, for_device
 from headrace.runtime.counters import Counters
 from headrace.runtime.device_name import DeviceName, resolve
-from headrace.runtime.device_state import DeviceStates
+from headrace.runtime.device_state import DeviceState, DeviceStates
 from headrace.runtime.errors import Cancelled
 from headrace.runtime.exchange import (
     blob_options,
@@ -75,6 +75,8 @@ class Core:
             sources,
             Services(self._executors, self._timer, self.counters, self.states, self.plugins),
         )
+        for plugin in self.plugins.plugins().values():
+            plugin.announce()
 
     # -- networks --
 
@@ -194,6 +196,21 @@ class Core:
         plugin = self.plugins.plugin(device.type)
         resolve(device, self.plugins.available())
         return plugin
+
+    def devices_up(self) -> dict[str, bool]:
+        """Whether each device works, by the name that its metrics have; one that did not start is
+        there by its type."""
+        events = self.states.current()
+
+        def up(name: str) -> bool:
+            return name not in events or events[name].state is DeviceState.UP
+
+        plugins = self.plugins.plugins()
+        return {
+            name: up(device) and up(name)
+            for device in self.plugins.names()
+            for name in (plugins[device].names() if device in plugins else [device])
+        }
 
     def set_config(self, device: DeviceName, changes: Mapping[str, str]) -> None:
         """Configures a device for the networks loaded from now on."""

@@ -10,6 +10,7 @@ accepted; it is counted apart, with the reason.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from typing import Literal
 from headrace.runtime.histogram import Histogram, HistogramSnapshot
 from headrace.runtime.job import Outcome
 from headrace.runtime.series import SeriesSnapshot, SeriesTable
+
+_log = logging.getLogger(__name__)
 
 OUTCOMES = tuple(outcome.value for outcome in Outcome)
 
@@ -162,14 +165,15 @@ class DeviceCounters:
                 executions.execution_seconds.observe(execution_seconds)
 
     def register_gauge(self, gauge: Gauge, read: Callable[[], float]) -> None:
-        """Makes snapshots call `read`, on any thread; it has to be quick and not to raise."""
+        """Makes snapshots call `read`, on any thread; it has to be quick. While it raises, the
+        gauge is left out."""
         with self._lock:
             self._gauges[gauge] = read
 
     def unregister_gauges(self, *gauges: Gauge) -> None:
-        """Forgets these gauges, and with them whatever their functions kept alive."""
+        """Forgets these gauges, all if none is named, and whatever their functions kept alive."""
         with self._lock:
-            for gauge in gauges:
+            for gauge in gauges or list(self._gauges):
                 self._gauges.pop(gauge, None)
 
     def snapshot(self) -> DeviceSnapshot:
@@ -181,8 +185,16 @@ class DeviceCounters:
             refused = dict(self._refused)
             gauges = dict(self._gauges)
         # Outside the lock: a gauge may take its executor's lock, whose holder may be counting.
-        values = {gauge: float(read()) for gauge, read in gauges.items()}
-        return DeviceSnapshot(self.device, kinds, refused, values)
+        return DeviceSnapshot(self.device, kinds, refused, self._read(gauges))
+
+    def _read(self, gauges: Mapping[Gauge, Callable[[], float]]) -> dict[Gauge, float]:
+        values: dict[Gauge, float] = {}
+        for gauge, read in gauges.items():
+            try:
+                values[gauge] = float(read())
+            except Exception as error:  # noqa: BLE001 - a driver may fail; the rest is shown
+                _log.warning("gauge %s of %s cannot be read: %s", gauge, self.device, error)
+        return values
 
 
 class NetworkCounters:

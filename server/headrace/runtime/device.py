@@ -49,7 +49,7 @@ class Device:
         self._config = self.schema.resolve()
         self._streams = 1
         self._started = False
-        self._places = Places(name, services, self.streams)
+        self._places = Places(name, services, self.streams, self.memory_bytes)
         self.set_config(config)
         self._started = True
 
@@ -138,6 +138,18 @@ class Device:
             raise NotFound.unknown("DEVICE_ID", wanted, ids, field="config['DEVICE_ID']")
         return wanted
 
+    def announce(self) -> None:
+        """Shows every device of the type in the metrics from now on."""
+        self._places.announce(self.device_ids())
+
+    def names(self) -> list[str]:
+        """What the type's devices are called in metrics: CPU.0; a virtual one by its type alone."""
+        return self._places.names()
+
+    def memory_bytes(self, device_id: str) -> int:
+        """What loaded networks hold on one of the devices."""
+        return self._memory_bytes(device_id)
+
     # -- streams --
 
     def executor(self, config: Configuration) -> StreamsExecutor:
@@ -177,6 +189,14 @@ class Device:
 
     def _device_ids(self) -> list[str]:
         return [""]
+
+    def _memory_bytes(self, device_id: str) -> int:
+        """Bytes that loaded networks hold on a device; quick, for each scrape asks.
+
+        By default their weights, as transformed for the device and without what the backend makes
+        of them, or works in. Override where a driver tells what is taken.
+        """
+        return self._places.weight_bytes(device_id)
 
     def _default_streams(self) -> int:
         return usable_processors()

@@ -206,7 +206,7 @@ class NetworkLife:
             self._raise_if_cancelled(entry)
             if store is not None:
                 store.save_network(record.request, model)
-            counters = self._counters.network(entry.key.name, entry.device)
+            counters = self._counters.network(entry.key.name, executable.place.device)
             counters.observe_load(entry.load_seconds)
             executable.count_as(entry.key.name, counters)
             self._networks.publish(entry, executable, self._close_later)
@@ -253,7 +253,7 @@ class NetworkLife:
         weight_bytes = network.weight_bytes if network is not None else 0
         try:
             if executable is not None:
-                self._counters.remove_network(entry.key.name, entry.device)
+                self._counters.remove_network(entry.key.name, executable.place.device)
                 executable.close()
         finally:
             del executable, network

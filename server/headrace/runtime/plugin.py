@@ -167,6 +167,7 @@ class Plugin(Device, ABC):
 
     def close(self) -> None:
         """Lets go of the backend; no network is left."""
+        self._places.withdraw()
         self._close()
 
     # -- inside --
@@ -197,7 +198,9 @@ class Plugin(Device, ABC):
         try:
             if token.error is not None:
                 raise token.error
-            compiled.open(self._places.place(self.device_id(config), compiled.executor))
+            device_id = self.device_id(config)
+            compiled.open(self._places.place(device_id, compiled.executor))
+            self._places.hold(device_id, compiled)
         except BaseException:
             compiled.close()
             raise

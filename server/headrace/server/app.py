@@ -19,7 +19,6 @@ from grpc_reflection.v1alpha import reflection
 from headrace.runtime.blob_key import load_or_create_key
 from headrace.runtime.core import Core
 from headrace.runtime.device_name import DeviceName
-from headrace.runtime.device_state import DeviceState
 from headrace.runtime.errors import HeadraceError, Internal, InvalidArgument, NotFound
 from headrace.runtime.limits import Limits
 from headrace.runtime.network import Network
@@ -106,7 +105,7 @@ class App:
             settings.metrics_host or settings.host,
             settings.metrics_port,
             operations_routes(
-                make_registry(self.core.counters, self._device_states), lambda: self._unready
+                make_registry(self.core.counters, self.core.devices_up), lambda: self._unready
             ),
         )
 
@@ -215,12 +214,6 @@ class App:
             action()
         except HeadraceError as error:
             _log.error("%s failed: %s", what, error)
-
-    def _device_states(self) -> dict[str, bool]:
-        return {
-            name: event.state is DeviceState.UP
-            for name, event in self.core.states.current().items()
-        }
 
 
 def plugin_sources(settings: Settings) -> list[PluginSource]:

@@ -65,7 +65,12 @@ DECLARED = (
     Declared("device_execution_seconds", "histogram", _KIND, "On a stream, all stages together."),
     Declared("device_streams", "gauge", _DEVICE, "Streams that the device runs."),
     Declared("device_streams_busy", "gauge", _DEVICE, "Streams that are running a request."),
-    Declared("device_memory_bytes", "gauge", _DEVICE, "Memory that networks hold on the device."),
+    Declared(
+        "device_memory_bytes",
+        "gauge",
+        _DEVICE,
+        "Memory that loaded networks hold on the device: as its driver tells, else their weights.",
+    ),
     Declared("device_up", "gauge", _DEVICE, "Whether the device works: 1, or 0 if it is down."),
     Declared("network_accepted_total", "counter", _NETWORK, "Requests that the network admitted."),
     Declared(
@@ -107,7 +112,8 @@ class HeadraceCollector(Collector):
 
     Args:
         counters: what is counted.
-        device_states: by device name, whether it is up; devices that failed to start included.
+        device_states: by the name in the other metrics, whether it is up; devices that failed to
+            start included.
     """
 
     def __init__(self, counters: Counters, device_states: DeviceStates) -> None:

@@ -1,0 +1,71 @@
+"""The core: devices by the names that metrics have, and networks counted under them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from headrace.runtime.core import Core
+from headrace.runtime.device_name import DeviceName
+from headrace.runtime.device_state import DeviceState
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.network_options import LoadRequest
+from headrace.runtime.plugin import Plugin, plugin_api
+from headrace.runtime.plugin_registry import PluginSource
+from headrace.runtime.services import Services
+from headrace.testing import networks
+from tests.support.gate import PATIENCE_SECONDS
+from tests.support.hook_plugin import HookPlugin
+
+
+@plugin_api(1)
+def missing(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    raise RuntimeError("no driver")
+
+
+@pytest.fixture
+def core() -> Iterator[Core]:
+    sources = [
+        PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin)),
+        PluginSource("MISSING", lambda: missing),
+    ]
+    core = Core(sources, blob_key=b"key")
+    yield core
+    core.stop()
+
+
+def load(core: Core, device: str, config: Mapping[str, str] | None = None) -> None:
+    request = LoadRequest("m", DeviceName.parse(device), config or {})
+    core.load_network(request, lambda: networks.add().network).result(PATIENCE_SECONDS)
+
+
+def test_devices_are_up_by_the_names_that_their_metrics_have(core: Core) -> None:
+    assert core.devices_up() == {"HOOK.0": True, "HOOK.1": True, "MISSING": False}
+    names = [each.device for each in core.counters.snapshot().devices]
+    assert names == ["HOOK.0", "HOOK.1"]
+
+
+def test_one_device_of_a_type_may_be_down(core: Core) -> None:
+    core.states.set("HOOK.1", DeviceState.DOWN, "it fell off the bus")
+    assert core.devices_up() == {"HOOK.0": True, "HOOK.1": False, "MISSING": False}
+    core.states.set("HOOK", DeviceState.RESTARTING)
+    assert not any(core.devices_up().values())
+
+
+@pytest.mark.parametrize(("device", "label"), [("HOOK", "HOOK.0"), ("HOOK.1", "HOOK.1")])
+def test_a_network_is_counted_under_the_device_that_runs_it(
+    core: Core, device: str, label: str
+) -> None:
+    load(core, device)
+    (counted,) = core.counters.snapshot().networks
+    assert (counted.network, counted.device) == ("m", label)
+    core.unload_network("m").result(PATIENCE_SECONDS)
+    assert core.counters.snapshot().networks == ()
+
+
+@pytest.mark.parametrize("key", ["QUEUE_CAPACITY", "HOOK.QUEUE_CAPACITY", "HOOK.CPU_BIND_THREAD"])
+def test_a_key_of_the_device_is_refused_at_load_however_it_is_written(core: Core, key: str) -> None:
+    with pytest.raises(InvalidArgument, match="SetConfig on HOOK"):
+        load(core, "HOOK", {key: "1"})
+    assert core.networks.entries() == []
