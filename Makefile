@@ -13,16 +13,17 @@ MAGIKA_VERSION := 1.0.3
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test serve lint benchmark proto clean
+.PHONY: help demo test serve lint benchmark conformance proto clean
 
 help:
-	@echo 'make demo       classify real files over gRPC, in under two minutes'
-	@echo 'make test       run the tests; ARGS="..." goes to pytest'
-	@echo 'make serve      run a server; ARGS="..." goes to headrace serve'
-	@echo 'make lint       check style and types'
-	@echo 'make benchmark  measure'
-	@echo 'make proto      generate the protocol code anew'
-	@echo 'make clean      remove all that these made'
+	@echo 'make demo         classify real files over gRPC, in under two minutes'
+	@echo 'make test         run the tests; ARGS="..." goes to pytest'
+	@echo 'make serve        run a server; ARGS="..." goes to headrace serve'
+	@echo 'make lint         check style and types'
+	@echo 'make benchmark    measure'
+	@echo 'make conformance  run ONNX'\''s backend cases on all devices, and write docs/conformance.md'
+	@echo 'make proto        generate the protocol code anew'
+	@echo 'make clean        remove all that these made'
 
 demo: $(INSTALLED) $(MAGIKA)
 	@$(BIN)/python examples/demo.py $(ARGS)
@@ -41,6 +42,12 @@ lint: $(INSTALLED)
 
 benchmark: $(INSTALLED) $(MAGIKA)
 	@set -e; for each in tests/benchmark/bench_*.py; do $(BIN)/python $$each; done
+
+# Two minutes on two idle cores for CPU and TEMPLATE. ARGS="--device CPU" asks one device alone,
+# ARGS=--update takes what it finds for what is expected.
+conformance: $(INSTALLED)
+	@$(BIN)/python -m headrace.testing.backend_cases --table docs/conformance.md \
+	    --expectations tests/conformance/backend_cases $(ARGS)
 
 proto: $(PROTO_INSTALLED)
 	@set -e; \

@@ -22,7 +22,7 @@ class TemplatePlugin(Plugin):
     schema = SCHEMA
     full_name = "Template Device Full Name"
     architecture = "TEMPLATE"
-    backend_version = onnx.__version__
+    backend_version = f"onnx {onnx.__version__}"
     capabilities = ("FP32", "HARDWARE_CONVOLUTION")  # the second one no other device knows
 
     def _device_ids(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The command line: runs the cases on devices, and compares."""
+"""The command line: runs the cases on devices, compares with what is known, writes the table."""
 
 from __future__ import annotations
 
@@ -7,50 +7,94 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
+from headrace.runtime.device_name import VIRTUAL_TYPES
 from headrace.runtime.errors import HeadraceError
-from headrace.testing.backend_cases.cases import collect
+from headrace.runtime.plugin_registry import installed_plugins
+from headrace.testing.backend_cases.cases import BackendCase, collect
+from headrace.testing.backend_cases.expectation import Expectation, path_of
 from headrace.testing.backend_cases.outcome import Outcome, Result
-from headrace.testing.backend_cases.pool import run_cases
+from headrace.testing.backend_cases.pool import Run, run_cases
+from headrace.testing.backend_cases.table import markdown
 from headrace.testing.backend_cases.worker import DeviceUnderTest
+
+_SHOWN = 20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0; 1 if a device does not start, claims what it does not do, or differs from
+    """Exit status: 0; 1 if a device that was named does not start, has a fault, or differs from
     what is expected of it; 2 for wrong usage."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.update and (options.cases or not options.expectations):
+        parser.error("--update needs --expectations, and all the cases")
+    if options.table and not options.expectations:
+        parser.error("--table needs --expectations, which it is made from")
     cases = collect(options.cases)
     if not cases:
-        _say(f"no case matches {' '.join(options.cases)}")
-        return 2
-    status = 0
-    for name in options.device:
-        device = DeviceUnderTest(name, dict(options.config), options.factory)
+        parser.error(f"no case matches {' '.join(options.cases)}")
+    names = options.device or sorted({*installed_plugins()} - {*VIRTUAL_TYPES})
+    good = [_check(name, cases, options) for name in names]
+    if options.table:
+        known = [Expectation.read(path) for path in sorted(options.expectations.glob("*.toml"))]
+        options.table.parent.mkdir(parents=True, exist_ok=True)
+        options.table.write_text(markdown(collect(), known), encoding="utf-8")
+    return int(not all(good))
 
-        def report(result: Result, name: str = name) -> None:
-            if (options.verbose and result.outcome is not Outcome.PASSED) or result.is_fault:
-                claim = "" if result.claimed else ", not claimed"
-                _say(
-                    f"{name} {result.case}: {result.outcome.value}{claim}: {result.reason}"
-                    f"\n    {result.detail[:300]}"
-                )
 
-        try:
-            run = run_cases(
-                device, cases, jobs=options.jobs, limit_seconds=options.limit, report=report
-            )
-        except HeadraceError as error:
-            _say(str(error))
-            status = 1
-            continue
-        counts = Counter(result.outcome for result in run.results)
-        listed = ", ".join(f"{counts[each]} {each.value}" for each in Outcome if counts[each])
-        faults = sum(result.is_fault for result in run.results)
-        _say(
-            f"{run.device} ({run.backend_version}): {listed}; {faults} faults; {run.seconds:.0f} s"
+def _check(name: str, cases: Sequence[BackendCase], options: argparse.Namespace) -> bool:
+    """Runs one device; whether all is as it should be."""
+
+    faults: list[Result] = []
+
+    def report(result: Result) -> None:
+        if result.is_fault:
+            faults.append(result)
+        of_interest = options.verbose or (result.is_fault and len(faults) <= _SHOWN)
+        if of_interest and result.outcome is not Outcome.PASSED:
+            claim = "" if result.claimed else ", not claimed"
+            _say(f"{name} {result.case}: {result.outcome.value}{claim}: {result.reason}")
+            _say(f"    {result.detail[:300]}")
+
+    device = DeviceUnderTest(name, dict(options.config), options.factory)
+    try:
+        run = run_cases(
+            device, cases, jobs=options.jobs, limit_seconds=options.limit, report=report
         )
-        status = status or int(faults > 0)
-    return status
+    except HeadraceError as error:
+        _say(str(error))
+        return not options.device  # one that nobody named may well be missing its driver
+    _say(_summary(run))
+    good = not any(result.is_fault for result in run.results)
+    if options.expectations is None:
+        return good
+    path = path_of(name, options.expectations)
+    if options.update:
+        Expectation.of(run).write(path)
+        return good
+    if not path.exists():
+        _say(f"{path} is missing: --update writes it")
+        return False
+    expected = Expectation.read(path)
+    differences = expected.differences(run.results)
+    if differences and expected.backend != run.backend_version:
+        _say(f"{path} was written with {expected.backend}")
+    for line in differences:
+        _say(f"{name} {line}")
+    return good and not differences
+
+
+def _summary(run: Run) -> str:
+    counts = Counter(result.outcome for result in run.results)
+    listed = ", ".join(f"{counts[each]} {each.value}" for each in Outcome if counts[each])
+    faults = sum(result.is_fault for result in run.results)
+    loose = sum(result.outcome is Outcome.PASSED and not result.claimed for result in run.results)
+    more = f"; {loose} passed, not claimed" if loose else ""
+    return (
+        f"{run.device} ({run.backend_version}): {listed}{more}; {faults} faults; "
+        f"{run.seconds:.0f} s"
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -58,12 +102,17 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m headrace.testing.backend_cases",
         description="Run ONNX's backend test cases through devices.",
     )
-    parser.add_argument("--device", action="append", required=True, help="as a client names it")
+    parser.add_argument(
+        "--device", action="append", help="as a client names it; default: all that are installed"
+    )
     parser.add_argument("--config", action="append", default=[], type=_pair, metavar="KEY=VALUE")
     parser.add_argument("--factory", default="", help="package.module:create_plugin of the device")
     parser.add_argument("--cases", action="append", default=[], help="pattern of case names")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds that a case may take")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds that a case may take")
+    parser.add_argument("--expectations", type=Path, metavar="FOLDER", help="to compare with")
+    parser.add_argument("--update", action="store_true", help="write the expectations anew")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="write it, from expectations")
     parser.add_argument("--verbose", action="store_true", help="show refusals, too")
     return parser
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,12 @@ RANDOM_OPERATORS = (
     "RandomUniformLike",
 )
 """Operators whose numbers ONNX leaves to the backend; of Dropout, where it trains."""
+
+INEXACT: Mapping[str, float] = MappingProxyType(
+    {"test_dft_inverse": 1.5e-6, "test_dft_inverse_opset19": 1.5e-6}
+)
+"""Cases whose expected outputs are off by more than they allow, and by how much: these were
+computed in complex64, and have 1.4e-6 where the exact result is 0."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +111,7 @@ def _case(case: TestCase, operator: str, model: onnx.ModelProto, data_sets: Any)
             for given, expected in data_sets
         ),
         case.rtol,
-        case.atol,
+        max(case.atol, INEXACT.get(case.name, 0.0)),
         any(map(_is_random, model.graph.node)),
     )
 

@@ -92,7 +92,8 @@ def run_case(
             progress.send(claimed)
         return _run(core, LoadRequest("case", device, config), network, case, claimed)
     except UnsupportedLayers as error:
-        first = error.layers[0]
+        layers = [layer for layer in error.layers if layer.op_type != "Constant"]
+        first = (layers or error.layers)[0]
         reason = _class_of(f"{first.op_type}: {first.reason}")
         return Result(case.name, Outcome.REFUSED, claimed, reason, str(error))
     except Exception as error:  # noqa: BLE001 - whatever a device raises is its result

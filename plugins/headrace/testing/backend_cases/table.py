@@ -1,0 +1,96 @@
+"""The published table: what each device makes of each operator's cases."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from headrace.testing.backend_cases.cases import INEXACT, RANDOM_OPERATORS, BackendCase
+from headrace.testing.backend_cases.expectation import Expectation
+from headrace.testing.backend_cases.outcome import Outcome
+
+_PASSED = Outcome.PASSED.value
+_FAULTS = ("wrong", "failed", "crashed", "timed out")
+
+_HEAD = """\
+# Conformance
+
+Written by `make conformance`; do not edit.
+
+"""
+_WHAT = """\
+What became of the {count} cases that onnx {version} brings for backends: those that it makes in \
+code for each operator, and small models. Each is queried, loaded, run, and compared with the \
+outputs that it gives, within the relative and absolute error that it allows, in a process that \
+may crash or hang. *Refused* means that the device says that it does not run the case, which is \
+allowed. A *fault* is anything else but passing: an output that is wrong, an error, a crash, a \
+time-out, where the device claims to run the case or runs it without a claim.
+"""
+_WHERE = """\
+Which cases a device does not pass, and why, stands in \
+[tests/conformance/backend_cases](../tests/conformance/backend_cases).
+"""
+_RANDOM = """\
+*Random* means that the outputs have the right types and shapes, and other numbers: ONNX leaves \
+the generator to the backend. Only {operators}, and Dropout where it trains, may be so.
+"""
+_OFF = """\
+The expected outputs of {cases} are themselves off by {error:.1e}, more than the cases allow, as \
+they were computed in complex64; as much more is allowed.
+"""
+
+
+def markdown(cases: Sequence[BackendCase], devices: Sequence[Expectation]) -> str:
+    """The page about these devices, each of which was asked these cases."""
+    return "\n".join(_lines(cases, sorted(devices, key=lambda device: device.device)))
+
+
+def _lines(cases: Sequence[BackendCase], devices: Sequence[Expectation]) -> Iterator[str]:
+    version = ", ".join(sorted({device.onnx for device in devices}))
+    yield _HEAD + _filled(_WHAT.format(count=len(cases), version=version))
+    yield _filled(_WHERE)
+    yield "| device | computes with | passed | random | refused | faults |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: |"
+    for device in devices:
+        counts = Counter(_outcome(device, case) for case in cases)
+        faults = sum(counts[each] for each in _FAULTS)
+        yield (
+            f"| `{device.device}` | {device.backend} | {counts[_PASSED]} | {counts['random']} "
+            f"| {counts['refused']} | {faults} |"
+        )
+    others = [each for each in RANDOM_OPERATORS if each != "Dropout"]
+    yield "\n" + _filled(_RANDOM.format(operators=", ".join(others)))
+    names = " and ".join(f"`{case}`" for case in INEXACT)
+    yield _filled(_OFF.format(cases=names, error=max(INEXACT.values())))
+    yield "## By operator\n"
+    yield "Cases that passed; what became of the others, if there are others.\n"
+    yield f"| operator | cases | {' | '.join(f'`{device.device}`' for device in devices)} |"
+    yield f"| --- | ---: |{' --- |' * len(devices)}"
+    groups: dict[str, list[BackendCase]] = {}
+    for case in cases:
+        groups.setdefault(case.operator or f"models: {case.kind}", []).append(case)
+    for operator in sorted(groups, key=lambda name: (name.startswith("models"), name)):
+        cells = [_cell(device, groups[operator]) for device in devices]
+        yield f"| {operator} | {len(groups[operator])} | {' | '.join(cells)} |"
+    yield ""
+
+
+def _cell(device: Expectation, cases: Sequence[BackendCase]) -> str:
+    counts = Counter(_outcome(device, case) for case in cases)
+    words = [str(counts[_PASSED])]
+    words += [
+        f"{counts[each.value]} {each.value}"
+        for each in Outcome
+        if counts[each.value] and each is not Outcome.PASSED
+    ]
+    return ", ".join(words)
+
+
+def _outcome(device: Expectation, case: BackendCase) -> str:
+    """Without a word on the claim."""
+    return device.others.get(case.name, (_PASSED, ""))[0].partition(",")[0]
+
+
+def _filled(paragraph: str) -> str:
+    return textwrap.fill(paragraph, 100, break_on_hyphens=False, break_long_words=False) + "\n"
