@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -19,6 +20,7 @@ from headrace.runtime.isolation.resident import Resident
 from headrace.runtime.job import Job
 from headrace.runtime.network import Layer, Network
 from headrace.runtime.ports import PortCheck
+from headrace.runtime.standard_keys import EXECUTION_TIMEOUT
 from headrace.runtime.streams_executor import StreamsExecutor
 
 _OURS: Final = frozenset(
@@ -28,6 +30,9 @@ _OURS: Final = frozenset(
     )
 )
 """Metrics that the server's side answers."""
+_PATIENCE_SECONDS: Final = 2.0
+"""With a run that has been told to end, its EXECUTION_TIMEOUT being over; then its worker is."""
+_PATIENCE_RESOLUTION_SECONDS: Final = 0.5
 
 
 class IsolatedNetwork(ExecutableNetwork):
@@ -80,7 +85,16 @@ class IsolatedNetwork(ExecutableNetwork):
         super().set_config(changes)
 
     def _infer(self, job: Job) -> None:
-        self._host.run(self._resident, job)
+        limit, timer = self.config.get(EXECUTION_TIMEOUT), self.place.timer
+        if not limit:
+            self._host.run(self._resident, job)
+            return
+        when = time.monotonic() + limit + _PATIENCE_SECONDS
+        entry = timer.schedule(when, self._resident.kill, _PATIENCE_RESOLUTION_SECONDS)
+        try:
+            self._host.run(self._resident, job)
+        finally:
+            timer.cancel(entry)
 
     def _export(self) -> bytes:
         exchange = self._resident.exchange()

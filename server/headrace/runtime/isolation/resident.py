@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -15,6 +16,8 @@ from headrace.runtime.isolation.process import WorkerProcess
 from headrace.runtime.isolation.shared_memory import write_file
 from headrace.runtime.network import Network
 from headrace.runtime.network_options import NetworkOptions, options_to_json
+
+_log = logging.getLogger(__name__)
 
 _CRASHES_ALLOWED = 3
 
@@ -83,6 +86,13 @@ class Resident:
         if unwanted:
             self.unload()
         return dict(facts)
+
+    def kill(self) -> None:
+        """Ends the worker that it is in, for a run there that does not end by itself."""
+        exchange = self._exchange
+        if exchange is not None:
+            _log.error("a run ignored its EXECUTION_TIMEOUT; its worker is killed")
+            exchange.worker.kill()
 
     def give_up(self, reason: str) -> None:
         """It will not be tried again."""

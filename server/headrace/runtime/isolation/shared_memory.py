@@ -81,7 +81,7 @@ class Segment:
 
 
 def rounded(size: int) -> int:
-    """The size of a segment for `size` bytes: at most a quarter larger, of few different ones."""
+    """The size of a segment for `size` bytes: one of few, larger by a quarter or 64 KiB at most."""
     step = max(_SMALLEST_BYTES, 1 << max(0, size.bit_length() - 3))
     return -(-size // step) * step
 

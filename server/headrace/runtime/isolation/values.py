@@ -6,7 +6,8 @@ and for a tensor ``[dtype, shape, place, offset, size]``, with ONNX's number for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -129,9 +130,9 @@ def _value(description: Any, body: memoryview, segment: Array | None, writable: 
         buffer = segment
     else:
         raise ValueError("a value lies in shared memory, but there is none")
+    if not 0 <= offset <= offset + size <= len(buffer):  # NumPy would take a negative offset
+        raise ValueError("a value lies outside of its message")
     if number == _STRING:
-        if not 0 <= offset <= offset + size <= len(buffer):
-            raise ValueError("strings lie outside of the message")
         return _unpack(bytes(buffer[offset : offset + size]), shape)
     array: Array = np.ndarray(shape, _TYPES[number], buffer, offset)
     array.flags.writeable = writable
@@ -156,7 +157,9 @@ def _pack(array: Array) -> bytes:
     return b"".join((lengths.tobytes(), *elements))
 
 
-def _unpack(data: bytes, shape: Iterable[int]) -> Array:
+def _unpack(data: bytes, shape: Sequence[int]) -> Array:
+    if 4 * math.prod(shape) > len(data):
+        raise ValueError("there are fewer strings than the shape says")
     array: Array = np.empty(tuple(shape), object)
     flat = array.reshape(-1)
     position = 4 * flat.size

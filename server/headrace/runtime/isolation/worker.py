@@ -160,7 +160,7 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _end_with(life)
-    faulthandler.enable()
+    faulthandler.enable(all_threads=False)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     tune_allocator()
     Worker(Channel(socket.socket(fileno=control)), cancel).run()

@@ -1,0 +1,75 @@
+"""A device that crashes as native code does, when it is told to; to be put in a process of its own.
+
+It is TEMPLATE otherwise. The path of a creation function is ``tests.support.crashing_device:NAME``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Mapping
+
+import numpy as np
+
+from headrace.plugins.template.executable_network import TemplateNetwork
+from headrace.plugins.template.plugin import TemplatePlugin
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.config import Configuration
+from headrace.runtime.job import Job
+from headrace.runtime.network import Network
+from headrace.runtime.plugin import Plugin, plugin_api
+from headrace.runtime.services import Services
+
+CRASH = -666.0
+"""In an input, kills the process that computes with it."""
+STALL = -777.0
+"""In an input, keeps the run from ending, and from hearing that it should."""
+CRASHING_LAYER = "crash"
+"""A layer of this name kills the process that compiles it."""
+
+
+class CrashingNetwork(TemplateNetwork):
+    def _infer(self, job: Job) -> None:
+        for value in job.inputs.values():
+            if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+                if (value == CRASH).any():
+                    segfault()
+                while (value == STALL).any():
+                    time.sleep(3600)
+        super()._infer(job)
+
+
+class CrashingPlugin(TemplatePlugin):
+    full_name = "Crashing Device"
+
+    def _compile(self, network: Network, config: Configuration, _: CancelToken) -> CrashingNetwork:
+        if CRASHING_LAYER in network.layer_names:
+            segfault()
+        return CrashingNetwork(network, config, self)
+
+
+def segfault() -> None:
+    ctypes.string_at(0)
+
+
+@plugin_api(1)
+def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    print(f"{name} lives in process {os.getpid()}", flush=True)
+    return CrashingPlugin(name, services, config)
+
+
+@plugin_api(1)
+def create_crashing(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    segfault()
+    raise AssertionError("it lives")
+
+
+@plugin_api(1)
+def create_without_driver(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    raise OSError("libdriver.so.1 is not installed; install the driver")
+
+
+@plugin_api(1, isolated=True)
+def create_isolated(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    return CrashingPlugin(name, services, config)
