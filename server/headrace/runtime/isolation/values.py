@@ -130,7 +130,8 @@ def _value(description: Any, body: memoryview, segment: Array | None, writable: 
         buffer = segment
     else:
         raise ValueError("a value lies in shared memory, but there is none")
-    if not 0 <= offset <= offset + size <= len(buffer):  # NumPy would take a negative offset
+    # NumPy itself takes a negative offset, and some negative sizes.
+    if not 0 <= offset <= offset + size <= len(buffer) or min(shape, default=0) < 0:
         raise ValueError("a value lies outside of its message")
     if number == _STRING:
         return _unpack(bytes(buffer[offset : offset + size]), shape)
