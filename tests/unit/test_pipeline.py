@@ -49,11 +49,8 @@ class Quick(InlineBudget):
 
     def __init__(self) -> None:
         super().__init__()
+        self.allowed = True
         self.seconds: list[float] = []
-
-    @property
-    def allows(self) -> bool:
-        return True
 
     def record(self, seconds: float) -> None:
         self.seconds.append(seconds)

@@ -221,13 +221,13 @@ class ExecutableNetwork:
         """The request's pipeline. Override where a stage runs on an executor of its own."""
         if self._share is None:
             return []
-        return [
-            (self._share, self._preprocess),
-            (self._share, self._input_ready),
-            (self._share, self._infer),
-            (self._share, self._inferred),
-            (self._share, self._postprocess),
-        ]
+        share, base, mine = self._share, ExecutableNetwork, type(self)
+        stages: list[tuple[Share, Stage]] = [(share, self._timed_infer)]
+        if mine._preprocess is not base._preprocess:
+            stages.insert(0, (share, self._preprocess))
+        if mine._postprocess is not base._postprocess:
+            stages.append((share, self._postprocess))
+        return stages
 
     def _start(self, job: Job) -> None:
         """Begins the job and returns. Override in a virtual device."""
@@ -262,12 +262,9 @@ class ExecutableNetwork:
     def _execution_devices(self) -> list[str]:
         return [self.place.device]
 
-    @staticmethod
-    def _input_ready(job: Job) -> None:
+    def _timed_infer(self, job: Job) -> None:
         job.input = time.monotonic()
-
-    @staticmethod
-    def _inferred(job: Job) -> None:
+        self._infer(job)
         job.inference = time.monotonic()
 
 

@@ -57,7 +57,7 @@ class Pipeline:
 
     def start(self, job: Job) -> None:
         """Sends the job on its way; never blocks, unless the job may run inline."""
-        inline = job.may_run_inline and self.inline is not None and self.inline.allows
+        inline = job.may_run_inline and self.inline is not None and self.inline.allowed
         passage = _Passage(self, job, inline)
         passage.enter()
         if job.outcome is None:
@@ -106,11 +106,19 @@ class _Passage:
         if not self._index:
             job.started = now
             self._pipeline.timeout.begin(job)
+        token, budget = job.token, self._pipeline.inline
+        clock = time.monotonic if budget is None else budget.clock
+        start = clock()
         try:
-            self._run_stages(job)
+            for stage in self._pipeline.hops[self._index].stages:
+                if token.error is not None:
+                    break
+                stage(job)
         except Exception as error:  # noqa: BLE001 - a stage's failure is its own request's outcome
             self.fail(error)
             return
+        if budget is not None:
+            budget.record(clock() - start)
         if self._index + 1 == len(self._pipeline.hops):
             self._end(None)
             return
@@ -132,19 +140,6 @@ class _Passage:
             job.fail(error)
         if self._listens:
             job.token.detach(self._leave_queue)
-
-    def _run_stages(self, job: Job) -> None:
-        """Runs the hop's stages until one sees the job cancelled."""
-        token = job.token
-        budget = self._pipeline.inline
-        # Not the wall clock, which counts waiting for the interpreter or the processor too.
-        start = time.thread_time() if budget is not None else 0.0
-        for stage in self._pipeline.hops[self._index].stages:
-            if token.error is not None:
-                return
-            stage(job)
-        if budget is not None:
-            budget.record(time.thread_time() - start)
 
     def _leave_queue(self) -> None:
         # The entry first: by the time the next hop sets another one, this one has been taken.
