@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.runtime.config import ConfigSchema, Key
-from headrace.runtime.standard_keys import DEVICE_ID, QUEUE_CAPACITY, STANDARD_KEYS
+from headrace.runtime.standard_keys import DEVICE_ID, STANDARD_KEYS
 
 TARGET_FALLBACK = Key(
     "TARGET_FALLBACK",
@@ -22,6 +22,8 @@ MERGE_ISLANDS = Key(
 SCHEMA = ConfigSchema(*STANDARD_KEYS, TARGET_FALLBACK, MERGE_ISLANDS)
 
 NOT_FOR_MEMBERS = frozenset(
-    key.name for key in (TARGET_FALLBACK, MERGE_ISLANDS, DEVICE_ID, QUEUE_CAPACITY)
+    key.name
+    for key in SCHEMA
+    if key.scope == "device" or key in (TARGET_FALLBACK, MERGE_ISLANDS, DEVICE_ID)
 )
 """Keys that a split network does not hand to the devices of its list."""

@@ -25,7 +25,6 @@ class HeteroNetwork(ExecutableNetwork):
         network: the whole one.
         subgraphs: in execution order; closed with the network.
         constants: outputs that no subgraph computes.
-        devices: the list that the network was split over.
     """
 
     def __init__(
@@ -34,12 +33,10 @@ class HeteroNetwork(ExecutableNetwork):
         config: Configuration,
         subgraphs: Sequence[Subgraph],
         constants: Mapping[str, Value],
-        devices: Sequence[str],
     ) -> None:
         super().__init__(network, config)
         self._subgraphs = tuple(subgraphs)
         self._constants = dict(constants)
-        self._devices = tuple(devices)
         self._all = tuple(port.name for port in self.outputs)
         self._flow = self._flow_to(self._all)
         self._counters: tuple[SubgraphCounters, ...] = ()
@@ -77,7 +74,7 @@ class HeteroNetwork(ExecutableNetwork):
     def _metrics(self) -> Mapping[str, Callable[[], ParameterValue]]:
         return {
             "HETERO_NUMBER_OF_SUBGRAPHS": lambda: len(self._subgraphs),
-            TARGET_FALLBACK.name: lambda: ",".join(self._devices),
+            TARGET_FALLBACK.name: lambda: self.config[TARGET_FALLBACK],
         }
 
     def _optimal_number_of_infer_requests(self) -> int:

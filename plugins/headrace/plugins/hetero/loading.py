@@ -64,8 +64,7 @@ def load(
                 raise named(error, place, subgraph=str(number), device=target.name) from error
             notes += [f"subgraph {number}: {note}" for note in executable.notes]
             subgraphs.append(_subgraph(number, piece, target, executable, stands_for))
-        names = [each.name for each in targets]
-        loaded = HeteroNetwork(network, config, subgraphs, _constants(network), names)
+        loaded = HeteroNetwork(network, config, subgraphs, _constants(network))
     except BaseException:
         for each in subgraphs:
             each.executable.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.plugins.hetero.config import NOT_FOR_MEMBERS, TARGET_FALLBACK
@@ -54,6 +54,11 @@ def targets(
     plain = {key: text for key, text in {**shared, **config}.items() if "." not in key}
     special = {key: text for key, text in config.items() if "." in key}
     return tuple(_target(name, plain, special, devices.plugin(name.type)) for name in names)
+
+
+def listed(found: Iterable[Target]) -> str:
+    """The list as it stands in a device name."""
+    return ",".join(f"[{each.name}]" if ":" in each.name else each.name for each in found)
 
 
 def own_config(

@@ -11,7 +11,7 @@ from headrace.plugins.hetero import loading
 from headrace.plugins.hetero.config import MERGE_ISLANDS, SCHEMA, TARGET_FALLBACK
 from headrace.plugins.hetero.container import read
 from headrace.plugins.hetero.executable_network import HeteroNetwork
-from headrace.plugins.hetero.members import Target, check_owners, own_config, targets
+from headrace.plugins.hetero.members import Target, check_owners, listed, own_config, targets
 from headrace.plugins.hetero.planning import Plan, plan
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration
@@ -36,8 +36,7 @@ class _Wish:
     @property
     def name(self) -> str:
         """The device name with the list, as messages show it."""
-        names = (f"[{each.name}]" if ":" in each.name else each.name for each in self.targets)
-        return f"HETERO:{','.join(names)}"
+        return f"HETERO:{listed(self.targets)}"
 
 
 class HeteroPlugin(Plugin):
@@ -134,6 +133,7 @@ class HeteroPlugin(Plugin):
         if not ignore_unknown:
             check_owners(config, found)
             self.schema.refuse_device_keys(own, self.name)
+        own[TARGET_FALLBACK.name] = listed(found)
         resolved = self.schema.resolve(settings, own, ignore_unknown=ignore_unknown)
         self.device_id(resolved)
         return _Wish(resolved, found)
