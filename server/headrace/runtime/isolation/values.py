@@ -170,4 +170,6 @@ def _unpack(data: bytes, shape: Sequence[int]) -> Array:
         piece = data[position:end]
         flat[index] = piece.decode("utf-8", "surrogatepass") if length >= 0 else piece
         position = end
+    if position != len(data):
+        raise ValueError("the strings are not as long as they say")
     return array
