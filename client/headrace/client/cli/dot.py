@@ -21,7 +21,7 @@ _QUICK_BOXES: Final = 1500
 """From here on the layout is to be good, not best: Graphviz' effort grows with the square."""
 
 _LIMIT = 1000
-_ROW = 140
+_ROW = 200
 _FONT = "Helvetica,Arial,sans-serif"
 _GREY = "#595959"
 _SHAPES = {
@@ -129,14 +129,13 @@ def _heading(picture: Picture, paints: dict[str, Paint]) -> Iterator[str]:
     yield '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="2">'
     yield _row(f'<FONT POINT-SIZE="16"><B>{html_text(picture.title)}</B></FONT>')
     yield _row(html_text(picture.summary))
-    legend = [_swatch(device, paint) for device, paint in paints.items()]
+    legend = {visible(device, 40): paint for device, paint in paints.items()}
     if picture.unsupported:
-        legend.append(_swatch("unsupported", colours.UNSUPPORTED))
+        legend["unsupported"] = colours.UNSUPPORTED
     if any(line.is_cut for line in picture.lines):
-        legend.append("<TD>bold lines: tensors from subgraph to subgraph</TD>")
+        legend["bold lines: tensors from subgraph to subgraph"] = colours.UNKNOWN
     if legend:
-        cells = "".join(legend)
-        yield _row(f'<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="4"><TR>{cells}</TR></TABLE>')
+        yield _row(_legend(legend))
     for text in _listed(picture):
         yield _row(f'<FONT COLOR="{colours.UNSUPPORTED.fill}">{html_text(text)}</FONT>')
     yield "</TABLE>"
@@ -156,9 +155,17 @@ def _row(content: str) -> str:
     return f'<TR><TD ALIGN="LEFT">{content}</TD></TR>'
 
 
-def _swatch(text: str, paint: Paint) -> str:
-    name = html_text(text, 40)
-    return f'<TD BORDER="1" BGCOLOR="{paint.fill}"><FONT COLOR="{paint.text}">{name}</FONT></TD>'
+def _legend(paints: dict[str, Paint]) -> str:
+    """Texts on their colours, side by side. Without a width of its own a table takes all that a
+    long reason below it leaves; nine points a character are more than they need."""
+    cells, width = [], 0
+    for text, paint in paints.items():
+        border = "0" if paint is colours.UNKNOWN else "1"
+        width += 24 + 9 * sum(1 if each.isascii() else 2 for each in text)
+        font = f'<FONT COLOR="{paint.text}">{html_text(text)}</FONT>'
+        cells.append(f'<TD BORDER="{border}" BGCOLOR="{paint.fill}">{font}</TD>')
+    size = f'FIXEDSIZE="TRUE" WIDTH="{width}" HEIGHT="32" ALIGN="LEFT"'
+    return f'<TABLE BORDER="0" CELLSPACING="4" {size}><TR>{"".join(cells)}</TR></TABLE>'
 
 
 def _fields(**fields: str) -> str:

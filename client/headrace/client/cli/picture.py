@@ -22,7 +22,7 @@ MAX_PORTS: Final = 8
 """More inputs or outputs than these are one box between those of subgraphs."""
 
 _NAME = 40
-_LINE = 200
+_LINE = 500
 _OPS = 5
 _TENSORS = 3
 _TOOLTIP_LINES = 20
