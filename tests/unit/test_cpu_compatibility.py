@@ -9,11 +9,12 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-from headrace.plugins.cpu.compatibility import Compatibility, type_text
+from headrace.plugins.cpu.compatibility import Compatibility
 from headrace.runtime.errors import UnsupportedLayers
 from headrace.runtime.network import Network
 from headrace.runtime.transform import transform_network
 from headrace.runtime.type_inference import infer_types
+from headrace.runtime.type_names import type_text
 
 READS_IR = 11
 READS_OPSET = 26  # where BitShift, SpaceToDepth and Einsum are older than in 28

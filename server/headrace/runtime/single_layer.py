@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import onnx
 import onnx_ir as ir
@@ -33,7 +33,7 @@ def network_of(
     model: ir.Model,
     ir_version: int,
     version: Callable[[str, int], int],
-    assumed: ir.TypeProtocol | None = None,
+    assumed: ir.TypeProtocol | Mapping[ir.Value, ir.TypeProtocol] | None = None,
     *,
     sizes: bool = False,
 ) -> onnx.ModelProto:
@@ -45,7 +45,7 @@ def network_of(
     Args:
         node: of `model`.
         version: domain and version of an operator set to the version to stamp it with.
-        assumed: type of what it takes where that is not known.
+        assumed: type of what it takes where that is not known, of all or of each.
         sizes: tell all sizes that are known, for a backend to which they matter.
     """
     graph = onnx.GraphProto(name="layer")
@@ -64,7 +64,8 @@ def network_of(
             initializer.name = names[name]
         else:
             known = _all_sizes(value) if sizes else _known_sizes(value)
-            graph.input.append(_declaration(names[name], value.type or assumed, known))
+            guess = assumed.get(value) if isinstance(assumed, Mapping) else assumed
+            graph.input.append(_declaration(names[name], value.type or guess, known))
     for index, value in enumerate(node.outputs):
         if value.name:
             names[value.name] = value.name if has_bodies else f"output{index}"

@@ -16,6 +16,7 @@ from onnx import defs
 
 from headrace.runtime.errors import UnsupportedLayer, UnsupportedLayers
 from headrace.runtime.naming import walk
+from headrace.runtime.type_names import type_text
 
 _OLDEST_IR_VERSION = 3
 _ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
@@ -202,12 +203,3 @@ def _type_difference(node: ir.Node, older: defs.OpSchema, prefix: str, newest: i
             if type_text(value.type) not in allowed:
                 return f"{prefix} takes {type_text(value.type)}, the backend's {newest} does not"
     return None
-
-
-def type_text(value_type: ir.TypeProtocol) -> str:
-    """A type as ONNX's schemas write it, ``seq(tensor(float))``."""
-    if isinstance(value_type, ir.OptionalType):
-        return f"optional({type_text(value_type.elem_type)})"
-    if isinstance(value_type, ir.SequenceType):
-        return f"seq({type_text(value_type.elem_type)})"
-    return f"tensor({value_type.dtype.name.lower()})"

@@ -15,11 +15,13 @@ from functools import cached_property
 import onnx_ir as ir
 
 from headrace.plugins.cpu import failures, limits, session
-from headrace.plugins.cpu.compatibility import Compatibility, type_text
+from headrace.plugins.cpu.compatibility import Compatibility
 from headrace.plugins.cpu.session import Provider, Settings
 from headrace.runtime import single_layer, trials
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.naming import bodies, walk
+from headrace.runtime.type_guesses import Guess, type_guesses
+from headrace.runtime.type_names import type_text
 
 _NO_KERNEL = re.compile(r"(?:Could not find an implementation|Failed to find kernel) for (\S+)")
 
@@ -72,21 +74,40 @@ class LayerSupport:
             if reason is not None:
                 return reason
         values = single_layer.outside_values(node)
+        unknown = [
+            value for value in values if value.type is None and single_layer.constant(value) is None
+        ]
         known = [value.type for value in values if value.type is not None]
-        if all(value.type or single_layer.constant(value) is not None for value in values):
+        if not unknown:
             return self._try(node, known)
         if self._loads_whole:
             return None
         # Something else keeps the network from loading, and hides the types from here on.
-        guesses = [*known, ir.TensorType(ir.DataType.FLOAT), ir.TensorType(ir.DataType.INT64)]
-        reasons = [self._try(node, known, guess) for guess in dict.fromkeys(guesses)]
-        return None if None in reasons else reasons[0]
+        return self._guess(node, unknown)
+
+    def _guess(self, node: ir.Node, unknown: Sequence[ir.Value]) -> str | None:
+        """Whether the backend runs the node with any of the types that ONNX lets it take."""
+        version = self._compatibility.version(
+            node.domain, self._model.opset_imports.get(node.domain, 1)
+        )
+        reasons: dict[str, str] = {}
+        for guess in type_guesses(node, unknown, version):
+            reason = self._try(node, list(guess.values()), guess)
+            if reason is None:
+                return None
+            reasons[" and ".join(map(type_text, dict.fromkeys(guess.values())))] = reason
+        tried, reason = next(iter(reasons.items()), ("any type", "ONNX allows none"))
+        if len(reasons) > 1 and len(set(reasons.values())) == 1:
+            return reason  # whatever the types are
+        names = " and ".join(repr(value.name) for value in unknown)
+        others = f" (nor does it take {', '.join([*reasons][1:4])})" if len(reasons) > 1 else ""
+        return (
+            f"with {tried}: {reason}{others}; the types of {names} are not known, for a layer "
+            "before is not supported"
+        )
 
     def _try(
-        self,
-        node: ir.Node,
-        types: Sequence[ir.TypeProtocol],
-        assumed: ir.TypeProtocol | None = None,
+        self, node: ir.Node, types: Sequence[ir.TypeProtocol], assumed: Guess | None = None
     ) -> str | None:
         versions = self._compatibility
         reason = self._trials.reason(
