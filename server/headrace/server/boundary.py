@@ -64,12 +64,13 @@ class Boundary:
         self._counters = counters
         self._active = 0
         self._idle = asyncio.Event()
-        self._idle.set()
         self.draining = False
 
     async def wait_idle(self) -> None:
-        """Returns when no RPC but open streams is under way."""
-        await self._idle.wait()
+        """Returns when no RPC but open streams is under way; new ones are refused meanwhile."""
+        while self._active:
+            self._idle.clear()
+            await self._idle.wait()
 
     def refuse_if_draining(self) -> None:
         """
@@ -86,9 +87,10 @@ class Boundary:
 
         async def call(request: Any, context: Any) -> Any:
             code = "OK"
-            self._enter()
+            self._active += 1
             try:
-                self.refuse_if_draining()
+                if self.draining:
+                    self.refuse_if_draining()
                 return await handler(request, context)
             except asyncio.CancelledError:
                 code = ended_code(context)
@@ -98,7 +100,9 @@ class Boundary:
                 code = details.code.name
                 await self._abort(context, details)
             finally:
-                self._leave()
+                self._active -= 1
+                if self.draining and not self._active:
+                    self._idle.set()
                 self._counters.grpc(method, code)
 
         return call
@@ -135,15 +139,6 @@ class Boundary:
                 self._counters.grpc(method, code)
 
         return call
-
-    def _enter(self) -> None:
-        self._active += 1
-        self._idle.clear()
-
-    def _leave(self) -> None:
-        self._active -= 1
-        if not self._active:
-            self._idle.set()
 
     @staticmethod
     async def _abort(context: Any, details: ErrorDetails) -> NoReturn:

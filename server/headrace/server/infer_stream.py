@@ -1,8 +1,8 @@
 """One InferStream: many requests in flight, results in the order in which they finish.
 
-The stream's own task reads; whoever finds results and nobody writing writes all of them as one
-message. A full stream is not read from, so that the caller feels it (flow control), and a request
-that fails ends itself alone.
+The stream's own task reads; while there are results another one writes them, all that are ready as
+one message, so that what finishes during a write shares the next one. A full stream is not read
+from, so that the caller feels it (flow control), and a request that fails ends itself alone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class InferStreams:
     """The open streams of one server. Belongs to the event loop's thread.
 
     Args:
-        max_in_flight: requests of one stream at once.
+        max_in_flight: requests of one stream at once, those whose results are unwritten included.
     """
 
     def __init__(self, inference: Inference, boundary: Boundary, max_in_flight: int) -> None:
@@ -83,7 +83,7 @@ class _Stream:
         self._changed = asyncio.Event()
         self._closing = False
         self._task: asyncio.Task[Any] | None = None
-        self._flushes: set[asyncio.Task[None]] = set()
+        self._writer: asyncio.Task[None] | None = None
         self.closed = asyncio.Event()
 
     async def run(self) -> None:
@@ -127,16 +127,15 @@ class _Stream:
                 if job is not None:
                     job.token.cancel(Cancelled("the caller cancelled the request"))
             for request in requests:
-                while len(self._in_flight) >= self._owner.max_in_flight:
-                    await self._flush()
-                    if len(self._in_flight) >= self._owner.max_in_flight:
-                        await self._wait_for_change()
+                while len(self._in_flight) + len(self._results) >= self._owner.max_in_flight:
+                    self._write()
+                    await self._wait_for_change()
                 self._reading = True
                 try:
                     self._start(request)
                 finally:
                     self._reading = False
-            await self._flush()
+            self._write()
 
     def _start(self, request: StreamRequest) -> None:
         identifier = request.message.id
@@ -174,23 +173,24 @@ class _Stream:
             reply, parts = build_reply(identifier, job)
             self._results.append(StreamResult(identifier, reply, parts))
         self._changed.set()
-        if not self._reading and not self._writing and not self._flushes:
-            task = asyncio.get_running_loop().create_task(self._flush())
-            self._flushes.add(task)
-            task.add_done_callback(self._flushes.discard)
+        if not self._reading:
+            self._write()
 
     def _fail(self, identifier: str, error: BaseException) -> None:
         details = describe(error, where=_METHOD, request=identifier)
         self._results.append(StreamResult(identifier, error=to_status(details)))
 
-    async def _flush(self) -> None:
-        """Writes what is ready, many results a message; returns at once if a write is under way."""
-        if self._writing:
-            return
-        self._writing = True
+    def _write(self) -> None:
+        """Sees to it that what is ready gets written."""
+        if self._results and not self._writing:
+            self._writing = True
+            self._writer = asyncio.get_running_loop().create_task(self._write_all())
+
+    async def _write_all(self) -> None:
         try:
             while self._results:
                 message = serialize_infer_stream_reply(self._take())
+                self._changed.set()
                 try:
                     await self._context.write(message)
                 except Exception as error:  # noqa: BLE001 - gRPC's own class is internal to it
@@ -214,9 +214,8 @@ class _Stream:
     async def _settle(self) -> None:
         """Waits for everything in flight and writes what comes of it."""
         while self._in_flight or self._results or self._writing:
-            await self._flush()
-            if self._in_flight or self._results or self._writing:
-                await self._wait_for_change()
+            self._write()
+            await self._wait_for_change()
 
     async def _wait_for_change(self) -> None:
         self._changed.clear()

@@ -49,16 +49,18 @@ class Inference:
         """
         request, attachments = parse_infer_request(data)
         identifier = request.id or f"r{next(self._ids)}"
-        future = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[None] | None = None
 
         def deliver(_: Job) -> None:
-            if not future.done():
-                future.set_result(None)
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
 
         job = self.start(request, attachments, deliver, context.time_remaining())
         if job.outcome is None:
+            # `deliver` runs on this thread, so it has not been missed.
+            waiter = asyncio.get_running_loop().create_future()
             try:
-                await future
+                await waiter
             except asyncio.CancelledError:
                 cancel(job, expired=ended_code(context) == "DEADLINE_EXCEEDED")
                 raise
