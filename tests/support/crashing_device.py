@@ -8,9 +8,10 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import onnx_ir as ir
 
 from headrace.plugins.template.executable_network import TemplateNetwork
 from headrace.plugins.template.plugin import TemplatePlugin
@@ -42,6 +43,9 @@ class CrashingNetwork(TemplateNetwork):
 
 class CrashingPlugin(TemplatePlugin):
     full_name = "Crashing Device"
+
+    def _add_extension(self, functions: Sequence[ir.Function]) -> None:
+        """Takes any, as the evaluator does."""
 
     def _compile(self, network: Network, config: Configuration, _: CancelToken) -> CrashingNetwork:
         if CRASHING_LAYER in network.layer_names:
