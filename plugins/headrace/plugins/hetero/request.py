@@ -178,6 +178,7 @@ class HeteroRequest:
         if error is None:
             self._count(at, part, taken)
         give_back(freed)
+        del given, taken, freed  # the arrays; the frame lives on while others run from here
         if failed:
             self._token.cancel(Cancelled("another subgraph of the request failed"))
         if ended:

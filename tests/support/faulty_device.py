@@ -1,0 +1,58 @@
+"""TEMPLATE with faults: a device that fails in the middle of a request when it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.plugins.template.config import SCHEMA
+from headrace.plugins.template.executable_network import TemplateNetwork
+from headrace.plugins.template.plugin import TemplatePlugin
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.config import ConfigSchema, Configuration, Key
+from headrace.runtime.errors import InvalidArgument, Unavailable
+from headrace.runtime.job import Job
+from headrace.runtime.network import Network
+from headrace.runtime.plugin import Plugin, plugin_api
+from headrace.runtime.services import Services
+
+FAULTS = ("bug", "refusal", "down", "exit", "nothing")
+FAULT = Key(
+    "FAULT",
+    str,
+    "",
+    "How requests fail once they have computed; empty: they do not.",
+    choices=(*FAULTS, ""),
+    scope="device",
+)
+
+
+class FaultyNetwork(TemplateNetwork):
+    def __init__(self, network: Network, config: Configuration, plugin: Plugin) -> None:
+        super().__init__(network, config, plugin)
+        self._plugin = plugin
+
+    def _postprocess(self, job: Job) -> None:
+        super()._postprocess(job)
+        fault = self._plugin.config[FAULT]
+        if fault == "bug":
+            raise RuntimeError("the device is broken")
+        if fault == "refusal":
+            raise InvalidArgument("the device does not take these values", field="inputs")
+        if fault == "down":
+            raise Unavailable("the device is gone")
+        if fault == "exit":
+            raise SystemExit("the device ends the thread")
+        if fault == "nothing":
+            job.outputs = {}
+
+
+class FaultyPlugin(TemplatePlugin):
+    schema = ConfigSchema(*SCHEMA, FAULT)
+
+    def _compile(self, network: Network, config: Configuration, _: CancelToken) -> FaultyNetwork:
+        return FaultyNetwork(network, config, self)
+
+
+@plugin_api(1)
+def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    return FaultyPlugin(name, services, config)
