@@ -34,10 +34,10 @@ RANDOM_OPERATORS = (
 """Operators whose numbers ONNX leaves to the backend; of Dropout, where it trains."""
 
 INEXACT: Mapping[str, float] = MappingProxyType(
-    {"test_dft_inverse": 1.5e-6, "test_dft_inverse_opset19": 1.5e-6}
+    {"test_dft_inverse": 2e-7, "test_dft_inverse_opset19": 2e-7}
 )
 """Cases whose expected outputs are off by more than they allow, and by how much: these were
-computed in complex64, and have 1.4e-6 where the exact result is 0."""
+computed in complex64, and have 1.9e-7 where the exact result is 0 and 1e-7 is allowed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -96,11 +96,10 @@ def _differs(
         close = np.isclose(one, other, rtol=rtol, atol=atol, equal_nan=True)
         if close.all():
             return None
-        worst = np.nanmax(np.abs(one - other)) if one.dtype.kind in "fc" else 0
-    return "values", (
-        f"{name}: {close.size - np.count_nonzero(close)} of {close.size} elements differ, "
-        f"by up to {worst:.3g}"
-    )
+        off = ~close if one.dtype.kind == "b" else np.abs(one - other)
+    worst = off[~close & np.isfinite(off)].max(initial=0)
+    count = close.size - np.count_nonzero(close)
+    return "values", f"{name}: {count} of {close.size} elements differ, by up to {worst:.3g}"
 
 
 def _wide(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

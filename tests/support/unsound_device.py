@@ -1,0 +1,58 @@
+"""TEMPLATE, but for layers that crash the process, hang, or come out wrong."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from headrace.plugins.template.executable_network import TemplateNetwork
+from headrace.plugins.template.plugin import TemplatePlugin
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.config import Configuration
+from headrace.runtime.job import Job
+from headrace.runtime.network import Network
+from headrace.runtime.plugin import Plugin, plugin_api
+from headrace.runtime.services import Services
+
+
+class UnsoundNetwork(TemplateNetwork):
+    def _infer(self, job: Job) -> None:
+        (op_type,) = {node.op_type for node in self.network.nodes()}
+        super()._infer(job)
+        changes: dict[str, Any] = {
+            "Sin": lambda value: value + 1,
+            "Cos": lambda value: value.astype(np.float64),
+            "Tan": lambda value: value[:-1],
+            "Sinh": lambda value: value * np.float32(1.0001),
+        }
+        if op_type == "Abs":
+            os.abort()
+        if op_type == "Neg":
+            threading.Event().wait()
+        if op_type == "Exp":
+            raise RuntimeError("out of order")
+        job.backend = [changes.get(op_type, lambda value: value)(value) for value in job.backend]
+
+
+class UnsoundPlugin(TemplatePlugin):
+    def _compile(self, network: Network, config: Configuration, _: CancelToken) -> UnsoundNetwork:
+        return UnsoundNetwork(network, config, self)
+
+
+@plugin_api(1)
+def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    return UnsoundPlugin(name, services, config)
+
+
+@plugin_api(1)
+def create_none(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    raise RuntimeError("the driver is missing")
+
+
+@plugin_api(1)
+def create_dead(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    os.abort()
