@@ -7,15 +7,18 @@ import json
 import logging
 from collections.abc import Iterator
 
+import onnx
 import pytest
 import structlog
 
+from headrace.runtime.network import Network
 from headrace.server.logs import (
     configure_logging,
     log_internal_error,
     new_request_id,
     request_id,
 )
+from headrace.testing.case import parse
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +29,8 @@ def restored() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
-    logging.getLogger("headrace").setLevel(logging.NOTSET)
+    for name in ("headrace", "onnx_ir"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
     structlog.reset_defaults()
 
 
@@ -75,6 +79,20 @@ def test_events_below_the_level_are_left_out() -> None:
     configure_logging("debug", "json", stream)
     structlog.get_logger("headrace.server").debug("request")
     assert events(stream)[0]["event"] == "request"
+
+
+@pytest.mark.parametrize(("level", "lines"), [("info", 0), ("debug", 1)])
+def test_an_odd_model_is_logged_when_debugging_alone(level: str, lines: int) -> None:
+    stream = io.StringIO()
+    configure_logging(level, "json", stream)
+    model = parse(
+        "u (float[2] x) => (float[2] y) { y = headrace.test.F(x) } "
+        '<domain: "headrace.test", opset_import: ["": 21]> F (v) => (w) { w = Relu(v) }'
+    )
+    attribute = model.graph.node[0].attribute.add(name="tag", type=onnx.AttributeProto.STRING)
+    attribute.s = b"\xff not UTF-8"
+    Network.from_bytes(model.SerializeToString())
+    assert [event["logger"] for event in events(stream)] == ["onnx_ir.serde"] * lines
 
 
 def test_other_libraries_log_warnings_only() -> None:

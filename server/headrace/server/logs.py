@@ -25,7 +25,7 @@ def configure_logging(
     """Sends all logs of the process to `stream`, by default stderr.
 
     `form` is "text" or "json". Replaces what an earlier call installed. Libraries other than
-    headrace log from "warning" on.
+    headrace log from "warning" on, onnx-ir from "error" on unless `level` is "debug".
 
     Returns:
         The installed handler.
@@ -66,6 +66,8 @@ def configure_logging(
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.getLogger(ROOT).setLevel(level.upper())
+    # What is odd about a client's model is no event of the server's.
+    logging.getLogger("onnx_ir").setLevel("WARNING" if level == "debug" else "ERROR")
     return handler
 
 
