@@ -74,7 +74,10 @@ class Settings:
     max_concurrent_rpcs: int = option(1024, COUNT, "most RPCs at a time; more are refused")
     max_streams_in_flight: int = option(256, COUNT, "most requests in flight on one InferStream")
     mac_key_file: Path | None = option(
-        None, PATH, "key that signs exported networks; servers may share it; default: a fresh key"
+        None,
+        PATH,
+        "key that signs exported networks, made if it is not there; servers may share it; default: "
+        "blob.key in the state directory, without one a fresh key at each start",
     )
     log_level: str = option(
         "info", choice("debug", "info", "warning", "error"), "least level that is logged"
