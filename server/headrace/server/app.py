@@ -32,9 +32,10 @@ from headrace.server.http import HttpServer, operations_routes
 from headrace.server.infer_stream import InferStreams
 from headrace.server.inference import Inference
 from headrace.server.logs import log_internal_error
+from headrace.server.methods import register
 from headrace.server.metrics import make_registry
 from headrace.server.repository import Repository
-from headrace.server.servicer import Servicer, register
+from headrace.server.servicer import Servicer
 from headrace.server.settings import Settings
 from headrace.server.state import StateDirectory
 from headrace.server.uploads import Uploads

@@ -17,7 +17,6 @@ from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network import Network
 from headrace.runtime.network_options import LoadRequest
 from headrace.runtime.registry import NetworkEntry, check_network_name
-from headrace.server.boundary import Boundary
 from headrace.server.convert import (
     executable_layers,
     layer_profiles,
@@ -26,15 +25,12 @@ from headrace.server.convert import (
     query_reply,
 )
 from headrace.server.health import HealthReporter
-from headrace.server.infer_stream import InferStreams
-from headrace.server.inference import Inference
 from headrace.server.repository import Repository
 from headrace.server.uploads import Uploads
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.message import parse_plain
 from headrace.wire.parameters import encode_parameter
 
-SERVICE = "headrace.v1.InferenceEngine"
 T = TypeVar("T")
 
 _STATES = {
@@ -289,55 +285,3 @@ def _target(target: pb.Target) -> DeviceName:
 
 def _options(device: DeviceName, options: Mapping[str, str]) -> dict[str, str]:
     return {**({"DEVICE_ID": device.id} if device.id else {}), **options}
-
-
-def register(
-    server: grpc.aio.Server,
-    servicer: Servicer,
-    inference: Inference,
-    streams: InferStreams,
-    boundary: Boundary,
-) -> None:
-    """Registers every method with `server`, each behind the boundary."""
-
-    def unary(name: str, handler: Any, kind: Any) -> grpc.RpcMethodHandler:
-        return grpc.unary_unary_rpc_method_handler(
-            boundary.unary(name, _parsing(kind, handler)),
-            response_serializer=lambda reply: reply.SerializeToString(),
-        )
-
-    def client_stream(name: str, handler: Any) -> grpc.RpcMethodHandler:
-        return grpc.stream_unary_rpc_method_handler(
-            boundary.unary(name, handler),
-            response_serializer=lambda reply: reply.SerializeToString(),
-        )
-
-    handlers = {
-        "UploadModel": client_stream("UploadModel", servicer.upload_model),
-        "LoadNetwork": unary("LoadNetwork", servicer.load_network, pb.LoadNetworkRequest),
-        "UnloadNetwork": unary("UnloadNetwork", servicer.unload_network, pb.UnloadNetworkRequest),
-        "ListNetworks": unary("ListNetworks", servicer.list_networks, pb.ListNetworksRequest),
-        "GetNetwork": unary("GetNetwork", servicer.get_network, pb.GetNetworkRequest),
-        "QueryNetwork": unary("QueryNetwork", servicer.query_network, pb.QueryNetworkRequest),
-        "Infer": grpc.unary_unary_rpc_method_handler(boundary.unary("Infer", inference.infer)),
-        "InferStream": grpc.stream_stream_rpc_method_handler(
-            boundary.stream("InferStream", streams.serve)
-        ),
-        "GetMetric": unary("GetMetric", servicer.get_metric, pb.GetMetricRequest),
-        "GetConfig": unary("GetConfig", servicer.get_config, pb.GetConfigRequest),
-        "SetConfig": unary("SetConfig", servicer.set_config, pb.SetConfigRequest),
-        "ImportNetwork": client_stream("ImportNetwork", servicer.import_network),
-        "ExportNetwork": grpc.unary_stream_rpc_method_handler(
-            boundary.server_stream(
-                "ExportNetwork", _parsing(pb.ExportNetworkRequest, servicer.export_network)
-            )
-        ),
-        "AddExtension": unary("AddExtension", servicer.add_extension, pb.AddExtensionRequest),
-        "ListDevices": unary("ListDevices", servicer.list_devices, pb.ListDevicesRequest),
-    }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-
-
-def _parsing(kind: Any, handler: Callable[[Any, Any], T]) -> Callable[[bytes, Any], T]:
-    """The handler for serialised requests: behind the boundary, so that garbage has its status."""
-    return lambda data, context: handler(parse_plain(kind, data), context)
