@@ -11,7 +11,8 @@ from functools import partial
 
 import pytest
 
-from headrace.runtime.counters import DeviceCounters, NetworkSnapshot
+from headrace.runtime.counter_snapshots import NetworkSnapshot
+from headrace.runtime.counters import DeviceCounters
 from headrace.runtime.errors import (
     Cancelled,
     InvalidArgument,

@@ -13,20 +13,23 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal
 
-from headrace.runtime.histogram import Histogram, HistogramSnapshot
+from headrace.runtime.counter_snapshots import (
+    DeviceSnapshot,
+    ExecutionSnapshot,
+    Gauge,
+    Kind,
+    NetworkSnapshot,
+    RequestsSnapshot,
+    Snapshot,
+)
+from headrace.runtime.histogram import Histogram
 from headrace.runtime.job import Outcome
-from headrace.runtime.series import SeriesSnapshot, SeriesTable
+from headrace.runtime.series import SeriesTable
 
 _log = logging.getLogger(__name__)
 
 OUTCOMES = tuple(outcome.value for outcome in Outcome)
-
-Kind = Literal["request", "part"]
-
-Gauge = Literal["queue_depth", "queue_capacity", "streams", "streams_busy", "memory_bytes"]
 
 # Upper bounds, inclusive. Tiny networks take microseconds, generated text takes minutes.
 REQUEST_SECONDS = (
@@ -35,55 +38,6 @@ REQUEST_SECONDS = (
 )
 LOAD_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 BATCH_SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
-
-
-@dataclass(frozen=True, slots=True)
-class RequestsSnapshot:
-    """How many requests were accepted and how those that ended did."""
-
-    accepted: int
-    outcomes: Mapping[str, int]
-
-    @property
-    def in_flight(self) -> int:
-        return self.accepted - sum(self.outcomes.values())
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutionSnapshot:
-    """Requests or parts on a device, with their seconds in the queue and on the device."""
-
-    requests: RequestsSnapshot
-    queue_wait_seconds: HistogramSnapshot
-    execution_seconds: HistogramSnapshot
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceSnapshot:
-    device: str
-    kinds: Mapping[Kind, ExecutionSnapshot]
-    refused: Mapping[str, int]
-    gauges: Mapping[Gauge, float]
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkSnapshot:
-    network: str
-    device: str
-    requests: RequestsSnapshot
-    request_seconds: HistogramSnapshot
-    load_seconds: HistogramSnapshot
-    batch_size: HistogramSnapshot
-    series: tuple[SeriesSnapshot, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Everything counted, `grpc` by (method, code)."""
-
-    devices: tuple[DeviceSnapshot, ...]
-    networks: tuple[NetworkSnapshot, ...]
-    grpc: Mapping[tuple[str, str], int]
 
 
 class _Requests:

@@ -19,7 +19,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from headrace.runtime.counters import Counters, DeviceSnapshot, Gauge, NetworkSnapshot
+from headrace.runtime.counter_snapshots import DeviceSnapshot, Gauge, NetworkSnapshot
+from headrace.runtime.counters import Counters
 from headrace.runtime.histogram import HistogramSnapshot
 from headrace.runtime.series import Family, SeriesSnapshot
 
