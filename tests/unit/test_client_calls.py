@@ -306,6 +306,7 @@ def test_a_blob_may_be_a_file(client: Any, fake: Fake, tmp_path: Path) -> None:
     path.write_bytes(bytes(CHUNK_BYTES + 1))
     client.import_network(path)
     assert len(fake.uploaded) == CHUNK_BYTES + 1
+    assert fake.requests("ImportNetwork")[0][0].options.name == "network", "the file's"
     with pytest.raises(errors.InvalidArgument, match="cannot read"):
         client.import_network(tmp_path / "missing")
 

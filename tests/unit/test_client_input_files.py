@@ -136,6 +136,8 @@ def picture(tmp_path: Path) -> Path:
         ("float32", (5, 7), "", (5, 7)),
         ("float32", ("N", None, None, None), "NHWC", (1, 4, 6, 3)),
         ("float32", (1, 3, 2, 3), "NWHW", None),
+        ("float32", ("N", 8), "", None),  # rows of features
+        ("float32", (None, 8), "HW", (4, 8)),
     ],
 )
 def test_an_image_takes_the_inputs_form(

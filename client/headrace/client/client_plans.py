@@ -12,7 +12,15 @@ from collections.abc import Iterator, Mapping
 from headrace.client import info, options
 from headrace.client.errors import bad_reply, invalid
 from headrace.client.info import Device, NetworkInfo, QueryResult
-from headrace.client.model import INLINE_BYTES, Model, Progress, chunks, read_bytes, read_model
+from headrace.client.model import (
+    INLINE_BYTES,
+    Model,
+    Progress,
+    chunks,
+    read_bytes,
+    read_model,
+    suggested_name,
+)
 from headrace.client.options import ConfigValue, Postprocessing, Preprocessing
 from headrace.client.plan import Budget, Call, Plan
 from headrace.v1 import inference_engine_pb2 as pb
@@ -58,9 +66,9 @@ def load_network(
         FailedPrecondition: the device lacks layers; the message lists all of them.
     """
     budget = Budget.of_load(timeout)
-    source, suggested_name = yield from _source(model, repository, budget, progress)
+    source, suggestion = yield from _source(model, repository, budget, progress)
     request = pb.LoadNetworkRequest(
-        name=name or suggested_name,
+        name=name or suggestion,
         model=source,
         device=device or ("" if repository else "CPU"),
         config=options.config(config),
@@ -124,7 +132,7 @@ def import_network(
         blob: what `Network.export` returned, or the path of a file with it.
         device: default: the one that it was exported from.
         config: wins over the exported configuration.
-        name: to call it by; needed.
+        name: to call it by; default: the file's name without its suffix. Needed with bytes.
         replace, progress: as for `load_network`.
 
     Raises:
@@ -132,6 +140,8 @@ def import_network(
         AlreadyExists: the name is in use.
     """
     data = read_bytes(blob, "blob")
+    if not name and isinstance(blob, str | os.PathLike):
+        name = suggested_name(blob)
     import_options = pb.ImportOptions(
         name=name, device=device, config=options.config(config), replace=replace
     )

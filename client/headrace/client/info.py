@@ -158,7 +158,7 @@ class QueryResult:
     """Which layers a device would run.
 
     Attributes:
-        supported_layers: layer → device.
+        supported_layers: layer → device, in the order of names.
         unsupported: all others, with reasons.
         subgraphs: in execution order, of a network split over devices.
         graph: the network that was asked about, where that was wanted.
@@ -249,7 +249,7 @@ def device(message: pb.DeviceInfo) -> Device:
 
 def query_result(message: pb.QueryNetworkReply) -> QueryResult:
     return QueryResult(
-        supported_layers=dict(message.supported_layers),
+        supported_layers=dict(sorted(message.supported_layers.items())),
         unsupported=[
             UnsupportedLayer(
                 layer.layer,

@@ -72,6 +72,12 @@ def read_bytes(
     return bytes(content)
 
 
+def suggested_name(path: str | os.PathLike[str]) -> str:
+    """What to call a network that a file holds: its name without the suffix."""
+    # A network's name is [A-Za-z0-9][A-Za-z0-9._-]{0,127}.
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(path).stem).lstrip("._-")[:128]
+
+
 def chunks(data: bytes, progress: Progress | None = None) -> Iterator[bytes]:
     """The data in pieces of CHUNK_BYTES; at least one, which may be empty."""
     for start in range(0, max(len(data), 1), CHUNK_BYTES):
@@ -89,9 +95,7 @@ def _read_file(path: Path) -> ModelBytes:
             f"the weights of {path} lie outside it, in {outside}; save the model with its weights "
             "inside, or put the folder into the server's model repository",
         )
-    # A network's name is [A-Za-z0-9][A-Za-z0-9._-]{0,127}.
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-")[:128]
-    return ModelBytes(data, name)
+    return ModelBytes(data, suggested_name(path))
 
 
 def _external_data(path: Path, data: bytes) -> str | None:

@@ -34,6 +34,8 @@ SERVER = DEFAULT_TARGET
 @contextmanager
 def connected(server: str, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> Iterator[Client]:
     """A client; what it raises ends the program with one line and exit status 1."""
+    if not server:
+        raise typer.BadParameter("is empty; give host:port", param_hint="--server")
     try:
         with Client(server, timeout=timeout) as client:
             yield client

@@ -15,7 +15,9 @@ from headrace.wire.parameters import ParameterValue
 
 Get = Callable[[str], ParameterValue]
 
-_Target = Annotated[str, typer.Argument(metavar="TARGET", help="A device, as CPU or CPU.0.")]
+_Target = Annotated[
+    str, typer.Argument(metavar="TARGET", help="A device, as CPU or CPU.0, or a network.")
+]
 _IsNetwork = Annotated[bool, typer.Option("--network", help="TARGET is a loaded network.")]
 _Options = Annotated[
     list[str] | None,

@@ -102,7 +102,8 @@ def _guessed_layout(shape: tuple[Any, ...]) -> str:
     """The layout whose channel dimension has as many as an image can have; NCHW if both have."""
     batch = {4: "N", 3: ""}.get(len(shape))
     if batch is None:
-        return "HW" if len(shape) == 2 else ""
+        # Of two dimensions, one of any size is a batch: rows of features, and no picture.
+        return "HW" if len(shape) == 2 and all(isinstance(size, int) for size in shape) else ""
     if shape[-3] in _MODES:
         return f"{batch}CHW"
     return f"{batch}HWC" if shape[-1] in _MODES else ""
