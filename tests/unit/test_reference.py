@@ -129,6 +129,15 @@ def test_what_it_cannot_compute_it_refuses_beforehand(model: onnx.ModelProto) ->
         CorrectedEvaluator(model)
 
 
+@pytest.mark.parametrize("space", [(5,), (5, 6), (3, 4, 5)])
+def test_a_global_maximum_is_taken_over_all_axes_in_space(space: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 4, *space), np.float32)
+    sizes = ",".join(map(str, x.shape))
+    (y,) = run(17, f"g (float[{sizes}] x) => (float y) {{ y = GlobalMaxPool(x) }}", x=x)
+    assert y.shape == (2, 4, *(1 for _ in space))
+    assert y.ravel().tolist() == x.reshape(8, -1).max(axis=1).tolist()
+
+
 def test_an_optional_is_the_value_that_it_holds() -> None:
     text = """g (float[2] x) => (float[2] y) { o = Optional(x) y = OptionalGetElement(o) }"""
     x = np.ones(2, np.float32)

@@ -2,7 +2,8 @@
 
 Found by running onnx's own backend cases through it, version 1.23: it stacks what a Loop collects
 as rows whatever their rank, gives Softmax and its kin of old operator sets the meaning of new ones,
-mixes the batch's statistics into a BatchNormalization that does not train, and wraps optionals.
+mixes the batch's statistics into a BatchNormalization that does not train, wraps optionals, and
+takes the maximum over the wrong axes where a GlobalMaxPool has not two in space.
 """
 
 from __future__ import annotations
@@ -106,6 +107,13 @@ class BatchNormalization(BatchNormalization_14):
         return found
 
 
+class GlobalMaxPool(OpRun):
+    """The maximum over all axes in space, of which there may be any number."""
+
+    def _run(self, x: Any) -> tuple[Any, ...]:
+        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
 def _coercing(base: Any) -> Any:
     """Before operator set 13 all axes from the given one, by default 1, are taken together."""
 
@@ -131,6 +139,7 @@ def _coercing(base: Any) -> Any:
 _CORRECTED = (
     *map(_coercing, (OpHardmax, OpLogSoftmax, OpSoftmax)),
     BatchNormalization,
+    GlobalMaxPool,
     Loop,
     Optional,
     Scan,
