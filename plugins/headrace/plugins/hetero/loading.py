@@ -9,13 +9,13 @@ from headrace.plugins.hetero.cut import Piece, cut
 from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.hetero.failures import named
 from headrace.plugins.hetero.flow import Ends
-from headrace.plugins.hetero.members import Target
 from headrace.plugins.hetero.partition import Part
 from headrace.plugins.hetero.subgraph import Subgraph
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration
 from headrace.runtime.errors import HeadraceError, InvalidArgument
 from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.members import Target
 from headrace.runtime.network import Network
 from headrace.runtime.provenance import origins
 from headrace.runtime.tensor import Value

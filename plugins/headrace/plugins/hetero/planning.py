@@ -10,10 +10,11 @@ import onnx_ir as ir
 from headrace.plugins.hetero.affinities import Layer
 from headrace.plugins.hetero.assignment import Assignment, Reasons, assign
 from headrace.plugins.hetero.cut import Cutter, is_constant, outer_reads, walk
-from headrace.plugins.hetero.members import Target
 from headrace.plugins.hetero.partition import Part
 from headrace.plugins.hetero.unknown_types import UnknownTypes
+from headrace.runtime.cancel import CancelToken
 from headrace.runtime.errors import InvalidArgument, UnsupportedLayer
+from headrace.runtime.members import Target
 from headrace.runtime.network import Network
 from headrace.runtime.provenance import origins
 from headrace.runtime.query import QueryResult, Subgraph
@@ -60,6 +61,7 @@ def plan(
     affinities: Mapping[str, str],
     *,
     merge_islands: bool,
+    token: CancelToken,
 ) -> Plan:
     """Assigns the layers of a network to the devices of a list.
 
@@ -70,10 +72,11 @@ def plan(
 
     Raises:
         InvalidArgument, FailedPrecondition: as `assign`.
+        What `token` is cancelled with: nobody waits for the plan any more.
     """
     nodes = list(network.model.graph)
     layers = [_layer(node) for node in nodes]
-    verdicts = {target.name: _reasons(network, target) for target in targets}
+    verdicts = {target.name: _reasons(network, target, token) for target in targets}
     by_name = {target.name: target for target in targets}
     cutter = Cutter(network)
     unknown = UnknownTypes(nodes, verdicts)
@@ -82,7 +85,7 @@ def plan(
         piece = cutter.piece(part)
         if piece is None or len(part.nodes) == len(nodes):
             return {}
-        refused = unknown.refused(part) or _reasons(piece.network, by_name[part.affinity])
+        refused = unknown.refused(part) or _reasons(piece.network, by_name[part.affinity], token)
         unknown.note(part.affinity, refused)
         return refused
 
@@ -99,7 +102,9 @@ def plan(
     return Plan(network, found.parts, found.devices, tuple(unsupported), found.notes)
 
 
-def _reasons(network: Network, target: Target) -> Reasons:
+def _reasons(network: Network, target: Target, token: CancelToken) -> Reasons:
+    if token.error is not None:
+        raise token.error
     result = target.plugin.query_network(network, target.config, target.options)
     return {layer.layer: layer.reason for layer in result.unsupported}
 

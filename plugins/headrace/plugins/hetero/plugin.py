@@ -11,12 +11,13 @@ from headrace.plugins.hetero import loading
 from headrace.plugins.hetero.config import MERGE_ISLANDS, SCHEMA, TARGET_FALLBACK
 from headrace.plugins.hetero.container import read
 from headrace.plugins.hetero.executable_network import HeteroNetwork
-from headrace.plugins.hetero.members import Target, check_owners, listed, own_config, targets
+from headrace.plugins.hetero.members import targets
 from headrace.plugins.hetero.planning import Plan, plan
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration
 from headrace.runtime.errors import InvalidArgument, Unimplemented, UnsupportedLayers
 from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.members import Target, check_owners, listed, own_config
 from headrace.runtime.network import Network
 from headrace.runtime.network_options import NetworkOptions
 from headrace.runtime.plugin import Plugin, Support
@@ -73,7 +74,7 @@ class HeteroPlugin(Plugin):
     ) -> QueryResult:
         """Which device runs which layer, in which subgraphs; raises as `plan` does."""
         wish = self._wish(config, options, ignore_unknown=True)
-        return self._plan(network, wish, options).query_result()
+        return self._plan(network, wish, options, CancelToken()).query_result()
 
     def load_network(
         self,
@@ -138,18 +139,21 @@ class HeteroPlugin(Plugin):
         self.device_id(resolved)
         return _Wish(resolved, found)
 
-    def _plan(self, network: Network, wish: _Wish, options: NetworkOptions) -> Plan:
+    def _plan(
+        self, network: Network, wish: _Wish, options: NetworkOptions, token: CancelToken
+    ) -> Plan:
         return plan(
             self.transform_network(network, wish.config, options),
             wish.targets,
             options.affinities,
             merge_islands=wish.config[MERGE_ISLANDS],
+            token=token,
         )
 
     def _split(
         self, network: Network, wish: _Wish, options: NetworkOptions, token: CancelToken
     ) -> HeteroNetwork:
-        planned = self._plan(network, wish, options)
+        planned = self._plan(network, wish, options, token)
         if planned.unsupported:
             raise UnsupportedLayers(wish.name, planned.unsupported)
         loaded = loading.load(planned.network, planned.parts, wish.targets, wish.config, token)
