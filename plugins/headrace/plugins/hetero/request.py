@@ -22,18 +22,18 @@ from headrace.runtime.cancel import CancelToken
 from headrace.runtime.errors import Cancelled, HeadraceError, Internal
 from headrace.runtime.inline_budget import LIMIT_SECONDS
 from headrace.runtime.job import Job, LayerProfile
+from headrace.runtime.part_job import PartJob
 from headrace.runtime.tensor import Tensor, Value, host, size_bytes
 
 
-class PartJob(Job):
-    """The part of a request that one subgraph runs; the first one's start is the request's.
+class SubgraphJob(PartJob):
+    """The part of a request that one subgraph runs.
 
     Args:
-        request: the whole request.
         at: the subgraph's place among all.
     """
 
-    __slots__ = ("_request", "_started", "at")
+    __slots__ = ("at",)
 
     def __init__(
         self,
@@ -46,30 +46,8 @@ class PartJob(Job):
         *,
         inline: bool,
     ) -> None:
-        self._request = request
         self.at = at
-        super().__init__(
-            inputs,
-            done,
-            output_names=output_names,
-            deadline=request.deadline,
-            priority=request.priority,
-            token=token,
-            ticket=request.ticket,
-            profile=request.profile,
-            may_run_inline=inline,
-            trace=request.trace,
-        )
-
-    @property
-    def started(self) -> float:
-        return self._started
-
-    @started.setter
-    def started(self, seconds: float) -> None:
-        self._started = seconds
-        if seconds and not self._request.started:
-            self._request.started = seconds
+        super().__init__(request, inputs, done, output_names, token, inline=inline)
 
 
 class HeteroRequest:
@@ -146,7 +124,7 @@ class HeteroRequest:
                 inputs[name] = job.inputs[name]
         token = self._token.child()
         names = self._flow.outputs[at]
-        part = PartJob(job, at, inputs, self._part_ended, names, token, inline=inline)
+        part = SubgraphJob(job, at, inputs, self._part_ended, names, token, inline=inline)
         try:
             if token.error is not None:
                 raise token.error
@@ -155,7 +133,7 @@ class HeteroRequest:
             part.fail(error)
 
     def _part_ended(self, part: Job) -> None:
-        assert isinstance(part, PartJob)
+        assert isinstance(part, SubgraphJob)
         at, given, taken = part.at, part.outputs, part.inputs
         part.inputs, part.outputs = {}, {}  # others may hold the part for a while
         part.token.close()
@@ -186,7 +164,7 @@ class HeteroRequest:
         elif ready:
             self._go_on(ready, inline=True)
 
-    def _take(self, part: PartJob, given: dict[str, Value]) -> None:
+    def _take(self, part: SubgraphJob, given: dict[str, Value]) -> None:
         job, at = self._job, part.at
         self._values.update((name, given[name]) for name in self._flow.outputs[at])
         job.input = job.input or part.input
@@ -212,7 +190,7 @@ class HeteroRequest:
                 ready.append(follower)
         return ready
 
-    def _count(self, at: int, part: PartJob, taken: Mapping[str, Value]) -> None:
+    def _count(self, at: int, part: SubgraphJob, taken: Mapping[str, Value]) -> None:
         if self._counters:
             crossed = sum(size_bytes(taken[name]) for name in self._flow.handed[at])
             self._counters[at].observe(part.execution_seconds, crossed)
