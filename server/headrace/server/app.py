@@ -7,7 +7,8 @@ import logging
 import secrets
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -63,9 +64,10 @@ class App:
         self._settings = settings
         limits = Limits(model_bytes=min(settings.max_model_bytes, 2**31 - 1))
         self._limits = limits
-        self._state = (
-            StateDirectory(settings.state_dir, limits) if settings.state_dir is not None else None
-        )
+        self._state: StateDirectory | None = None
+        if settings.state_dir is not None:
+            with _usable("state_dir"):
+                self._state = StateDirectory(settings.state_dir, limits)
         self.core = Core(
             plugin_sources(settings),
             blob_key=_blob_key(settings),
@@ -119,9 +121,12 @@ class App:
             port = self._server.add_insecure_port(f"{host}:{settings.port}")
         except RuntimeError as error:
             raise InvalidArgument(
-                f"cannot listen on {host}:{settings.port}; is another server there?", field="port"
+                f"cannot listen on {host}:{settings.port}: another server is there, or the "
+                f"address is none of this machine",
+                field="port",
             ) from error
-        self._http.start()
+        with _usable("metrics_port"):
+            self._http.start()
         await self._server.start()
         await self._restore()
         self._unready = None
@@ -182,7 +187,9 @@ class App:
             yield from self._load(request, partial(self._read, path))
 
     def _load_repository(self) -> Iterable[tuple[str, asyncio.Future[NetworkEntry]]]:
-        for name in self._repository.names():
+        with _usable("model_repository"):
+            names = self._repository.names()
+        for name in names:
             try:
                 request = self._repository.request(name)
             except HeadraceError as error:
@@ -248,9 +255,24 @@ def plugin_sources(settings: Settings) -> list[PluginSource]:
 def _blob_key(settings: Settings) -> bytes:
     path = settings.mac_key_file
     if path is None and settings.state_dir is not None:
-        settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = settings.state_dir / "blob.key"
-    return load_or_create_key(path) if path is not None else secrets.token_bytes(32)
+    if path is None:
+        return secrets.token_bytes(32)
+    with _usable("mac_key_file" if settings.mac_key_file is not None else "state_dir"):
+        return load_or_create_key(path)
+
+
+@contextmanager
+def _usable(setting: str) -> Iterator[None]:
+    """
+    Raises:
+        InvalidArgument: what is done inside was refused by the system; names the setting.
+    """
+    try:
+        yield
+    except OSError as error:
+        what = f"{error.filename}: " if error.filename else ""
+        raise InvalidArgument(f"{what}{error.strerror or error}", field=setting) from error
 
 
 def _register_health(server: grpc.aio.Server, health: HealthReporter) -> None:
