@@ -37,10 +37,8 @@ class Server:
 
     def __init__(self, *options: str, environment: Mapping[str, str] | None = None) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the server
-        command = [sys.executable, "-m", "headrace.server", "--json"]
-        command += ["--port", "0", "--metrics-port", "0", *options]
         self.process = subprocess.Popen(
-            command,
+            _command(options),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -183,6 +181,25 @@ class Server:
     def export(self, name: str) -> bytes:
         replies = self.stub.ExportNetwork(pb.ExportNetworkRequest(name=name), timeout=CALL_SECONDS)
         return b"".join(reply.chunk for reply in replies)
+
+
+def refused_start(*options: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """Starts a server that cannot start; its exit code, and what it said on stderr."""
+    ended = subprocess.run(
+        _command(options),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS,
+        env={**os.environ, **(environment or {})},
+        check=False,
+    )
+    return ended.returncode, ended.stderr
+
+
+def _command(options: Iterable[str]) -> list[str]:
+    command = [sys.executable, "-m", "headrace.server", "--json"]
+    return [*command, "--port", "0", "--metrics-port", "0", *options]
 
 
 class Stream:

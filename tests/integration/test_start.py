@@ -1,0 +1,40 @@
+"""A server that cannot start names the setting at fault, and ends with 1."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.integration.harness import Server, refused_start
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (lambda folder: ["--state-dir", f"{folder}/file/state"], "state_dir: .*file.*directory"),
+        (
+            lambda folder: ["--model-repository", f"{folder}/none"],
+            "model_repository: .*none.*No such",
+        ),
+        (lambda folder: ["--mac-key-file", f"{folder}"], "mac_key_file: .*directory"),
+        (lambda folder: ["--host", "192.0.2.1"], "port: cannot listen on 192.0.2.1:0"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(
+    options: Callable[[Path], list[str]], says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    code, said = refused_start(*options(tmp_path))
+    assert code == 1
+    assert re.search(says, said), said
+    assert said.splitlines()[-1].startswith("error: ")
+    assert "bug" not in said
+
+
+def test_a_port_that_is_taken_is_named(server: Server) -> None:
+    code, said = refused_start("--metrics-port", server.http.rpartition(":")[2])
+    assert code == 1
+    assert re.search("^error: metrics_port: .*in use", said, re.MULTILINE), said
