@@ -134,6 +134,8 @@ class HeteroPlugin(Plugin):
         if not ignore_unknown:
             check_owners(config, found)
             self.schema.refuse_device_keys(own, self.name)
+            for each in found:
+                _check_config(each)
         own[TARGET_FALLBACK.name] = listed(found)
         resolved = self.schema.resolve(settings, own, ignore_unknown=ignore_unknown)
         self.device_id(resolved)
@@ -185,3 +187,15 @@ class HeteroPlugin(Plugin):
         self, network: Network, config: Configuration, token: CancelToken
     ) -> ExecutableNetwork:
         raise NotImplementedError("what to compile for depends on the list, which a load brings")
+
+
+def _check_config(target: Target) -> None:
+    """Judges the keys of a device as its own load would, for no layer may go there; those of a
+    virtual one bear prefixes, and are its own to judge.
+
+    Raises:
+        NotFound, InvalidArgument: on a key or its value.
+    """
+    if not target.options.members:
+        target.plugin.schema.refuse_device_keys(target.config, target.name)
+        target.plugin.schema.resolve(target.config)
