@@ -8,9 +8,12 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import grpc
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 
 from headrace.testing import networks
@@ -28,6 +31,7 @@ from tests.integration.harness import (
     outcome_of,
 )
 
+MAGIKA = Path(__file__).parents[2] / ".cache/magika/model.onnx"
 CASES = (
     networks.add(),
     networks.mlp(),
@@ -73,6 +77,18 @@ def test_outputs_are_those_of_the_reference(server: Server, device: str, case: C
     assert outputs.keys() == expected.keys()
     for output, value in expected.items():
         assert_equal(outputs[output], value)
+
+
+def test_a_real_network_computes_what_onnxruntime_does(server: Server, device: str) -> None:
+    """Magika's; the demo shows what it is good for."""
+    if not MAGIKA.is_file():
+        pytest.skip("magika's network is not here; make test fetches it")
+    session = onnxruntime.InferenceSession(MAGIKA, providers=["CPUExecutionProvider"])
+    inputs = {"bytes": np.random.default_rng(0).integers(0, 257, (3, 2048), np.int32)}
+    (expected,) = session.run(["target_label"], inputs)
+    case = Case("magika", onnx.load(MAGIKA), inputs)
+    with loaded(server, case, device) as name:
+        assert_equal(server.infer(name, inputs)["target_label"], expected)
 
 
 def test_a_batch_of_any_size_fits_a_dynamic_dimension(server: Server, device: str) -> None:
