@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes a virtual environment and installs into it; quiet unless something goes wrong.
+# Makes a virtual environment and installs into it; says little unless something goes wrong.
 #
 #   scripts/venv.sh DIRECTORY PIP-INSTALL-ARGUMENTS...
 #
@@ -55,6 +55,7 @@ if ! "$directory/bin/python" -c 'import pip' 2>/dev/null; then
         fail "could not make the virtual environment $directory; the reason stands above."
 fi
 
+echo "installing into $directory" >&2
 log=$directory/install.log
 if ! "$directory/bin/python" -m pip install --quiet --disable-pip-version-check "$@" \
     >"$log" 2>&1; then
