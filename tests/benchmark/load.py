@@ -1,8 +1,9 @@
 """The load, in a process of its own: closed loops of raw bytes against one method.
 
-Usage: load.py ADDRESS MODE CALLERS SECONDS MESSAGE_FILE, where MODE is a unary method's path or
-``stream:N`` for N InferStreams with CALLERS / N requests in flight on each. Prints the number of
-replies and the seconds that they took.
+Usage: load.py ADDRESS MODE CALLERS SECONDS MESSAGE_FILE, where MODE is a unary method's path, or
+``stream:N`` for N InferStreams with CALLERS / N requests in flight on each. As headrace's client
+does, requests that may go at the same time share a message; with ``single:N`` each has a message of
+its own. Prints the number of replies and the seconds that they took.
 """
 
 from __future__ import annotations
@@ -29,17 +30,22 @@ async def unary(channel: grpc.aio.Channel, path: str, message: bytes, end: float
     return count
 
 
-async def stream(channel: grpc.aio.Channel, in_flight: int, message: bytes, end: float) -> int:
-    """One request a message, each reply answered with another request."""
+async def stream(
+    channel: grpc.aio.Channel, in_flight: int, message: bytes, end: float, *, together: bool
+) -> int:
+    """Each reply is answered with another request."""
     call = channel.stream_stream("/headrace.v1.InferenceEngine/InferStream")()
     request = pb.InferRequest.FromString(message)
 
-    def encode(identifier: int) -> bytes:
-        request.id = str(identifier)
-        return pb.InferStreamRequest(requests=[request]).SerializeToString()
+    async def send(first: int, count: int) -> None:
+        for start in range(first, first + count, count if together else 1):
+            batch = pb.InferStreamRequest()
+            for identifier in range(start, start + (count if together else 1)):
+                request.id = str(identifier)
+                batch.requests.append(request)
+            await call.write(batch.SerializeToString())
 
-    for identifier in range(in_flight):
-        await call.write(encode(identifier))
+    await send(0, in_flight)
     sent, received = in_flight, 0
     while received < sent:
         data = await call.read()
@@ -51,9 +57,8 @@ async def stream(channel: grpc.aio.Channel, in_flight: int, message: bytes, end:
                 raise RuntimeError(result.error.message)
         received += len(results)
         if time.monotonic() < end:
-            for _ in results:
-                sent += 1
-                await call.write(encode(sent))
+            await send(sent, len(results))
+            sent += len(results)
     await call.done_writing()
     return received
 
@@ -62,9 +67,12 @@ async def main(address: str, mode: str, callers: int, seconds: float, message: b
     async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
         start = time.monotonic()
         end = start + seconds
-        if mode.startswith("stream:"):
-            streams = int(mode.removeprefix("stream:"))
-            loops = [stream(channel, callers // streams, message, end) for _ in range(streams)]
+        kind, _, streams = mode.partition(":")
+        if streams:
+            share, together = callers // int(streams), kind == "stream"
+            loops = [
+                stream(channel, share, message, end, together=together) for _ in range(int(streams))
+            ]
         else:
             loops = [unary(channel, mode, message, end) for _ in range(callers)]
         count = sum(await asyncio.gather(*loops))
