@@ -195,6 +195,12 @@ class Plugin(Device, ABC):
                 raise
             kind = type(error).__name__
             raise Internal(f"device {self.name} failed at a network with {kind}") from error
+        return self._opened(compiled, config, token)
+
+    def _opened(
+        self, compiled: ExecutableNetwork, config: Configuration, token: CancelToken
+    ) -> ExecutableNetwork:
+        """The network in its place; closed, and not there, if nobody wants it any more."""
         try:
             if token.error is not None:
                 raise token.error

@@ -151,15 +151,12 @@ class IsolatedPlugin(Plugin):
                 resident,
                 facts,
             )
-            # From now on what counts is what it was loaded with, whatever the device is set to.
-            resident.config = lambda: _of_a_load(loaded.config)
-            if token.error is not None:
-                raise token.error
-            loaded.open(self._places.place(self.device_id(effective), loaded.executor))
         except BaseException:
             self._host.unload(resident)
             raise
-        return loaded
+        # From now on what counts is what it was loaded with, whatever the device is set to.
+        resident.config = lambda: _of_a_load(loaded.config)
+        return self._opened(loaded, effective, token)
 
     def _describe(self, facts: Mapping[str, Any]) -> None:
         self.schema = schema_from_json(facts["schema"])  # type: ignore[misc]  # of this instance
