@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
@@ -17,13 +19,17 @@ REPOSITORY = Path(__file__).parents[2]
 SECONDS = 110.0
 
 
+def quoted(language: str) -> list[str]:
+    """The README's blocks of code in a language."""
+    text = (REPOSITORY / "README.md").read_text("utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
 def client_example(address: str) -> str:
     """The README's Python example, for a server at `address`."""
-    (code,) = re.findall(
-        r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text("utf-8"), re.DOTALL
-    )
+    (code,) = quoted("python")
     assert "localhost:9000" in code
-    return str(code).replace("localhost:9000", address)
+    return code.replace("localhost:9000", address)
 
 
 def small_model() -> onnx.ModelProto:
@@ -52,6 +58,28 @@ def test_the_client_example_runs_and_leaves_no_network_behind(
     assert {int(k) for k in re.findall(r"^(\d+) \{'y'", ended.stdout, re.MULTILINE)} == set(
         range(100)
     )
+    assert "m" not in server.networks()
+
+
+def test_the_commands_run_and_leave_no_network_behind(server: Server, tmp_path: Path) -> None:
+    require(server, "CPU")
+    onnx.save(small_model(), tmp_path / "model.onnx")
+    np.save(tmp_path / "input.npy", np.linspace(0, 1, 16, dtype=np.float32)[np.newaxis])
+    (commands,) = [block for block in quoted("sh") if block.startswith("headrace devices")]
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    ended = subprocess.run(
+        ["/bin/sh", "-eu", "-c", commands],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path, "HEADRACE_SERVER": server.address},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "float32[1,16]" in ended.stdout
+    assert re.search(r"^  0,15 ", ended.stdout, re.MULTILINE), "the largest of the softmax"
+    assert (tmp_path / "m.blob").stat().st_size > 0
     assert "m" not in server.networks()
 
 
