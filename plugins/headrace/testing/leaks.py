@@ -19,8 +19,12 @@ def no_leaks() -> Iterator[None]:
     What a driver keeps open under ``/dev`` after its first use is not counted.
     """
     threads, descriptors = set(threading.enumerate()), _open_descriptors()
-    yield
-    gc.collect()
+    gc.freeze()  # so that collecting what is new does not look at all that is there, each time
+    try:
+        yield
+        gc.collect()
+    finally:
+        gc.unfreeze()
     for thread in set(threading.enumerate()) - threads:
         thread.join(_PATIENCE_SECONDS)
     left = [thread.name for thread in set(threading.enumerate()) - threads]
