@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-LIMIT_SECONDS = 100e-6
+LIMIT_SECONDS = 200e-6
 SPIKE_SECONDS = 2e-3
 _FIRST_RUNS = 4
 _DOUBTFUL_RUNS = 16
