@@ -1,0 +1,40 @@
+"""``headrace plugin``: for authors of device plugins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.runtime.errors import HeadraceError
+from headrace.runtime.plugin_registry import installed_plugins
+from headrace.server.plugin_project.project import check_device, write_project
+
+app = typer.Typer(help="For authors of device plugins.", no_args_is_help=True)
+
+
+@app.callback()
+def plugin() -> None:
+    """For authors of device plugins."""
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="The device's name, as ACME.")],
+    directory: Annotated[
+        Path | None,
+        typer.Option(help="The folder to make; default: headrace-NAME in lower case."),
+    ] = None,
+) -> None:
+    """Write a project with a device plugin that works: TEMPLATE's code, to be changed."""
+    folder = directory or Path(f"headrace-{name.lower().replace('_', '-')}")
+    try:
+        check_device(name, installed_plugins())
+        write_project(name, folder)
+    except HeadraceError as error:
+        typer.echo(f"error: {error.field}: {error}", err=True)
+        raise typer.Exit(1) from error
+    typer.echo(
+        f"wrote {folder}; now: cd {folder}, pip install --editable '.[dev]', pytest, headrace serve"
+    )
