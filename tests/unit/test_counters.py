@@ -99,6 +99,15 @@ def test_a_gauge_may_count_while_it_is_read() -> None:
     assert device.snapshot().gauges == {"streams": 1.0}
 
 
+def test_where_runs_are_counted_by_themselves_requests_count_no_batch() -> None:
+    network = NetworkCounters("m", "BATCH:CPU(8)")
+    network.observe("completed", 0.25, batch_size=None)
+    network.observe("completed", 0.25, batch_size=None)
+    network.observe_batch(2)
+    batch_size = network.snapshot().batch_size
+    assert (batch_size.count, batch_size.sum) == (1, 2)
+
+
 def test_a_network_counts_requests_seconds_batch_and_loads() -> None:
     network = NetworkCounters("m", "CPU")
     network.accept()

@@ -173,18 +173,25 @@ class NetworkCounters:
         with self._lock:
             self._requests.accepted += 1
 
-    def observe(self, outcome: str, request_seconds: float, batch_size: int = 1) -> None:
+    def observe(self, outcome: str, request_seconds: float, batch_size: int | None = 1) -> None:
         """Counts the end of an admitted request.
 
         Args:
             outcome: how it ended, one of `OUTCOMES`.
             request_seconds: from admission to the end.
-            batch_size: rows that the request brought; 1 for a network without a batch dimension.
+            batch_size: rows that the request brought; 1 for a network without a batch dimension;
+                None where runs are counted by themselves, with `observe_batch`.
         """
         with self._lock:
             self._requests.outcomes[outcome] += 1
             self._request_seconds.observe(request_seconds)
-            self._batch_size.observe(batch_size)
+            if batch_size is not None:
+                self._batch_size.observe(batch_size)
+
+    def observe_batch(self, rows: int) -> None:
+        """Counts a run of several requests' rows together."""
+        with self._lock:
+            self._batch_size.observe(rows)
 
     def observe_load(self, load_seconds: float) -> None:
         """Counts a finished load of this network."""

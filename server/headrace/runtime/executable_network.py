@@ -154,7 +154,7 @@ class ExecutableNetwork:
         self._settled(job, part=False)
         if self._network_counters is not None and job.outcome is not None:
             self._network_counters.observe(
-                job.outcome.value, job.finished - job.queued, self._check.batch_size(job)
+                job.outcome.value, job.finished - job.queued, self._batch_size(job)
             )
 
     def _part_settled(self, job: Job) -> None:
@@ -242,6 +242,10 @@ class ExecutableNetwork:
 
     def _postprocess(self, job: Job) -> None:
         """Turns what the backend gave into `job.outputs`."""
+
+    def _batch_size(self, job: Job) -> int | None:
+        """Rows that ran for the job, for the metrics; None where the device counts its runs."""
+        return self._check.batch_size(job)
 
     def _export(self) -> bytes:
         return b""

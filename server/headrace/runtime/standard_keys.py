@@ -48,6 +48,23 @@ PERFORMANCE_HINT_NUM_REQUESTS = Key(
     minimum=0,
     maximum=1_000_000,
 )
+ALLOW_AUTO_BATCHING = Key(
+    "ALLOW_AUTO_BATCHING",
+    bool,
+    True,
+    "Whether requests may run together as batches under PERFORMANCE_HINT=THROUGHPUT, where a "
+    "measurement at load finds that it pays.",
+)
+AUTO_BATCH_TIMEOUT = Key(
+    "AUTO_BATCH_TIMEOUT",
+    int,
+    1000,
+    "The longest that a request is held back for company while the device is busy.",
+    unit="milliseconds",
+    minimum=0,
+    maximum=1_000_000,
+    mutable=True,
+)
 NUM_STREAMS = Key(
     "NUM_STREAMS",
     int,
@@ -137,6 +154,8 @@ STANDARD_KEYS: tuple[Key[Any], ...] = (
     PERF_COUNT,
     PERFORMANCE_HINT,
     PERFORMANCE_HINT_NUM_REQUESTS,
+    ALLOW_AUTO_BATCHING,
+    AUTO_BATCH_TIMEOUT,
     NUM_STREAMS,
     INFERENCE_NUM_THREADS,
     INFERENCE_PRECISION_HINT,

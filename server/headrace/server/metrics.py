@@ -82,7 +82,7 @@ DECLARED = (
     ),
     Declared("network_request_seconds", "histogram", _NETWORK, "From admission to the end."),
     Declared("network_load_seconds", "histogram", _NETWORK, "Loads of the network."),
-    Declared("network_batch_size", "histogram", _NETWORK, "Rows that a request brought."),
+    Declared("network_batch_size", "histogram", _NETWORK, "Rows that ran together."),
     Declared("grpc_requests_total", "counter", ("method", "code"), "Finished RPCs."),
     Declared("build_info", "info", ("version", "python"), "What this server is made of."),
 )
