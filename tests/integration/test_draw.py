@@ -140,7 +140,7 @@ def test_a_plain_device_is_one_frame(server: Server, device: str, tmp_path: Path
     model = residual_network(2)
     found = draw(server, tmp_path, model, "--device", device)
     (frame,) = found.drawn("cluster subgraph")
-    assert frame.texts == [f"subgraph 0 · {device} · 10 layers"]
+    assert frame.texts == [f"subgraph 1 · {device} · 10 layers"]
     layers = found.drawn("node layer")
     assert sorted(layer.texts[0] for layer in layers) == sorted(names(model))
     assert {layer.fill for layer in layers} == {colours.of_device(0).fill}
@@ -162,7 +162,7 @@ def test_an_unsupported_layer_is_red_with_its_reason(server: Server, tmp_path: P
 def test_many_layers_are_one_box_unless_all_are_wanted(server: Server, tmp_path: Path) -> None:
     model = residual_network(22)
     (box,) = draw(server, tmp_path, model).drawn("node subgraph")
-    assert box.texts[:2] == ["subgraph 0 · CPU", "70 layers"]
+    assert box.texts[:2] == ["subgraph 1 · CPU", "70 layers"]
     assert "23 Conv" in box.texts
     assert len(draw(server, tmp_path, model, "--full").drawn("node layer")) == 70
 
@@ -174,8 +174,8 @@ def test_a_split_network_is_framed_in_execution_order(server: Server, tmp_path: 
     asked = [*affinities(first, "CPU"), *affinities(second, "TEMPLATE")]
     found = draw(server, tmp_path, model, "--device", "HETERO:TEMPLATE,CPU", *asked)
     assert [frame.texts for frame in found.drawn("cluster subgraph")] == [
-        ["subgraph 0 · CPU · 4 layers"],
-        ["subgraph 1 · TEMPLATE · 9 layers"],
+        ["subgraph 1 · CPU · 4 layers"],
+        ["subgraph 2 · TEMPLATE · 9 layers"],
     ]
     fills = {layer.texts[0]: layer.fill for layer in found.drawn("node layer")}
     assert [fills[name] for name in first] == [colours.of_device(0).fill] * 4

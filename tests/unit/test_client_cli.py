@@ -169,7 +169,7 @@ def test_a_query_shows_each_layer(run: Any, model: Path) -> None:
         "LAYER   DEVICE  REASON",
         "Relu_0  CPU",
         "F_1     -       Foo: no kernel",
-        "subgraph 0 on CPU: Relu_0",
+        "subgraph 1 on CPU: Relu_0",
     ]
     assert json_of(run("query", model, "--json")) == {
         "supported_layers": {"Relu_0": "CPU"},

@@ -67,9 +67,9 @@ def lines(found: Picture) -> Mapping[tuple[str, str], Line]:
 def test_subgraphs_are_frames_in_execution_order() -> None:
     found = picture(split([("B", ["l0"]), ("A", ["l1", "l2"]), ("B", ["l3"])]), chain(4), "title")
     assert [frame.heading for frame in found.frames] == [
-        "subgraph 0 · B · 1 layer",
-        "subgraph 1 · A · 2 layers",
-        "subgraph 2 · B · 1 layer",
+        "subgraph 1 · B · 1 layer",
+        "subgraph 2 · A · 2 layers",
+        "subgraph 3 · B · 1 layer",
     ]
     assert [[box.lines for box in frame.boxes] for frame in found.frames] == [
         [("l0", "Relu")],
@@ -83,7 +83,7 @@ def test_subgraphs_are_frames_in_execution_order() -> None:
 
 def test_a_plain_device_is_one_subgraph() -> None:
     found = picture(QueryResult({"l0": "CPU", "l1": "CPU"}, [], []), chain(2), "t")
-    assert [frame.heading for frame in found.frames] == ["subgraph 0 · CPU · 2 layers"]
+    assert [frame.heading for frame in found.frames] == ["subgraph 1 · CPU · 2 layers"]
     assert found.summary == "1 subgraph, 2 layers"
 
 
@@ -162,9 +162,9 @@ def test_many_layers_are_a_box_for_each_subgraph() -> None:
     query = split([("A", names(40)), ("B", names(100, start=40))])
     found = picture(query, chain(100), "t")
     assert found.frames == ()
-    assert list(boxes(found)) == ["input0", "subgraph0", "subgraph1", "output0"]
-    assert boxes(found)["subgraph1"].lines == ("subgraph 1 · B", "60 layers", "60 Relu")
-    cut = lines(found)["subgraph0", "subgraph1"]
+    assert list(boxes(found)) == ["input0", "subgraph1", "subgraph2", "output0"]
+    assert boxes(found)["subgraph2"].lines == ("subgraph 2 · B", "60 layers", "60 Relu")
+    cut = lines(found)["subgraph1", "subgraph2"]
     assert cut.is_cut
     assert cut.lines == ("l39.out", "float32[4] · 16 B")
     assert found.summary == "2 subgraphs, 100 layers"
@@ -184,7 +184,7 @@ def test_sixty_layers_are_few() -> None:
 def test_a_box_shows_the_most_frequent_operators() -> None:
     kinds = ["Conv"] * 40 + ["Add"] * 20 + ["Relu"] * 5 + ["A", "B", "C", "D"]
     layers = [layer(f"l{i}", ["x"], op_type) for i, op_type in enumerate(kinds)]
-    box = boxes(picture(split([("A", names(69))]), graph(*layers), "t"))["subgraph0"]
+    box = boxes(picture(split([("A", names(69))]), graph(*layers), "t"))["subgraph1"]
     assert box.lines[1:5] == ("69 layers", "40 Conv", "20 Add", "5 Relu")
     assert box.lines[-1] == "2 other operators"
     assert "1 D" in box.tooltip
@@ -194,7 +194,7 @@ def test_several_tensors_between_two_boxes_share_a_line() -> None:
     first = [layer(f"l{i}", ["x"]) for i in range(40)]
     second = [layer(f"l{i}", [f"l{i - 40}.out"]) for i in range(40, 80)]
     query = split([("A", names(40)), ("B", names(80, start=40))])
-    line = lines(picture(query, graph(*first, *second), "t"))["subgraph0", "subgraph1"]
+    line = lines(picture(query, graph(*first, *second), "t"))["subgraph1", "subgraph2"]
     assert line.lines[:2] == ("l0.out", "float32[4] · 16 B")
     assert line.lines[-1] == "37 more · 640 B in all"
     assert line.tooltip[-1] == "…"

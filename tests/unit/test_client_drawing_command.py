@@ -46,7 +46,7 @@ def test_dot_is_written_without_graphviz(run: Any, monkeypatch: pytest.MonkeyPat
     result = run("--device", "CPU", "--dot", "out.dot")
     assert result.exit_code == 0, result.output
     dot = parse(Path("out.dot").read_text(encoding="utf-8"))
-    assert shown(dot.clusters["cluster_0"].nodes["layer0"]["label"]) == ["Relu_0", "Relu"]
+    assert shown(dot.clusters["cluster_1"].nodes["layer0"]["label"]) == ["Relu_0", "Relu"]
     assert dot.nodes["layer1"]["class"] == "unsupported"
     assert "model.onnx on CPU" in dot.attributes["label"]
     assert result.stderr == "note: wrote out.dot\n"
@@ -55,7 +55,7 @@ def test_dot_is_written_without_graphviz(run: Any, monkeypatch: pytest.MonkeyPat
 def test_instead_of_a_table_a_summary_is_printed(run: Any) -> None:
     assert run("--dot", "out.dot").stdout.splitlines() == [
         "1 supported layer, 1 unsupported layer",
-        "subgraph 0 on CPU: 1 layer",
+        "subgraph 1 on CPU: 1 layer",
         "unsupported F_1 (Foo): no kernel",
     ]
 

@@ -42,7 +42,7 @@ def of_names(*texts: str) -> Picture:
         title=" ".join(texts)[:200],
         summary="2 subgraphs",
         devices=("A", "B"),
-        frames=(Frame(0, "A", "one", first), Frame(1, "B", "two", (second,))),
+        frames=(Frame(1, "A", "one", first), Frame(2, "B", "two", (second,))),
         boxes=(bad,),
         lines=(
             Line("layer0", "last", tooltip, tooltip, is_cut=True),
@@ -59,20 +59,20 @@ def seen(text: str) -> str:
 
 def test_boxes_stand_in_the_frames_of_their_subgraphs() -> None:
     dot = parse(to_dot(of_names("conv", "relu")))
-    assert list(dot.clusters) == ["cluster_0", "cluster_1"]
+    assert list(dot.clusters) == ["cluster_1", "cluster_2"]
     assert [list(each.nodes) for each in dot.clusters.values()] == [["layer0", "layer1"], ["last"]]
-    assert dot.clusters["cluster_0"].attributes["label"] == "one"
-    assert dot.clusters["cluster_0"].attributes["id"] == "subgraph0"
+    assert dot.clusters["cluster_1"].attributes["label"] == "one"
+    assert dot.clusters["cluster_1"].attributes["id"] == "subgraph1"
     assert list(dot.nodes) == ["bad"]
 
 
 def test_colours_are_those_of_the_devices() -> None:
     dot = parse(to_dot(of_names("conv")))
     first, second = colours.of_device(0), colours.of_device(1)
-    assert dot.clusters["cluster_0"].nodes["layer0"]["fillcolor"] == first.fill
-    assert dot.clusters["cluster_0"].attributes["fillcolor"] == first.tint
-    assert dot.clusters["cluster_1"].nodes["last"]["fillcolor"] == second.fill
-    assert dot.clusters["cluster_1"].nodes["last"]["fontcolor"] == second.text
+    assert dot.clusters["cluster_1"].nodes["layer0"]["fillcolor"] == first.fill
+    assert dot.clusters["cluster_1"].attributes["fillcolor"] == first.tint
+    assert dot.clusters["cluster_2"].nodes["last"]["fillcolor"] == second.fill
+    assert dot.clusters["cluster_2"].nodes["last"]["fontcolor"] == second.text
     assert dot.nodes["bad"]["fillcolor"] == colours.UNSUPPORTED.fill
 
 
@@ -108,14 +108,14 @@ def test_the_heading_lists_the_first_of_many_unsupported_layers() -> None:
 def test_a_very_large_layout_is_told_to_hurry() -> None:
     for count, hurried in ((1500, False), (1501, True)):
         boxes = tuple(Box(f"layer{i}", "layer", ("a",), (), "A") for i in range(count))
-        frame = Frame(0, "A", "one", boxes)
+        frame = Frame(1, "A", "one", boxes)
         dot = parse(to_dot(Picture("t", "s", ("A",), (frame,), (), (), ())))
         assert ("nslimit" in dot.attributes) is hurried
 
 
 def test_hostile_names_stay_text() -> None:
     dot = parse(to_dot(of_names(*HOSTILE)))
-    nodes = dot.clusters["cluster_0"].nodes
+    nodes = dot.clusters["cluster_1"].nodes
     assert len(nodes) == len(HOSTILE)
     assert len(dot.edges) == 2
     assert shown(nodes["layer0"]["label"]) == ['a "quoted" name']

@@ -48,7 +48,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The layers of one subgraph; `number` is its place in execution order, from 0."""
+    """The layers of one subgraph; `number` is its place in execution order, from 1."""
 
     number: int
     device: str
@@ -250,7 +250,7 @@ def _parts(query: QueryResult, graph: Graph) -> Iterator[_Part]:
     """The subgraphs; without any, what each device runs."""
     positions = {layer.name: position for position, layer in enumerate(graph.layers)}
     if query.subgraphs:
-        for number, part in enumerate(query.subgraphs):
+        for number, part in enumerate(query.subgraphs, 1):
             found = [positions.pop(name) for name in part.layers if name in positions]
             if found:
                 yield _Part(number, part.device, sorted(found))
@@ -259,7 +259,7 @@ def _parts(query: QueryResult, graph: Graph) -> Iterator[_Part]:
     for name, position in positions.items():
         if name in query.supported_layers:
             by_device.setdefault(query.supported_layers[name], []).append(position)
-    for number, (device, layers) in enumerate(by_device.items()):
+    for number, (device, layers) in enumerate(by_device.items(), 1):
         yield _Part(number, device, layers)
 
 

@@ -97,7 +97,7 @@ def _print_table(result: QueryResult) -> None:
     rows = [(layer, where, "") for layer, where in result.supported_layers.items()]
     rows += [(layer.layer, "-", f"{layer.op_type}: {layer.reason}") for layer in result.unsupported]
     console.print_table(("LAYER", "DEVICE", "REASON"), rows)
-    for number, part in enumerate(result.subgraphs):
+    for number, part in enumerate(result.subgraphs, 1):
         typer.echo(f"subgraph {number} on {part.device}: {', '.join(part.layers)}")
 
 
@@ -106,7 +106,7 @@ def _print_summary(result: QueryResult) -> None:
     unsupported = {layer.layer for layer in result.unsupported}
     supported = counted(len(result.supported_layers), "supported layer")
     typer.echo(f"{supported}, {counted(len(unsupported), 'unsupported layer')}")
-    for number, part in enumerate(result.subgraphs):
+    for number, part in enumerate(result.subgraphs, 1):
         typer.echo(f"subgraph {number} on {part.device}: {counted(len(part.layers), 'layer')}")
     for layer in result.unsupported:
         typer.echo(f"unsupported {layer.layer} ({layer.op_type}): {layer.reason}")
