@@ -33,7 +33,8 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class LayerProfile:
-    """What one layer cost in one inference; `origins` are layers of the network as loaded."""
+    """What one layer cost in one inference; `origins` are layers of the network as loaded, and
+    `subgraph` is a number from 1 where that is split over devices."""
 
     layer: str
     op_type: str
