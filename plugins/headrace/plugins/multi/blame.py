@@ -1,0 +1,26 @@
+"""Who is at fault when a request has failed: the device, the request, or it cannot be told yet."""
+
+from __future__ import annotations
+
+import enum
+
+from headrace.runtime.errors import HeadraceError, Internal, ResourceExhausted, Unavailable
+
+
+class Blame(enum.Enum):
+    """DEVICE: it is down, and says so. REQUEST: any device would answer so. UNCLEAR: a bug, or no
+    memory; it was the device if another one can run the request, else the request."""
+
+    DEVICE = "device"
+    REQUEST = "request"
+    UNCLEAR = "unclear"
+
+
+def blame(error: BaseException) -> Blame:
+    """Told by the error's class alone, never by its text. What is no error of the runtime's is a
+    bug of the device's plugin or of its backend."""
+    if isinstance(error, Unavailable):
+        return Blame.DEVICE
+    if isinstance(error, HeadraceError) and not isinstance(error, Internal | ResourceExhausted):
+        return Blame.REQUEST
+    return Blame.UNCLEAR
