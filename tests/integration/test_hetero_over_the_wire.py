@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +29,7 @@ from tests.integration.harness import (
     assert_settled,
     details_of,
     infer_request,
+    outcome_of,
 )
 from tests.support.faulty_device import FAULTS
 
@@ -48,6 +50,7 @@ device = "CPU"
 """
 DEVICES = "HETERO:CPU,TEMPLATE"
 FAULTY = ("A", "B", "C")
+REQUESTS = 300
 
 
 @pytest.fixture(scope="module")
@@ -340,6 +343,32 @@ def test_many_callers_of_several_split_networks_get_their_own_results(hetero: Se
         list(pool.map(work, range(8)))
     assert_settled(hetero)
     hetero.unload(*(case.name for case in cases))
+
+
+def test_no_request_is_lost_or_answered_twice_whatever_befalls_it(hetero: Server) -> None:
+    """Two streams send as fast as they can, cancel at random, and give some no time at all."""
+    case = networks.image()
+    load(hetero, case, "HETERO:CPU,CPU2,TEMPLATE", at_random(case, 5, "CPU", "CPU2"))
+    dice = random.Random(1)
+    streams = [Stream(hetero.stub) for _ in range(2)]
+    for number in range(REQUESTS):
+        fields: dict[str, Any] = {"id": f"r{number}", "priority": dice.randint(-10, 10)}
+        if dice.random() < 0.2:
+            fields["timeout_seconds"] = dice.choice((1e-6, 1e-3, 3e-3))
+        stream = streams[number % 2]
+        stream.send(infer_request(case.name, case.inputs, **fields))
+        if dice.random() < 0.2:
+            stream.send(cancel=[f"r{dice.randint(0, number)}"])
+    for stream in streams:
+        stream.done()
+    results = [each for stream in streams for each in stream.results]
+    assert sorted(each.id for each in results) == sorted(f"r{n}" for n in range(REQUESTS))
+    outcomes = Counter(map(outcome_of, results))
+    assert outcomes.keys() <= {"OK", "CANCELLED", "DEADLINE_EXCEEDED"}
+    assert outcomes["OK"] > 0
+    assert hetero.total("headrace_network_accepted_total", network=case.name) == REQUESTS
+    assert_settled(hetero)
+    hetero.unload(case.name)
 
 
 def test_an_exported_network_comes_back_with_its_subgraphs(hetero: Server) -> None:
