@@ -54,7 +54,7 @@ def _types(device: DeviceName) -> list[str]:
 def run_worker(device: DeviceUnderTest, connection: Connection) -> None:
     """Answers each case that arrives with whether the device claims it, then with its result.
 
-    First it says ``(device name, backend version, plugin module)``, or the error that kept the
+    First it says ``(device name, backend version)``, or the error that kept the
     device from starting. Ends when the other end of the connection closes.
     """
     core = Core(device.sources(), blob_key=b"backend cases")
@@ -65,7 +65,8 @@ def run_worker(device: DeviceUnderTest, connection: Connection) -> None:
         except HeadraceError as error:
             connection.send(str(error))
             return
-        connection.send((str(name), plugin.backend_version))
+        parts = (core.plugin(each).backend_version for each in name.physical())
+        connection.send((str(name), plugin.backend_version or ", ".join(parts)))
         while True:
             case = connection.recv()
             connection.send(run_case(core, name, device.config, case, connection))
