@@ -241,8 +241,10 @@ class Core:
     # -- inside --
 
     def _device_config(self, device: DeviceName, config: Mapping[str, str]) -> dict[str, str]:
-        if device.members or not device.is_virtual:
-            check_prefixes(config, [str(each) for each in device.physical()])
+        listed = [str(each) for each in device.physical()]
+        # A virtual device without a list, or with exclusions alone, checks them itself.
+        if not device.is_virtual or (device.members and listed):
+            check_prefixes(config, listed)
         return self._without_device(device, config)
 
     def _without_device(self, device: DeviceName, config: Mapping[str, str]) -> dict[str, str]:

@@ -24,6 +24,12 @@ class Devices(Protocol):
             NotFound, Unavailable: there is none, or it did not start.
         """
 
+    def available(self) -> dict[str, list[str]]:
+        """Every device type with its AVAILABLE_DEVICES; one that did not start has none."""
+
+    def reasons(self) -> dict[str, str]:
+        """Device types that did not start, and why."""
+
 
 @dataclass(frozen=True, slots=True)
 class Services:

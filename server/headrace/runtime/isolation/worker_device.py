@@ -174,6 +174,12 @@ class _NoDevices:
             f"virtual device and put it on the devices behind it"
         )
 
+    def available(self) -> dict[str, list[str]]:
+        return {}
+
+    def reasons(self) -> dict[str, str]:
+        return {}
+
 
 def _network(data: memoryview) -> Network:
     # Not copied: large weights are views of the mapped file.
