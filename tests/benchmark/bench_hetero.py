@@ -7,12 +7,12 @@ two devices have a processor each where there are two.
 
 from __future__ import annotations
 
-import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -25,6 +25,7 @@ from headrace.runtime.infer_request import InferRequest
 from headrace.runtime.network import Network
 from headrace.runtime.network_options import NetworkOptions
 from headrace.runtime.plugin_registry import PluginSource
+from headrace.runtime.tensor import Array
 from headrace.testing.compare import assert_same_outputs
 from headrace.testing.services import services
 from tests.benchmark.resnet50 import resnet50
@@ -57,13 +58,25 @@ def networks() -> Iterator[tuple[ExecutableNetwork, ExecutableNetwork]]:
         whole.close()
 
 
-def seconds(request: InferRequest, inputs: dict[str, np.ndarray]) -> float:
-    start = time.perf_counter()
+class Cost(NamedTuple):
+    """Of one request, in seconds; `processor` is of all threads."""
+
+    wall: float
+    processor: float
+
+
+def cost(request: InferRequest, inputs: dict[str, Array]) -> Cost:
+    wall, processor = time.perf_counter(), time.process_time()
     request.infer(inputs)
-    return time.perf_counter() - start
+    return Cost(time.perf_counter() - wall, time.process_time() - processor)
 
 
-def per_second(network: ExecutableNetwork, inputs: dict[str, np.ndarray], in_flight: int) -> float:
+def best(costs: Iterable[Cost]) -> Cost:
+    """The least of each: whatever else the machine does only adds to it."""
+    return Cost(*map(min, zip(*costs, strict=True)))
+
+
+def per_second(network: ExecutableNetwork, inputs: dict[str, Array], in_flight: int) -> float:
     requests = [InferRequest(network) for _ in range(in_flight)]
     start = time.perf_counter()
     for number in range(2 * ROUNDS):
@@ -83,12 +96,13 @@ def main() -> None:
         assert_same_outputs(other.infer(inputs), one.infer(inputs), TOLERANCE)
         assert split.get_metric("HETERO_NUMBER_OF_SUBGRAPHS") == 2
         # In turns, so that both see the same moods of the machine.
-        pairs = [(seconds(one, inputs), seconds(other, inputs)) for _ in range(ROUNDS)]
-        times = [statistics.median(column) for column in zip(*pairs, strict=True)]
-        ratio = statistics.median(second / first for first, second in pairs)
-        print(f"{'one request at a time':36} {'ms':>8} {'ratio':>6} {'target':>8}")
-        print(f"{'whole on CPU':36} {1e3 * times[0]:8.1f}")
-        print(f"{'split over CPU and CPU2':36} {1e3 * times[1]:8.1f} {ratio:6.2f} {'<= 1.10':>8}")
+        pairs = [(cost(one, inputs), cost(other, inputs)) for _ in range(ROUNDS)]
+        first, second = (best(column) for column in zip(*pairs, strict=True))
+        ratio, processor = second.wall / first.wall, second.processor / first.processor
+        print(f"{'one request at a time, best':36} {'ms':>8} {'CPU ms':>8}")
+        for name, found in (("whole on CPU", first), ("split over CPU and CPU2", second)):
+            print(f"{name:36} {1e3 * found.wall:8.1f} {1e3 * found.processor:8.1f}")
+        print(f"{'ratio (target <= 1.10)':36} {ratio:8.2f} {processor:8.2f}")
         print(f"\n{'requests in flight, split':36} {'1/s':>8} {'gain':>6}")
         alone = per_second(split, inputs, 1)
         print(f"{'1: subgraph after subgraph':36} {alone:8.1f}")
