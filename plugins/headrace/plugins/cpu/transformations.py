@@ -14,7 +14,8 @@ def transform_in_float64(model: ir.Model) -> bool:
     """Computes Fourier transforms of float32 in float64.
 
     The backend's kernels of float32 leave 6e-7 of the largest output where a frequency is not there
-    at all; those of float64 give what rounds to the right float32.
+    at all (6e-6 for frames of 400); those of float64 give what rounds to the right float32, and are
+    no slower: 16,000 samples in frames of 400 took 4.6 ms against 8.4, of 512 0.9 against 1.1.
     """
     nodes = [node for node in walk(model.graph) if _is_single(node)]
     names = value_names(model)
