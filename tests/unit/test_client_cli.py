@@ -87,6 +87,13 @@ def test_one_metric_is_its_value(run: Any, fake: Fake) -> None:
     assert fake.requests("GetMetric")[-1].target.network == "echo"
 
 
+def test_a_networks_name_without_its_option_is_explained(run: Any) -> None:
+    refused = run("metric", "echo", "NOPE")
+    assert refused.exit_code == 1
+    assert "for the network 'echo' add --network" in refused.stderr
+    assert "--network" not in run("metric", "CPU", "NOPE").stderr
+
+
 def test_without_a_name_all_metrics_are_shown(run: Any) -> None:
     assert run("metric", "CPU").stdout.splitlines() == [
         "FULL_DEVICE_NAME   Fake CPU",
@@ -166,10 +173,10 @@ def test_networks_are_listed(run: Any) -> None:
 
 def test_a_query_shows_each_layer(run: Any, model: Path) -> None:
     assert run("query", model, "--device", "CPU").stdout.splitlines() == [
-        "LAYER   DEVICE  REASON",
-        "Relu_0  CPU",
-        "F_1     -       Foo: no kernel",
-        "subgraph 1 on CPU: Relu_0",
+        "LAYER   DEVICE  SUBGRAPH  REASON",
+        "Relu_0  CPU     1",
+        "F_1     -                 Foo: no kernel",
+        "subgraph 1 on CPU: 1 layer",
     ]
     assert json_of(run("query", model, "--json")) == {
         "supported_layers": {"Relu_0": "CPU"},

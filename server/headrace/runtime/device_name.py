@@ -11,6 +11,7 @@ brackets: ``MULTI:[BATCH:CPU(8)](4),[HETERO:A,B](2)``.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -155,7 +156,8 @@ class _Parser:
             raise self._error("no list: a device with an id takes none")
         if device.type not in VIRTUAL_TYPES:
             raise self._error(
-                f"no list after {device.type}: only {', '.join(VIRTUAL_TYPES)} take one"
+                f"no list after {device.type}{_meant(device.type)}: only "
+                f"{', '.join(VIRTUAL_TYPES)} take one"
             )
         if depth > MAX_DEPTH:
             self._at = start
@@ -239,6 +241,11 @@ class _Parser:
             else f"device {_short(self._text)!r}, at its end: expected {expected}",
             field=self._field,
         )
+
+
+def _meant(name: str) -> str:
+    close = difflib.get_close_matches(name, VIRTUAL_TYPES, 1)
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def _short(text: str) -> str:

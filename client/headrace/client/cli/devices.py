@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
-from headrace.client import Client, Range
+from headrace.client import Client, Range, errors
 from headrace.client.cli import console
 from headrace.client.cli.console import SERVER, AsJson, Server
 from headrace.wire.parameters import ParameterValue
@@ -16,7 +17,10 @@ from headrace.wire.parameters import ParameterValue
 Get = Callable[[str], ParameterValue]
 
 _Target = Annotated[
-    str, typer.Argument(metavar="TARGET", help="A device, as CPU or CPU.0, or a network.")
+    str,
+    typer.Argument(
+        metavar="TARGET", help="A device, as CPU or CPU.0, or with --network a network."
+    ),
 ]
 _IsNetwork = Annotated[bool, typer.Option("--network", help="TARGET is a loaded network.")]
 _Options = Annotated[
@@ -58,7 +62,7 @@ def metric(
 ) -> None:
     """Get a metric of a device or a network, or all of them."""
     options = console.pairs(option, "--option")
-    with console.connected(server) as client:
+    with console.connected(server) as client, _hint(client, target, network):
         get_metric, _ = _getters(client, target, network, options)
         names = [name] if name else _names(get_metric("SUPPORTED_METRICS"))
         values = {each: get_metric(each) for each in names}
@@ -80,7 +84,7 @@ def config(
     options = console.pairs(option, "--option")
     wanted = [key for key in keys or () if "=" not in key]
     changes = console.pairs([key for key in keys or () if "=" in key], "KEY=VALUE")
-    with console.connected(server) as client:
+    with console.connected(server) as client, _hint(client, target, network):
         get_metric, get_config = _getters(client, target, network, options)
         if changes and network:
             client.network(target).set_config(changes)
@@ -90,6 +94,17 @@ def config(
             wanted = _names(get_metric("SUPPORTED_CONFIG_KEYS"))
         values = {key: get_config(key) for key in [*changes, *wanted]}
     _print(values, single=len(values) == 1 and not changes, as_json=as_json)
+
+
+@contextmanager
+def _hint(client: Client, target: str, network: bool) -> Iterator[None]:
+    """Where there is no such device, but a network of that name: says how to ask for that."""
+    try:
+        yield
+    except errors.NotFound as error:
+        if network or target not in {each.name for each in client.networks()}:
+            raise
+        console.fail(f"{error}; for the network {target!r} add --network")
 
 
 def _getters(

@@ -94,11 +94,22 @@ def _print_json(result: QueryResult) -> None:
 
 
 def _print_table(result: QueryResult) -> None:
-    rows = [(layer, where, "") for layer, where in result.supported_layers.items()]
-    rows += [(layer.layer, "-", f"{layer.op_type}: {layer.reason}") for layer in result.unsupported]
-    console.print_table(("LAYER", "DEVICE", "REASON"), rows)
+    parts = enumerate(result.subgraphs, 1)
+    numbers = {layer: str(number) for number, part in parts for layer in part.layers}
+    rows = [
+        (layer, where, numbers.get(layer, ""), "")
+        for layer, where in result.supported_layers.items()
+    ]
+    rows += [
+        (layer.layer, "-", "", f"{layer.op_type}: {layer.reason}") for layer in result.unsupported
+    ]
+    console.print_table(("LAYER", "DEVICE", "SUBGRAPH", "REASON"), rows)
+    _print_subgraphs(result)
+
+
+def _print_subgraphs(result: QueryResult) -> None:
     for number, part in enumerate(result.subgraphs, 1):
-        typer.echo(f"subgraph {number} on {part.device}: {', '.join(part.layers)}")
+        typer.echo(f"subgraph {number} on {part.device}: {counted(len(part.layers), 'layer')}")
 
 
 def _print_summary(result: QueryResult) -> None:
@@ -106,7 +117,6 @@ def _print_summary(result: QueryResult) -> None:
     unsupported = {layer.layer for layer in result.unsupported}
     supported = counted(len(result.supported_layers), "supported layer")
     typer.echo(f"{supported}, {counted(len(unsupported), 'unsupported layer')}")
-    for number, part in enumerate(result.subgraphs, 1):
-        typer.echo(f"subgraph {number} on {part.device}: {counted(len(part.layers), 'layer')}")
+    _print_subgraphs(result)
     for layer in result.unsupported:
         typer.echo(f"unsupported {layer.layer} ({layer.op_type}): {layer.reason}")
