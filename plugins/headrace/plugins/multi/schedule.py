@@ -87,7 +87,7 @@ class Told:
     reason: str = ""
 
 
-Instruction: TypeAlias = "Run[T] | Answer[T] | Told"
+Instruction: TypeAlias = Run[T] | Answer[T] | Told
 
 
 class Schedule(Generic[T]):

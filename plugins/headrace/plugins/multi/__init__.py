@@ -1,0 +1,15 @@
+"""MULTI: several devices serve one network, each request on whichever is free first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.plugins.multi.plugin import MultiPlugin
+from headrace.runtime.plugin import Plugin, plugin_api
+from headrace.runtime.services import Services
+
+
+@plugin_api(1)
+def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    """What the entry point names."""
+    return MultiPlugin(name, services, config)

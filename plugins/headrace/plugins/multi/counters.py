@@ -1,0 +1,39 @@
+"""What is counted of a network that several devices serve: the share of each."""
+
+from __future__ import annotations
+
+from headrace.runtime.series import Family, SeriesTable
+
+REQUESTS = Family(
+    "member_requests_total",
+    "counter",
+    ("device", "outcome"),
+    "Of a network that several devices serve: what each device was given, by how it ended there; "
+    "rerun: it failed there and runs on another one.",
+)
+OUTAGES = Family(
+    "member_outages_total",
+    "counter",
+    ("device",),
+    "Of a network that several devices serve: how often each device was taken out.",
+)
+RERUN = "rerun"
+
+
+class MemberCounters:
+    """The counters of one network's devices.
+
+    Args:
+        table: the network's; None where nobody counts.
+    """
+
+    def __init__(self, table: SeriesTable | None = None) -> None:
+        self._table = table
+
+    def ended(self, device: str, outcome: str) -> None:
+        if self._table is not None:
+            self._table.get(REQUESTS, device, outcome).add(1)
+
+    def taken_out(self, device: str) -> None:
+        if self._table is not None:
+            self._table.get(OUTAGES, device).add(1)

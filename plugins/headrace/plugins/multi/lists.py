@@ -1,0 +1,148 @@
+"""The devices of a list, as far as they started, each with its part of the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from headrace.plugins.multi.config import PRIORITIES
+from headrace.runtime.config import ConfigSchema, check_prefixes
+from headrace.runtime.config_key import config_field
+from headrace.runtime.device_name import DeviceName, Member, resolve
+from headrace.runtime.errors import HeadraceError, InvalidArgument, Unavailable
+from headrace.runtime.members import Target, own_config, targets
+from headrace.runtime.network_options import NetworkOptions
+from headrace.runtime.services import Devices
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A device that does not serve, and why."""
+
+    device: str
+    error: HeadraceError
+
+    @property
+    def reason(self) -> str:
+        """What a caller may read."""
+        if self.error.status == "INTERNAL":
+            return "an internal error; the log has it"
+        return self.error.message
+
+    def __str__(self) -> str:
+        return f"{self.device} does not serve: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A device of the list that started; `count` is the number in brackets behind its name."""
+
+    target: Target
+    count: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.target.name
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A list of devices with a configuration.
+
+    Attributes:
+        own: what of the configuration is the virtual device's own to judge.
+    """
+
+    candidates: tuple[Candidate, ...]
+    failures: tuple[Failure, ...]
+    own: Mapping[str, str]
+
+
+def find(
+    members: Sequence[Member],
+    config: Mapping[str, str],
+    shared: Mapping[str, str],
+    devices: Devices,
+    schema: ConfigSchema,
+    withheld: Collection[str],
+    options: NetworkOptions,
+) -> Listed:
+    """The devices of a list, in its order.
+
+    Args:
+        config, shared: as of `members.targets`.
+        schema: the virtual device's.
+        options: of the load; each device gets them, for each does all of the work.
+
+    Raises:
+        NotFound: there is no such device.
+    """
+    candidates: list[Candidate] = []
+    failures: list[Failure] = []
+    for member in members:
+        try:
+            (target,) = targets([member.device], config, shared, devices, withheld)
+        except Unavailable as error:
+            failures.append(Failure(str(member.device), error))
+            continue
+        own = replace(options, members=target.options.members)
+        candidates.append(Candidate(replace(target, options=own), member.count))
+    started = [each.target for each in candidates]
+    return Listed(tuple(candidates), tuple(failures), own_config(schema, config, started))
+
+
+def check_config(listed: Listed, members: Sequence[Member], config: Mapping[str, str]) -> None:
+    """Refuses what no device's failing to load would excuse.
+
+    Raises:
+        NotFound: a key's prefix names none of the devices, or a device has no such key or id.
+        InvalidArgument: a bad value, or a key of the whole device.
+    """
+    check_prefixes(config, (str(each) for member in members for each in member.device.physical()))
+    for candidate in listed.candidates:
+        plugin = candidate.target.plugin
+        plain = {key: text for key, text in candidate.target.config.items() if "." not in key}
+        plugin.schema.refuse_device_keys(plain, plugin.name)
+        plugin.device_id(plugin.schema.resolve(plugin.settings(), plain))
+
+
+def read_list(
+    text: str, available: Mapping[str, Sequence[str]] | None = None
+) -> tuple[Member, ...]:
+    """The devices that MULTI_DEVICE_PRIORITIES lists.
+
+    Args:
+        available: as of `resolve`; None: take the list as it stands.
+
+    Raises:
+        InvalidArgument, NotFound: it is no such list, or a device does not exist.
+    """
+    field = config_field(PRIORITIES.name)
+    name = DeviceName.parse(f"MULTI:{text}", field=field)
+    if available is None:
+        return name.members
+    return resolve(name, {name.type: [], **available}, field=field).members
+
+
+def types(name: DeviceName) -> Iterator[str]:
+    """The device's type and those of all in its list, at whatever depth."""
+    yield name.type
+    for member in name.members:
+        yield from types(member.device)
+
+
+def refuse_nested(members: Sequence[Member], owner: str, refused: Mapping[str, str]) -> None:
+    """
+    Args:
+        refused: device type to what to write instead.
+
+    Raises:
+        InvalidArgument: a device of the list is or holds one of these.
+    """
+    for member in members:
+        for kind in types(member.device):
+            if kind in refused:
+                raise InvalidArgument(
+                    f"{member.device} cannot be in a list of {owner}'s: {refused[kind]}",
+                    field="device",
+                )

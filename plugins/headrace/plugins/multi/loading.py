@@ -1,0 +1,156 @@
+"""Loads a network on the devices of a list, each of which gets all of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from headrace.plugins.multi.container import Frame
+from headrace.plugins.multi.lists import Candidate, Failure
+from headrace.plugins.multi.member import Member, optimal_requests
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.errors import (
+    FailedPrecondition,
+    HeadraceError,
+    Internal,
+    InvalidArgument,
+    InvalidModel,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+    UnsupportedLayer,
+    UnsupportedLayers,
+)
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.network import Network, Port
+
+_log = logging.getLogger(__name__)
+
+Ports = tuple[tuple[Port, ...], tuple[Port, ...]]
+
+
+def load_member(
+    network: Network,
+    candidate: Candidate,
+    token: CancelToken,
+    frame: Frame | None = None,
+    ports: Ports | None = None,
+) -> tuple[Member, tuple[str, ...]]:
+    """The network on one device, and the notes about it.
+
+    Args:
+        frame: of an import, if it has one for the device.
+        ports: of the devices that have loaded it before.
+
+    Raises:
+        What the device raises; Internal if the network has other inputs and outputs there.
+    """
+    target, notes = candidate.target, []
+    native = frame.native if frame is not None else b""
+    if frame is not None and native and (why := frame.why_unusable(target.plugin)):
+        native = b""
+        notes.append(f"compiled anew: {why}")
+    executable = (
+        target.plugin.import_network(network, native, target.config, target.options, token)
+        if native
+        else target.plugin.load_network(network, target.config, target.options, token)
+    )
+    try:
+        if ports is not None and _kinds(ports_of(executable)) != _kinds(ports):
+            raise Internal(f"{target.name} gives the network other inputs or outputs")
+        limit = candidate.count or optimal_requests(executable)
+    except BaseException:
+        executable.close()
+        raise
+    notes += executable.notes
+    member = Member(
+        target.name, executable, limit, target.plugin.architecture, target.plugin.backend_version
+    )
+    return member, tuple(f"{target.name}: {note}" for note in notes)
+
+
+def load_all(
+    network: Network,
+    candidates: Sequence[Candidate],
+    token: CancelToken,
+    *,
+    strict: bool,
+    frames: Mapping[str, Frame] | None = None,
+) -> tuple[list[Member], list[Failure], list[str]]:
+    """The network on every device that takes it, the failures of the others, and the notes.
+
+    Args:
+        strict: raise the first failure.
+        frames: of an import, by device.
+
+    Raises:
+        What `token` is cancelled with, and what a device raises about what the caller asked for;
+        with `strict`, whatever one raises. Nothing stays loaded then.
+    """
+    members: list[Member] = []
+    failures: list[Failure] = []
+    notes: list[str] = []
+    try:
+        for candidate in candidates:
+            frame = (frames or {}).get(candidate.name)
+            ports = ports_of(members[0].executable) if members else None
+            try:
+                if token.error is not None:
+                    raise token.error
+                member, said = load_member(network, candidate, token, frame, ports)
+            except HeadraceError as error:
+                if token.error is not None or strict or is_callers(error):
+                    raise
+                failures.append(Failure(candidate.name, error))
+                bug = error if isinstance(error, Internal) else None
+                _log.warning("%s", failures[-1], exc_info=bug)
+                continue
+            members.append(member)
+            notes += said
+    except BaseException:
+        for member in members:
+            member.executable.close()
+        raise
+    return members, failures, notes
+
+
+def is_callers(error: HeadraceError) -> bool:
+    """Whether it is the request for the load that is wrong, and no device to be passed over."""
+    return isinstance(error, InvalidArgument | NotFound) and not isinstance(error, InvalidModel)
+
+
+def none_serves(device: str, failures: Sequence[Failure]) -> HeadraceError:
+    """What to raise if no device of a list loads a network.
+
+    The error of the only one; otherwise of the class that all have in common, with all the reasons.
+    """
+    errors = [each.error for each in failures]
+    if len(errors) == 1:
+        return errors[0]
+    if errors and all(isinstance(error, UnsupportedLayers) for error in errors):
+        return UnsupportedLayers(device, _unsupported(failures))
+    reasons = "; ".join(f"{each.device}: {each.reason}" for each in failures)
+    text = f"no device of {device} loads the network: {reasons}"
+    for kind in (InvalidModel, Unavailable, ResourceExhausted, Internal):
+        if errors and all(isinstance(error, kind) for error in errors):
+            return kind(text, field="model")
+    return FailedPrecondition(text, field="device")
+
+
+def _unsupported(failures: Sequence[Failure]) -> list[UnsupportedLayer]:
+    """Each layer that some device does not run, once, with the reason of each that does not."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for failure in failures:
+        if isinstance(failure.error, UnsupportedLayers):
+            for layer in failure.error.layers:
+                said = reasons.setdefault((layer.layer, layer.op_type), [])
+                said.append(f"{failure.device}: {layer.reason}")
+    return [UnsupportedLayer(*key, "; ".join(said)) for key, said in reasons.items()]
+
+
+def ports_of(executable: ExecutableNetwork) -> Ports:
+    return executable.inputs, executable.outputs
+
+
+def _kinds(ports: Ports) -> list[list[tuple[object, ...]]]:
+    return [[(port.name, port.dtype, port.kind) for port in side] for side in ports]

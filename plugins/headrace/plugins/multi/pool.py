@@ -1,0 +1,311 @@
+"""The devices that serve one network, and its requests: what the schedule decides, done.
+
+It has no thread. Whoever submits a request, finishes one, cancels one or says that a device is up
+or down brings the schedule an event and does what it answers; back-offs are the timer's to end.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from headrace.plugins.multi.blame import Blame, blame
+from headrace.plugins.multi.counters import RERUN, MemberCounters
+from headrace.plugins.multi.member import Member
+from headrace.plugins.multi.schedule import Instruction, Request, Run, Schedule, Told
+from headrace.plugins.multi.station import Standing
+from headrace.runtime.device_state import DeviceEvent, DeviceStates
+from headrace.runtime.errors import Internal
+from headrace.runtime.job import Job
+from headrace.runtime.part_job import PartJob
+from headrace.runtime.tensor import Value
+from headrace.runtime.timer import Timer, TimerEntry
+
+_log = logging.getLogger(__name__)
+
+_Todo = Instruction[Job]
+
+
+class PoolRequest(Request[Job]):
+    """A job on its way through the pool."""
+
+    __slots__ = ("listens", "outputs", "part", "pool")
+
+    def __init__(self, job: Job, pool: Pool) -> None:
+        super().__init__(job, job.priority)
+        self.pool = pool
+        self.part: Job | None = None  # the latest
+        self.outputs: dict[str, Value] = {}
+        self.listens = False
+
+    def leave_queue(self) -> None:
+        """The job was cancelled. Nothing happens if a device has it, which is told by its token."""
+        self.pool.cancelled(self)
+
+
+class Pool:
+    """Thread-safe. `_lock` guards all fields that change, and the timer's is taken under it. No
+    part is submitted, cancelled or settled under it.
+
+    Args:
+        label: of the network, for the log.
+        members: the preferred one first.
+        spill: as of `Schedule`.
+        changed: called, without the lock, when a device was taken out or put back.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        members: Sequence[Member],
+        timer: Timer,
+        states: DeviceStates,
+        *,
+        spill: bool,
+        changed: Callable[[], object] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._label = label
+        self._timer = timer
+        self._states = states
+        self._clock = clock
+        self._changed = changed
+        self._counters = MemberCounters()
+        self._lock = threading.Lock()
+        self._members = {each.name: each for each in members}
+        places = [(each.name, each.limit) for each in members]
+        self._schedule: Schedule[Job] = Schedule(places, clock(), spill=spill)
+        self._todo: deque[_Todo] = deque()
+        self._drivers: set[int] = set()  # threads that are doing what is in `_todo`
+        self._alarm: TimerEntry | None = None
+        self._alarm_at = math.inf
+        self._unsubscribe = states.subscribe(self._hear)
+
+    def close(self) -> None:
+        """Hears no more; no request is left. The members are the caller's to close."""
+        self._unsubscribe()
+        with self._lock:
+            if self._alarm is not None:
+                self._timer.cancel(self._alarm)
+                self._alarm = None
+
+    def count_with(self, label: str, counters: MemberCounters) -> None:
+        """Says so of the network from now on, in the log and in the counters."""
+        self._label, self._counters = label, counters
+
+    # -- what is so --
+
+    @property
+    def waiting(self) -> int:
+        """Requests that no device has."""
+        return self._schedule.waiting
+
+    @property
+    def running(self) -> int:
+        """Requests that a device has."""
+        with self._lock:
+            return sum(station.running for station in self._schedule.stations)
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """All that are loaded, the preferred one first."""
+        with self._lock:
+            return tuple(self._members[each.name] for each in self._schedule.stations)
+
+    @property
+    def serving(self) -> tuple[Member, ...]:
+        """Those of them that take requests."""
+        with self._lock:
+            return tuple(
+                self._members[each.name]
+                for each in self._schedule.stations
+                if each.standing is Standing.SERVING
+            )
+
+    def limits(self) -> dict[str, int]:
+        """Device to requests at once, in order of preference."""
+        with self._lock:
+            return {each.name: each.limit for each in self._schedule.stations}
+
+    def completed(self) -> dict[str, int]:
+        """Device to requests that it has completed."""
+        with self._lock:
+            return {each.name: each.completed for each in self._schedule.stations}
+
+    def standings(self) -> dict[str, str]:
+        """Device to whether it serves, and if not, why."""
+        with self._lock:
+            return {
+                each.name: f"{each.standing.value}: {each.reason}"
+                if each.reason
+                else each.standing.value
+                for each in self._schedule.stations
+            }
+
+    # -- events --
+
+    def submit(self, job: Job) -> None:
+        """Has a device run the job, now or when one is free."""
+        request = PoolRequest(job, self)
+        with self._lock:
+            todo = self._schedule.arrive(request, self._clock())
+            waits = request.station is None
+            self._set_alarm()
+        self._do(todo, inline=job.may_run_inline)
+        if waits:
+            request.listens = True
+            job.token.attach(request.leave_queue)
+            if job.outcome is not None:  # on another thread, which may not have seen `listens`
+                job.token.detach(request.leave_queue)
+
+    def cancelled(self, request: PoolRequest) -> None:
+        error = request.item.token.error
+        assert error is not None
+        self._tell(lambda now: self._schedule.cancelled(request, error, now))
+
+    def arrange(self, members: Iterable[tuple[Member, int]]) -> None:
+        """Other members, limits or another order from now on. Those left out finish what they
+        have, and can come back."""
+        listed = list(members)
+
+        def arrange(now: float) -> list[_Todo]:
+            self._members.update((each.name, each) for each, _ in listed)
+            return self._schedule.arrange([(each.name, limit) for each, limit in listed], now)
+
+        self._tell(arrange)
+        for each, _ in listed:
+            self._look_at(each)  # its device may have gone down before it was in the list
+
+    def _hear(self, event: DeviceEvent) -> None:
+        for member in self.members:
+            if member.is_told_of(event):
+                self._look_at(member)
+
+    def _look_at(self, member: Member) -> None:
+        """Goes by what its devices say of themselves at this moment: events may be late."""
+
+        def look(now: float) -> list[_Todo]:
+            reason = member.down(self._states.current())
+            if reason:
+                return self._schedule.down(member.name, reason, now)
+            return self._schedule.up(member.name, now)
+
+        self._tell(look)
+
+    def _ring(self) -> None:
+        with self._lock:
+            self._alarm, self._alarm_at = None, math.inf
+        self._tell(self._schedule.tick)
+
+    def _ended(self, request: PoolRequest, part: Job) -> None:
+        given, part.inputs, part.outputs = part.outputs, {}, {}  # others may hold it for a while
+        part.token.close()
+        job, error = request.item, part.error
+        if error is None and not given.keys() >= set(job.output_names):
+            error = Internal(f"the device gave {sorted(given)}, not {job.output_names}")
+        assert request.station is not None
+        assert part.outcome is not None
+        device, outcome = request.station.name, part.outcome.value
+        if error is None:
+            request.outputs = given
+            todo = self._event(lambda now: self._schedule.completed(request, now))
+        else:
+            found, fault = error, Blame.REQUEST if job.token.cancelled else blame(error)
+            todo = self._event(lambda now: self._schedule.failed(request, found, fault, now))
+            if fault is not Blame.REQUEST:
+                _log.warning("%s: a request failed on %s", self._label, device, exc_info=error)
+            if not any(_answers(each, request) for each in todo):
+                outcome = RERUN
+        del given
+        self._counters.ended(device, outcome)
+        self._do(todo)
+
+    # -- inside --
+
+    def _tell(self, event: Callable[[float], list[_Todo]]) -> None:
+        self._do(self._event(event))
+
+    def _event(self, event: Callable[[float], list[_Todo]]) -> list[_Todo]:
+        with self._lock:
+            todo = event(self._clock())
+            self._set_alarm()
+        return todo
+
+    def _set_alarm(self) -> None:
+        due = self._schedule.wake_at
+        if due == self._alarm_at:
+            return
+        if self._alarm is not None:
+            self._timer.cancel(self._alarm)
+        self._alarm = self._timer.schedule(due, self._ring) if due < math.inf else None
+        self._alarm_at = due
+
+    def _do(self, todo: list[_Todo], *, inline: bool = False) -> None:
+        """Does it, and what comes of it on this thread meanwhile: a part that runs inline, or whose
+        device fails at once, ends before its submission returns."""
+        if not todo:
+            return
+        thread = threading.get_ident()
+        with self._lock:
+            self._todo.extend(todo)
+            if thread in self._drivers:
+                return
+            self._drivers.add(thread)
+        while True:
+            with self._lock:
+                if not self._todo:
+                    self._drivers.discard(thread)
+                    return
+                each = self._todo.popleft()
+            if isinstance(each, Run):
+                self._run(each, inline)
+            elif isinstance(each, Told):
+                self._report(each)
+            else:
+                self._answer(each.request, each.error)
+            inline = False
+
+    def _run(self, run: Run[Job], inline: bool) -> None:
+        request, job = run.request, run.request.item
+        assert isinstance(request, PoolRequest)
+        token = job.token.child()
+        done = partial(self._ended, request)
+        part = PartJob(job, job.inputs, done, job.output_names, token, inline=inline)
+        request.part = part
+        try:
+            if token.error is not None:
+                raise token.error
+            self._members[run.device].executable.submit(part)
+        except Exception as error:  # noqa: BLE001 - whatever a device does, the request has an outcome
+            part.fail(error)
+
+    def _answer(self, request: Request[Job], error: BaseException | None) -> None:
+        assert isinstance(request, PoolRequest)
+        job, part = request.item, request.part
+        if part is not None:
+            job.input, job.inference, job.layers = part.input, part.inference, part.layers
+        if error is None:
+            job.outputs = request.outputs
+            job.complete()
+        else:
+            job.fail(error)
+        request.part, request.outputs = None, {}
+        if request.listens:
+            job.token.detach(request.leave_queue)
+
+    def _report(self, told: Told) -> None:
+        if told.reason:
+            self._counters.taken_out(told.device)
+            _log.warning("%s: %s is taken out: %s", self._label, told.device, told.reason)
+        else:
+            _log.info("%s: %s serves again", self._label, told.device)
+        self._changed()
+
+
+def _answers(instruction: _Todo, request: PoolRequest) -> bool:
+    return not isinstance(instruction, Run | Told) and instruction.request is request

@@ -1,0 +1,203 @@
+"""What MULTI and AUTO share as devices: a list of others, each of which gets the whole network."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+import onnx_ir as ir
+
+from headrace.plugins.multi import lists
+from headrace.plugins.multi.config import withheld
+from headrace.plugins.multi.container import Frame, read
+from headrace.plugins.multi.lists import Listed
+from headrace.plugins.multi.pooled_network import PooledNetwork
+from headrace.plugins.multi.queries import query
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.config import Configuration
+from headrace.runtime.device_metrics import Metric
+from headrace.runtime.device_name import Member
+from headrace.runtime.errors import InvalidArgument, Unimplemented
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.network import Network
+from headrace.runtime.network_options import NetworkOptions
+from headrace.runtime.plugin import Plugin, Support
+from headrace.runtime.query import QueryResult
+from headrace.runtime.services import Services
+
+_AS_IT_IS = NetworkOptions()
+
+
+class SpreadPlugin(Plugin):
+    """Has no threads and computes nothing. What a network is loaded with decides which devices
+    there are, so the public methods are its own, and the hooks that a single device fills in are
+    not asked.
+
+    `_lock` guards the set of networks too.
+
+    Attributes:
+        refused: device types that make no sense in its list, and what to write instead.
+    """
+
+    imports_native = True
+    refused: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
+        self._networks: weakref.WeakSet[PooledNetwork] = weakref.WeakSet()
+        super().__init__(name, services, config)
+
+    def announce(self) -> None:
+        super().announce()
+        for name in self.names():
+            counters = self.services.counters.device(name)
+            counters.register_gauge("queue_depth", lambda: self._sum("waiting"))
+
+    # -- networks --
+
+    def transform_network(
+        self,
+        network: Network,
+        config: Configuration,
+        options: NetworkOptions,
+    ) -> Network:
+        """As it is: each device preprocesses and transforms the network by itself."""
+        return network
+
+    def query_network(
+        self,
+        network: Network,
+        config: Mapping[str, str],
+        options: NetworkOptions = _AS_IT_IS,
+    ) -> QueryResult:
+        """What the first device that runs the whole network says; if none does, the one that runs
+        the most layers."""
+        listed = self._listed(network, config, options)
+        own = self.schema.resolve(self.settings(), listed.own, ignore_unknown=True)
+        return query(network, listed.candidates, strict=self._needs_all(own))
+
+    def load_network(
+        self,
+        network: Network,
+        config: Mapping[str, str],
+        options: NetworkOptions = _AS_IT_IS,
+        token: CancelToken | None = None,
+    ) -> ExecutableNetwork:
+        return self._load(network, config, options, token, {})
+
+    def import_network(
+        self,
+        network: Network,
+        native: bytes,
+        config: Mapping[str, str],
+        options: NetworkOptions = _AS_IT_IS,
+        token: CancelToken | None = None,
+    ) -> ExecutableNetwork:
+        """Makes a network of what its devices exported; those that cannot use it compile anew, and
+        a note says why."""
+        try:
+            frames = {frame.device: frame for frame in read(native)} if native else {}
+        except InvalidArgument as error:
+            loaded = self._load(network, config, options, token, {})
+            loaded.notes = (f"compiled anew: {error.message}", *loaded.notes)
+            return loaded
+        return self._load(network, config, options, token, frames)
+
+    # -- inside --
+
+    def _load(
+        self,
+        network: Network,
+        config: Mapping[str, str],
+        options: NetworkOptions,
+        token: CancelToken | None,
+        frames: Mapping[str, Frame],
+    ) -> ExecutableNetwork:
+        listed = self._listed(network, config, options)
+        lists.check_config(listed, self._members(network, options, config), config)
+        own = self._configuration(listed.own)
+        self.device_id(own)
+
+        def spread(network: Network, config: Configuration, token: CancelToken) -> PooledNetwork:
+            return self._spread(network, listed, config, token, frames)
+
+        made = self._make(network, own, options, spread, token)
+        assert isinstance(made, PooledNetwork)
+        with self._lock:
+            self._networks.add(made)
+        return made
+
+    def _listed(
+        self, network: Network, config: Mapping[str, str], options: NetworkOptions
+    ) -> Listed:
+        members = self._members(network, options, config)
+        lists.refuse_nested(members, self.name, self.refused)
+        return lists.find(
+            members,
+            config,
+            self.settings(),
+            self.services.devices,
+            self.schema,
+            withheld(self.schema),
+            options,
+        )
+
+    def _compile_checked(
+        self,
+        network: Network,
+        config: Configuration,
+        options: NetworkOptions,
+        make: Callable[[Network, Configuration, CancelToken], ExecutableNetwork],
+        token: CancelToken,
+    ) -> ExecutableNetwork:
+        """Without a check: the devices of the list check."""
+        return make(network, config, token)
+
+    def _sum(self, what: str) -> int:
+        with self._lock:
+            networks = [*self._networks]
+        return sum(getattr(each.pool, what) for each in networks if not each._closed)
+
+    # -- hooks of the two --
+
+    def _members(
+        self, network: Network, options: NetworkOptions, config: Mapping[str, str]
+    ) -> Sequence[Member]:
+        """The devices to look at, the preferred one first."""
+        raise NotImplementedError
+
+    def _spread(
+        self,
+        network: Network,
+        listed: Listed,
+        config: Configuration,
+        token: CancelToken,
+        frames: Mapping[str, Frame],
+    ) -> PooledNetwork:
+        """Loads the network on devices of the list."""
+        raise NotImplementedError
+
+    def _needs_all(self, config: Configuration) -> bool:
+        """Whether every device of the list has to run the network."""
+        return False
+
+    # -- hooks --
+
+    def _metrics(self) -> Mapping[str, Metric]:
+        return {
+            "NUMBER_OF_WAITING_INFER_REQUESTS": lambda _: self._sum("waiting"),
+            "NUMBER_OF_EXEC_INFER_REQUESTS": lambda _: self._sum("running"),
+        }
+
+    def _add_extension(self, functions: Sequence[ir.Function]) -> None:
+        raise Unimplemented(
+            f"{self.name} computes nothing: give the extension to the devices of its list"
+        )
+
+    def _support(self, network: Network, config: Configuration) -> Support:
+        raise NotImplementedError("what is supported depends on the list, which a query brings")
+
+    def _compile(
+        self, network: Network, config: Configuration, token: CancelToken
+    ) -> ExecutableNetwork:
+        raise NotImplementedError("what to compile for depends on the list, which a load brings")

@@ -1,0 +1,31 @@
+"""MULTI does what every device must, whichever of its devices runs a request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.plugins import cpu, multi, template
+from headrace.runtime.plugin import Plugin
+from headrace.runtime.plugin_registry import PluginSource
+from headrace.runtime.services import Services
+from headrace.testing import DeviceConformance
+from headrace.testing.leaks import no_leaks
+from headrace.testing.services import services as real_services
+
+SOURCES = (
+    PluginSource("CPU", lambda: cpu.create_plugin),
+    PluginSource("TEMPLATE", lambda: template.create_plugin),
+)
+
+
+class TestMulti(DeviceConformance):
+    @pytest.fixture
+    def services(self) -> Iterator[Services]:
+        with no_leaks(), real_services(SOURCES) as offered:
+            yield offered
+
+    @pytest.fixture
+    def plugin(self, services: Services) -> Plugin:
+        return multi.create_plugin("MULTI", services, {"MULTI_DEVICE_PRIORITIES": "TEMPLATE,CPU"})
