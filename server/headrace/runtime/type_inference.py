@@ -24,7 +24,7 @@ def infer_types(model: ir.Model) -> None:
     if all(_known(value) for node in walk(model.graph) for value in node.outputs):
         return
     try:
-        inferred = onnx.shape_inference.infer_shapes(_skeleton(model))
+        inferred = onnx.shape_inference.infer_shapes(skeleton(model))
     except Exception as error:  # noqa: BLE001 - C++ raises of every kind; nothing depends on it
         _log.info("types could not be inferred: %s", error)
         return
@@ -56,7 +56,7 @@ def _known(value: ir.Value) -> bool:
     return not value.name or (value.type is not None and value.shape is not None)
 
 
-def _skeleton(model: ir.Model) -> onnx.ModelProto:
+def skeleton(model: ir.Model) -> onnx.ModelProto:
     """The model with its large initialisers turned into inputs of their type and shape."""
     small = model.clone()
     graph = small.graph

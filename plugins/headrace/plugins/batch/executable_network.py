@@ -1,0 +1,104 @@
+"""A network whose requests run together, on another device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from headrace.plugins.batch.collector import Collector, Shape
+from headrace.plugins.batch.request import BatchMember
+from headrace.plugins.batch.scheduler import BatchScheduler
+from headrace.runtime.config import Configuration, ParameterValue
+from headrace.runtime.executable_network import ExecutableNetwork, Place
+from headrace.runtime.job import Job
+from headrace.runtime.network import Layer, Network
+from headrace.runtime.provenance import origins
+from headrace.runtime.standard_keys import AUTO_BATCH_TIMEOUT, PERFORMANCE_HINT_NUM_REQUESTS
+
+
+class BatchNetwork(ExecutableNetwork):
+    """Owns no streams: its batches run on those of the device that it has the other network on.
+
+    Args:
+        network: as the caller sees it.
+        inner: takes batches; closed with this one.
+        size: rows of a batch, at most.
+        shape: of the batches.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        config: Configuration,
+        inner: ExecutableNetwork,
+        size: int,
+        shape: Shape,
+    ) -> None:
+        super().__init__(network, config)
+        self.inner = inner
+        self.size = size
+        self._shape = shape
+        self._collector: Collector
+        self._origins = {node.name or "": origins(node) for node in network.nodes()}
+
+    def open(self, place: Place) -> None:
+        super().open(place)
+        self._collector = Collector(
+            BatchScheduler[BatchMember](self.size, self._slots(), self._timeout()),
+            self._shape,
+            self.inner.submit,
+            place.admission.ticket,
+            place.timer,
+            self._origins,
+            self._count,
+        )
+
+    def set_config(self, changes: Mapping[str, str]) -> None:
+        """Changes the inner network's keys too."""
+        super().set_config(changes)
+        known = self.inner.config.schema
+        self.inner.set_config({key: changes[key] for key in changes if key in known})
+        self._collector.timeout = self._timeout()
+
+    # -- hooks --
+
+    def _start(self, job: Job) -> None:
+        self._collector.take(job)
+
+    def _batch_size(self, job: Job) -> int | None:
+        return None
+
+    def _close(self) -> None:
+        self._collector.close()
+        self.inner.close()
+
+    def _layers(self) -> tuple[Layer, ...]:
+        return self.inner.layers()
+
+    def _metrics(self) -> Mapping[str, Callable[[], ParameterValue]]:
+        return {"BATCH_SIZE": lambda: self.size}
+
+    def _optimal_number_of_infer_requests(self) -> int:
+        """Enough to fill a batch for every stream, or as many as the caller has."""
+        most = self.config[PERFORMANCE_HINT_NUM_REQUESTS] or math.inf
+        return int(min(most, self.size * self._slots()))
+
+    def _execution_devices(self) -> list[str]:
+        devices = self.inner.get_metric("EXECUTION_DEVICES")
+        assert isinstance(devices, list)
+        return devices
+
+    # -- inside --
+
+    def _slots(self) -> int:
+        """Batches that the device runs at once."""
+        found = self.inner.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
+        assert isinstance(found, int)
+        return max(1, found)
+
+    def _timeout(self) -> float:
+        return self.config[AUTO_BATCH_TIMEOUT] / 1000
+
+    def _count(self, rows: int) -> None:
+        if self._network_counters is not None:
+            self._network_counters.observe_batch(rows)

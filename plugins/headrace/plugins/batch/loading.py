@@ -1,0 +1,145 @@
+"""From a network to one whose requests run together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from headrace.plugins.batch import rows as rows_of
+from headrace.plugins.batch import runs
+from headrace.plugins.batch.analysis import Analysis
+from headrace.plugins.batch.collector import Shape
+from headrace.plugins.batch.executable_network import BatchNetwork
+from headrace.plugins.batch.transformations import (
+    Batchable,
+    batchable,
+    refusal,
+    with_fixed_rows,
+)
+from headrace.plugins.batch.trial import ROWS, Inconclusive, Run, sample, try_out
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.config import Configuration
+from headrace.runtime.errors import FailedPrecondition, InvalidModel, Unimplemented
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.members import Target
+from headrace.runtime.network import Network
+from headrace.runtime.tensor import Value, host
+
+_MAY_BE_THE_SIZES = (FailedPrecondition, InvalidModel, Unimplemented)
+"""What a device may raise that takes fixed sizes only."""
+
+
+class _Inner(NamedTuple):
+    """The network that takes batches; see `Shape`."""
+
+    network: ExecutableNetwork
+    padded_to: int
+    note: str
+
+
+def load(
+    whole: Network, config: Configuration, target: Target, size: int, token: CancelToken
+) -> BatchNetwork:
+    """Loads a network on the target so that its requests run together.
+
+    Args:
+        whole: as the caller sees it.
+        size: rows of a batch, at most.
+
+    Raises:
+        FailedPrecondition: why its requests cannot run together.
+        What the target raises.
+    """
+    ready = batchable(whole)
+    inner = _inner(ready.network, target, size, token)
+    try:
+        shared, note = _tried(whole, ready, inner, target, min(ROWS, size), token)
+    except BaseException:
+        inner.network.close()
+        raise
+    shape = Shape(tuple(port.name for port in whole.inputs), shared, inner.padded_to)
+    made = BatchNetwork(whole, config, inner.network, size, shape)
+    notes = (f"requests run together, up to {size} rows: {note}", inner.note)
+    made.notes = (*filter(None, notes), *inner.network.notes)
+    return made
+
+
+def runner(network: ExecutableNetwork, token: CancelToken, padded_to: int = 0) -> Run:
+    """Runs rows on a network, which takes `padded_to` of them where that is not 0."""
+
+    def run(inputs: Mapping[str, Value]) -> Mapping[str, Value]:
+        arrays = {name: np.asarray(host(value)) for name, value in inputs.items()}
+        count = len(next(iter(arrays.values())))
+        missing = max(0, padded_to - count)
+        if missing:
+            arrays = {
+                name: np.concatenate([array, *[array[-1:]] * missing])
+                for name, array in arrays.items()
+            }
+        outputs = runs.run(network, arrays, token)
+        if not missing:
+            return outputs
+        shared = {
+            name
+            for name, value in outputs.items()
+            if not (shape := np.asarray(host(value)).shape) or shape[0] % padded_to
+        }
+        return rows_of.part(outputs, [count], frozenset(shared), padded_to)[0]
+
+    return run
+
+
+def _inner(network: Network, target: Target, size: int, token: CancelToken) -> _Inner:
+    try:
+        return _Inner(_load(network, target, token), 0, "")
+    except _MAY_BE_THE_SIZES as error:
+        # If it is about something else, it comes again.
+        fixed = _load(with_fixed_rows(network, size), target, token)
+        note = f"batches are padded to {size} rows, for {target.name} said: {error.message}"
+        return _Inner(fixed, size, note)
+
+
+def _load(network: Network, target: Target, token: CancelToken) -> ExecutableNetwork:
+    return target.plugin.load_network(network, target.config, target.options, token)
+
+
+def _tried(
+    whole: Network,
+    ready: Batchable,
+    inner: _Inner,
+    target: Target,
+    count: int,
+    token: CancelToken,
+) -> tuple[frozenset[str], str]:
+    """The outputs without a batch dimension, and how it was found that rows can run together."""
+    analysis = ready.analysis
+    together = runner(inner.network, token, inner.padded_to)
+    # What was rewritten for many rows has to give what the network gave as it was.
+    original = _load(whole, target, token) if ready.rewritten else None
+    try:
+        apart = together if original is None else runner(original, token)
+        given = sample(whole.inputs, apart, count)
+        why, shared = try_out(given, together)
+    except Inconclusive as reason:
+        if analysis.doubts or ready.rewritten:
+            raise refusal(f"{_doubt(analysis)}a trial says nothing, {reason}") from reason
+        without = (name for name, axis in analysis.outputs.items() if axis is None)
+        return frozenset(without), "its graph computes each row by itself"
+    finally:
+        if original is not None:
+            original.close()
+    if why:
+        raise refusal(f"a trial has shown that {why}")
+    if analysis.doubts:
+        return shared, f"{_doubt(analysis)}a trial has shown that each row is computed by itself"
+    return shared, "its graph computes each row by itself, and so did a trial"
+
+
+def _doubt(analysis: Analysis) -> str:
+    if not analysis.doubts:
+        return ""
+    first, *more = analysis.doubts
+    others = f" and at {len(more)} more" if more else ""
+    return f"its graph does not tell, at layer {first}{others}; "

@@ -1,0 +1,206 @@
+"""The device: another one, and how many rows run there together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import onnx_ir as ir
+
+from headrace.plugins.batch import loading
+from headrace.plugins.batch.config import DEFAULT_SIZE, NOT_FOR_MEMBERS, SCHEMA
+from headrace.plugins.batch.executable_network import BatchNetwork
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.config import Configuration
+from headrace.runtime.device_name import DeviceName
+from headrace.runtime.errors import (
+    InvalidArgument,
+    Unimplemented,
+)
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.members import Target, check_owners, own_config, targets
+from headrace.runtime.network import Network
+from headrace.runtime.network_options import NetworkOptions
+from headrace.runtime.plugin import Plugin, Support
+from headrace.runtime.query import QueryResult
+from headrace.runtime.standard_keys import (
+    NUM_STREAMS,
+    PERFORMANCE_HINT_NUM_REQUESTS,
+)
+from headrace.runtime.transform import transform_network
+
+_AS_IT_IS = NetworkOptions()
+_CHOOSING = ("BATCH", "MULTI", "AUTO")
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What a load or query asks for."""
+
+    config: Configuration
+    target: Target
+    size: int
+
+
+class BatchPlugin(Plugin):
+    """Has no threads and computes nothing: it makes of the network one that takes any number of
+    rows, has the other device load that, and joins requests for it.
+
+    Which device that is comes with the load, so the public methods are its own, and the hooks that
+    a single device fills in are not asked.
+    """
+
+    schema = SCHEMA
+    full_name = "Runs requests together on another device"
+
+    # -- networks --
+
+    def transform_network(
+        self, network: Network, config: Configuration, options: NetworkOptions
+    ) -> Network:
+        """With preprocessing, and nothing else: the device transforms the result itself."""
+        return transform_network(
+            network, preprocess=(options.inputs, options.outputs), common=False
+        )
+
+    def query_network(
+        self,
+        network: Network,
+        config: Mapping[str, str],
+        options: NetworkOptions = _AS_IT_IS,
+    ) -> QueryResult:
+        """What the other device says; whether requests can run together, a load finds out."""
+        target = self._wish(config, options, ignore_unknown=True).target
+        members = replace(options, members=target.options.members)
+        return target.plugin.query_network(network, target.config, members)
+
+    def load_network(
+        self,
+        network: Network,
+        config: Mapping[str, str],
+        options: NetworkOptions = _AS_IT_IS,
+        token: CancelToken | None = None,
+    ) -> ExecutableNetwork:
+        """Loads a network so that its requests run together.
+
+        Raises:
+            As `Plugin.load_network`.
+            FailedPrecondition: its requests cannot run together, and why.
+        """
+        wish = self._wish(config, options)
+        make = partial(self._batched, wish=wish, options=options)
+        return self._make(network, wish.config, options, make, token)
+
+    def import_network(
+        self,
+        network: Network,
+        native: bytes,
+        config: Mapping[str, str],
+        options: NetworkOptions = _AS_IT_IS,
+        token: CancelToken | None = None,
+    ) -> ExecutableNetwork:
+        """Loads the network anew: nothing native is exported, for what the device would run is
+        quickly made again."""
+        return self.load_network(network, config, options, token)
+
+    # -- inside --
+
+    def _wish(
+        self, config: Mapping[str, str], options: NetworkOptions, *, ignore_unknown: bool = False
+    ) -> _Wish:
+        if not options.members:
+            raise InvalidArgument(
+                "BATCH needs to know on which device, and may be told how many rows run together: "
+                "name both, as BATCH:CPU(8)",
+                field="device",
+            )
+        (member,) = options.members
+        _refuse_nonsense(member.device, member.count)
+        settings = self.settings()
+        found = targets([member.device], config, settings, self.services.devices, NOT_FOR_MEMBERS)
+        own = own_config(self.schema, config, found)
+        if not ignore_unknown:
+            check_owners(config, found)
+            self.schema.refuse_device_keys(own, self.name)
+        resolved = self.schema.resolve(settings, own, ignore_unknown=ignore_unknown)
+        self.device_id(resolved)
+        size = member.count or min(
+            DEFAULT_SIZE, resolved[PERFORMANCE_HINT_NUM_REQUESTS] or DEFAULT_SIZE
+        )
+        (target,) = found
+        return _Wish(resolved, _with_one_stream(target), max(2, size))
+
+    def _batched(
+        self,
+        network: Network,
+        config: Configuration,
+        token: CancelToken,
+        *,
+        wish: _Wish,
+        options: NetworkOptions,
+    ) -> BatchNetwork:
+        whole = self.transform_network(network, config, options)
+        return loading.load(whole, config, wish.target, wish.size, token)
+
+    def _compile_checked(
+        self,
+        network: Network,
+        config: Configuration,
+        options: NetworkOptions,
+        make: Callable[[Network, Configuration, CancelToken], ExecutableNetwork],
+        token: CancelToken,
+    ) -> ExecutableNetwork:
+        """Without a check: the other device makes one."""
+        return make(network, config, token)
+
+    # -- hooks --
+
+    def _add_extension(self, functions: Sequence[ir.Function]) -> None:
+        raise Unimplemented("BATCH computes nothing: give the extension to the other device")
+
+    def _support(self, network: Network, config: Configuration) -> Support:
+        raise NotImplementedError("what is supported depends on the device, which a query brings")
+
+    def _compile(
+        self, network: Network, config: Configuration, token: CancelToken
+    ) -> ExecutableNetwork:
+        raise NotImplementedError("what to compile for depends on the device, which a load brings")
+
+
+def _refuse_nonsense(device: DeviceName, count: int | None) -> None:
+    """
+    Raises:
+        InvalidArgument: batches of such a device, or of such a size, make no sense.
+    """
+    wrong = next((kind for kind in _types(device) if kind in _CHOOSING), None)
+    if wrong == "BATCH":
+        raise InvalidArgument(
+            f"BATCH:[{device}] would join what is joined already; name one size", field="device"
+        )
+    if wrong is not None:
+        raise InvalidArgument(
+            f"BATCH:[{device}] would send whole batches here and there; have {wrong} choose among "
+            f"devices that join requests themselves, as {wrong}:[BATCH:CPU(8)]",
+            field="device",
+        )
+    if count == 1:
+        raise InvalidArgument(
+            f"BATCH:{device}(1) would join nothing; load onto {device}, or give a size from 2 on",
+            field="device",
+        )
+
+
+def _types(name: DeviceName) -> Iterator[str]:
+    yield name.type
+    for member in name.members:
+        yield from _types(member.device)
+
+
+def _with_one_stream(target: Target) -> Target:
+    """Unless somebody has said otherwise, a batch has all threads: it keeps them busy, and while
+    it runs the next one collects."""
+    said = target.config.keys() | target.plugin.settings().keys()
+    if NUM_STREAMS.name not in target.plugin.schema or NUM_STREAMS.name in said:
+        return target
+    return replace(target, config={**target.config, NUM_STREAMS.name: "1"})

@@ -1,0 +1,106 @@
+"""Requests' values as rows of a batch: which may run together, how they are joined and parted."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from headrace.runtime.errors import Internal
+from headrace.runtime.job import Job
+from headrace.runtime.tensor import Array, Tensor, Value, host
+
+
+class Fit(NamedTuple):
+    """How a request fits into batches.
+
+    Attributes:
+        group: equal for requests that may run together: the same outputs, and inputs of the same
+            shape but for the batch dimension. None: it runs alone, as it came.
+        rows: the size of its batch dimension.
+    """
+
+    group: Hashable
+    rows: int
+
+
+def fit(job: Job, names: Sequence[str]) -> Fit:
+    """
+    Args:
+        names: the network's inputs, each with the batch dimension first.
+    """
+    shapes = []
+    rows = -1
+    for name in names:
+        value = job.inputs.get(name)
+        if not isinstance(value, np.ndarray | Tensor) or not value.shape:
+            return Fit(None, 1)
+        size, *rest = value.shape
+        if rows not in (-1, size):
+            return Fit(None, 1)  # the device may know what to make of it
+        rows = size
+        shapes.append(tuple(rest))
+    return Fit((job.output_names, tuple(shapes)), rows) if rows > 0 else Fit(None, 1)
+
+
+def join(members: Sequence[Job], names: Sequence[str], padded_to: int = 0) -> dict[str, Value]:
+    """One batch of the members' rows, in their order; each input is copied once.
+
+    Args:
+        padded_to: repeat the last row until there are as many; 0: no padding.
+    """
+    joined: dict[str, Value] = {}
+    for name in names:
+        arrays: list[Array] = [_array(member.inputs[name]) for member in members]
+        missing = padded_to - sum(len(array) for array in arrays)
+        if missing > 0:
+            arrays += [arrays[-1][-1:]] * missing
+        joined[name] = np.concatenate(arrays)
+    return joined
+
+
+def part(
+    outputs: Mapping[str, Value], rows: Sequence[int], shared: frozenset[str], total: int
+) -> list[dict[str, Value]]:
+    """Each member's outputs: views of the batch's, or all of one that has no batch dimension.
+
+    Args:
+        rows: of each member.
+        shared: outputs that every member gets whole.
+        total: rows that ran, padding included.
+
+    Raises:
+        Internal: the device gave an output that cannot be parted.
+    """
+    found: list[dict[str, Value]] = [{} for _ in rows]
+    for name, value in outputs.items():
+        array = _own(value)
+        if name in shared:
+            for each in found:
+                each[name] = array
+            continue
+        step, rest = divmod(array.shape[0] if array.shape else 0, total)
+        if not step or rest:
+            raise Internal(f"output {name!r} of a batch of {total} has the shape {array.shape}")
+        start = 0
+        for each, count in zip(found, rows, strict=True):
+            end = start + step * count
+            each[name] = array[start:end]
+            start = end
+    return found
+
+
+def _array(value: Value) -> Array:
+    array = host(value)
+    assert isinstance(array, np.ndarray)
+    return array
+
+
+def _own(value: Value) -> Array:
+    """The array, in memory that stays: where there is a lease on it, it ends here."""
+    array = _array(value)
+    if isinstance(value, Tensor) and value.lease is not None:
+        array = array.copy()
+        value.lease.release()
+    return array

@@ -1,0 +1,70 @@
+"""Runs on a loaded network for the runtime's own sake: to try it out and to take its time.
+
+They are parts and not requests, so that nobody's limits and counters of requests see them, and they
+wait on the loading thread, which belongs to no device.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.job import Job, Ticket
+from headrace.runtime.tensor import Value
+
+TICKET = Ticket("BATCH")
+
+
+class _Together:
+    """Jobs that were started together. `_left` is a semaphore released by each that ends."""
+
+    def __init__(self, network: ExecutableNetwork, token: CancelToken) -> None:
+        self._network = network
+        self._token = token.child()
+        self._left = threading.Semaphore(0)
+        self.jobs: list[Job] = []
+
+    def start(self, inputs: Mapping[str, Value]) -> None:
+        names = tuple(port.name for port in self._network.outputs)
+        job = Job(
+            inputs,
+            lambda _: self._left.release(),
+            output_names=names,
+            token=self._token,
+            ticket=TICKET,
+        )
+        self.jobs.append(job)
+        self._network.submit(job)
+
+    def wait(self) -> None:
+        for _ in self.jobs:
+            self._left.acquire()
+        self._token.close()
+        for job in self.jobs:
+            if job.error is not None:
+                raise job.error
+
+
+def run(
+    network: ExecutableNetwork, inputs: Mapping[str, Value], token: CancelToken
+) -> dict[str, Value]:
+    """One run, and its outputs. Raises what the run raises."""
+    together = _Together(network, token)
+    together.start(inputs)
+    together.wait()
+    return together.jobs[0].outputs
+
+
+def seconds(
+    network: ExecutableNetwork, requests: Sequence[Mapping[str, Value]], token: CancelToken
+) -> float:
+    """How long the requests take that are all submitted at once. Raises what one of them raises."""
+    together = _Together(network, token)
+    start = time.perf_counter()
+    for inputs in requests:
+        together.start(inputs)
+    together.wait()
+    return time.perf_counter() - start

@@ -1,0 +1,155 @@
+"""Which requests run together, and when: pure, with the clock passed in.
+
+Nothing waits for company while the device could run it: what comes first runs at once, and what
+comes while the device is busy is collected and runs as one batch when a run ends. So batches grow
+with the load, and a caller alone never waits. A request that has been collected for as long as the
+timeout is handed to the device with whoever fits, busy or not, and waits in the device's own queue.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Generic, TypeVar
+
+
+class Member:
+    """A request, as far as the scheduler looks at it.
+
+    Attributes:
+        group: only members of equal groups run together.
+        rows: that it brings; more than a batch's size run alone.
+        priority: higher goes first, within the bound of the timeout.
+        arrived: by the scheduler's clock, in seconds.
+    """
+
+    __slots__ = ("arrived", "group", "priority", "rows")
+
+    def __init__(self, group: Hashable, rows: int = 1, priority: int = 0) -> None:
+        self.group = group
+        self.rows = rows
+        self.priority = priority
+        self.arrived = 0.0
+
+
+M = TypeVar("M", bound=Member)
+
+
+class BatchScheduler(Generic[M]):
+    """Takes events, gives batches to run: each a tuple of members to run together, now. Not
+    thread-safe. Queues are dictionaries, in order of arrival.
+
+    Args:
+        size: rows of a batch, at most.
+        slots: batches that the device runs at once.
+        timeout: the longest that a member is collected, in seconds.
+    """
+
+    def __init__(self, size: int, slots: int, timeout: float) -> None:
+        self.size = size
+        self.slots = slots
+        self.timeout = timeout
+        self.running = 0
+        self._again: deque[M] = deque()
+        self._by_priority: dict[int, dict[M, None]] = {}
+        self._by_group: dict[Hashable, dict[int, dict[M, None]]] = {}
+
+    @property
+    def waiting(self) -> int:
+        return sum(map(len, self._by_priority.values())) + len(self._again)
+
+    @property
+    def wakes_at(self) -> float | None:
+        """When `tick` has to be called; None: not before another event."""
+        oldest = self._oldest()
+        return None if oldest is None else oldest.arrived + self.timeout
+
+    # -- events --
+
+    def arrive(self, member: M, now: float) -> list[tuple[M, ...]]:
+        """A request has come."""
+        member.arrived = now
+        self._by_priority.setdefault(member.priority, {})[member] = None
+        group = self._by_group.setdefault(member.group, {})
+        group.setdefault(member.priority, {})[member] = None
+        return self.tick(now)
+
+    def leave(self, member: M) -> bool:
+        """Nobody waits for the member any more; False if it is not waiting, but runs or is over."""
+        if member in self._again:
+            self._again.remove(member)
+            return True
+        if member not in self._by_priority.get(member.priority, ()):
+            return False
+        self._remove(member)
+        return True
+
+    def finished(self, now: float, again: Iterable[M] = ()) -> list[tuple[M, ...]]:
+        """A run has ended.
+
+        Args:
+            again: members of a batch that failed as a whole: each runs once more, alone and before
+                all others, so that only who is to blame fails.
+        """
+        self.running -= 1
+        self._again.extend(again)
+        return self.tick(now)
+
+    def tick(self, now: float) -> list[tuple[M, ...]]:
+        """Time has passed: what is to run now."""
+        batches: list[tuple[M, ...]] = []
+        while self._again and self.running < self.slots:
+            batches.append((self._again.popleft(),))
+            self.running += 1
+        while (leader := self._leader(now)) is not None:
+            batches.append(self._take(leader))
+            self.running += 1
+        return batches
+
+    # -- choice --
+
+    def _leader(self, now: float) -> M | None:
+        """Whose turn it is: the oldest's if its time is up, else the first of highest priority's if
+        the device has room."""
+        oldest = self._oldest()
+        if oldest is None:
+            return None
+        if now >= oldest.arrived + self.timeout:
+            return oldest
+        if self.running >= self.slots:
+            return None
+        return next(iter(self._by_priority[max(self._by_priority)]))
+
+    def _take(self, leader: M) -> tuple[M, ...]:
+        """The leader and those of its group, by priority and then age, as far as there is room."""
+        chosen, rows = [leader], leader.rows
+        for member in self._of_group(leader.group):
+            if rows >= self.size:
+                break
+            if member is leader:
+                continue
+            if rows + member.rows > self.size:
+                break
+            chosen.append(member)
+            rows += member.rows
+        for member in chosen:
+            self._remove(member)
+        return tuple(chosen)
+
+    def _oldest(self) -> M | None:
+        first = (next(iter(queue)) for queue in self._by_priority.values())
+        return min(first, key=lambda member: member.arrived, default=None)
+
+    def _of_group(self, group: Hashable) -> Iterator[M]:
+        queues = self._by_group[group]
+        for priority in sorted(queues, reverse=True):
+            yield from queues[priority]
+
+    def _remove(self, member: M) -> None:
+        group = self._by_group[member.group]
+        for table in (self._by_priority, group):
+            del table[member.priority][member]
+            if not table[member.priority]:
+                del table[member.priority]
+        if not group:
+            del self._by_group[member.group]

@@ -1,0 +1,119 @@
+"""Sizes that a network computes from its values' shapes, to give them to Reshape and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+
+from headrace.plugins.batch.axes import constant_of
+from headrace.runtime.tensor import Array
+
+_MOST = 4096
+"""Elements of a value that is followed; shapes have few."""
+
+_Operator: TypeAlias = Callable[..., Any]
+
+
+def _slice(data: Array, starts: Array, ends: Array, *rest: Array) -> Array:
+    axes = rest[0] if rest else np.arange(len(starts))
+    steps = rest[1] if len(rest) > 1 else np.ones(len(starts), np.int64)
+    index = [slice(None)] * data.ndim
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        index[axis] = slice(int(start), int(end), int(step))
+    return data[tuple(index)]
+
+
+def _divide(a: Array, b: Array) -> Array:
+    if a.dtype.kind not in "iu":
+        return np.asarray(a / b)
+    return np.asarray(np.trunc(a / b)).astype(a.dtype)
+
+
+def _concat(node: ir.Node, *xs: Array) -> Array:
+    return np.concatenate(xs, _axis(node))
+
+
+def _gather(node: ir.Node, x: Array, at: Array) -> Array:
+    return np.asarray(x.take(at, _axis(node)))
+
+
+def _cast(node: ir.Node, x: Array) -> Array:
+    return x.astype(ir.DataType(node.attributes["to"].as_int()).numpy())
+
+
+def _axis(node: ir.Node) -> int:
+    attribute = node.attributes.get("axis")
+    return 0 if attribute is None else attribute.as_int()
+
+
+def _squeeze(node: ir.Node, x: Array, *axes: Array) -> Array:
+    given = node.attributes.get("axes")
+    over = given.as_ints() if given is not None else axes[0].tolist() if axes else None
+    return x.squeeze(None if over is None else tuple(over))
+
+
+def _unsqueeze(node: ir.Node, x: Array, *axes: Array) -> Array:
+    given = node.attributes.get("axes")
+    return np.expand_dims(x, tuple(given.as_ints() if given is not None else axes[0].tolist()))
+
+
+_OF_VALUES: Mapping[str, _Operator] = {
+    "Add": np.add,
+    "Div": _divide,
+    "Equal": np.equal,
+    "Floor": np.floor,
+    "Identity": np.asarray,
+    "Max": np.maximum,
+    "Min": np.minimum,
+    "Mul": np.multiply,
+    "Neg": np.negative,
+    "Range": np.arange,
+    "Slice": _slice,
+    "Sqrt": np.sqrt,
+    "Sub": np.subtract,
+    "Where": np.where,
+}
+_OF_ATTRIBUTES: Mapping[str, _Operator] = {
+    "Cast": _cast,
+    "Concat": _concat,
+    "Gather": _gather,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+}
+
+
+def known(value: ir.Value | None) -> Array | None:
+    """A small constant."""
+    tensor = None if value is None else constant_of(value)
+    if tensor is None or tensor.size > _MOST:
+        return None
+    return np.asarray(tensor.numpy())
+
+
+def shape_of(node: ir.Node, shape: Sequence[int]) -> Array:
+    """What a Shape or Size gives."""
+    if node.op_type == "Size":
+        return np.array(np.prod(shape, dtype=np.int64))
+    start, end = node.attributes.get("start"), node.attributes.get("end")
+    first = 0 if start is None else start.as_int()
+    return np.array(shape[first : None if end is None else end.as_int()], np.int64)
+
+
+def compute(node: ir.Node, inputs: Sequence[Array]) -> Array | None:
+    """What an operator makes of known values; None if it is none that sizes are computed with."""
+    if node.domain != "":
+        return None
+    operator = _OF_VALUES.get(node.op_type)
+    if operator is None and node.op_type in _OF_ATTRIBUTES:
+        operator = partial(_OF_ATTRIBUTES[node.op_type], node)
+    if operator is None:
+        return None
+    try:
+        found = np.asarray(operator(*inputs))
+    except (ValueError, IndexError, TypeError, KeyError, ZeroDivisionError):
+        return None  # then nothing is known of it, and the network may be wrong
+    return found if found.size <= _MOST else None
