@@ -95,8 +95,9 @@ class _Pool:
 
     def _start(self) -> _Worker:
         ours, theirs = self._context.Pipe()
+        # No daemon, for that could not have processes of its own, as some devices do.
         process = self._context.Process(
-            target=run_worker, args=(self._device, theirs), daemon=True, name="backend-cases"
+            target=run_worker, args=(self._device, theirs), name="backend-cases"
         )
         process.start()
         theirs.close()
