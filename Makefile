@@ -10,6 +10,8 @@ PROTO_INSTALLED := $(PROTO_VENV)/.installed-$(GRPC_TOOLS)
 MAGIKA := .cache/magika/model.onnx
 MAGIKA_VERSION := 1.0.3
 
+# The official builds of ONNX Runtime report to their maker unless told not to; tests load it too.
+export ORT_DISABLE_TELEMETRY := 1
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
-from headrace.plugins.cpu.plugin import CpuPlugin
 from headrace.runtime.plugin import Plugin, plugin_api
 from headrace.runtime.services import Services
 
@@ -12,4 +12,9 @@ from headrace.runtime.services import Services
 @plugin_api(1)
 def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
     """What the entry point names; raises if the device cannot work here."""
+    # From 1.29 on, ONNX Runtime's official builds report names and hashes of models to their maker,
+    # and keep a device id in the home folder, unless this is set before they are loaded.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    from headrace.plugins.cpu.plugin import CpuPlugin
+
     return CpuPlugin(name, services, config)
