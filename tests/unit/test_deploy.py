@@ -7,15 +7,20 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry
 
+from headrace.server.http import operations_routes
 from headrace.server.settings import Settings, options
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 VARIABLES = {each.variable for each in options()}
 
 
@@ -50,6 +55,85 @@ def test_the_image_runs_the_server_itself_as_a_user_without_rights(dockerfile: s
 
 def test_the_image_exposes_the_ports_that_the_server_listens_on(dockerfile: str) -> None:
     assert f"EXPOSE {Settings().port} {Settings().metrics_port}" in dockerfile
+
+
+def instructions(dockerfile: str, kind: str) -> list[str]:
+    """The arguments of every instruction of a kind, continued lines joined."""
+    joined = dockerfile.replace("\\\n", " ")
+    return re.findall(rf"^{kind} +(.*)$", joined, re.MULTILINE)
+
+
+def test_the_image_s_command_is_one_that_the_distribution_installs(dockerfile: str) -> None:
+    (program,) = json.loads(instructions(dockerfile, "ENTRYPOINT")[0])
+    (command,) = json.loads(instructions(dockerfile, "CMD")[0])
+    assert program in PROJECT["scripts"]
+    assert command in PROJECT["entry-points"]["headrace.commands"]
+
+
+def test_the_image_installs_extras_that_there_are(dockerfile: str) -> None:
+    (extras,) = [each[7:] for each in instructions(dockerfile, "ARG") if each.startswith("EXTRAS=")]
+    assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"])
+
+
+def test_the_image_is_built_from_all_that_the_wheel_needs_and_what_is_let_in(
+    dockerfile: str,
+) -> None:
+    copied = {
+        source
+        for each in instructions(dockerfile, "COPY")
+        if not each.startswith("--from")
+        for source in each.split()[:-1]
+    }
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]
+    wheel = {each.partition("/")[0] for each in build["targets"]["wheel"]["only-include"]}
+    assert copied == wheel | {"pyproject.toml", "LICENSE", PROJECT["readme"]}
+    assert all((ROOT / each).exists() for each in copied)
+    ignored, *let_in = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    assert ignored == "*"
+    assert copied <= {each.removeprefix("!") for each in let_in}
+
+
+def test_every_folder_of_the_image_is_made_declared_and_mounted(
+    dockerfile: str, container: Any
+) -> None:
+    folders = set(json.loads(instructions(dockerfile, "VOLUME")[0]))
+    (environment,) = instructions(dockerfile, "ENV")
+    settings = dict(re.findall(r"(HEADRACE_\w+)=(\S+)", environment))
+    assert {value for value in settings.values() if value.startswith("/")} == folders
+    made = re.search(r"mkdir -p ([/\w ]+)", dockerfile)
+    assert made is not None
+    assert set(made[1].split()) == folders
+    # The root file system is read-only, and uploads go to /tmp.
+    assert {each["mountPath"] for each in container["volumeMounts"]} == folders | {"/tmp"}
+    (compose,) = parsed("compose.yaml")
+    service = compose["services"]["headrace"]
+    assert {re.sub(r"^.*?:(/\w+)(:ro)?$", r"\1", each) for each in service["volumes"]} == folders
+    assert service["tmpfs"] == ["/tmp"]
+
+
+def test_probes_and_scrapes_ask_for_paths_that_are_answered(pod: Any) -> None:
+    paths = set(operations_routes(CollectorRegistry(), lambda: None))
+    (compose,) = parsed("compose.yaml")
+    check = compose["services"]["headrace"]["healthcheck"]["test"][-1]
+    address = re.search(r"http://127\.0\.0\.1:(\d+)(/\w+)", check)
+    assert address is not None
+    assert int(address[1]) == Settings().metrics_port
+    assert address[2] in paths
+    deployment, _ = parsed("kubernetes.yaml")
+    notes = deployment["spec"]["template"]["metadata"]["annotations"]
+    assert notes["prometheus.io/path"] in paths
+    assert int(notes["prometheus.io/port"]) == Settings().metrics_port
+
+
+def test_compose_publishes_the_ports_on_this_machine_alone() -> None:
+    (compose,) = parsed("compose.yaml")
+    ports = compose["services"]["headrace"]["ports"]
+    assert ports == [f"127.0.0.1:{p}:{p}" for p in (Settings().port, Settings().metrics_port)]
+
+
+def test_kubernetes_runs_the_image_of_this_version(container: Any) -> None:
+    assert container["image"] == f"headrace:{PROJECT['version']}"
+    assert container["image"] in (DEPLOY / "README.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "compose.yaml", "kubernetes.yaml", "README.md"])
