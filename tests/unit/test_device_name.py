@@ -147,6 +147,11 @@ def test_an_unknown_type_or_id_says_what_was_meant(text: str, hint: str) -> None
     assert caught.value.field == "device"
 
 
+def test_a_type_whose_only_device_has_no_id_stays_in_the_list() -> None:
+    name = DeviceName.parse("MULTI:CPU,OWN")
+    assert resolve(name, {**AVAILABLE, "OWN": [""]}) == name
+
+
 def test_excluding_every_listed_device_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="excludes every device"):
         resolve(DeviceName.parse("AUTO:OPENCL,-OPENCL.0,-OPENCL.1"), AVAILABLE)

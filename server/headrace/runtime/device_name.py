@@ -102,7 +102,8 @@ def resolve(
         raise NotFound.unknown(
             "device", str(device), [f"{device.type}.{known}" for known in ids], field=field
         )
-    named = {(member.device.type, member.device.id) for member in device.members}
+    listed = [member.device for member in device.members]
+    named = {(each.type, each.id) for each in listed if each.id}
     members: list[Member] = []
     for member in device.members:
         inner = resolve(member.device, available, field=field)
