@@ -1,0 +1,115 @@
+"""A device that a test holds up, breaks and mends while requests run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.config import Configuration
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.job import Job
+from headrace.runtime.network import Network
+from headrace.runtime.plugin import Plugin, Support, plugin_api
+from headrace.runtime.plugin_registry import PluginSource
+from headrace.runtime.services import Services
+
+
+class MoodyNetwork(ExecutableNetwork):
+    """Gives every output the sum of the inputs."""
+
+    def __init__(self, network: Network, config: Configuration, plugin: MoodyPlugin) -> None:
+        super().__init__(network, config, plugin.executor(config), streams=plugin.share(config))
+        self._plugin = plugin
+        self.closed = 0
+
+    def _infer(self, job: Job) -> None:
+        self._plugin.jobs.append(job)
+        self._plugin.on_infer(job)
+        total = sum(value for value in job.inputs.values())  # type: ignore[misc]
+        job.outputs = dict.fromkeys(job.output_names, total)
+
+    def _export(self) -> bytes:
+        return self._plugin.name.encode()
+
+    def _close(self) -> None:
+        self.closed += 1
+
+
+class MoodyPlugin(Plugin):
+    """Supports every layer but `Strange`, on one stream.
+
+    Attributes:
+        on_compile: called before a network is made.
+        on_infer: called before a request computes, on the device's stream.
+        compiled: the networks made, and `imported` the bytes that some were made of.
+        jobs: those that it was given.
+    """
+
+    imports_native = True
+
+    def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
+        super().__init__(name, services, config)
+        self.on_compile: Callable[[CancelToken], object] = lambda _: None
+        self.on_infer: Callable[[Job], object] = lambda _: None
+        self.compiled: list[MoodyNetwork] = []
+        self.imported: list[bytes] = []
+        self.jobs: list[Job] = []
+
+    def breaks(self, error: Exception) -> None:
+        """From now on every request raises this."""
+
+        def fail(_: Job) -> None:
+            raise error
+
+        self.on_infer = fail
+
+    def refuses(self, error: Exception) -> None:
+        """From now on every load raises this."""
+
+        def fail(_: CancelToken) -> None:
+            raise error
+
+        self.on_compile = fail
+
+    def mends(self) -> None:
+        self.on_infer = lambda _: None
+        self.on_compile = lambda _: None
+
+    def _default_streams(self) -> int:
+        return 1
+
+    def _support(self, network: Network, config: Configuration) -> Support:
+        return lambda node: "no kernel" if node.op_type == "Strange" else None
+
+    def _compile(
+        self, network: Network, config: Configuration, token: CancelToken
+    ) -> ExecutableNetwork:
+        self.on_compile(token)
+        if token.error is not None:
+            raise token.error
+        self.compiled.append(MoodyNetwork(network, config, self))
+        return self.compiled[-1]
+
+    def _import(
+        self, network: Network, native: bytes, config: Configuration, token: CancelToken
+    ) -> ExecutableNetwork:
+        self.imported.append(native)
+        return self._compile(network, config, token)
+
+
+@plugin_api(1)
+def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    return MoodyPlugin(name, services, config)
+
+
+@plugin_api(1)
+def create_missing(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    raise OSError("no driver")
+
+
+def moody(name: str, **config: str) -> PluginSource:
+    return PluginSource(name, lambda: create_plugin, config)
+
+
+def missing(name: str) -> PluginSource:
+    return PluginSource(name, lambda: create_missing)
