@@ -15,8 +15,8 @@ import onnx
 import pytest
 
 from headrace.plugins import cpu
-from headrace.plugins.cpu import config as settings
 from headrace.plugins.cpu.plugin import processor_name
+from headrace.runtime import hints
 from headrace.runtime.config_key import Range
 from headrace.runtime.errors import (
     Cancelled,
@@ -39,7 +39,7 @@ PROCESSORS = 4
 
 @pytest.fixture
 def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugin]:
-    monkeypatch.setattr(settings, "usable_processors", lambda: PROCESSORS)
+    monkeypatch.setattr(hints, "usable_processors", lambda: PROCESSORS)
     with services() as offered:
         yield cpu.create_plugin("CPU", offered, {})
 
@@ -88,39 +88,22 @@ def test_the_full_name_is_the_processors(plugin: Plugin, tmp_path: Path) -> None
 # -- streams and threads --
 
 
-@pytest.mark.parametrize(
-    ("config", "streams", "threads"),
-    [
-        ({}, 4, 1),
-        ({"PERFORMANCE_HINT": "THROUGHPUT"}, 4, 1),
-        ({"PERFORMANCE_HINT": "LATENCY"}, 1, 4),
-        ({"PERFORMANCE_HINT": "THROUGHPUT", "PERFORMANCE_HINT_NUM_REQUESTS": "2"}, 2, 3),
-        ({"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "2"}, 2, 3),
-        ({"INFERENCE_NUM_THREADS": "2"}, 2, 1),
-        ({"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": "3"}, 1, 3),
-        ({"NUM_STREAMS": "8"}, 8, 1),
-    ],
-    ids=str,
-)
-def test_streams_and_threads_follow_the_keys(
-    plugin: Plugin, config: dict[str, str], streams: int, threads: int
-) -> None:
-    configuration = plugin.schema.resolve(config)
-    assert settings.streams(configuration) == streams
-    assert settings.threads_of_a_run(configuration, streams) == threads
-
-
-def test_all_runs_together_take_no_more_threads_than_allowed(plugin: Plugin) -> None:
-    for streams in range(1, PROCESSORS + 1):
-        config = plugin.schema.resolve({"NUM_STREAMS": str(streams)})
-        helpers = settings.threads_of_a_run(config, streams) - 1
-        assert streams + helpers == PROCESSORS
-
-
 def test_a_network_for_latency_takes_one_of_the_devices_streams(plugin: Plugin) -> None:
     network = plugin.load_network(networks.add().network, {"PERFORMANCE_HINT": "LATENCY"})
     assert plugin.streams() == PROCESSORS
     assert network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 1
+    network.close()
+
+
+def test_a_network_shows_what_a_hint_has_become(plugin: Plugin) -> None:
+    hint = {"PERFORMANCE_HINT": "THROUGHPUT", "PERFORMANCE_HINT_NUM_REQUESTS": "2"}
+    network = plugin.load_network(networks.add().network, hint)
+    shown = network.config.to_strings()
+    assert (shown["NUM_STREAMS"], shown["INFERENCE_NUM_THREADS"]) == ("2", str(PROCESSORS))
+    assert shown["PERFORMANCE_HINT"] == "THROUGHPUT"
+    assert network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 2
+    network.set_config({"EXECUTION_TIMEOUT": "5"})
+    assert network.config.to_strings()["NUM_STREAMS"] == "2"
     network.close()
 
 

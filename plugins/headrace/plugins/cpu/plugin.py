@@ -10,15 +10,16 @@ from typing import ClassVar
 import onnx_ir as ir
 import onnxruntime
 
-from headrace.plugins.cpu import config as settings
 from headrace.plugins.cpu import limits, session
 from headrace.plugins.cpu.compatibility import Compatibility
+from headrace.plugins.cpu.config import SCHEMA
 from headrace.plugins.cpu.executable_network import SessionNetwork
 from headrace.plugins.cpu.profiling import Profiler
 from headrace.plugins.cpu.session import Provider, Settings
 from headrace.plugins.cpu.support import LayerSupport, Trials
 from headrace.plugins.cpu.tensors import Conversion
 from headrace.plugins.cpu.transformations import TRANSFORMATIONS
+from headrace.runtime import hints
 from headrace.runtime.allocator import release_memory
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration, Range
@@ -37,7 +38,7 @@ class CpuPlugin(Plugin):
     A device of another provider is a sub-class that names it, its ids and its capabilities.
     """
 
-    schema = settings.SCHEMA
+    schema = SCHEMA
     backend_version = f"ONNX Runtime {onnxruntime.__version__}"
     # The provider has no float16 arithmetic: it casts around every layer, which one cast of the
     # whole network does better.
@@ -55,7 +56,7 @@ class CpuPlugin(Plugin):
         return ["0"]
 
     def _default_streams(self) -> int:
-        return settings.auto_streams(self.config)
+        return hints.auto_streams(self.config)
 
     def _metrics(self) -> Mapping[str, Metric]:
         return {"RANGE_FOR_STREAMS": lambda _: Range(1, usable_processors())}
@@ -92,14 +93,13 @@ class CpuPlugin(Plugin):
             raise UnsupportedLayers(self.name, wrong)
         readable = self._compatibility.lowered(network.model)
         conversion = Conversion(network.inputs, network.outputs)
-        share = min(settings.streams(config), self.streams())
-        threads = settings.threads_of_a_run(config, share)
+        share = min(hints.streams(config), self.streams())
+        threads = hints.threads_of_a_run(config, share)
         backend = session.open_model(readable, self.provider, Settings(threads=threads), token)
         release_memory()  # of a load of 310 MB, 200 are left over by then; it takes 5 ms
         profiler = Profiler(network.model, readable, self.provider, threads)
-        return SessionNetwork(
-            network, config, self.executor(config), share, backend, conversion, profiler
-        )
+        executor, shown = self.executor(config), hints.chosen(config, share)
+        return SessionNetwork(network, shown, executor, share, backend, conversion, profiler)
 
     def _loads(self, model: bytes) -> bool:
         try:
