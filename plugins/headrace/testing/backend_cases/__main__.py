@@ -57,7 +57,9 @@ def _check(name: str, cases: Sequence[BackendCase], options: argparse.Namespace)
             _say(f"{name} {result.case}: {result.outcome.value}{claim}: {result.reason}")
             _say(f"    {result.detail[:300]}")
 
-    device = DeviceUnderTest(name, dict(options.config), options.factory)
+    device = DeviceUnderTest(
+        name, dict(options.config), options.factory, dict(options.device_config)
+    )
     try:
         run = run_cases(
             device, cases, jobs=options.jobs, limit_seconds=options.limit, report=report
@@ -105,7 +107,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--device", action="append", help="as a client names it; default: all that are installed"
     )
-    parser.add_argument("--config", action="append", default=[], type=_pair, metavar="KEY=VALUE")
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="KEY=VALUE",
+        help="of every load and query",
+    )
+    parser.add_argument(
+        "--device-config",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="KEY=VALUE",
+        help="of the device itself, as ISOLATION=PROCESS",
+    )
     parser.add_argument("--factory", default="", help="package.module:create_plugin of the device")
     parser.add_argument("--cases", action="append", default=[], help="pattern of case names")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")

@@ -29,21 +29,25 @@ class DeviceUnderTest:
         name: as a client writes it: ``CPU``, ``CPU.0``, ``HETERO:OPENVINO,CPU``.
         config: of every load and query.
         factory: ``package.module:create_plugin`` of a device that no entry point names.
+        settings: of the device itself, as a server's configuration file has them.
     """
 
     name: str
     config: Mapping[str, str] = field(default_factory=dict)
     factory: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def sources(self) -> list[PluginSource]:
         """The plugins that it needs; a virtual device without a list may need all."""
         device = DeviceName.parse(self.name)
+        known = installed_plugins()
         if self.factory:
-            return [factory_source(device.type, self.factory)]
-        installed = installed_plugins()
+            known[device.type] = factory_source(device.type, self.factory)
+        if device.type in known:
+            known[device.type] = known[device.type].configured(device.type, self.settings)
         if device.is_virtual and not device.members:
-            return list(installed.values())
-        return [installed[each] for each in _types(device) if each in installed]
+            return list(known.values())
+        return [known[each] for each in _types(device) if each in known]
 
 
 def _types(device: DeviceName) -> list[str]:
@@ -70,7 +74,7 @@ def run_worker(device: DeviceUnderTest, connection: Connection) -> None:
         while True:
             case = connection.recv()
             connection.send(run_case(core, name, device.config, case, connection))
-    except EOFError:
+    except (EOFError, BrokenPipeError):  # nobody asks any more
         return
     finally:
         core.stop()
