@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 
+from headrace.runtime import auto_batching
 from headrace.runtime import blob as blobs
+from headrace.runtime.auto_batching import AutoBatching
 from headrace.runtime.config import check_prefixes, for_device
 from headrace.runtime.counters import Counters
 from headrace.runtime.device_name import DeviceName, resolve
@@ -93,12 +96,13 @@ class Core:
         plugin = self.plugin(request.device)
 
         def compile_network(entry: NetworkEntry) -> ExecutableNetwork:
-            return plugin.load_network(
-                entry.record.given,
-                self._device_config(request.device, request.config),
-                self._with_members(request.device, request.options),
-                entry.token,
-            )
+            config = self._device_config(request.device, request.config)
+            options = self._with_members(request.device, request.options)
+            batching = self._batching(request.device, plugin, config)
+            load = plugin.load_network
+            if batching is not None:
+                load = partial(batching.load_if_it_pays, request.device)
+            return load(entry.record.given, config, options, entry.token)
 
         return self._life.load(request, network, compile_network, replace=replace)
 
@@ -239,6 +243,15 @@ class Core:
         self._timer.stop()
 
     # -- inside --
+
+    def _batching(
+        self, device: DeviceName, plugin: Plugin, config: Mapping[str, str]
+    ) -> AutoBatching | None:
+        """The device that joins requests, if the load may profit from it."""
+        if not auto_batching.wanted(device, plugin, config):
+            return None
+        found = self.plugins.plugins().get(auto_batching.BATCHING_DEVICE)
+        return found if isinstance(found, AutoBatching) else None
 
     def _device_config(self, device: DeviceName, config: Mapping[str, str]) -> dict[str, str]:
         listed = [str(each) for each in device.physical()]

@@ -13,7 +13,12 @@ from headrace.runtime.executable_network import ExecutableNetwork, Place
 from headrace.runtime.job import Job
 from headrace.runtime.network import Layer, Network
 from headrace.runtime.provenance import origins
-from headrace.runtime.standard_keys import AUTO_BATCH_TIMEOUT, PERFORMANCE_HINT_NUM_REQUESTS
+from headrace.runtime.standard_keys import (
+    AUTO_BATCH_TIMEOUT,
+    INFERENCE_NUM_THREADS,
+    NUM_STREAMS,
+    PERFORMANCE_HINT_NUM_REQUESTS,
+)
 
 
 class BatchNetwork(ExecutableNetwork):
@@ -34,7 +39,7 @@ class BatchNetwork(ExecutableNetwork):
         size: int,
         shape: Shape,
     ) -> None:
-        super().__init__(network, config)
+        super().__init__(network, _shown(config, inner.config))
         self.inner = inner
         self.size = size
         self._shape = shape
@@ -102,3 +107,12 @@ class BatchNetwork(ExecutableNetwork):
     def _count(self, rows: int) -> None:
         if self._network_counters is not None:
             self._network_counters.observe_batch(rows)
+
+
+def _shown(config: Configuration, inner: Configuration) -> Configuration:
+    """With the streams and threads that the device has chosen."""
+    values = inner.to_strings()
+    chosen = {
+        key.name: values[key.name] for key in (NUM_STREAMS, INFERENCE_NUM_THREADS) if key in inner
+    }
+    return config.schema.resolve(config.explicit_strings(), chosen)

@@ -8,12 +8,12 @@ from functools import partial
 
 import onnx_ir as ir
 
-from headrace.plugins.batch import loading
+from headrace.plugins.batch import hinted, loading
 from headrace.plugins.batch.config import DEFAULT_SIZE, NOT_FOR_MEMBERS, SCHEMA
 from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration
-from headrace.runtime.device_name import DeviceName
+from headrace.runtime.device_name import DeviceName, Member
 from headrace.runtime.errors import (
     InvalidArgument,
     Unimplemented,
@@ -25,6 +25,7 @@ from headrace.runtime.network_options import NetworkOptions
 from headrace.runtime.plugin import Plugin, Support
 from headrace.runtime.query import QueryResult
 from headrace.runtime.standard_keys import (
+    DEVICE_ID,
     NUM_STREAMS,
     PERFORMANCE_HINT_NUM_REQUESTS,
 )
@@ -103,6 +104,22 @@ class BatchPlugin(Plugin):
         """Loads the network anew: nothing native is exported, for what the device would run is
         quickly made again."""
         return self.load_network(network, config, options, token)
+
+    def load_if_it_pays(
+        self,
+        device: DeviceName,
+        network: Network,
+        config: Mapping[str, str],
+        options: NetworkOptions,
+        token: CancelToken,
+    ) -> ExecutableNetwork:
+        """As `AutoBatching` has it."""
+        plain = self.services.devices.plugin(device.type).load_network(
+            network, config, options, token
+        )
+        own = {key: text for key, text in config.items() if key != DEVICE_ID.name}
+        asked = replace(options, members=(Member(device),))
+        return hinted.choose(plain, lambda: self.load_network(network, own, asked, token), token)
 
     # -- inside --
 

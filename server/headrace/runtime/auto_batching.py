@@ -1,0 +1,55 @@
+"""When requests to a device may run together though nobody named BATCH."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.device_name import DeviceName
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.network import Network
+from headrace.runtime.network_options import NetworkOptions
+from headrace.runtime.plugin import Plugin
+from headrace.runtime.standard_keys import (
+    ALLOW_AUTO_BATCHING,
+    EXCLUSIVE_ASYNC_REQUESTS,
+    PERFORMANCE_HINT,
+    PERFORMANCE_HINT_NUM_REQUESTS,
+)
+
+BATCHING_DEVICE = "BATCH"
+
+
+@runtime_checkable
+class AutoBatching(Protocol):
+    """A device that can find out whether running requests together pays."""
+
+    def load_if_it_pays(
+        self,
+        device: DeviceName,
+        network: Network,
+        config: Mapping[str, str],
+        options: NetworkOptions,
+        token: CancelToken,
+    ) -> ExecutableNetwork:
+        """Loads a network onto a device, with or without joining its requests; a note says which,
+        and why. Raises as the device does."""
+
+
+def wanted(device: DeviceName, plugin: Plugin, config: Mapping[str, str]) -> bool:
+    """Whether a load asks for throughput, and allows batches for it.
+
+    Raises:
+        InvalidArgument: on a bad value.
+    """
+    if device.is_virtual:
+        return False
+    found = plugin.schema.resolve(plugin.settings(), config, ignore_unknown=True)
+    return (
+        ALLOW_AUTO_BATCHING in found
+        and found[ALLOW_AUTO_BATCHING]
+        and found.get(PERFORMANCE_HINT) == "THROUGHPUT"
+        and found.get(PERFORMANCE_HINT_NUM_REQUESTS) != 1
+        and not found.get(EXCLUSIVE_ASYNC_REQUESTS)
+    )
