@@ -91,19 +91,25 @@ def find(
     return Listed(tuple(candidates), tuple(failures), own_config(schema, config, started))
 
 
-def check_config(listed: Listed, members: Sequence[Member], config: Mapping[str, str]) -> None:
-    """Refuses what no device's failing to load would excuse.
-
+def check_prefixes_of(members: Sequence[Member], config: Mapping[str, str]) -> None:
+    """
     Raises:
-        NotFound: a key's prefix names none of the devices, or a device has no such key or id.
-        InvalidArgument: a bad value, or a key of the whole device.
+        NotFound: a key's prefix names none of the devices.
     """
     check_prefixes(config, (str(each) for member in members for each in member.device.physical()))
-    for candidate in listed.candidates:
-        plugin = candidate.target.plugin
-        plain = {key: text for key, text in candidate.target.config.items() if "." not in key}
-        plugin.schema.refuse_device_keys(plain, plugin.name)
-        plugin.device_id(plugin.schema.resolve(plugin.settings(), plain))
+
+
+def check_candidate(candidate: Candidate) -> None:
+    """Refuses a configuration that no failing to load would excuse.
+
+    Raises:
+        NotFound: the device has no such key or id.
+        InvalidArgument: a bad value, or a key of the whole device.
+    """
+    plugin = candidate.target.plugin
+    plain = {key: text for key, text in candidate.target.config.items() if "." not in key}
+    plugin.schema.refuse_device_keys(plain, plugin.name)
+    plugin.device_id(plugin.schema.resolve(plugin.settings(), plain))
 
 
 def read_list(

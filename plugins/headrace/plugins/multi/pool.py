@@ -82,6 +82,7 @@ class Pool:
         self._schedule: Schedule[Job] = Schedule(places, clock(), spill=spill)
         self._todo: deque[_Todo] = deque()
         self._drivers: set[int] = set()  # threads that are doing what is in `_todo`
+        self._leaving: dict[str, Callable[[], object]] = {}
         self._alarm: TimerEntry | None = None
         self._alarm_at = math.inf
         self._unsubscribe = states.subscribe(self._hear)
@@ -181,6 +182,19 @@ class Pool:
         for each, _ in listed:
             self._look_at(each)  # its device may have gone down before it was in the list
 
+    def when_empty(self, member: Member, action: Callable[[], object]) -> None:
+        """Calls `action` once, when the member, which has left the list, has no request."""
+        with self._lock:
+            self._leaving[member.name] = action
+        self._let_go()
+
+    def _let_go(self) -> None:
+        with self._lock:
+            empty = [each for each in self._leaving if not self._schedule.running_on(each)]
+            actions = [self._leaving.pop(each) for each in empty]
+        for action in actions:
+            action()
+
     def _hear(self, event: DeviceEvent) -> None:
         for member in self.members:
             if member.is_told_of(event):
@@ -224,6 +238,8 @@ class Pool:
         del given
         self._counters.ended(device, outcome)
         self._do(todo)
+        if self._leaving:
+            self._let_go()
 
     # -- inside --
 

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from headrace.plugins.multi.lists import Candidate
+from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network import Network
 from headrace.runtime.query import QueryResult
 
 
-def query(network: Network, candidates: Sequence[Candidate], *, strict: bool) -> QueryResult:
+def query(
+    network: Network, candidates: Sequence[Candidate], *, strict: bool, lenient: bool
+) -> QueryResult:
     """The answer of the first device that runs the whole network; if none does, of the one that
     runs the most layers.
 
     Args:
         strict: every device has to run it, so the answer is that of the first that does not.
+        lenient: pass over a device that does not take a value of the configuration.
+
+    Raises:
+        InvalidArgument: of all the devices, none takes a value.
     """
     best: QueryResult | None = None
-    for result in _answers(network, candidates):
+    refused: InvalidArgument | None = None
+    for candidate in candidates:
+        target = candidate.target
+        try:
+            result = target.plugin.query_network(network, target.config, target.options)
+        except InvalidArgument as error:
+            if not lenient or not (error.field or "").startswith("config"):
+                raise
+            refused = error
+            continue
         if bool(result.unsupported) is strict:
             return result
         if best is None or len(result.supported_layers) > len(best.supported_layers):
             best = result
-    assert best is not None, "a list has a device"
+    if best is None:
+        assert refused is not None, "a list has a device"
+        raise refused
     return best
-
-
-def _answers(network: Network, candidates: Sequence[Candidate]) -> Iterator[QueryResult]:
-    for candidate in candidates:
-        target = candidate.target
-        yield target.plugin.query_network(network, target.config, target.options)

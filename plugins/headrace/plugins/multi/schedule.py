@@ -130,6 +130,10 @@ class Schedule(Generic[T]):
         """In order of preference. To be read only."""
         return tuple(self._order)
 
+    def running_on(self, device: str) -> int:
+        """Requests that a device has, whether it is in the list or has left it."""
+        return self._stations[device].running
+
     @property
     def wake_at(self) -> float:
         """When `tick` is due; infinite if never."""

@@ -12,6 +12,7 @@ from headrace.plugins.multi import lists
 from headrace.plugins.multi.config import withheld
 from headrace.plugins.multi.container import Frame, read
 from headrace.plugins.multi.lists import Listed
+from headrace.plugins.multi.loading import none_serves
 from headrace.plugins.multi.pooled_network import PooledNetwork
 from headrace.plugins.multi.queries import query
 from headrace.runtime.cancel import CancelToken
@@ -37,10 +38,12 @@ class SpreadPlugin(Plugin):
     `_lock` guards the set of networks too.
 
     Attributes:
+        chooses: a device that does not take a value of the configuration is passed over.
         refused: device types that make no sense in its list, and what to write instead.
     """
 
     imports_native = True
+    chooses: ClassVar[bool] = False
     refused: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
@@ -72,9 +75,12 @@ class SpreadPlugin(Plugin):
     ) -> QueryResult:
         """What the first device that runs the whole network says; if none does, the one that runs
         the most layers."""
-        listed = self._listed(network, config, options)
+        listed = self._find(self._members(network, options, config), config, options)
         own = self.schema.resolve(self.settings(), listed.own, ignore_unknown=True)
-        return query(network, listed.candidates, strict=self._needs_all(own))
+        if not listed.candidates:
+            raise none_serves(self.name, listed.failures)
+        strict = self._needs_all(own)
+        return query(network, listed.candidates, strict=strict, lenient=self.chooses)
 
     def load_network(
         self,
@@ -113,8 +119,10 @@ class SpreadPlugin(Plugin):
         token: CancelToken | None,
         frames: Mapping[str, Frame],
     ) -> ExecutableNetwork:
-        listed = self._listed(network, config, options)
-        lists.check_config(listed, self._members(network, options, config), config)
+        members = self._members(network, options, config)
+        listed = self._find(members, config, options)
+        lists.check_prefixes_of(members, config)
+        listed = self._check(listed, config)
         own = self._configuration(listed.own)
         self.device_id(own)
 
@@ -127,10 +135,9 @@ class SpreadPlugin(Plugin):
             self._networks.add(made)
         return made
 
-    def _listed(
-        self, network: Network, config: Mapping[str, str], options: NetworkOptions
+    def _find(
+        self, members: Sequence[Member], config: Mapping[str, str], options: NetworkOptions
     ) -> Listed:
-        members = self._members(network, options, config)
         lists.refuse_nested(members, self.name, self.refused)
         return lists.find(
             members,
@@ -165,6 +172,12 @@ class SpreadPlugin(Plugin):
     ) -> Sequence[Member]:
         """The devices to look at, the preferred one first."""
         raise NotImplementedError
+
+    def _check(self, listed: Listed, config: Mapping[str, str]) -> Listed:
+        """The devices that take their part of the configuration; raises as `check_candidate`."""
+        for each in listed.candidates:
+            lists.check_candidate(each)
+        return listed
 
     def _spread(
         self,

@@ -1,0 +1,15 @@
+"""AUTO: the best device for each network, and another one until that is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.plugins.auto.plugin import AutoPlugin
+from headrace.runtime.plugin import Plugin, plugin_api
+from headrace.runtime.services import Services
+
+
+@plugin_api(1)
+def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    """What the entry point names."""
+    return AutoPlugin(name, services, config)

@@ -1,0 +1,155 @@
+"""The device: chooses the best of the others for each network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from headrace.plugins.auto.config import RUNTIME_FALLBACK, SCHEMA, STARTUP_FALLBACK
+from headrace.plugins.auto.executable_network import AutoNetwork
+from headrace.plugins.auto.ranking import DeviceType, Facts, device_type, needs, ranked
+from headrace.plugins.multi.container import Frame
+from headrace.plugins.multi.lists import Candidate, Failure, Listed, check_candidate
+from headrace.plugins.multi.loading import is_callers, load_member, none_serves
+from headrace.plugins.multi.spread_plugin import SpreadPlugin
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.config import Configuration
+from headrace.runtime.device_name import VIRTUAL_TYPES, DeviceName, Member
+from headrace.runtime.errors import HeadraceError, InvalidArgument, Unavailable
+from headrace.runtime.network import Network
+from headrace.runtime.network_options import NetworkOptions
+from headrace.runtime.standard_keys import DEVICE_ID, PERFORMANCE_HINT
+
+
+class AutoPlugin(SpreadPlugin):
+    """Without a list, or with exclusions alone, it chooses among all physical devices."""
+
+    schema = SCHEMA
+    chooses = True
+    full_name = "Chooses the best device for each network"
+    refused = {  # noqa: RUF012 - as the class declares it
+        "AUTO": "put its devices into the list itself",
+        "MULTI": "PERFORMANCE_HINT=THROUGHPUT has several devices serve",
+    }
+
+    # -- the list --
+
+    def _members(
+        self, network: Network, options: NetworkOptions, config: Mapping[str, str]
+    ) -> Sequence[Member]:
+        excluded = {str(each.device) for each in options.members if each.excluded}
+        listed = [each for each in options.members if not each.excluded]
+        members = listed or [
+            Member(device)
+            for device in self._physical()
+            if not excluded & {str(device), device.type}
+        ]
+        if not members:
+            raise InvalidArgument(f"{self.name} has no device left to choose", field="device")
+        facts = [self._facts(each.device) for each in members]
+        order = ranked(facts, needs(network), in_order=bool(listed))
+        return [members[place] for place in order]
+
+    def _physical(self) -> Iterator[DeviceName]:
+        for kind, ids in sorted(self.services.devices.available().items()):
+            if kind not in VIRTUAL_TYPES:
+                names = ids if len(ids) > 1 else [""]
+                yield from (DeviceName(kind, each) for each in names)
+
+    def _facts(self, name: DeviceName) -> Facts | None:
+        """What is known of a device; of one with a list, what all in it have in common."""
+        found = [self._facts_of_one(each) for each in name.physical()]
+        known = [each for each in found if each is not None]
+        if not known:
+            return None
+        capabilities = frozenset.intersection(*(each.capabilities for each in known))
+        return Facts(min(each.type for each in known), capabilities)
+
+    def _facts_of_one(self, name: DeviceName) -> Facts | None:
+        try:
+            plugin = self.services.devices.plugin(name.type)
+            options = {DEVICE_ID.name: name.id} if name.id else {}
+            capabilities = plugin.get_metric("OPTIMIZATION_CAPABILITIES", options)
+            told = plugin.metrics().get("DEVICE_TYPE", lambda _: None)(options)
+        except HeadraceError:
+            return None  # it did not start, or is down: the load says why
+        assert isinstance(capabilities, list)
+        return Facts(device_type(str(name), told), frozenset(capabilities))
+
+    def _passed_over(self, listed: Listed, config: Mapping[str, str]) -> Listed:
+        """Without the devices that do not take what was meant for all of them, such as a precision.
+
+        Raises:
+            InvalidArgument, NotFound: no device takes it, or one does not take what was for it.
+        """
+        candidates: list[Candidate] = []
+        failures = [*listed.failures]
+        for each in listed.candidates:
+            try:
+                check_candidate(each)
+            except InvalidArgument as error:
+                if error.field not in {f"config[{key!r}]" for key in config if "." not in key}:
+                    raise
+                failures.append(Failure(each.name, error))
+                continue
+            candidates.append(each)
+        if not candidates and listed.candidates:
+            raise failures[-1].error
+        return Listed(tuple(candidates), tuple(failures), listed.own)
+
+    # -- loading --
+
+    def _check(self, listed: Listed, config: Mapping[str, str]) -> Listed:
+        return self._passed_over(listed, config)
+
+    def _spread(
+        self,
+        network: Network,
+        listed: Listed,
+        config: Configuration,
+        token: CancelToken,
+        frames: Mapping[str, Frame],
+    ) -> AutoNetwork:
+        failures = [*listed.failures]
+        for candidate in self._sequence(listed.candidates, config, frames):
+            if token.error is not None:
+                raise token.error
+            try:
+                member, notes = load_member(network, candidate, token, frames.get(candidate.name))
+            except HeadraceError as error:
+                if token.error is not None or is_callers(error):
+                    raise
+                failures.append(Failure(candidate.name, error))
+                continue
+            try:
+                made = AutoNetwork(
+                    network,
+                    listed.candidates,
+                    member,
+                    failures,
+                    config,
+                    self.services,
+                    spill=config[PERFORMANCE_HINT] == "THROUGHPUT",
+                    fallback=config[RUNTIME_FALLBACK],
+                )
+            except BaseException:
+                member.executable.close()
+                raise
+            made.notes = (*map(str, failures), *notes)
+            return made
+        if not failures:
+            raise Unavailable(f"{self.name} has no device that works")
+        raise none_serves(self.name, failures)
+
+    def _sequence(
+        self, candidates: Sequence[Candidate], config: Configuration, frames: Mapping[str, Frame]
+    ) -> list[Candidate]:
+        """In which order to try the devices that the network may start on: the one that exported
+        it, a processor, and then the best first."""
+        first = [each for each in candidates if each.name in frames]
+        if not first and config[STARTUP_FALLBACK]:
+            first = [each for each in candidates if self._is_processor(each)][:1]
+        return [*first, *(each for each in candidates if each not in first)]
+
+    def _is_processor(self, candidate: Candidate) -> bool:
+        facts = self._facts(DeviceName.parse(candidate.name))
+        return facts is not None and facts.type is DeviceType.PROCESSOR

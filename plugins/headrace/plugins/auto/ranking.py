@@ -1,0 +1,85 @@
+"""Which device is best for a network: by the types that it computes in, then by its own. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from headrace.runtime.network import Network
+
+_CAPABILITIES = {
+    ir.DataType.FLOAT16: "FP16",
+    ir.DataType.BFLOAT16: "BF16",
+    ir.DataType.DOUBLE: "FP64",
+}
+_QUANTIZED = ("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "QuantizeLinear")
+
+
+class DeviceType(enum.IntEnum):
+    """What the metric DEVICE_TYPE of a device says, the best first."""
+
+    DISCRETE = 0
+    INTEGRATED = 1
+    PROCESSOR = 2
+    REFERENCE = 3
+
+
+_KNOWN = {
+    "CUDA": DeviceType.DISCRETE,
+    "CPU": DeviceType.PROCESSOR,
+    "OPENVINO": DeviceType.PROCESSOR,
+    "OPENVINO.CPU": DeviceType.PROCESSOR,
+    "OPENVINO.GPU": DeviceType.INTEGRATED,
+    "OPENVINO.NPU": DeviceType.INTEGRATED,
+    "TEMPLATE": DeviceType.REFERENCE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What counts of a device."""
+
+    type: DeviceType
+    capabilities: frozenset[str]
+
+
+def device_type(name: str, told: object = None) -> DeviceType:
+    """The type that a device tells, else the one that its name is known for; a device that nobody
+    knows is taken for an accelerator, for why else would it be there."""
+    if isinstance(told, str) and told.upper() in DeviceType.__members__:
+        return DeviceType[told.upper()]
+    return _KNOWN.get(name, _KNOWN.get(name.partition(".")[0], DeviceType.INTEGRATED))
+
+
+def needs(network: Network) -> frozenset[str]:
+    """The OPTIMIZATION_CAPABILITIES that a device should have for the network."""
+    graph = network.model.graph
+    values = [*graph.inputs, *graph.outputs, *graph.initializers.values()]
+    found = {_CAPABILITIES[v.dtype] for v in values if v.dtype in _CAPABILITIES}
+    if any(node.op_type in _QUANTIZED for node in graph):
+        found.add("INT8")
+    return frozenset(found)
+
+
+def ranked(
+    devices: Sequence[Facts | None], needed: AbstractSet[str], *, in_order: bool
+) -> list[int]:
+    """Places of the devices, the best one first.
+
+    Args:
+        devices: None for one of which nothing is known, which comes last.
+        in_order: the list's order is the user's preference, and counts instead of the types.
+    """
+
+    def key(place: int) -> tuple[int, int, int]:
+        facts = devices[place]
+        if facts is None:
+            return (len(needed) + 1, 0, place)
+        lacking = len(needed - facts.capabilities)
+        return (lacking, 0 if in_order else facts.type, place)
+
+    return sorted(range(len(devices)), key=key)
