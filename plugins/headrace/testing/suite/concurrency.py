@@ -81,9 +81,9 @@ class ConcurrencyConformance(DeviceFixtures):
     def test_a_request_that_fails_disturbs_no_other(
         self, load: Loader, new_request: NewRequest
     ) -> None:
-        case = networks.fragile()
+        case = self.fragile
         network = load(case)
-        good, bad = case.inputs, {**case.inputs, "at": np.array([7], np.int64)}
+        good, bad = case.inputs, {**case.inputs, **self.breaking}
         requests = [new_request(network) for _ in range(20)]
         for at, request in enumerate(requests):
             request.start_async(bad if at % 2 else good)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 from headrace.runtime.executable_network import ExecutableNetwork
@@ -52,7 +53,8 @@ class Loader:
 
 
 class DeviceFixtures:
-    """Fixtures to override: `plugin`, and `tolerance` if the device computes less exactly.
+    """Fixtures to override: `plugin`, `tolerance` if the device computes less exactly, and
+    `fragile` with `breaking` if it takes any index.
 
     Tests for what a device may lack (operators, data types, extensions) ask it, and are skipped
     if it says that it does; every device runs `Add`, `Gemm`, `MatMul`, `Relu`, `Softmax` and
@@ -61,6 +63,9 @@ class DeviceFixtures:
 
     tolerance: ClassVar[float] = 1e-5
     """Relative error of float32 results."""
+    fragile: ClassVar[Case] = networks.fragile()
+    breaking: ClassVar[Mapping[str, Value]] = {"at": np.array([7], np.int64)}
+    """Inputs of `fragile` that only its run finds wrong."""
 
     @pytest.fixture
     def services(self) -> Iterator[Services]:

@@ -67,10 +67,10 @@ class InputErrorConformance(DeviceFixtures):
     def test_what_only_the_run_finds_fails_the_request_alone(
         self, load: Any, new_request: Callable[[ExecutableNetwork], InferRequest]
     ) -> None:
-        case = networks.fragile()
+        case = self.fragile
         network = load(case)
         request = new_request(network)
         with pytest.raises(InvalidArgument):
-            request.infer({**case.inputs, "at": np.array([7], np.int64)})
+            request.infer({**case.inputs, **self.breaking})
         assert request.state is RequestState.IDLE
         self.check(network, case)

@@ -1,0 +1,104 @@
+"""Ways out of loops.
+
+OpenVINO looks whether a request was cancelled before each operation of a network, but not inside a
+Loop, which is one operation however long it runs. So each Loop's condition passes through an
+operator of our own, written in Python, which fails once the request is not wanted any more. It is
+told which request it works for by an input that the network gets in addition. An iteration costs
+some 20 µs more.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import onnx_ir as ir
+
+from headrace.plugins.openvino.library import ConversionExtension, openvino
+from headrace.runtime.job import Job
+from headrace.runtime.naming import bodies, value_names, walk
+
+DOMAIN: Final = "headrace.openvino"
+OPERATOR: Final = "Checkpoint"
+
+
+class Checkpoints:
+    """The checkpoints of one network, and the jobs that its requests work for.
+
+    No lock: a request's place in `jobs` is written by the thread that runs it alone.
+
+    Attributes:
+        port: name of the input that takes a request's number, int32[1].
+        jobs: by number of request; None while it is idle.
+    """
+
+    def __init__(self, port: str) -> None:
+        self.port = port
+        self.jobs: list[Job | None] = []
+
+    def extension(self) -> ConversionExtension:
+        """Tells a reader of ONNX what a node of type `OPERATOR` is."""
+
+        def convert(node: Any) -> list[openvino.Output]:
+            return [Checkpoint(self, [node.get_input(0), node.get_input(1)]).output(0)]
+
+        return ConversionExtension(OPERATOR, DOMAIN, convert)
+
+    def check(self, request: int) -> None:
+        """Raises what the request's job was cancelled with, if it was."""
+        job = self.jobs[request]
+        if job is not None and job.token.error is not None:
+            raise job.token.error
+
+
+class Checkpoint(openvino.Op):  # type: ignore[misc]  # OpenVINO has no types
+    """Its first input, unless the request whose number is the second one was cancelled."""
+
+    def __init__(self, checkpoints: Checkpoints, inputs: list[openvino.Output]) -> None:
+        super().__init__(self, inputs)
+        self._checkpoints = checkpoints
+
+    def validate_and_infer_types(self) -> None:
+        self.set_output_type(0, self.get_input_element_type(0), self.get_input_partial_shape(0))
+
+    def clone_with_new_inputs(self, inputs: list[openvino.Output]) -> Checkpoint:
+        return Checkpoint(self._checkpoints, inputs)
+
+    def has_evaluate(self) -> bool:
+        return True
+
+    def evaluate(self, outputs: Any, inputs: Any) -> bool:
+        """Called by OpenVINO on its own threads; what it raises ends the run."""
+        self._checkpoints.check(int(inputs[1].data[0]))
+        outputs[0].shape = inputs[0].shape
+        inputs[0].copy_to(outputs[0])
+        return True
+
+
+def add_checkpoints(model: ir.Model) -> tuple[ir.Model, Checkpoints | None]:
+    """A copy of `model` whose loops have checkpoints; itself and None if it has no loops."""
+    if not any(_is_loop(node) for node in walk(model.graph)):
+        return model, None
+    model = model.clone()
+    names = value_names(model)
+    request = ir.Value(
+        name=names.fresh("headrace.request"),
+        type=ir.TensorType(ir.DataType.INT32),
+        shape=ir.Shape([1]),
+    )
+    for node in list(walk(model.graph)):
+        if _is_loop(node):
+            for _, body in bodies(node):
+                condition = body.outputs[0]
+                check = ir.Node(DOMAIN, OPERATOR, [condition, request], num_outputs=1)
+                checked = check.outputs[0]
+                checked.name = names.fresh(f"{condition.name}/checked")
+                checked.type, checked.shape = condition.type, condition.shape
+                body.append(check)
+                body.outputs[0] = checked
+    model.graph.inputs.append(request)
+    model.opset_imports[DOMAIN] = 1
+    return model, Checkpoints(request.name or "")
+
+
+def _is_loop(node: ir.Node) -> bool:
+    return node.op_type == "Loop" and node.domain in ("", "ai.onnx")

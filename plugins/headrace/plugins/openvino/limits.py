@@ -1,0 +1,242 @@
+"""What OpenVINO takes and then computes something else than ONNX says.
+
+Found by running onnx's backend cases against OpenVINO 2026.4 on processors; the case that shows a
+fault is named beside the rule for it. A rule is as narrow as the fault. Where what it depends on is
+not known before a run, the layer is refused, for it would be silently wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import ceil
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+import onnx_ir as ir
+
+Rule: TypeAlias = Callable[[ir.Node, int], "str | None"]
+
+_SIGNED: Final = (ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64)
+_INT32: Final = (-(2**31), 2**31 - 1)
+
+
+def reason(node: ir.Node, version: int) -> str | None:
+    """Why the node, of an operator set of `version`, would be wrong though the backend takes it;
+    None if nothing is known against it."""
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    rule = _RULES.get(node.op_type)
+    return (rule(node, version) if rule is not None else None) or _doubles(node) or _wide(node)
+
+
+def _input(node: ir.Node, index: int) -> ir.Value | None:
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def _constant(value: ir.Value | None) -> ir.TensorProtocol | None:
+    if value is None or value.is_graph_input():
+        return None
+    return ir.convenience.get_const_tensor(value)
+
+
+def _sizes(value: ir.Value | None) -> list[int | None] | None:
+    """The sizes of the value's dimensions, as far as they are known."""
+    if value is None or value.shape is None:
+        return None
+    return [size if isinstance(size, int) else None for size in value.shape]
+
+
+def _doubles(node: ir.Node) -> str | None:
+    """test_operator_add_broadcast, test_cast_DOUBLE_to_FLOAT: float64 is computed in float32."""
+    if node.op_type in ("Shape", "Size", "Constant"):
+        return None
+    casts = node.op_type in ("Cast", "CastLike")
+    read = (each for each in node.inputs if not casts or _constant(each) is None)
+    if any(v is not None and v.dtype == ir.DataType.DOUBLE for v in (*read, *node.outputs)):
+        return "the backend computes float64 in float32"
+    return None
+
+
+def _wide(node: ir.Node) -> str | None:
+    """Integers of 64 bits are computed in 32, and constants beyond that become the nearest that
+    fits, which changes nothing for a bound."""
+    if node.op_type in ("Clip", "Constant", "Loop", "Max", "Min", "Shape", "Size", "Slice"):
+        return None
+    for value in node.inputs:
+        tensor = _constant(value)
+        if tensor is not None and tensor.dtype in (ir.DataType.INT64, ir.DataType.UINT64):
+            array = tensor.numpy()
+            if array.size and (array.min() < _INT32[0] or array.max() > _INT32[1]):
+                return "the backend computes integers of 64 bits in 32, and a constant needs more"
+    return None
+
+
+def _attention(node: ir.Node, version: int) -> str | None:
+    """test_attention_local_window, test_attention_bidirectional_window: windows are ignored.
+    test_attention_4d_with_past_and_present_qk_matmul_bias_4d_mask_causal: before operator set 24
+    the causal mask counts from the first key, in the backend from the first new one."""
+    attributes = node.attributes
+    windows = [attributes.get(f"{side}_window_size") for side in ("left", "right")]
+    if any(size is not None and size.as_int() >= 0 for size in windows):
+        return "the backend ignores windows"
+    causal = attributes.get_int("is_causal", 0)
+    if version < 24 and causal and _input(node, 4) is not None:
+        return "the backend's causal mask after past keys is that of operator set 24"
+    return None
+
+
+def _bit_shift(node: ir.Node, _: int) -> str | None:
+    """test_bitshift_right_int32_negative_input, test_bitshift_left_int8_overflow."""
+    value = _input(node, 0)
+    if value is None or value.dtype is None or value.dtype in _SIGNED:
+        return "the backend is wrong where signed integers overflow or are negative"
+    return None
+
+
+def _cast(node: ir.Node, _: int) -> str | None:
+    """test_cast_FLOAT_to_FLOAT8E4M3FN, test_cast_FLOAT_to_FLOAT8E5M2,
+    test_cast_e8m0_FLOAT_to_FLOAT8E8M0."""
+    target = node.outputs[0].dtype
+    if not node.attributes.get_int("saturate", 1):
+        return None
+    if target in (ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT8E5M2):
+        return f"the backend does not saturate when it casts to {target.name.lower()}"
+    rounding = node.attributes.get_string("round_mode", "up")
+    if target == ir.DataType.FLOAT8E8M0 and rounding == "up":
+        return "the backend does not round up when it casts to float8e8m0"
+    return None
+
+
+def _dft(*_: object) -> str:
+    """test_dft_rfft, test_dft_axis and all others of it."""
+    return "the backend's Fourier transforms have other shapes and axes, and errors of 1e-4"
+
+
+def _dynamic_quantize(*_: object) -> str:
+    """test_dynamicquantizelinear."""
+    return "the backend rounds some halves the wrong way"
+
+
+def _quantize(node: ir.Node, _: int) -> str | None:
+    """test_dynamicquantizelinear_expanded. With a given scale a half that is rounded the wrong way
+    is within what quantisation itself costs."""
+    scale = _input(node, 1)
+    if scale is None or scale.is_graph_input() or _constant(scale) is not None:
+        return None
+    return "with a scale that is computed the backend rounds some halves the wrong way"
+
+
+def _lstm(node: ir.Node, version: int) -> str | None:
+    """test_lstm_with_peepholes."""
+    if _input(node, 7) is not None:
+        return "the backend ignores peepholes"
+    return _recurrent(node, version)
+
+
+def _recurrent(node: ir.Node, _: int) -> str | None:
+    """test_gru_batchwise, test_lstm_batchwise, test_simple_rnn_batchwise."""
+    if node.attributes.get_int("layout", 0):
+        return "the backend ignores layout=1"
+    return None
+
+
+def _max_pool(node: ir.Node, _: int) -> str | None:
+    """test_maxpool_2d_ceil_output_size_reduce_by_one."""
+    attributes = node.attributes
+    if not attributes.get_int("ceil_mode", 0):
+        return None
+    kernel = attributes.get_ints("kernel_shape", [])
+    rank = len(kernel)
+    strides = attributes.get_ints("strides", [1] * rank)
+    pads = attributes.get_ints("pads", [0] * (2 * rank))
+    dilations = attributes.get_ints("dilations", [1] * rank)
+    sizes = (_sizes(_input(node, 0)) or [None] * (rank + 2))[2:]
+    for axis, size in enumerate(sizes):
+        window = (kernel[axis] - 1) * dilations[axis] + 1
+        begin, end, stride = pads[axis], pads[axis + rank], strides[axis]
+        if size is None:
+            fits = window >= end + stride
+        else:
+            last = ceil((size + begin + end - window) / stride) * stride
+            fits = last < size + begin
+        if not fits:
+            return "with ceil_mode the backend keeps a last window that lies in the padding"
+    return None
+
+
+def _resize(node: ir.Node, _: int) -> str | None:
+    """test_resize_downsample_scales_linear_antialias,
+    test_resize_upsample_sizes_nearest_not_larger,
+    test_resize_upsample_scales_cubic_A_n0p5_exclude_outside,
+    test_resize_downsample_scales_linear_align_corners."""
+    attributes = node.attributes
+    if attributes.get_int("antialias", 0):
+        return "the backend ignores antialias"
+    policy = attributes.get_string("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch" and _input(node, 3) is not None:
+        return f"the backend ignores keep_aspect_ratio_policy={policy}"
+    mode = attributes.get_string("mode", "nearest")
+    if mode == "nearest":
+        return None
+    if attributes.get_int("exclude_outside", 0):
+        return "the backend ignores exclude_outside"
+    if attributes.get_string("coordinate_transformation_mode", "half_pixel") != "align_corners":
+        return None
+    if _input(node, 2) is not None and not _gives_whole_sizes(node):
+        return "with align_corners the backend is wrong where a scale gives no whole size"
+    return None
+
+
+def _gives_whole_sizes(node: ir.Node) -> bool:
+    scales, sizes = _constant(_input(node, 2)), _sizes(_input(node, 0))
+    if scales is None or sizes is None:
+        return False
+    axes = node.attributes.get_ints("axes", list(range(len(sizes))))
+    known = [sizes[axis] if -len(sizes) <= axis < len(sizes) else None for axis in axes]
+    return all(
+        scale.is_integer() or (size is not None and (size * scale).is_integer())
+        for scale, size in zip(scales.numpy().reshape(-1).tolist(), known, strict=False)
+    )
+
+
+def _roi_align(node: ir.Node, _: int) -> str | None:
+    """test_roialign_mode_max."""
+    if node.attributes.get_string("mode", "avg") == "max":
+        return "the backend takes the maximum of other points"
+    return None
+
+
+def _space_to_depth(node: ir.Node, _: int) -> str | None:
+    """test_spacetodepth_crd_mode_example."""
+    if node.attributes.get_string("mode", "DCR") != "DCR":
+        return "the backend ignores mode=CRD"
+    return None
+
+
+def _tile(node: ir.Node, _: int) -> str | None:
+    """test_tile; up to three dimensions it is right."""
+    sizes = _sizes(_input(node, 0))
+    if _constant(_input(node, 1)) is None and (sizes is None or len(sizes) > 3):
+        return "with repeats that are computed the backend's output is not initialised"
+    return None
+
+
+_RULES: Final[Mapping[str, Rule]] = MappingProxyType(
+    {
+        "Attention": _attention,
+        "BitShift": _bit_shift,
+        "Cast": _cast,
+        "CastLike": _cast,
+        "DFT": _dft,
+        "DynamicQuantizeLinear": _dynamic_quantize,
+        "GRU": _recurrent,
+        "LSTM": _lstm,
+        "MaxPool": _max_pool,
+        "QuantizeLinear": _quantize,
+        "RNN": _recurrent,
+        "Resize": _resize,
+        "RoiAlign": _roi_align,
+        "SpaceToDepth": _space_to_depth,
+        "Tile": _tile,
+    }
+)

@@ -1,0 +1,99 @@
+"""What OpenVINO's reader of ONNX makes that means something else than ONNX does, put right.
+
+Each repair is small and exact; what would take more is refused (`limits`). Named beside each is the
+case of onnx's backend tests that shows what it is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from headrace.plugins.openvino.library import openvino, operations, replace_node
+
+_FLOATS: Final = (openvino.Type.f32, openvino.Type.f16, openvino.Type.bf16)
+
+
+def repair(model: openvino.Model) -> None:
+    """Changes the model in place, its bodies too."""
+    for operation in model.get_ops():
+        for body in _bodies(operation):
+            repair(body)
+        change = _REPAIRS.get(operation.get_type_name())
+        made = change(operation) if change is not None else None
+        if made is not None:
+            made.output(0).set_names(operation.output(0).get_names())
+            replace_node(operation, made)
+
+
+def _bodies(operation: openvino.Node) -> Iterator[openvino.Model]:
+    kind = operation.get_type_name()
+    if kind == "If":
+        yield operation.get_then_body()
+        yield operation.get_else_body()
+    elif kind in ("Loop", "TensorIterator"):
+        yield operation.get_function()
+
+
+def _top_k(operation: openvino.Node) -> None:
+    """Of equal elements ONNX takes those of lower index first: test_top_k_same_values. And where
+    more are wanted than there are, the kernel reads beyond them and crashes: all are given then."""
+    attributes = operation.get_attributes()
+    if attributes["sort"] != "index":
+        operation.set_attribute("sort", "value")
+        operation.set_attribute("stable", True)
+    axis = np.int64(attributes["axis"])
+    sizes = operations.shape_of(operation.input_value(0))
+    there = operations.gather(sizes, axis, np.int64(0))
+    count = operations.convert(operation.input_value(1), "i64")
+    some = operations.minimum(count, there)
+    operation.input(1).replace_source_output(some.output(0))
+
+
+def _extreme(operation: openvino.Node) -> openvino.Node | None:
+    """The extreme of nothing, or of infinities alone, is infinite; the kernel starts from the
+    largest finite number and stays there: test_reduce_max_empty_set,
+    test_attention_23_fullymasked_qk_matmul_output_mode3_zero_expanded.
+
+    Of the halves of all elements it gives that number only if none of them is finite.
+    """
+    kind = operation.output(0).get_element_type()
+    if kind not in _FLOATS:
+        return None
+    data, axes = operation.input_value(0), operation.input_value(1)
+    keeps = operation.get_attributes()["keep_dims"]
+    largest = operation.get_type_name() == "ReduceMax"
+    reduce = operations.reduce_max if largest else operations.reduce_min
+    halves = operations.multiply(operations.convert(data, "f32"), np.float32(0.5))
+    extreme = operations.absolute(reduce(halves, axes, keeps))
+    beyond = operations.greater(extreme, np.float32(0.75) * np.finfo(np.float32).max)
+    infinity = operations.convert(
+        operations.constant(np.float32(-np.inf if largest else np.inf)), kind
+    )
+    return operations.select(beyond, infinity, reduce(data, axes, keeps))
+
+
+def _suppression(operation: openvino.Node) -> openvino.Node | None:
+    """ONNX suppresses what overlaps by more than the threshold, the kernel by as much:
+    test_nonmaxsuppression_iou_threshold_boundary. So it gets the next larger number."""
+    if operation.get_input_size() < 4:
+        return None
+    threshold = operations.convert(operation.input_value(3), "f32")
+    next_larger = operations.maximum(
+        operations.multiply(threshold, np.float32(1 + 2**-23)), np.finfo(np.float32).tiny
+    )
+    operation.input(3).replace_source_output(next_larger.output(0))
+    return None
+
+
+_REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] = MappingProxyType(
+    {
+        "NonMaxSuppression": _suppression,
+        "ReduceMax": _extreme,
+        "ReduceMin": _extreme,
+        "TopK": _top_k,
+    }
+)

@@ -1,0 +1,206 @@
+"""Infer requests that are used again and again, each by one job at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Final
+
+import numpy as np
+import onnx_ir as ir
+
+from headrace.plugins.openvino import tensors
+from headrace.plugins.openvino.checkpoint import Checkpoints
+from headrace.plugins.openvino.failures import run_failure
+from headrace.plugins.openvino.library import openvino
+from headrace.runtime.errors import Internal
+from headrace.runtime.job import Job
+from headrace.runtime.network import Network
+from headrace.runtime.tensor import Array, Value, host
+
+_LARGE_BYTES: Final = 16384
+"""Outputs from here on get memory of their own for each job; smaller ones are copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One of the compiled network's inputs or outputs.
+
+    Attributes:
+        name: of the network's own port.
+        index: among the compiled network's.
+        fixed: the shape of a large output that has the same one in every run.
+    """
+
+    name: str
+    index: int
+    dtype: ir.DataType
+    fixed: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A network as OpenVINO has compiled it.
+
+    Attributes:
+        checkpoints: of its loops; None if it has none.
+    """
+
+    model: openvino.CompiledModel
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    checkpoints: Checkpoints | None
+
+
+def bind(
+    network: Network, model: openvino.CompiledModel, checkpoints: Checkpoints | None
+) -> Compiled:
+    """Finds the network's inputs and outputs in what was compiled of it.
+
+    Outputs are in the same order. An input that nothing reads is not there, and one that is passed
+    on under another name may have lost its own: what is left on both sides is in the same order.
+
+    Raises:
+        Internal: it cannot be told which input is which.
+    """
+    if len(model.outputs) != len(network.outputs):
+        counts = f"{len(network.outputs)} outputs the compiled network has {len(model.outputs)}"
+        raise Internal(f"of {counts}")
+    outputs = tuple(
+        Port(port.name, index, port.dtype, _fixed(port.dtype, found))
+        for index, (port, found) in enumerate(zip(network.outputs, model.outputs, strict=True))
+    )
+    known = {name: index for index, port in enumerate(model.inputs) for name in port.get_names()}
+    values = network.model.graph.inputs
+    read = {value.name for value in values if value.uses() or value.is_graph_output()}
+    wanted = [port for port in network.inputs if port.name in read]
+    named = {port.name: known[port.name] for port in wanted if port.name in known}
+    own = {known[checkpoints.port]} if checkpoints is not None else set()
+    left = [index for index in range(len(model.inputs)) if index not in {*named.values(), *own}]
+    unnamed = [port.name for port in wanted if port.name not in named]
+    if left:
+        if len(left) != len(unnamed):
+            raise Internal(f"it cannot be told which inputs are {', '.join(unnamed)}")
+        named |= zip(unnamed, left, strict=True)
+    inputs = (
+        Port(port.name, named[port.name], port.dtype, None) for port in wanted if port.name in named
+    )
+    return Compiled(model, tuple(inputs), outputs, checkpoints)
+
+
+def _fixed(dtype: ir.DataType, output: openvino.ConstOutput) -> tuple[int, ...] | None:
+    if output.partial_shape.is_dynamic:
+        return None
+    shape = tuple(output.shape)
+    large = prod(shape) * dtype.numpy().itemsize >= _LARGE_BYTES
+    return shape if large else None
+
+
+class Request:
+    """One infer request. Run by one thread at a time; `_lock` guards `_job` against the thread that
+    cancels it, which may be late: by then the request may work for another job.
+
+    Args:
+        number: of the network's requests, from 0.
+    """
+
+    def __init__(self, compiled: Compiled, number: int) -> None:
+        self._request = compiled.model.create_infer_request()
+        self._inputs = compiled.inputs
+        self._outputs = compiled.outputs
+        self._checkpoints = compiled.checkpoints
+        self._number = number
+        self._lock = threading.Lock()
+        self._job: Job | None = None
+        if compiled.checkpoints is not None:
+            compiled.checkpoints.jobs.append(None)
+            own = openvino.Tensor(np.array([number], np.int32), shared_memory=False)
+            self._request.set_tensor(compiled.checkpoints.port, own)
+
+    def run(self, job: Job) -> dict[str, Value]:
+        """The job's outputs.
+
+        Raises:
+            HeadraceError: as `failures.run_failure` has it; anything if the job was cancelled.
+        """
+        try:
+            kept = self._set_inputs(job.inputs)
+            given = self._give_memory()
+            self._compute(job)
+            del kept  # only now has the backend let go of them
+            return self._take_outputs(job.output_names, given)
+        except Exception as error:
+            failure = run_failure(error)
+            if failure is error:
+                raise
+            raise failure from error
+
+    def profile(self) -> list[openvino.ProfilingInfo]:
+        """What each operation of the last run cost."""
+        return list(self._request.profiling_info)
+
+    def _compute(self, job: Job) -> None:
+        self._hold(job)
+        cancel = partial(self._cancel, job)
+        try:
+            self._request.start_async(share_inputs=True)
+            job.token.attach(cancel)  # from now on it can be cancelled; if it was before, at once
+            self._request.wait()
+        finally:
+            job.token.detach(cancel)
+            self._hold(None)
+
+    def _hold(self, job: Job | None) -> None:
+        with self._lock:
+            self._job = job
+        if self._checkpoints is not None:
+            self._checkpoints.jobs[self._number] = job
+
+    def _cancel(self, job: Job) -> None:
+        with self._lock:
+            if self._job is job:
+                self._request.cancel()
+
+    def _set_inputs(self, values: Mapping[str, Value]) -> list[Array]:
+        """What must stay alive until the run has ended, for OpenVINO does not see to it."""
+        kept = []
+        for port in self._inputs:
+            given = host(values[port.name])
+            assert isinstance(given, np.ndarray), "a network with other values does not load"
+            tensor, array = tensors.tensor(given, port.dtype)
+            self._request.set_input_tensor(port.index, tensor)
+            kept.append(array)
+        return kept
+
+    def _give_memory(self) -> dict[str, Array]:
+        """Large outputs are written where the caller gets them, into fresh memory, wanted or not:
+        the last run's memory is the last job's."""
+        given = {}
+        for port in self._outputs:
+            if port.fixed is not None:
+                array = np.empty(port.fixed, port.dtype.numpy())
+                tensor, _ = tensors.tensor(array, port.dtype)
+                self._request.set_output_tensor(port.index, tensor)
+                given[port.name] = array
+        return given
+
+    def _take_outputs(self, names: Sequence[str], given: Mapping[str, Array]) -> dict[str, Value]:
+        taken: dict[str, Value] = {}
+        for port in self._outputs:
+            if port.name not in names:
+                continue
+            if port.name in given:
+                taken[port.name] = given[port.name]
+                continue
+            tensor = self._request.get_output_tensor(port.index)
+            array = tensors.array(tensor, port.dtype)
+            if array.nbytes < _LARGE_BYTES or port.fixed is not None:
+                array = array.copy()
+            else:  # the request gets another tensor, and the array keeps this one
+                empty = openvino.Tensor(tensor.element_type, openvino.Shape([0] * array.ndim))
+                self._request.set_output_tensor(port.index, empty)
+            taken[port.name] = array
+        return taken

@@ -1,0 +1,103 @@
+"""OpenVINO's core: which devices it finds, and how a network is made for one of them."""
+
+from __future__ import annotations
+
+import io
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+import onnx_ir as ir
+
+from headrace.plugins.openvino.checkpoint import Checkpoints
+from headrace.plugins.openvino.failures import load_failure
+from headrace.plugins.openvino.fusion import name_operations
+from headrace.plugins.openvino.library import FrontEndManager, openvino
+from headrace.plugins.openvino.repairs import repair
+from headrace.runtime import onnx_bytes
+
+
+class Runtime:
+    """OpenVINO's core and its reader of ONNX. Thread-safe, as the core is; each network is read by
+    a reader of its own, which costs a fifth of a millisecond."""
+
+    def __init__(self) -> None:
+        self._core = openvino.Core()
+        self._readers = FrontEndManager()
+        self.version = f"OpenVINO {openvino.__version__}"
+        # Finding them loads drivers and takes half a second; what is plugged in later is not seen.
+        self.devices = list(self._core.available_devices)
+
+    def full_name(self, device: str) -> str:
+        """What the device calls itself."""
+        return str(self._core.get_property(device, "FULL_DEVICE_NAME"))
+
+    def capabilities(self, device: str) -> tuple[str, ...]:
+        """OPTIMIZATION_CAPABILITIES: types that the device computes in, and other words."""
+        return tuple(self._core.get_property(device, "OPTIMIZATION_CAPABILITIES"))
+
+    def architecture(self, device: str) -> str:
+        """What compiled networks of the device depend on, beside OpenVINO's version."""
+        try:
+            architecture = self._core.get_property(device, "DEVICE_ARCHITECTURE")
+        except RuntimeError:  # not every device has one
+            architecture = ""
+        return str(architecture) or platform.machine()
+
+    def stream_range(self, device: str) -> tuple[int, int]:
+        """The fewest and the most streams that make sense on the device."""
+        try:
+            fewest, most = self._core.get_property(device, "RANGE_FOR_STREAMS")
+        except RuntimeError:  # not every device has one
+            return 1, 1
+        return int(fewest), int(most)
+
+    def convert(self, model: ir.Model, checkpoints: Checkpoints | None = None) -> openvino.Model:
+        """OpenVINO's model of a network, its operations named after the layers they came from.
+
+        Args:
+            checkpoints: of the network, if its loops have any.
+
+        Raises:
+            HeadraceError: as `failures.load_failure` has it.
+        """
+        converted = self.read(b"".join(onnx_bytes.serialize(model)), checkpoints)
+        name_operations(converted, model.graph)
+        return converted
+
+    def read(self, data: bytes, checkpoints: Checkpoints | None = None) -> openvino.Model:
+        """OpenVINO's model of a serialised network. Raises as `convert`."""
+        try:
+            reader = self._readers.load_by_framework("onnx")
+            if checkpoints is not None:
+                reader.add_extension(checkpoints.extension())
+            converted = reader.convert(reader.load(io.BytesIO(data)))
+            repair(converted)
+            return converted
+        except Exception as error:
+            raise load_failure(error) from error
+
+    def compile(
+        self, model: openvino.Model, device: str, properties: Mapping[str, Any]
+    ) -> openvino.CompiledModel:
+        """
+        Raises:
+            HeadraceError: as `failures.load_failure` has it.
+        """
+        try:
+            return self._core.compile_model(model, device, dict(properties))
+        except Exception as error:
+            raise load_failure(error) from error
+
+    def restore(
+        self, native: bytes, device: str, properties: Mapping[str, Any]
+    ) -> openvino.CompiledModel:
+        """A network that was compiled and exported before.
+
+        Raises:
+            HeadraceError: as `failures.load_failure` has it.
+        """
+        try:
+            return self._core.import_model(native, device, dict(properties))
+        except Exception as error:
+            raise load_failure(error) from error

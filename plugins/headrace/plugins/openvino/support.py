@@ -1,0 +1,120 @@
+"""Which layers the backend runs: it is asked.
+
+OpenVINO's own `query_model` tells operations of its converted graph, claims some that then do not
+compile, and can say nothing of a network that does not convert. So the whole network is compiled on
+trial, and where that fails each of its layers alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Final
+
+import onnx
+import onnx_ir as ir
+
+from headrace.plugins.openvino import limits, tensors
+from headrace.runtime import single_layer
+from headrace.runtime.errors import UnsupportedLayer
+from headrace.runtime.naming import walk
+from headrace.runtime.trials import Trials
+
+_RANKS: Final = (4, 2, 3, 1, 0)
+
+
+def known_limits(model: ir.Model) -> dict[ir.Node, str]:
+    """The layers, those in bodies included, that the backend gets wrong or cannot be handed the
+    values of, and why."""
+    found: dict[ir.Node, str] = {}
+    for node in walk(model.graph):
+        version = model.opset_imports.get(node.domain, 1)
+        reason = limits.reason(node, version) or _unpassed(node)
+        if reason is not None:
+            found[node] = reason
+    return found
+
+
+def unsupported(reasons: Mapping[ir.Node, str]) -> list[UnsupportedLayer]:
+    """The layers as an error lists them."""
+    return [UnsupportedLayer(node.name or "", node.op_type, why) for node, why in reasons.items()]
+
+
+class LayerSupport:
+    """Says of each node of one transformed network whether the backend runs it.
+
+    Args:
+        model: the transformed network, its types inferred where they can be.
+        trials: of single layers.
+        whole: compiles the whole network, and says why it does not compile; None if it does.
+    """
+
+    def __init__(self, model: ir.Model, trials: Trials, whole: Callable[[], str | None]) -> None:
+        self._model = model
+        self._trials = trials
+        self._whole = whole
+
+    def __call__(self, node: ir.Node) -> str | None:
+        """None if the backend runs the node, else the reason why not."""
+        return self._reasons.get(node)
+
+    @cached_property
+    def _reasons(self) -> dict[ir.Node, str]:
+        """The unsupported nodes. Where nothing is wrong with any layer alone, and yet they do not
+        compile together, nobody knows which is at fault, and none is claimed."""
+        reasons = known_limits(self._model)
+        whole = self._whole()
+        if whole is None:
+            return reasons
+        for node in walk(self._model.graph):
+            if node not in reasons and (reason := self._alone(node)) is not None:
+                reasons[node] = reason
+        return reasons or dict.fromkeys(walk(self._model.graph), whole)
+
+    def _alone(self, node: ir.Node) -> str | None:
+        values = single_layer.outside_values(node)
+        if all(value.type or single_layer.constant(value) is not None for value in values):
+            return self._try(node)
+        # Something else keeps the network from compiling, and hides the types from here on.
+        known = [value.type for value in values if value.type is not None]
+        guesses = [*known, ir.TensorType(ir.DataType.FLOAT), ir.TensorType(ir.DataType.INT64)]
+        reasons = [self._try(node, guess) for guess in dict.fromkeys(guesses)]
+        return None if None in reasons else reasons[0]
+
+    def _try(self, node: ir.Node, assumed: ir.TypeProtocol | None = None) -> str | None:
+        model, reason = self._model, None
+        for rank in _RANKS if assumed is not None else (None,):
+            network = single_layer.network_of(
+                node, model, model.ir_version, lambda _, version: version, assumed, sizes=True
+            )
+            if rank is not None:
+                _give_rank(network, rank)
+            reason = self._trials.reason(network)
+            if reason is None:
+                break
+        return reason
+
+
+def _give_rank(network: onnx.ModelProto, rank: int) -> None:
+    """Tensors of unknown rank, with which hardly anything compiles, get one."""
+    for value in network.graph.input:
+        tensor = value.type.tensor_type
+        if value.type.HasField("tensor_type") and not tensor.HasField("shape"):
+            tensor.shape.SetInParent()
+            for _ in range(rank):
+                tensor.shape.dim.add()
+
+
+def _unpassed(node: ir.Node) -> str | None:
+    """Why the node's values cannot be passed to and from OpenVINO. Constants stay within it."""
+    given = (value for value in node.inputs if value is not None and not _is_constant(value))
+    for value in (*given, *node.outputs):
+        if isinstance(value.type, ir.SequenceType | ir.OptionalType):
+            return f"{value.name!r} is a sequence or optional, and OpenVINO has tensors only"
+        if value.dtype is not None and value.dtype not in tensors.PASSED:
+            return f"{value.name!r} has elements of {value.dtype.name.lower()}"
+    return None
+
+
+def _is_constant(value: ir.Value) -> bool:
+    return not value.is_graph_input() and ir.convenience.get_const_tensor(value) is not None

@@ -1,0 +1,67 @@
+"""Tensors between NumPy and OpenVINO, without a copy where there can be none.
+
+OpenVINO takes memory as it lies, but its binding refuses arrays that may not be written to, as
+those of a received message are. It only reads inputs, so it is given an array over the same memory
+that pretends otherwise. Of the types of `ml_dtypes` the bytes pass, under OpenVINO's name for the
+type.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import onnx_ir as ir
+
+from headrace.plugins.openvino.library import openvino
+from headrace.runtime.tensor import Array
+
+_NUMPY_KNOWS: Final = frozenset(
+    {
+        ir.DataType.FLOAT,
+        ir.DataType.FLOAT16,
+        ir.DataType.DOUBLE,
+        ir.DataType.INT8,
+        ir.DataType.INT16,
+        ir.DataType.INT32,
+        ir.DataType.INT64,
+        ir.DataType.UINT8,
+        ir.DataType.UINT16,
+        ir.DataType.UINT32,
+        ir.DataType.UINT64,
+        ir.DataType.BOOL,
+    }
+)
+_BY_BYTES: Final[Mapping[ir.DataType, Any]] = MappingProxyType(
+    {
+        ir.DataType.BFLOAT16: openvino.Type.bf16,
+        ir.DataType.FLOAT8E4M3FN: openvino.Type.f8e4m3,
+        ir.DataType.FLOAT8E5M2: openvino.Type.f8e5m2,
+        ir.DataType.FLOAT8E8M0: openvino.Type.f8e8m0,
+    }
+)
+PASSED: Final = _NUMPY_KNOWS | _BY_BYTES.keys()
+"""Element types that a network's inputs and outputs may have."""
+
+
+def tensor(array: Array, dtype: ir.DataType) -> tuple[openvino.Tensor, Array]:
+    """A tensor over the array's memory, and the array that must outlive its use: `array` itself, or
+    a copy if its elements do not lie one after another and aligned. It is not written to."""
+    array = np.require(array, requirements=("C", "A"))
+    plain = array
+    if not array.flags.writeable:
+        memory: Any = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
+        plain = np.ndarray(array.shape, array.dtype, memory)
+    if dtype in _NUMPY_KNOWS:
+        return openvino.Tensor(plain, shared_memory=True), array
+    bits = plain.view(np.uint8 if array.itemsize == 1 else np.uint16)
+    return openvino.Tensor(bits, array.shape, _BY_BYTES[dtype]), array
+
+
+def array(value: openvino.Tensor, dtype: ir.DataType) -> Array:
+    """The tensor's elements where they lie; the array keeps the tensor."""
+    data: Array = value.data
+    return data if dtype in _NUMPY_KNOWS else data.view(dtype.numpy())

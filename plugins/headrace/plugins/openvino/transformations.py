@@ -1,0 +1,61 @@
+"""The device's graph transformations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import onnx_ir as ir
+
+from headrace.runtime.naming import walk
+from headrace.runtime.provenance import Transformation
+
+
+def _changing(change: Callable[[ir.Node], bool]) -> Transformation:
+    def transform(model: ir.Model) -> bool:
+        changed = [change(node) for node in list(walk(model.graph))]
+        return any(changed)
+
+    return transform
+
+
+def still_dropout(node: ir.Node) -> bool:
+    """Makes a Dropout that drops nothing an Identity, or if its mask is wanted takes its other
+    inputs away: OpenVINO's model of it forgets names, and then what is what cannot be told."""
+    if node.op_type != "Dropout" or node.domain not in ("", "ai.onnx"):
+        return False
+    if len(node.inputs) > 2 and node.inputs[2] is not None and not _is_false(node.inputs[2]):
+        return False
+    changed = len(node.inputs) > 1
+    node.resize_inputs(1)
+    masks = node.outputs[1:]
+    if any(mask.uses() or mask.is_graph_output() for mask in masks):
+        return changed
+    node.resize_outputs(1)
+    node.op_type = "Identity"
+    node.attributes.clear()
+    return True
+
+
+def _is_false(value: ir.Value) -> bool:
+    tensor = ir.convenience.get_const_tensor(value)
+    return tensor is not None and not tensor.numpy().any()
+
+
+def pool_means(node: ir.Node) -> bool:
+    """Makes GlobalAveragePool an AveragePool where the image's size is known. OpenVINO takes it for
+    a mean over axes, and its kernel for that sums up some channels in another order than the
+    others, so that equal channels get unequal means: test_squeezenet."""
+    if node.op_type != "GlobalAveragePool" or node.domain not in ("", "ai.onnx"):
+        return False
+    source = node.inputs[0]
+    shape = source.shape if source is not None else None
+    window = [] if shape is None else [size for size in shape[2:] if isinstance(size, int) and size]
+    if shape is None or len(window) != shape.rank() - 2 or not 1 <= len(window) <= 3:
+        return False
+    node.op_type = "AveragePool"
+    node.attributes["kernel_shape"] = ir.AttrInt64s("kernel_shape", window)
+    return True
+
+
+TRANSFORMATIONS: Final = (_changing(still_dropout), _changing(pool_means))

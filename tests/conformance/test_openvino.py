@@ -1,0 +1,37 @@
+"""OPENVINO does what every device must."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from headrace.plugins.openvino import create_plugin
+from headrace.runtime.plugin import Plugin
+from headrace.runtime.services import Services
+from headrace.runtime.tensor import Value
+from headrace.testing import DeviceConformance, networks
+from headrace.testing.case import Case, parse
+from headrace.testing.suite.fixtures import Loader
+
+# A Gather takes any index there, and gives zero for one that is out of bounds.
+_SUM = """fragile (float[N] x, float[M] y) => (float[K] z) { [sum] z = Add(x, y) }"""
+
+
+class TestOpenVino(DeviceConformance):
+    fragile = Case("fragile", parse(_SUM), {"x": networks.random(4), "y": networks.random(4)})
+    breaking: ClassVar[Mapping[str, Value]] = {"y": networks.random(3)}
+
+    @pytest.fixture
+    def plugin(self, services: Services) -> Plugin:
+        return create_plugin("OPENVINO", services, {})
+
+    def test_infinities_and_nans_go_through(self, load: Loader) -> None:
+        """A Relu there makes a NaN zero; a sum leaves it alone."""
+        case = networks.add()
+        values = np.array([[np.inf, -np.inf, np.nan], [-0.0, 1e-40, 3e38]], np.float32)
+        inputs = {"x": values, "y": np.zeros((2, 3), np.float32)}
+        assert np.isnan(case.expected(inputs)["z"]).any()
+        self.check(load(case), case, inputs)
