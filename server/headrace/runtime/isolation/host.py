@@ -166,7 +166,6 @@ class WorkerHost:
             for functions in extensions:
                 self._extend(worker, functions)
         except BaseException:
-            worker.kill()
             worker.stop()
             raise
         self._start_seconds = time.monotonic() - began

@@ -193,6 +193,8 @@ class WorkerProcess:
         self._closing = True
         try:
             self.call("close", timeout=_CLOSE_SECONDS)
+        except WorkerLost:
+            pass  # it has ended by itself
         except HeadraceError as error:
             _log.warning("the worker of %s did not close its device: %s", self.device, error)
         self._control.shutdown()
