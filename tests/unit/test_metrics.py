@@ -10,13 +10,21 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from headrace.runtime.counters import Counters
+from headrace.runtime.network_cache_counters import CacheCounters
 from headrace.server.metrics import DECLARED, PREFIX, make_registry, metrics_table
 
 
 @pytest.fixture
 def counters() -> Counters:
     """Counters with something in each of them."""
-    counters = Counters()
+    cache = CacheCounters(10_000)
+    cache.count("CPU", "hit")
+    cache.count("CPU", "miss", "refused")
+    cache.count("CPU", "write_failed")
+    cache.count("TEMPLATE", "skipped")
+    cache.evict()
+    cache.hold(8192)
+    counters = Counters(cache)
     device = counters.device("CPU")
     device.accept()
     device.observe("completed", 0.0002, 0.003)
@@ -70,6 +78,31 @@ def test_device_requests_are_labelled_by_kind_and_outcome(registry: CollectorReg
 )
 def test_gauges_of_a_device(registry: CollectorRegistry, name: str, value: float) -> None:
     assert sample(registry, name, device="CPU") == value
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "value"),
+    [
+        ("cache_hits_total", {"device": "CPU"}, 1),
+        ("cache_misses_total", {"device": "CPU"}, 1),
+        ("cache_refused_total", {"device": "CPU"}, 1),
+        ("cache_write_failures_total", {"device": "CPU"}, 1),
+        ("cache_skipped_total", {"device": "TEMPLATE"}, 1),
+        ("cache_evicted_total", {}, 1),
+        ("cache_bytes", {}, 8192),
+        ("cache_capacity_bytes", {}, 10_000),
+    ],
+)
+def test_what_befell_loads_in_the_cache(
+    registry: CollectorRegistry, name: str, labels: dict[str, str], value: float
+) -> None:
+    assert sample(registry, name, **labels) == value
+
+
+def test_a_server_without_a_cache_has_no_series_of_one() -> None:
+    registry = make_registry(Counters(), dict)
+    assert sample(registry, "cache_bytes") is None
+    assert sample(registry, "cache_evicted_total") is None
 
 
 def test_a_device_that_is_down_shows_so(registry: CollectorRegistry) -> None:

@@ -32,6 +32,7 @@ from headrace.runtime.graph import graph_of
 from headrace.runtime.limits import Limits
 from headrace.runtime.load_executor import LoadExecutor
 from headrace.runtime.network import Network
+from headrace.runtime.network_cache import NetworkCache
 from headrace.runtime.network_life import NetworkLife, use
 from headrace.runtime.network_options import LoadRequest, NetworkOptions
 from headrace.runtime.network_store import NetworkStore
@@ -52,6 +53,7 @@ class Core:
         max_networks: at once.
         limits: on models from outside.
         store: told of every change that outlives a restart; None keeps nothing.
+        cache: of compiled networks; None keeps none.
     """
 
     def __init__(
@@ -62,9 +64,10 @@ class Core:
         max_networks: int = 256,
         limits: Limits | None = None,
         store: NetworkStore | None = None,
+        cache: NetworkCache | None = None,
     ) -> None:
         self.limits = limits or Limits()
-        self.counters = Counters()
+        self.counters = Counters(cache.counters if cache is not None else None)
         self.states = DeviceStates()
         self.plugins = PluginRegistry()
         self.networks = NetworkRegistry(max_networks)
@@ -76,7 +79,14 @@ class Core:
         self._life = NetworkLife(self.networks, self.counters, self._loads, store)
         self.plugins.start(
             sources,
-            Services(self._executors, self._timer, self.counters, self.states, self.plugins),
+            Services(
+                self._executors,
+                self._timer,
+                self.counters,
+                self.states,
+                self.plugins,
+                cache,
+            ),
         )
         for plugin in self.plugins.plugins().values():
             plugin.announce()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace.runtime.histogram import HistogramSnapshot
+from headrace.runtime.network_cache_counters import CacheSnapshot
 from headrace.runtime.series import SeriesSnapshot
 
 Kind = Literal["request", "part"]
@@ -56,8 +57,9 @@ class NetworkSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything counted, `grpc` by (method, code)."""
+    """Everything counted, `grpc` by (method, code); `cache` is None where there is none."""
 
     devices: tuple[DeviceSnapshot, ...]
     networks: tuple[NetworkSnapshot, ...]
     grpc: Mapping[tuple[str, str], int]
+    cache: CacheSnapshot | None = None

@@ -25,6 +25,7 @@ from headrace.runtime.counter_snapshots import (
 )
 from headrace.runtime.histogram import Histogram
 from headrace.runtime.job import Outcome
+from headrace.runtime.network_cache_counters import CacheCounters
 from headrace.runtime.series import SeriesTable
 
 _log = logging.getLogger(__name__)
@@ -212,9 +213,14 @@ class NetworkCounters:
 
 
 class Counters:
-    """All counters of one server; handed to whoever counts. Thread-safe."""
+    """All counters of one server; handed to whoever counts. Thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+        cache: those of its cache of compiled networks, if it has one.
+    """
+
+    def __init__(self, cache: CacheCounters | None = None) -> None:
+        self._cache = cache
         # Guards the dictionaries below, not the counters in them; no lock is taken under it.
         self._lock = threading.Lock()
         self._devices: dict[str, DeviceCounters] = {}
@@ -270,4 +276,5 @@ class Counters:
             tuple(device.snapshot() for device in devices),
             tuple(network.snapshot() for network in networks),
             grpc,
+            self._cache.snapshot() if self._cache is not None else None,
         )

@@ -46,6 +46,11 @@ class ExecutableNetwork:
         config: effective configuration.
         executor: the device's streams; None for a virtual device.
         streams: cap on this network's share of them.
+
+    Attributes:
+        restored: it was made of the backend's own bytes, not compiled.
+        loaded_from_cache: and these came from the server's cache.
+        notes: what was done that the caller did not ask for.
     """
 
     inline_safe: ClassVar[bool] = False
@@ -66,6 +71,7 @@ class ExecutableNetwork:
         self.inputs = network.inputs
         self.outputs = network.outputs
         self.name = ""
+        self.restored = False
         self.loaded_from_cache = False
         self.notes: tuple[str, ...] = ()
         self.last_profile: tuple[LayerProfile, ...] = ()

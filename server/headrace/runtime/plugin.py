@@ -32,6 +32,8 @@ from headrace.runtime.errors import (
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.extension import merge_functions
 from headrace.runtime.network import Network
+from headrace.runtime.network_cache_key import cache_key
+from headrace.runtime.network_cache_load import CachedLoad, Compile, Restore
 from headrace.runtime.network_options import NetworkOptions
 from headrace.runtime.query import QueryResult, query_network
 from headrace.runtime.services import Services
@@ -76,7 +78,11 @@ class Plugin(Device, ABC):
     """
 
     imports_native: ClassVar[bool] = False
-    """`_import` makes use of a backend's own bytes."""
+    """`_import` makes use of a backend's own bytes; such networks are also kept in the server's
+    cache, if it has one."""
+    native_version: ClassVar[int] = 1
+    """Raised when `_import` can no longer do with what an earlier version's network exported, or
+    when the earlier version would compile another network."""
     compile_checks_support: ClassVar[bool] = False
     """`_compile` fails on a layer that the device does not support; without it, each is asked for
     before."""
@@ -93,8 +99,7 @@ class Plugin(Device, ABC):
         """The network as the device gets it: the same for a load and for a query."""
         optional = not config.get(DISABLE_TRANSFORMATIONS)
         half = config.get(INFERENCE_PRECISION_HINT) == "f16"
-        with self._lock:
-            functions = list(self._extensions)
+        functions = self._functions()
         return transform_network(
             merge_functions(network, functions) if functions else network,
             preprocess=(options.inputs, options.outputs),
@@ -131,7 +136,9 @@ class Plugin(Device, ABC):
             Cancelled: `token` was cancelled meanwhile.
             Internal: the device raised something else, which is the cause.
         """
-        return self._make(network, self._configuration(config), options, self._compile, token)
+        configuration = self._configuration(config)
+        make = self._cached(network, configuration, options, self._restore, self._compile)
+        return self._make(network, configuration, options, make, token)
 
     def import_network(
         self,
@@ -142,14 +149,14 @@ class Plugin(Device, ABC):
         token: CancelToken | None = None,
     ) -> ExecutableNetwork:
         """Makes a network from the backend's own bytes, which the caller has verified, or, if they
-        are empty or the device has no use for them, compiles it anew. Raises as `load_network`."""
+        are empty or the device has no use for them, loads it. Raises as `load_network`."""
+        if not (native and self.imports_native):
+            return self.load_network(network, config, options, token)
 
         def make(
             transformed: Network, configuration: Configuration, token: CancelToken
         ) -> ExecutableNetwork:
-            if native and self.imports_native:
-                return self._import(transformed, native, configuration, token)
-            return self._compile(transformed, configuration, token)
+            return self._restore(transformed, native, configuration, token)
 
         return self._make(network, self._configuration(config), options, make, token)
 
@@ -177,12 +184,53 @@ class Plugin(Device, ABC):
         self.schema.refuse_device_keys(config, self.name)
         return self.schema.resolve(self.settings(), config)
 
+    def _cached(
+        self,
+        network: Network,
+        config: Configuration,
+        options: NetworkOptions,
+        restore: Restore,
+        compile_anew: Compile,
+    ) -> Compile:
+        """What compiles a network as `compile_anew` does, unless the server's cache has it. To be
+        made before the network is transformed."""
+        functions = self._functions()
+        return CachedLoad(
+            self.services.cache,
+            self.name,
+            exports=self.imports_native,
+            key=lambda: cache_key(self, network, config, options, functions),
+            key_holds=lambda: self._functions() == functions,
+            restore=restore,
+            compile_anew=compile_anew,
+        )
+
+    def _functions(self) -> list[ir.Function]:
+        with self._lock:
+            return list(self._extensions)
+
+    def _restore(
+        self, network: Network, native: bytes, config: Configuration, token: CancelToken
+    ) -> ExecutableNetwork:
+        """A network of the backend's own bytes; compiled if the backend does not take them, as one
+        does whose driver is another one now."""
+        try:
+            restored = self._import(network, native, config, token)
+        except HeadraceError as error:
+            if token.error is not None:
+                raise
+            compiled = self._compile(network, config, token)
+            compiled.notes += (f"compiled anew: {error.message}",)
+            return compiled
+        restored.restored = True
+        return restored
+
     def _make(
         self,
         network: Network,
         config: Configuration,
         options: NetworkOptions,
-        make: Callable[[Network, Configuration, CancelToken], ExecutableNetwork],
+        make: Compile,
         token: CancelToken | None,
     ) -> ExecutableNetwork:
         token = token or CancelToken()
@@ -217,7 +265,7 @@ class Plugin(Device, ABC):
         network: Network,
         config: Configuration,
         options: NetworkOptions,
-        make: Callable[[Network, Configuration, CancelToken], ExecutableNetwork],
+        make: Compile,
         token: CancelToken,
     ) -> ExecutableNetwork:
         transformed = self.transform_network(network, config, options)
@@ -254,15 +302,16 @@ class Plugin(Device, ABC):
     ) -> ExecutableNetwork:
         """Compiles a transformed network."""
 
-    def _import(
+    def _import(  # for devices with `imports_native`
         self,
-        network: Network,
-        native: bytes,  # noqa: ARG002 - for devices that make use of it
-        config: Configuration,
-        token: CancelToken,
+        network: Network,  # noqa: ARG002
+        native: bytes,  # noqa: ARG002
+        config: Configuration,  # noqa: ARG002
+        token: CancelToken,  # noqa: ARG002
     ) -> ExecutableNetwork:
-        """Makes a network from what `ExecutableNetwork._export` gave."""
-        return self._compile(network, config, token)
+        """Makes a network from what `ExecutableNetwork._export` gave, or raises a HeadraceError
+        that says what is wrong with it: then it is compiled."""
+        raise Unimplemented(f"device {self.name} makes no use of a backend's own bytes")
 
     def _transformations(
         self,

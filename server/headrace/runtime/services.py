@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from headrace.runtime.counters import Counters
 from headrace.runtime.device_state import DeviceStates
 from headrace.runtime.executor_manager import ExecutorManager
+from headrace.runtime.network_cache import NetworkCache
 from headrace.runtime.timer import Timer
 
 if TYPE_CHECKING:
@@ -33,10 +34,15 @@ class Devices(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the runtime offers to plugins."""
+    """What the runtime offers to plugins.
+
+    Attributes:
+        cache: of compiled networks; None if the server keeps none.
+    """
 
     executors: ExecutorManager
     timer: Timer
     counters: Counters
     states: DeviceStates
     devices: Devices
+    cache: NetworkCache | None = None

@@ -116,8 +116,9 @@ QUEUE_CAPACITY = Key(
 CACHE_DIR = Key(
     "CACHE_DIR",
     str,
-    "",
-    "Folder for compiled networks, inside the server's cache directory; empty: none.",
+    "default",
+    "Folder for compiled networks, inside the server's --cache-dir, without which there is no "
+    "cache. Empty: not cached.",
     check=_is_folder_name,
     form="empty, or a folder's name of letters, digits, '_', '-' and '.' without separators, "
     "at most 128, not starting with '.' or '-'",

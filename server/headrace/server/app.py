@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +15,6 @@ import grpc
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from headrace.runtime.blob_key import load_or_create_key
 from headrace.runtime.core import Core
 from headrace.runtime.device_name import DeviceName
 from headrace.runtime.errors import HeadraceError, Internal, InvalidArgument, NotFound
@@ -39,11 +36,13 @@ from headrace.server.repository import Repository
 from headrace.server.servicer import Servicer
 from headrace.server.settings import Settings
 from headrace.server.state import StateDirectory
+from headrace.server.storage import network_cache, signing_key, usable
 from headrace.server.uploads import Uploads
 
 _log = logging.getLogger(__name__)
 
 _CLOSE_SECONDS = 0.2
+_SPARE_RPCS = 128
 
 
 class Addresses(NamedTuple):
@@ -66,20 +65,22 @@ class App:
         self._limits = limits
         self._state: StateDirectory | None = None
         if settings.state_dir is not None:
-            with _usable("state_dir"):
+            with usable("state_dir"):
                 self._state = StateDirectory(settings.state_dir, limits)
+        key = signing_key(settings)
         self.core = Core(
             plugin_sources(settings),
-            blob_key=_blob_key(settings),
+            blob_key=key,
             max_networks=settings.max_networks,
             limits=limits,
             store=self._state,
+            cache=network_cache(settings, key),
         )
         self._repository = Repository(settings.model_repository, limits)
         self._uploads = Uploads(settings.max_model_bytes, settings.max_uploads_bytes)
         self._unready: str | None = "starting"
         self._health = HealthReporter()
-        self._boundary = Boundary(self.core.counters)
+        self._boundary = Boundary(self.core.counters, settings.max_concurrent_rpcs)
         self._inference = Inference(self.core.networks, CompletionSink(asyncio.get_running_loop()))
         self._streams = InferStreams(
             self._inference, self._boundary, settings.max_streams_in_flight
@@ -90,7 +91,8 @@ class App:
                 ("grpc.max_send_message_length", settings.max_message_bytes),
                 ("grpc.so_reuseport", 0),
             ],
-            maximum_concurrent_rpcs=settings.max_concurrent_rpcs,
+            # The boundary refuses what is too much; health and reflection have room above it.
+            maximum_concurrent_rpcs=settings.max_concurrent_rpcs + _SPARE_RPCS,
         )
         servicer = Servicer(
             self.core,
@@ -125,7 +127,7 @@ class App:
                 f"address is none of this machine",
                 field="port",
             ) from error
-        with _usable("metrics_port"):
+        with usable("metrics_port"):
             self._http.start()
         await self._server.start()
         await self._restore()
@@ -187,7 +189,7 @@ class App:
             yield from self._load(request, partial(self._read, path))
 
     def _load_repository(self) -> Iterable[tuple[str, asyncio.Future[NetworkEntry]]]:
-        with _usable("model_repository"):
+        with usable("model_repository"):
             names = self._repository.names()
         for name in names:
             try:
@@ -250,29 +252,6 @@ def plugin_sources(settings: Settings) -> list[PluginSource]:
                 raise NotFound.unknown("device", name, sources, field="devices")
         sources = {name: sources[name] for name in settings.devices}
     return [source for _, source in sorted(sources.items())]
-
-
-def _blob_key(settings: Settings) -> bytes:
-    path = settings.mac_key_file
-    if path is None and settings.state_dir is not None:
-        path = settings.state_dir / "blob.key"
-    if path is None:
-        return secrets.token_bytes(32)
-    with _usable("mac_key_file" if settings.mac_key_file is not None else "state_dir"):
-        return load_or_create_key(path)
-
-
-@contextmanager
-def _usable(setting: str) -> Iterator[None]:
-    """
-    Raises:
-        InvalidArgument: what is done inside was refused by the system; names the setting.
-    """
-    try:
-        yield
-    except OSError as error:
-        what = f"{error.filename}: " if error.filename else ""
-        raise InvalidArgument(f"{what}{error.strerror or error}", field=setting) from error
 
 
 def _register_health(server: grpc.aio.Server, health: HealthReporter) -> None:

@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 from headrace.runtime.counter_snapshots import DeviceSnapshot, Gauge, NetworkSnapshot
 from headrace.runtime.counters import Counters
 from headrace.runtime.histogram import HistogramSnapshot
+from headrace.runtime.network_cache_counters import CacheEvent, CacheSnapshot
 from headrace.runtime.series import Family, SeriesSnapshot
 
 PREFIX = "headrace_"
@@ -84,6 +85,28 @@ DECLARED = (
     Declared("network_load_seconds", "histogram", _NETWORK, "Loads of the network."),
     Declared("network_batch_size", "histogram", _NETWORK, "Rows that ran together."),
     Declared("grpc_requests_total", "counter", ("method", "code"), "Finished RPCs."),
+    Declared("cache_hits_total", "counter", _DEVICE, "Loads whose network came from the cache."),
+    Declared(
+        "cache_misses_total", "counter", _DEVICE, "Loads that compiled, the cache being of no use."
+    ),
+    Declared(
+        "cache_refused_total",
+        "counter",
+        _DEVICE,
+        "Misses where there was an entry: damaged, not signed by this server, or of no use.",
+    ),
+    Declared(
+        "cache_skipped_total",
+        "counter",
+        _DEVICE,
+        "Loads past the cache: the device exports nothing that would load faster.",
+    ),
+    Declared(
+        "cache_write_failures_total", "counter", _DEVICE, "Compiled networks that were not kept."
+    ),
+    Declared("cache_evicted_total", "counter", (), "Entries removed for newer ones."),
+    Declared("cache_bytes", "gauge", (), "Disk space of all entries, as this server last saw."),
+    Declared("cache_capacity_bytes", "gauge", (), "The most that they may take."),
     Declared("build_info", "info", ("version", "python"), "What this server is made of."),
 )
 
@@ -93,6 +116,14 @@ _GAUGES: dict[Gauge, str] = {
     "streams": "device_streams",
     "streams_busy": "device_streams_busy",
     "memory_bytes": "device_memory_bytes",
+}
+
+_CACHE_EVENTS: dict[CacheEvent, str] = {
+    "hit": "cache_hits_total",
+    "miss": "cache_misses_total",
+    "refused": "cache_refused_total",
+    "skipped": "cache_skipped_total",
+    "write_failed": "cache_write_failures_total",
 }
 
 DeviceStates = Callable[[], Mapping[str, bool]]
@@ -132,6 +163,8 @@ class HeadraceCollector(Collector):
             families.add_network(network)
         for (method, code), count in snapshot.grpc.items():
             families.add("grpc_requests_total", (method, code), count)
+        if snapshot.cache is not None:
+            families.add_cache(snapshot.cache)
         families.add_build()
         return iter(families.all())
 
@@ -212,6 +245,13 @@ class _Families:
         found = self._own.setdefault(series.family, {})
         labels = (network, *series.labels)
         found[labels] = _sum(found[labels], series.value) if labels in found else series.value
+
+    def add_cache(self, cache: CacheSnapshot) -> None:
+        for (device, event), count in cache.events.items():
+            self.add(_CACHE_EVENTS[event], (device,), count)
+        self.add("cache_evicted_total", (), cache.evicted)
+        self.add("cache_bytes", (), cache.held_bytes)
+        self.add("cache_capacity_bytes", (), cache.capacity_bytes)
 
     def add_build(self) -> None:
         facts = {"version": metadata.version("headrace"), "python": platform.python_version()}

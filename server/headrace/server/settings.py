@@ -63,6 +63,9 @@ class Settings:
     cache_dir: Path | None = option(
         None, PATH, "folder for compiled networks; a client's CACHE_DIR names a folder inside it"
     )
+    max_cache_bytes: int = option(
+        10 * GIB, SIZE, "disk space for compiled networks; the least recently used go"
+    )
     devices: tuple[str, ...] = option(
         (), NAMES, "the only devices to offer, by comma; default: all"
     )
@@ -76,8 +79,8 @@ class Settings:
     mac_key_file: Path | None = option(
         None,
         PATH,
-        "key that signs exported networks, made if it is not there; servers may share it; default: "
-        "blob.key in the state directory, without one a fresh key at each start",
+        "key that signs exported and cached networks, made if it is not there; servers may share "
+        "it; default: blob.key in the state directory, without one a fresh key at each start",
     )
     log_level: str = option(
         "info", choice("debug", "info", "warning", "error"), "least level that is logged"

@@ -62,7 +62,7 @@ class IsolatedNetwork(ExecutableNetwork):
         self.outputs = tuple(map(port_from_json, facts["outputs"]))
         self._check = PortCheck(self.inputs, self.outputs)
         self.notes = tuple(facts["notes"])
-        self.loaded_from_cache = facts["loaded_from_cache"]
+        self.restored = facts["restored"]
         self._metric_names = tuple(facts["metrics"])
 
     def submit(self, job: Job) -> None:

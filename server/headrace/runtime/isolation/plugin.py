@@ -110,7 +110,15 @@ class IsolatedPlugin(Plugin):
         options: NetworkOptions = _AS_IT_IS,
         token: CancelToken | None = None,
     ) -> ExecutableNetwork:
-        return self._load(network, None, config, options, token)
+        effective = self._configuration(config)
+        load = self._cached(
+            network,
+            effective,
+            options,
+            lambda network, native, _, token: self._load(network, native, config, options, token),
+            lambda network, _, token: self._load(network, None, config, options, token),
+        )
+        return load(network, effective, token or CancelToken())
 
     def import_network(
         self,
@@ -120,7 +128,9 @@ class IsolatedPlugin(Plugin):
         options: NetworkOptions = _AS_IT_IS,
         token: CancelToken | None = None,
     ) -> ExecutableNetwork:
-        return self._load(network, native, config, options, token)
+        if not native:
+            return self.load_network(network, config, options, token)
+        return self._load(network, native, config, options, token or CancelToken())
 
     # -- inside --
 
@@ -130,10 +140,9 @@ class IsolatedPlugin(Plugin):
         native: bytes | None,
         config: Mapping[str, str],
         options: NetworkOptions,
-        token: CancelToken | None,
+        token: CancelToken,
     ) -> ExecutableNetwork:
         effective = self._configuration(config)
-        token = token or CancelToken()
         resident = Resident(network, config, options, native)
         try:
             facts = self._host.load(resident, token)
@@ -165,6 +174,7 @@ class IsolatedPlugin(Plugin):
         self.backend_version = facts["backend_version"]
         self.capabilities = tuple(facts["capabilities"])
         self.imports_native = facts["imports_native"]  # type: ignore[misc]
+        self.native_version = facts["native_version"]  # type: ignore[misc]
         self._metric_names = tuple(facts["metrics"])
         self._changed(facts)
 

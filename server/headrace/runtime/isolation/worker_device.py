@@ -96,6 +96,7 @@ class WorkerDevice:
             "backend_version": plugin.backend_version,
             "capabilities": list(plugin.capabilities),
             "imports_native": plugin.imports_native,
+            "native_version": plugin.native_version,
             "metrics": list(plugin.metrics()),
             **self._changing(),
         }
@@ -133,7 +134,7 @@ class WorkerDevice:
             "inputs": [port_to_json(port) for port in loaded.inputs],
             "outputs": [port_to_json(port) for port in loaded.outputs],
             "notes": list(loaded.notes),
-            "loaded_from_cache": loaded.loaded_from_cache,
+            "restored": loaded.restored,
             "metrics": list(loaded.metrics()),
         }
 

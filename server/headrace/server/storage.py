@@ -1,0 +1,59 @@
+"""What the settings say about places on disk, made ready or refused by the setting's name."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headrace.runtime.blob_key import load_or_create_key
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.network_cache import NetworkCache
+from headrace.server.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+
+def signing_key(settings: Settings) -> bytes:
+    setting = "mac_key_file" if settings.mac_key_file is not None else "state_dir"
+    path = settings.mac_key_file
+    if path is None and settings.state_dir is not None:
+        path = settings.state_dir / "blob.key"
+    if path is None:
+        return secrets.token_bytes(32)
+    with usable(setting):
+        cache = settings.cache_dir
+        if cache is not None and path.resolve().is_relative_to(cache.resolve()):
+            raise InvalidArgument(
+                f"the key {path} would lie in the cache directory, whose files it is to vouch for: "
+                "keep them apart",
+                field=setting,
+            )
+        return load_or_create_key(path)
+
+
+def network_cache(settings: Settings, key: bytes) -> NetworkCache | None:
+    if settings.cache_dir is None:
+        return None
+    if settings.mac_key_file is None and settings.state_dir is None:
+        _log.warning(
+            "what is cached in %s will be of no use after a restart, nor to other servers: the key "
+            "that signs it is made anew at each start; set --state-dir or --mac-key-file",
+            settings.cache_dir,
+        )
+    with usable("cache_dir"):
+        return NetworkCache(settings.cache_dir, key, settings.max_cache_bytes)
+
+
+@contextmanager
+def usable(setting: str) -> Iterator[None]:
+    """
+    Raises:
+        InvalidArgument: what is done inside was refused by the system; names the setting.
+    """
+    try:
+        yield
+    except OSError as error:
+        what = f"{error.filename}: " if error.filename else ""
+        raise InvalidArgument(f"{what}{error.strerror or error}", field=setting) from error
