@@ -125,18 +125,9 @@ class OpenVinoPlugin(Plugin):
     def _import(
         self, network: Network, native: bytes, config: Configuration, token: CancelToken
     ) -> RequestNetwork:
-        """From OpenVINO's own bytes; compiled anew if it does not take them, as a driver does whose
-        version changed."""
         device = self.device_id(config)
-        properties = self._properties(config, device)
-        try:
-            restored = self._runtime.restore(native, device, properties)
-            compiled = bind(network, restored, None)
-        except HeadraceError as error:
-            anew = self._compile(network, config, token)
-            anew.notes = (f"compiled anew: {error.message}",)
-            return anew
-        return self._executable(network, config, compiled)
+        restored = self._runtime.restore(native, device, self._properties(config, device))
+        return self._executable(network, config, bind(network, restored, None))
 
     # -- inside --
 
