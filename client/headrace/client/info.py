@@ -63,7 +63,8 @@ class NetworkInfo:
         generation: grows when a network of this name is replaced.
         state: LOADING, READY, DRAINING or FAILED, then `reason` says why.
         config: the effective configuration.
-        from_cache: whether compilation was skipped.
+        from_cache: whether compilation was skipped; by a virtual device, for one of its devices at
+            least.
         notes: what the server did that the caller did not ask for.
         execution_devices: the physical devices that run it.
         origin: ``client``, ``repository`` or ``import``.

@@ -49,7 +49,8 @@ class ExecutableNetwork:
 
     Attributes:
         restored: it was made of the backend's own bytes, not compiled.
-        loaded_from_cache: and these came from the server's cache.
+        loaded_from_cache: and these came from the server's cache; of a virtual device's network,
+            for one of its devices at least.
         notes: what was done that the caller did not ask for.
     """
 

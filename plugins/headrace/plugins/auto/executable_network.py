@@ -127,6 +127,7 @@ class AutoNetwork(PooledNetwork):
         if own:
             member.executable.set_config(own)
         self.notes = (*self.notes, *notes)
+        self.loaded_from_cache |= member.executable.loaded_from_cache
         self._ask(self._choice.loaded)
 
     def _has_failed(self, device: str, error: Exception) -> None:

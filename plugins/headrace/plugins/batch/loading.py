@@ -63,6 +63,7 @@ def load(
     made = BatchNetwork(whole, config, inner.network, size, shape)
     notes = (f"requests run together, up to {size} rows: {note}", inner.note)
     made.notes = (*filter(None, notes), *inner.network.notes)
+    made.loaded_from_cache = inner.network.loaded_from_cache
     return made
 
 

@@ -70,6 +70,7 @@ def load(
             each.executable.close()
         raise
     loaded.notes = tuple(notes)
+    loaded.loaded_from_cache = any(each.executable.loaded_from_cache for each in subgraphs)
     return loaded
 
 
