@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+import onnx_ir as ir
 
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration
@@ -50,6 +52,9 @@ class ExportingPlugin(HookPlugin):
     def _named(self, network: Network) -> bytes:
         names = ",".join(network.layer_names)
         return _COMPILED + names.encode() + b"\0" * self.padding_bytes
+
+    def _add_extension(self, functions: Sequence[ir.Function]) -> None:
+        """Takes any."""
 
     def _metrics(self) -> Mapping[str, Metric]:
         return {"COMPILED": lambda _: len(self.compiled)}

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from headrace.runtime.counters import Counters
 from headrace.runtime.device_state import DeviceStates
 from headrace.runtime.executor_manager import ExecutorManager
+from headrace.runtime.network_cache import NetworkCache
 from headrace.runtime.plugin_registry import PluginRegistry, PluginSource
 from headrace.runtime.services import Services
 from headrace.runtime.timer import Timer
@@ -16,14 +17,17 @@ _PATIENCE_SECONDS = 10.0  # with a device that does not let go of its threads
 
 
 @contextmanager
-def services(sources: Iterable[PluginSource] = ()) -> Iterator[Services]:
+def services(
+    sources: Iterable[PluginSource] = (), cache: NetworkCache | None = None
+) -> Iterator[Services]:
     """Real executors, timer, counters and states, which end with the context.
 
     Args:
         sources: of the other devices that the plugin may delegate to.
+        cache: of compiled networks, for all of them.
     """
     plugins = PluginRegistry()
-    offered = Services(ExecutorManager(), Timer(), Counters(), DeviceStates(), plugins)
+    offered = Services(ExecutorManager(), Timer(), Counters(), DeviceStates(), plugins, cache)
     plugins.start(sources, offered)
     try:
         yield offered
