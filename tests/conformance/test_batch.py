@@ -1,0 +1,63 @@
+"""A device whose requests run together, where they can, does what every device must."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from headrace.plugins import batch, cpu
+from headrace.plugins.cpu.plugin import CpuPlugin
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.device_name import DeviceName
+from headrace.runtime.errors import FailedPrecondition, UnsupportedLayers
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.network import Network
+from headrace.runtime.network_options import NetworkOptions
+from headrace.runtime.plugin import Plugin
+from headrace.runtime.plugin_registry import PluginSource
+from headrace.runtime.services import Services
+from headrace.testing import DeviceConformance
+from headrace.testing.leaks import no_leaks
+from headrace.testing.services import services as real_services
+
+MEMBERS = DeviceName.parse("BATCH:CPU(4)").members
+
+
+class BatchedCpu(CpuPlugin):
+    """CPU, with its requests joined as far as the network allows it."""
+
+    def load_network(
+        self,
+        network: Network,
+        config: Mapping[str, str],
+        options: NetworkOptions = NetworkOptions(),  # noqa: B008 - frozen
+        token: CancelToken | None = None,
+    ) -> ExecutableNetwork:
+        plain = super().load_network(network, config, options, token)
+        joins = self.services.devices.plugin("BATCH")
+        asked = NetworkOptions(options.inputs, options.outputs, options.affinities, MEMBERS)
+        own = {key: text for key, text in config.items() if key != "DEVICE_ID"}
+        try:
+            found = joins.load_network(network, own, asked, token)
+        except UnsupportedLayers:
+            raise
+        except FailedPrecondition:
+            return plain
+        plain.close()
+        return found
+
+
+class TestBatch(DeviceConformance):
+    @pytest.fixture
+    def services(self) -> Iterator[Services]:
+        sources = (
+            PluginSource("CPU", lambda: cpu.create_plugin),
+            PluginSource("BATCH", lambda: batch.create_plugin),
+        )
+        with no_leaks(), real_services(sources) as offered:
+            yield offered
+
+    @pytest.fixture
+    def plugin(self, services: Services) -> Plugin:
+        return BatchedCpu("CPU", services, {})

@@ -1,0 +1,384 @@
+"""BATCH as a device: what it refuses, what it loads, and what it says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pytest
+
+from headrace.plugins import batch, cpu, template
+from headrace.plugins.batch import measurement
+from headrace.plugins.batch.executable_network import BatchNetwork
+from headrace.plugins.batch.plugin import BatchPlugin
+from headrace.runtime.auto_batching import wanted
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.config import Configuration
+from headrace.runtime.device_name import DeviceName
+from headrace.runtime.errors import (
+    Cancelled,
+    FailedPrecondition,
+    InvalidArgument,
+    InvalidModel,
+    NotFound,
+    Unimplemented,
+    UnsupportedLayers,
+)
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.infer_request import InferRequest
+from headrace.runtime.network import Network
+from headrace.runtime.network_options import NetworkOptions
+from headrace.runtime.plugin import Plugin, Support, plugin_api
+from headrace.runtime.plugin_registry import PluginSource
+from headrace.runtime.preprocessing import InputOptions
+from headrace.runtime.services import Services
+from headrace.testing import networks
+from headrace.testing.case import Case, parse
+from headrace.testing.compare import assert_same_outputs
+from headrace.testing.services import services as real_services
+from tests.support.hook_plugin import Copies
+
+
+class FixedPlugin(Plugin):
+    """Takes fixed sizes only. Copies its input."""
+
+    def _support(self, network: Network, config: Configuration) -> Support:
+        return lambda _: None
+
+    def _compile(self, network: Network, config: Configuration, token: CancelToken) -> Copies:
+        if not all(isinstance(size, int) for port in network.inputs for size in port.shape or ()):
+            raise InvalidModel("sizes have to be fixed", field="model")
+        return Copies(network, config, self.executor(config), streams=self.share(config))
+
+
+@plugin_api(1)
+def create_fixed(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    return FixedPlugin(name, services, config)
+
+
+SOURCES = (
+    PluginSource("CPU", lambda: cpu.create_plugin, {"NUM_STREAMS": "2"}),
+    PluginSource("TEMPLATE", lambda: template.create_plugin),
+    PluginSource("FIXED", lambda: create_fixed),
+)
+
+
+@pytest.fixture
+def services() -> Iterator[Services]:
+    with real_services(SOURCES) as offered:
+        yield offered
+
+
+@pytest.fixture
+def plugin(services: Services) -> BatchPlugin:
+    made = batch.create_plugin("BATCH", services, {})
+    assert isinstance(made, BatchPlugin)
+    return made
+
+
+def on(device: str) -> NetworkOptions:
+    return NetworkOptions(members=DeviceName.parse(device).members)
+
+
+def load(
+    plugin: Plugin, case: Case, device: str = "BATCH:CPU(4)", **config: str
+) -> ExecutableNetwork:
+    return plugin.load_network(case.network, config, on(device))
+
+
+def network(text: str) -> Network:
+    return Network.from_bytes(parse(text).SerializeToString())
+
+
+# -- nonsense --
+
+
+@pytest.mark.parametrize(
+    ("device", "reason"),
+    [
+        ("BATCH:[BATCH:CPU(4)](8)", "join what is joined already"),
+        ("BATCH:[MULTI:CPU,TEMPLATE](8)", r"MULTI:\[BATCH:CPU\(8\)\]"),
+        ("BATCH:[AUTO:CPU](8)", "have AUTO choose among"),
+        ("BATCH:AUTO(8)", "have AUTO choose among"),
+        ("BATCH:[HETERO:[MULTI:CPU],TEMPLATE](8)", "have MULTI choose among"),
+        ("BATCH:CPU(1)", "would join nothing"),
+    ],
+)
+def test_nonsense_is_refused_by_name(plugin: Plugin, device: str, reason: str) -> None:
+    with pytest.raises(InvalidArgument, match=reason) as refused:
+        load(plugin, networks.mlp(), device)
+    assert refused.value.field == "device"
+
+
+def test_batch_alone_asks_for_a_device(plugin: Plugin) -> None:
+    with pytest.raises(InvalidArgument, match=r"as BATCH:CPU\(8\)"):
+        plugin.load_network(networks.mlp().network, {})
+
+
+def test_a_size_of_nothing_is_no_device_name() -> None:
+    with pytest.raises(InvalidArgument, match="count from 1"):
+        DeviceName.parse("BATCH:CPU(0)")
+
+
+def test_an_unknown_key_or_owner_is_refused(plugin: Plugin) -> None:
+    with pytest.raises(NotFound, match="AUTO_BATCH_TIMEOUT"):
+        load(plugin, networks.mlp(), AUTO_BATCH_TIME="1")
+    with pytest.raises(NotFound, match="TEMPLATE"):
+        load(plugin, networks.mlp(), **{"TEMPLATE.NUM_STREAMS": "1"})
+
+
+def test_it_takes_no_extensions(plugin: Plugin) -> None:
+    with pytest.raises(Unimplemented, match="the other device"):
+        plugin.add_extension([])
+
+
+# -- loads --
+
+
+@pytest.mark.parametrize(
+    "device", ["BATCH:CPU(4)", "BATCH:CPU", "BATCH:CPU.0(3)", "BATCH:TEMPLATE(2)"]
+)
+def test_requests_run_together_and_give_what_they_give_apart(plugin: Plugin, device: str) -> None:
+    case = networks.mlp()
+    loaded = load(plugin, case, device)
+    requests = [InferRequest(loaded) for _ in range(9)]
+    for request in requests:
+        request.start_async(case.inputs)
+    for request in requests:
+        assert_same_outputs(request.result(20), case.expected(), 1e-5)
+    loaded.close()
+
+
+def test_it_says_how_it_knows_that_rows_stay_apart(plugin: Plugin) -> None:
+    loaded = load(plugin, networks.mlp())
+    assert loaded.notes == (
+        "requests run together, up to 4 rows: its graph computes each row by itself, and so did a "
+        "trial",
+    )
+    loaded.close()
+
+
+def test_where_the_graph_does_not_tell_a_trial_does(plugin: Plugin) -> None:
+    text = """m (float[N,4] x) => (float[N,4] y) {
+        s = Size(x) n = Cast<to = 1>(s) e = Erf(n) y = Mul(x, e) }"""
+    loaded = plugin.load_network(network(text), {}, on("BATCH:CPU(4)"))
+    assert "its graph does not tell, at layer" in loaded.notes[0]
+    assert "a trial has shown that each row is computed by itself" in loaded.notes[0]
+    loaded.close()
+
+
+def test_what_only_a_trial_finds_is_refused(plugin: Plugin) -> None:
+    text = """m (float[N,4] x) => (float[N,4] y) {
+        s = Size(x) n = Cast<to = 1>(s) y = Div(x, n) }"""
+    with pytest.raises(FailedPrecondition, match="a row's 'y' depends on the other rows"):
+        plugin.load_network(network(text), {}, on("BATCH:CPU(4)"))
+
+
+def test_what_mixes_rows_is_refused_with_the_layer(plugin: Plugin) -> None:
+    with pytest.raises(FailedPrecondition, match="layer 'lstm'"):
+        load(plugin, networks.recurrent())
+
+
+def test_what_the_device_does_not_support_is_refused_as_by_the_device(plugin: Plugin) -> None:
+    text = """m (float[N,4] x) => (float[N,4] y) { [strange] y = headrace.test.Strange(x) }"""
+    with pytest.raises(UnsupportedLayers, match="strange"):
+        plugin.load_network(network(text), {}, on("BATCH:CPU(4)"))
+
+
+def test_a_network_of_one_row_is_joined_too(plugin: Plugin) -> None:
+    text = """m (float[1,4] x) => (float[1,2,2] y) {
+        shape = Constant<value = int64[3] {1, 2, 2}>() r = Relu(x) y = Reshape(r, shape) }"""
+    loaded = plugin.load_network(network(text), {}, on("BATCH:CPU(4)"))
+    assert isinstance(loaded, BatchNetwork)
+    assert loaded.inputs[0].shape == (1, 4)
+    requests = [InferRequest(loaded) for _ in range(6)]
+    for at, request in enumerate(requests):
+        request.start_async({"x": np.full((1, 4), at, np.float32)})
+    for at, request in enumerate(requests):
+        assert (np.asarray(request.result(20)["y"]) == at).all()
+        assert np.asarray(request.result(20)["y"]).shape == (1, 2, 2)
+    with pytest.raises(InvalidArgument, match="not shape"):
+        InferRequest(loaded).infer({"x": np.zeros((2, 4), np.float32)})
+    loaded.close()
+
+
+def test_a_device_of_fixed_sizes_gets_padded_batches(plugin: Plugin) -> None:
+    text = "m (float[N,4] x) => (float[N,4] y) { y = Identity(x) }"
+    loaded = plugin.load_network(network(text), {}, on("BATCH:FIXED(4)"))
+    assert "padded to 4 rows" in loaded.notes[1]
+    assert "sizes have to be fixed" in loaded.notes[1]
+    outputs = InferRequest(loaded).infer({"x": np.ones((3, 4), np.float32)})
+    assert np.asarray(outputs["y"]).tolist() == [[1.0] * 4] * 3
+    loaded.close()
+
+
+def test_preprocessing_is_part_of_what_runs_together(plugin: Plugin) -> None:
+    case = networks.image()
+    inputs = {"x": InputOptions(layout="NHWC", network_layout="NCHW")}
+    options = NetworkOptions(inputs, members=DeviceName.parse("BATCH:CPU(4)").members)
+    loaded = plugin.load_network(case.network, {}, options)
+    x = np.asarray(case.inputs["x"]).transpose(0, 2, 3, 1)
+    assert_same_outputs(InferRequest(loaded).infer({"x": x}), case.expected(), 1e-4)
+    loaded.close()
+
+
+def test_a_profile_is_in_terms_of_the_network_as_loaded(plugin: Plugin) -> None:
+    case = networks.mlp()
+    loaded = load(plugin, case, PERF_COUNT="YES")
+    request = InferRequest(loaded)
+    request.infer(case.inputs)
+    origins = {name for layer in request.performance_counts for name in layer.origins}
+    assert {"dense1", "dense2", "dense3"} <= origins
+    assert {layer.device for layer in request.performance_counts} == {"CPU.0"}
+    loaded.close()
+
+
+def test_a_query_is_the_other_devices(plugin: Plugin) -> None:
+    case = networks.mlp()
+    asked = plugin.query_network(case.network, {}, on("BATCH:CPU(4)"))
+    assert set(asked.supported_layers) == set(case.network.layer_names)
+    assert set(asked.supported_layers.values()) == {"CPU"}
+
+
+def test_an_exported_network_is_loaded_anew(plugin: Plugin) -> None:
+    case = networks.mlp()
+    again = plugin.import_network(case.network, b"", {}, on("BATCH:CPU(4)"))
+    assert isinstance(again, BatchNetwork)
+    again.close()
+
+
+def test_a_load_that_is_cancelled_leaves_nothing(plugin: Plugin) -> None:
+    token = CancelToken()
+    token.cancel(Cancelled("nobody waits"))
+    with pytest.raises(Cancelled):
+        plugin.load_network(networks.mlp().network, {}, on("BATCH:CPU(4)"), token)
+
+
+# -- what it says of itself --
+
+
+def test_a_network_shows_what_was_chosen(plugin: Plugin) -> None:
+    loaded = load(plugin, networks.mlp(), "BATCH:TEMPLATE(8)", AUTO_BATCH_TIMEOUT="50")
+    assert loaded.get_metric("BATCH_SIZE") == 8
+    assert loaded.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 8
+    assert loaded.config.to_strings()["AUTO_BATCH_TIMEOUT"] == "50"
+    loaded.set_config({"AUTO_BATCH_TIMEOUT": "20", "EXECUTION_TIMEOUT": "7"})
+    assert isinstance(loaded, BatchNetwork)
+    assert loaded.inner.config.to_strings()["EXECUTION_TIMEOUT"] == "7"
+    loaded.close()
+
+
+def test_the_callers_own_number_of_requests_bounds_size_and_optimum(plugin: Plugin) -> None:
+    loaded = load(plugin, networks.mlp(), "BATCH:CPU", PERFORMANCE_HINT_NUM_REQUESTS="3")
+    assert loaded.get_metric("BATCH_SIZE") == 3
+    assert loaded.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 3
+    loaded.close()
+
+
+def test_execution_devices_are_the_other_devices(plugin: Plugin) -> None:
+    loaded = load(plugin, networks.mlp())
+    assert loaded.get_metric("EXECUTION_DEVICES") == ["CPU.0"]
+    assert {layer.device for layer in loaded.layers()} == {"CPU.0"}
+    loaded.close()
+
+
+# -- hints --
+
+
+@pytest.mark.parametrize(
+    ("device", "config", "expected"),
+    [
+        ("CPU", {"PERFORMANCE_HINT": "THROUGHPUT"}, True),
+        ("CPU", {"PERFORMANCE_HINT": "THROUGHPUT", "ALLOW_AUTO_BATCHING": "NO"}, False),
+        ("CPU", {"PERFORMANCE_HINT": "THROUGHPUT", "PERFORMANCE_HINT_NUM_REQUESTS": "1"}, False),
+        ("CPU", {"PERFORMANCE_HINT": "THROUGHPUT", "EXCLUSIVE_ASYNC_REQUESTS": "YES"}, False),
+        ("CPU", {"PERFORMANCE_HINT": "LATENCY"}, False),
+        ("CPU", {}, False),
+        ("MULTI:CPU", {"PERFORMANCE_HINT": "THROUGHPUT"}, False),
+    ],
+)
+def test_batches_are_for_throughput_where_allowed(
+    services: Services, device: str, config: dict[str, str], expected: bool
+) -> None:
+    cpu_plugin = services.devices.plugin("CPU")
+    assert wanted(DeviceName.parse(device), cpu_plugin, config) is expected
+
+
+def hinted(plugin: BatchPlugin, network: Network, device: str = "CPU") -> ExecutableNetwork:
+    config = {"PERFORMANCE_HINT": "THROUGHPUT"}
+    name = DeviceName.parse(device)
+    return plugin.load_if_it_pays(name, network, config, NetworkOptions(), CancelToken())
+
+
+@pytest.fixture
+def gain(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the measurement finds; its one element may be changed."""
+    found = [2.0]
+
+    def compare(*_: object) -> measurement.Comparison:
+        return measurement.Comparison(found[0], 0.5)
+
+    monkeypatch.setattr(measurement, "compare", compare)
+    return found
+
+
+def test_a_hint_gives_batches_where_they_pay(plugin: BatchPlugin, gain: list[float]) -> None:
+    loaded = hinted(plugin, networks.mlp().network)
+    assert isinstance(loaded, BatchNetwork)
+    assert loaded.notes[0].startswith("batches of up to 8 rows: 2.00 times the throughput")
+    loaded.close()
+
+
+def test_and_none_where_they_do_not(plugin: BatchPlugin, gain: list[float]) -> None:
+    gain[0] = 0.9
+    loaded = hinted(plugin, networks.mlp().network)
+    assert not isinstance(loaded, BatchNetwork)
+    assert loaded.notes == (
+        "served unbatched: batches of up to 8 rows have 0.90 times the throughput of requests "
+        "apart, measured in 0.5 s",
+    )
+    assert loaded.config.to_strings()["ALLOW_AUTO_BATCHING"] == "NO"
+    loaded.close()
+
+
+def test_a_run_too_long_to_be_measured_is_not_batched(
+    plugin: BatchPlugin, gain: list[float]
+) -> None:
+    gain[0] = 0.0
+    loaded = hinted(plugin, networks.mlp().network)
+    assert loaded.notes == (
+        "served unbatched: one run takes too long to measure whether batches pay",
+    )
+    loaded.close()
+
+
+def test_what_cannot_be_batched_is_served_and_the_reason_said(plugin: BatchPlugin) -> None:
+    loaded = hinted(plugin, networks.recurrent().network)
+    assert loaded.notes[0].startswith("served unbatched: requests to this network cannot run")
+    assert "layer 'lstm'" in loaded.notes[0]
+    request = InferRequest(loaded)
+    case = networks.recurrent()
+    assert_same_outputs(request.infer(case.inputs), case.expected(), 1e-4)
+    loaded.close()
+
+
+def test_a_device_id_goes_along_with_a_hint(plugin: BatchPlugin, gain: list[float]) -> None:
+    config = {"PERFORMANCE_HINT": "THROUGHPUT", "DEVICE_ID": "0"}
+    name = DeviceName.parse("CPU.0")
+    loaded = plugin.load_if_it_pays(
+        name, networks.mlp().network, config, NetworkOptions(), CancelToken()
+    )
+    assert isinstance(loaded, BatchNetwork)
+    loaded.close()
+
+
+def test_the_measurement_runs_both_and_stays_within_bounds(plugin: BatchPlugin) -> None:
+    case = networks.mlp()
+    plain = plugin.services.devices.plugin("CPU").load_network(case.network, {})
+    joined = load(plugin, case)
+    rows = [{"x": np.asarray(case.inputs["x"])[:1]}]
+    found = measurement.compare(plain, joined, rows, 4, CancelToken())
+    assert found.gain > 0
+    assert found.seconds < 3 * measurement.BUDGET_SECONDS
+    plain.close()
+    joined.close()
