@@ -231,7 +231,7 @@ class Pool:
         else:
             found, fault = error, Blame.REQUEST if job.token.cancelled else blame(error)
             todo = self._event(lambda now: self._schedule.failed(request, found, fault, now))
-            if fault is not Blame.REQUEST:
+            if fault is Blame.UNCLEAR:
                 _log.warning("%s: a request failed on %s", self._label, device, exc_info=error)
             if not any(_answers(each, request) for each in todo):
                 outcome = RERUN

@@ -1,0 +1,44 @@
+"""TEMPLATE that compiles nothing while HOLD is set: a device that takes its time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from headrace.plugins.template.config import SCHEMA
+from headrace.plugins.template.executable_network import TemplateNetwork
+from headrace.plugins.template.plugin import TemplatePlugin
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.config import ConfigSchema, Configuration, Key
+from headrace.runtime.network import Network
+from headrace.runtime.plugin import Plugin, plugin_api
+from headrace.runtime.services import Services
+
+HOLD = Key("HOLD", bool, False, "Whether compiling waits.", scope="device")
+
+
+class GatedPlugin(TemplatePlugin):
+    schema = ConfigSchema(*SCHEMA, HOLD)
+
+    def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
+        self._gate = threading.Event()
+        super().__init__(name, services, config)
+
+    def _set_config(self, config: Configuration) -> None:
+        if config[HOLD]:
+            self._gate.clear()
+        else:
+            self._gate.set()
+
+    def _compile(
+        self, network: Network, config: Configuration, token: CancelToken
+    ) -> TemplateNetwork:
+        token.attach(self._gate.set)
+        self._gate.wait()
+        token.detach(self._gate.set)
+        return super()._compile(network, config, token)
+
+
+@plugin_api(1)
+def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    return GatedPlugin(name, services, config)
