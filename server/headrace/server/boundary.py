@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NoReturn
 
 import grpc
 
 from headrace.runtime.counters import Counters
-from headrace.runtime.errors import HeadraceError, Internal, Unavailable
-from headrace.server.logs import log_internal_error, new_request_id, request_id
+from headrace.runtime.errors import HeadraceError, Internal, ResourceExhausted, Unavailable
+from headrace.server.logs import (
+    CURRENT_REQUEST,
+    log_internal_error,
+    new_request_id,
+    request_id,
+)
 from headrace.wire.codec import CodecError
 from headrace.wire.errors import ErrorDetails, to_trailing_metadata
 
@@ -58,11 +64,19 @@ def describe(error: BaseException, *, where: str, request: str = "") -> ErrorDet
 
 
 class Boundary:
-    """Wraps the service's methods. Belongs to the event loop's thread."""
+    """Wraps the service's methods. Belongs to the event loop's thread.
 
-    def __init__(self, counters: Counters) -> None:
+    Args:
+        max_calls: at a time, streams included. Health and reflection are not among them, so that a
+            server that is busy is not taken for one that is broken.
+    """
+
+    def __init__(self, counters: Counters, max_calls: int) -> None:
         self._counters = counters
+        self._max_calls = max_calls
+        self._verbose = _log.isEnabledFor(logging.DEBUG)
         self._active = 0
+        self._streams = 0
         self._idle = asyncio.Event()
         self.draining = False
 
@@ -86,24 +100,28 @@ class Boundary:
         """A method with one reply."""
 
         async def call(request: Any, context: Any) -> Any:
-            code = "OK"
+            code, said = "OK", ""
+            started = time.monotonic() if self._verbose else 0.0
             self._active += 1
             try:
-                if self.draining:
-                    self.refuse_if_draining()
+                if self.draining or self._active + self._streams > self._max_calls:
+                    self._refuse()
                 return await handler(request, context)
             except asyncio.CancelledError:
                 code = ended_code(context)
                 raise
             except Exception as error:  # noqa: BLE001 - the boundary maps all of them
-                details = describe(error, where=method, request=_caller_id(context))
-                code = details.code.name
+                details = describe(error, where=method, request=_request_id(context))
+                code, said = details.code.name, details.message
                 await self._abort(context, details)
             finally:
                 self._active -= 1
                 if self.draining and not self._active:
                     self._idle.set()
                 self._counters.grpc(method, code)
+                if self._verbose:
+                    seconds = time.monotonic() - started
+                    self.log_ended(method, code, seconds, _request_id(context), said)
 
         return call
 
@@ -125,26 +143,51 @@ class Boundary:
 
         async def call(_: Any, context: Any) -> None:
             code = "OK"
+            self._streams += 1
             try:
-                self.refuse_if_draining()
+                if self.draining or self._active + self._streams > self._max_calls:
+                    self._refuse()
                 await handler(context)
             except asyncio.CancelledError:
                 code = ended_code(context)
                 raise
             except Exception as error:  # noqa: BLE001 - the boundary maps all of them
-                details = describe(error, where=method, request=_caller_id(context))
+                details = describe(error, where=method, request=_request_id(context))
                 code = details.code.name
                 await self._abort(context, details)
             finally:
+                self._streams -= 1
                 self._counters.grpc(method, code)
 
         return call
 
+    def log_ended(
+        self, method: str, code: str, seconds: float, identifier: str, said: str = ""
+    ) -> None:
+        """A line for one request, at debug."""
+        if self._verbose:
+            with request_id(identifier):
+                reason = f": {said}" if said else ""
+                _log.debug("%s: %s after %.3f ms%s", method, code, seconds * 1e3, reason)
+
+    def _refuse(self) -> None:
+        """
+        Raises:
+            Unavailable: the server is shutting down.
+            ResourceExhausted: there are as many calls as may be.
+        """
+        self.refuse_if_draining()
+        raise ResourceExhausted(
+            f"{self._max_calls} calls are under way, and this server takes no more at a time "
+            "(--max-concurrent-rpcs); try again later, or send requests over one stream"
+        )
+
     @staticmethod
     async def _abort(context: Any, details: ErrorDetails) -> NoReturn:
-        trailing = (*to_trailing_metadata(details), (REQUEST_ID_KEY, details.request_id))
-        with request_id(details.request_id):
-            _log.debug("refused with %s: %s", details.code.name, details.message)
+        trailing: tuple[tuple[str, str | bytes], ...] = to_trailing_metadata(details)
+        identifier = details.request_id
+        if identifier.isascii() and identifier.isprintable():  # gRPC takes no other text here
+            trailing = (*trailing, (REQUEST_ID_KEY, identifier))
         await context.abort(details.code, details.message, trailing)
         raise AssertionError("abort returned")
 
@@ -155,8 +198,14 @@ def ended_code(context: Any) -> str:
     return "CANCELLED" if remaining is None or remaining > 0 else "DEADLINE_EXCEEDED"
 
 
-def _caller_id(context: Any) -> str:
+def _request_id(context: Any) -> str:
+    """That of the request, else what the caller's metadata says, else a new one."""
+    if identifier := CURRENT_REQUEST.get():
+        return identifier
     for key, value in context.invocation_metadata() or ():
         if key == REQUEST_ID_KEY and isinstance(value, str):
+            CURRENT_REQUEST.set(value[:128])
             return value[:128]
-    return new_request_id()
+    identifier = new_request_id()
+    CURRENT_REQUEST.set(identifier)
+    return identifier

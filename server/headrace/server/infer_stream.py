@@ -168,17 +168,21 @@ class _Stream:
         if self.closed.is_set():
             return  # the caller is gone, and this the outcome of its cancelled request
         if job.error is not None:
-            self._fail(identifier, job.error)
+            self._fail(identifier, job.error, job.queue_seconds + job.execution_seconds)
         else:
             reply, parts = build_reply(identifier, job)
             self._results.append(StreamResult(identifier, reply, parts))
+            seconds = job.queue_seconds + job.execution_seconds
+            self._owner.boundary.log_ended(_METHOD, "OK", seconds, identifier)
         self._changed.set()
         if not self._reading:
             self._write()
 
-    def _fail(self, identifier: str, error: BaseException) -> None:
+    def _fail(self, identifier: str, error: BaseException, seconds: float = 0.0) -> None:
         details = describe(error, where=_METHOD, request=identifier)
         self._results.append(StreamResult(identifier, error=to_status(details)))
+        code, said = details.code.name, details.message
+        self._owner.boundary.log_ended(_METHOD, code, seconds, identifier, said)
 
     def _write(self) -> None:
         """Sees to it that what is ready gets written."""

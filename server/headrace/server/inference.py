@@ -23,6 +23,7 @@ from headrace.runtime.tensor import host
 from headrace.server.boundary import ended_code
 from headrace.server.completion_sink import CompletionSink
 from headrace.server.convert import layer_profiles
+from headrace.server.logs import CURRENT_REQUEST
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import decode_values, encode_values
 from headrace.wire.message import parse_infer_request, serialize
@@ -49,6 +50,7 @@ class Inference:
         """
         request, attachments = parse_infer_request(data)
         identifier = request.id or f"r{next(self._ids)}"
+        CURRENT_REQUEST.set(identifier[:MAX_ID_LENGTH])
         waiter: asyncio.Future[None] | None = None
 
         def deliver(_: Job) -> None:

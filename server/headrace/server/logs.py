@@ -11,12 +11,16 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TextIO
 
 import structlog
 from structlog.typing import Processor
 
 ROOT = "headrace"
+
+CURRENT_REQUEST: ContextVar[str] = ContextVar("current_request", default="")
+"""The id of the request that this task handles, once it is known."""
 
 
 def configure_logging(
