@@ -1,0 +1,132 @@
+"""What those who run a server see and set: logs, bounds, repositories, keys that servers share."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import grpc
+import numpy as np
+import onnx
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from headrace.testing import networks
+from headrace.v1 import inference_engine_pb2 as pb
+from tests.integration.harness import (
+    CALL_SECONDS,
+    Server,
+    Stream,
+    details_of,
+    infer_request,
+    until,
+)
+
+ADD, ENDLESS = networks.add(), networks.endless()
+
+
+def ask(server: Server) -> None:
+    """One request of each outcome: well, over a stream, refused."""
+    server.load(ADD, "TEMPLATE")
+    server.infer("add", ADD.inputs, id="well")
+    stream = Stream(server.stub)
+    stream.send(infer_request("add", ADD.inputs, id="streamed"))
+    assert stream.next().id == "streamed"
+    stream.done()
+    assert list(stream.results) == []
+    with pytest.raises(grpc.RpcError) as caught:
+        server.infer("dad", ADD.inputs, id="refused")
+    assert details_of(caught.value).request_id == "refused"
+    assert server.stop() == 0
+
+
+def test_debug_logs_have_a_line_for_each_request_with_its_id() -> None:
+    with Server("--log-level", "debug", "--log-format", "json") as server:
+        ask(server)
+        lines = [json.loads(line) for line in server.log().splitlines()]
+    found = {line["request_id"]: line["event"] for line in lines if "request_id" in line}
+    assert re.match(r"Infer: OK after \d+\.\d{3} ms$", found["well"])
+    assert re.match(r"InferStream: OK after ", found["streamed"])
+    assert re.match(r"Infer: NOT_FOUND after .*did you mean 'add'", found["refused"])
+    assert all(line["level"] and line["timestamp"] for line in lines)
+
+
+def test_other_logs_say_nothing_of_single_requests() -> None:
+    with Server() as server:
+        ask(server)
+        assert not re.search("well|streamed|refused", server.log())
+        assert "stopped" in server.log()
+
+
+@pytest.mark.parametrize("identifier", ["n\u00e4me", "two\nlines", "i" * 129])
+def test_an_error_comes_through_whatever_the_request_is_called(
+    server: Server, identifier: str
+) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        server.infer("nowhere", ADD.inputs, id=identifier)
+    assert details_of(caught.value).request_id == identifier[:128]
+
+
+def test_more_calls_than_may_be_are_refused_but_for_those_on_health() -> None:
+    with Server("--max-concurrent-rpcs", "2") as server:
+        server.load(ENDLESS, "TEMPLATE")
+        held = server.start("endless", ENDLESS.inputs)
+        until(lambda: server.metric("NUMBER_OF_EXEC_INFER_REQUESTS", "TEMPLATE") == 1)
+        stream = Stream(server.stub)
+        stream.send(infer_request("no", ENDLESS.inputs, id="marker"))
+        assert stream.next().id == "marker"
+        details = details_of(server.start("endless", ENDLESS.inputs).exception())
+        assert details.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "--max-concurrent-rpcs" in details.message
+        health = health_pb2_grpc.HealthStub(server.channel)
+        reply = health.Check(health_pb2.HealthCheckRequest(), timeout=CALL_SECONDS)
+        assert reply.status == health_pb2.HealthCheckResponse.SERVING
+        held.cancel()
+        stream.done()
+        assert list(stream.results) == []
+        until(lambda: server.start("no", {}).code() is grpc.StatusCode.NOT_FOUND)
+
+
+def test_a_network_of_the_repository_takes_what_its_folder_says(tmp_path: Path) -> None:
+    case = networks.image()
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    onnx.save(case.model, folder / "model.onnx")
+    (folder / "network.toml").write_text("""
+device = "TEMPLATE"
+[config]
+EXECUTION_TIMEOUT = 7
+[inputs.x]
+dtype = "uint8"
+layout = "NHWC"
+network_layout = "NCHW"
+mean = [123.7, 116.3, 103.5]
+scale = [58.4, 57.1, 57.4]
+[outputs.scores]
+dtype = "float64"
+""")
+    sent = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
+    mean, scale = np.array([123.7, 116.3, 103.5]), np.array([58.4, 57.1, 57.4])
+    taken = ((sent - mean) / scale).transpose(0, 3, 1, 2)
+    with Server("--model-repository", str(tmp_path)) as server:
+        reply = server.stub.GetNetwork(pb.GetNetworkRequest(name="pictures"), timeout=CALL_SECONDS)
+        (port,) = reply.info.inputs
+        assert (port.dtype, port.layout, reply.info.origin) == (pb.UINT8, "NHWC", "repository")
+        assert float(reply.info.config["EXECUTION_TIMEOUT"]) == 7
+        scores = np.asarray(server.infer("pictures", {"x": sent})["scores"])
+    assert scores.dtype == np.float64
+    expected = case.expected({"x": np.ascontiguousarray(taken, np.float32)})["scores"]
+    np.testing.assert_allclose(scores, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_servers_that_share_a_key_trust_each_other_s_blobs(tmp_path: Path) -> None:
+    key = ("--mac-key-file", str(tmp_path / "key"))
+    with Server(*key) as first, Server(*key) as second, Server() as stranger:
+        first.load(ADD, "CPU")
+        blob = first.export("add")
+        assert not second.import_blob(blob, "copy").notes
+        assert any("anew" in note for note in stranger.import_blob(blob, "copy").notes)
+        for server in (second, stranger):
+            z = np.asarray(server.infer("copy", ADD.inputs)["z"])
+            np.testing.assert_allclose(z, ADD.expected()["z"], rtol=1e-6)
