@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable
 
 from headrace.plugins.openvino import profiling
-from headrace.plugins.openvino.requests import Compiled, Request
-from headrace.runtime.config import Configuration, ParameterValue
+from headrace.plugins.openvino.pool import Pool
+from headrace.plugins.openvino.requests import Compiled
+from headrace.runtime.config import Configuration
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.job import Job
 from headrace.runtime.network import Layer, Network
@@ -15,14 +16,16 @@ from headrace.runtime.streams_executor import StreamsExecutor
 
 
 class RequestNetwork(ExecutableNetwork):
-    """Runs its jobs in infer requests that stay. A stream takes an idle one, of which there are as
-    many as streams; the deque's own operations are atomic.
+    """Runs its jobs in infer requests that stay. Thread-safe: `_lock` guards the exchange of the
+    pool they come from.
 
     OpenVINO computes on threads of its own, for which the stream's thread waits. That is not
     `inline_safe`: the thread's processor time says nothing of the run's length.
 
     Args:
-        device: OpenVINO's name of it.
+        compiled: the network.
+        device: OpenVINO's name of what it was compiled for.
+        compile_again: compiles it anew.
     """
 
     def __init__(
@@ -33,35 +36,59 @@ class RequestNetwork(ExecutableNetwork):
         streams: int,
         compiled: Compiled,
         device: str,
+        compile_again: Callable[[], Compiled],
     ) -> None:
         super().__init__(network, config, executor, streams=streams)
-        self._compiled: Compiled | None = compiled
         self._device = device
-        self._requests = deque(Request(compiled, number) for number in range(streams))
+        self._streams = streams
+        self._compile_again = compile_again
+        self._lock = threading.Lock()
+        self._pool: Pool | None = Pool(compiled, streams)
         self._graph = profiling.graph(compiled.model.get_runtime_model(), network)
 
     def _infer(self, job: Job) -> None:
-        request = self._requests.pop()
-        try:
-            job.outputs = request.run(job)
-            if job.profile:
-                job.layers = profiling.layers(request.profile(), self._graph, self.place.device)
-        finally:
-            self._requests.append(request)
+        done = False
+        while not done:
+            pool = self._sound_pool()
+            request = pool.take()
+            try:
+                job.outputs = request.run(job)
+                if job.profile:
+                    costs = request.profile()
+                    job.layers = profiling.layers(costs, self._graph, self.place.device)
+                done = pool.vouches_for(request)
+            except Exception:
+                if job.token.error is None:
+                    pool.failed()
+                raise
+            finally:
+                pool.give_back(request)
+            if not done:
+                pool.failed()
+
+    def _sound_pool(self) -> Pool:
+        """The pool, another one if a run of it has failed in a way that leaves something behind."""
+        pool = self._pool
+        if pool is not None and not pool.spoilt:
+            return pool
+        with self._lock:
+            assert self._pool is not None, "a job after close"
+            if self._pool.spoilt:
+                self._pool = Pool(self._compile_again(), self._streams)
+            return self._pool
 
     def _export(self) -> bytes:
         """OpenVINO's own bytes; none of a network with loops, whose checkpoints are code."""
-        compiled = self._compiled
-        if compiled is None or compiled.checkpoints is not None:
+        pool = self._pool
+        if pool is None or pool.compiled.checkpoints is not None:
             return b""
-        return bytes(compiled.model.export_model().getvalue())
+        return bytes(pool.compiled.model.export_model().getvalue())
 
     def _layers(self) -> tuple[Layer, ...]:
         return tuple(self._graph.values())
 
-    def _metrics(self) -> Mapping[str, Callable[[], ParameterValue]]:
-        return {"EXECUTION_DEVICES": lambda: [f"{self.place.device} ({self._device})"]}
+    def _execution_devices(self) -> list[str]:
+        return [f"{self.place.device} ({self._device})"]
 
     def _close(self) -> None:
-        self._requests.clear()
-        self._compiled = None
+        self._pool = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
@@ -159,13 +160,15 @@ class OpenVinoPlugin(Plugin):
         compiled: Compiled,
     ) -> RequestNetwork:
         release_memory()  # what converting took
+        device = self.device_id(config)
         return RequestNetwork(
             network,
             config,
             self.executor(config),
             self._at_once(config),
             compiled,
-            self.device_id(config),
+            device,
+            partial(self._compiled, network, device, config),
         )
 
     def _trials_of(self, device: str) -> Trials:

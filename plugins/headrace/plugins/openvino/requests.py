@@ -16,11 +16,13 @@ from headrace.plugins.openvino import tensors
 from headrace.plugins.openvino.checkpoint import Checkpoints
 from headrace.plugins.openvino.failures import run_failure
 from headrace.plugins.openvino.library import openvino
-from headrace.runtime.errors import Internal
+from headrace.runtime.errors import Internal, InvalidArgument
 from headrace.runtime.job import Job
 from headrace.runtime.network import Network
 from headrace.runtime.tensor import Array, Value, host
 
+_WIDE: Final = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.UINT32)
+_INT32: Final = np.iinfo(np.int32)
 _LARGE_BYTES: Final = 16384
 """Outputs from here on get memory of their own for each job; smaller ones are copied."""
 
@@ -138,6 +140,18 @@ class Request:
                 raise
             raise failure from error
 
+    def has_failed(self) -> bool:
+        """Whether its run has failed and the thread that waits for it has not noticed yet. May be
+        asked on any thread."""
+        job = self._job
+        if job is None or job.token.error is not None:
+            return False
+        try:
+            self._request.wait_for(0)
+        except RuntimeError:
+            return True
+        return False
+
     def profile(self) -> list[openvino.ProfilingInfo]:
         """What each operation of the last run cost."""
         return list(self._request.profiling_info)
@@ -170,6 +184,8 @@ class Request:
         for port in self._inputs:
             given = host(values[port.name])
             assert isinstance(given, np.ndarray), "a network with other values does not load"
+            if port.dtype in _WIDE:
+                _check_narrow(port.name, given)
             tensor, array = tensors.tensor(given, port.dtype)
             self._request.set_input_tensor(port.index, tensor)
             kept.append(array)
@@ -204,3 +220,16 @@ class Request:
                 self._request.set_output_tensor(port.index, empty)
             taken[port.name] = array
         return taken
+
+
+def _check_narrow(name: str, array: Array) -> None:
+    """
+    Raises:
+        InvalidArgument: an integer does not fit 32 bits, in which they are computed.
+    """
+    if array.size and (array.max() > _INT32.max or array.min() < _INT32.min):
+        raise InvalidArgument(
+            f"input {name!r} holds integers beyond int32, in which this device computes; let "
+            f"another one run the network",
+            field=f"inputs[{name!r}]",
+        )
