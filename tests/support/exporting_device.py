@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import onnx_ir as ir
 
@@ -97,4 +99,20 @@ def create_large(name: str, services: Services, config: Mapping[str, str]) -> Pl
     """The same, with 256 KiB of native bytes for each network."""
     plugin = ExportingPlugin(name, services, config)
     plugin.padding_bytes = 2**18
+    return plugin
+
+
+@plugin_api(1)
+def create_gated(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    """A device that says that it compiles, by a file called after its process in the folder that
+    the variable ``TEST_GATE`` names, and goes on when the pipe ``gate`` in there has been opened
+    for writing and closed."""
+    folder = Path(os.environ["TEST_GATE"])
+
+    def wait(_: CancelToken) -> None:
+        (folder / f"compiles-{os.getpid()}").touch()
+        (folder / "gate").read_bytes()
+
+    plugin = ExportingPlugin(name, services, config)
+    plugin.on_compile = wait
     return plugin

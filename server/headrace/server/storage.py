@@ -16,6 +16,12 @@ _log = logging.getLogger(__name__)
 
 
 def signing_key(settings: Settings) -> bytes:
+    """The key that signs what this server exports and caches; one of its own if none is named.
+
+    Raises:
+        InvalidArgument: its file cannot be used, or lies in the cache.
+        FailedPrecondition: its file holds no key.
+    """
     setting = "mac_key_file" if settings.mac_key_file is not None else "state_dir"
     path = settings.mac_key_file
     if path is None and settings.state_dir is not None:
@@ -34,6 +40,11 @@ def signing_key(settings: Settings) -> bytes:
 
 
 def network_cache(settings: Settings, key: bytes) -> NetworkCache | None:
+    """The cache of compiled networks, if the settings ask for one.
+
+    Raises:
+        InvalidArgument: its folder cannot be made.
+    """
     if settings.cache_dir is None:
         return None
     if settings.mac_key_file is None and settings.state_dir is None:
