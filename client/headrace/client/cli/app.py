@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import typer
 
-from headrace.client.cli import devices, infer, networks, query
+from headrace.client.cli import benchmark, devices, infer, networks, query
 from headrace.client.cli.console import fail
 
 GROUP: Final = "headrace.commands"
@@ -25,6 +25,7 @@ _COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "networks": networks.networks,
     "query": query.query,
     "infer": infer.infer,
+    "benchmark": benchmark.benchmark,
     "metric": devices.metric,
     "config": devices.config,
     "export": networks.export,

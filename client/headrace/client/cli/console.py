@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn, TypeAlias
 
@@ -102,6 +102,22 @@ def progress(doing: str, *, quiet: bool) -> Iterator[ProgressCallback | None]:
             shown.update(task, description=description, completed=sent, total=total)
 
         yield uploaded
+
+
+@contextmanager
+def bar(doing: str, total: float, *, quiet: bool) -> Iterator[Callable[[float, str], None] | None]:
+    """Shows on a terminal how much of `total` is done; gives the callback for that and a remark."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[remark]}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(doing, total=total, remark="")
+
+        def update(completed: float, remark: str) -> None:
+            shown.update(task, completed=completed, remark=remark)
+
+        yield update
 
 
 def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:

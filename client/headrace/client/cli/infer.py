@@ -60,7 +60,9 @@ def infer(
 
     Images keep pixel values from 0 to 255: scaling is `headrace load --preprocessing`'s.
     """
-    raw_shapes = {name: _shape(text) for name, text in console.pairs(shapes, "--shape").items()}
+    raw_shapes = {
+        name: parse_shape(text) for name, text in console.pairs(shapes, "--shape").items()
+    }
     with console.connected(server, timeout) as client:
         loaded = client.network(network)
         values = read_inputs(inputs, loaded.inputs, raw_shapes)
@@ -75,7 +77,8 @@ def infer(
         _print(result, arrays, files, top)
 
 
-def _shape(text: str) -> tuple[int, ...]:
+def parse_shape(text: str) -> tuple[int, ...]:
+    """A shape as the command line has it: sizes with commas between them."""
     try:
         sizes = tuple(int(size) for size in text.split(",") if size.strip())
     except ValueError:
