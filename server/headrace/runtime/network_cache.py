@@ -1,6 +1,6 @@
 """Compiled networks on disk, which servers share.
 
-    ROOT/FOLDER/DIGEST.compiled     an entry: an export blob without its network
+    ROOT/FOLDER/DIGEST.compiled     an entry, as `network_cache_entry.py` has it
 
 An entry is named after the digest of its key (`network_cache_key.py`), and holds the key too. It is
 signed, with a key that is derived from the server's own: native bytes that somebody else put there
@@ -21,11 +21,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.runtime import blob as blobs
+from headrace.runtime import network_cache_entry as entries
 from headrace.runtime.atomic_file import remove_leftovers, write_file
-from headrace.runtime.blob import Blob
-from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network_cache_counters import CacheCounters
+from headrace.runtime.network_cache_entry import EntryRefused
 from headrace.runtime.network_cache_key import CacheKey
 
 _log = logging.getLogger(__name__)
@@ -33,15 +32,9 @@ _log = logging.getLogger(__name__)
 SUFFIX = ".compiled"
 _ENTRY = re.compile(rf"[0-9a-f]{{64}}{re.escape(SUFFIX)}")
 _KEY_DOMAIN = b"headrace cache of compiled networks, 1\0"
-_META = "cache key"
 _BLOCK_BYTES = 4096  # what the smallest entry takes on a disk
 _MAX_ENTRIES = 4096  # looked through at each write
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-
-
-class EntryRefused(Exception):
-    """There is an entry, which is not used; says why. Never seen by a caller: the network is
-    compiled instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +74,11 @@ class NetworkCache:
             EntryRefused: they are there, and cannot be read or not be trusted.
         """
         try:
-            data = self._read(self._root / folder, key.name + SUFFIX)
+            return self._read(self._root / folder, key)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise EntryRefused(f"it cannot be read: {error.strerror}") from error
-        try:
-            blob = blobs.read(data, self._key)
-        except InvalidArgument as error:
-            raise EntryRefused("it is damaged, or of another version") from error
-        if blob.native is None:
-            raise EntryRefused("it was not signed with this server's key")
-        if blob.meta.get(_META) != key.text:
-            raise EntryRefused("it is another network's")
-        return blob.native
 
     def write(self, folder: str, key: CacheKey, native: bytes) -> None:
         """Keeps the native bytes of a compiled network, and removes what there is no room for.
@@ -103,8 +87,7 @@ class NetworkCache:
             OSError: the system refused to.
             ValueError: there would be no room for them.
         """
-        entry = Blob("", "", "", network=b"", native=native, meta={_META: key.text})
-        size = len(native) + 2 * len(key.text) + _BLOCK_BYTES
+        size = max(len(native) + len(key.text) + entries.OVERHEAD_BYTES, _BLOCK_BYTES)
         if size > self._max_bytes:
             raise ValueError(f"{size} bytes are more than the {self._max_bytes} of the whole cache")
         self._make_room(size)
@@ -112,7 +95,7 @@ class NetworkCache:
         for tries_left in (1, 0):
             self._make_folder(path.parent)
             try:
-                write_file(path, blobs.write(entry, self._key))
+                write_file(path, entries.write(key, native, self._key))
                 break
             except FileNotFoundError:  # another server removed the folder when it was empty
                 if not tries_left:
@@ -121,11 +104,11 @@ class NetworkCache:
 
     # -- inside --
 
-    def _read(self, folder: Path, name: str) -> bytes:
+    def _read(self, folder: Path, key: CacheKey) -> bytes:
         inside = os.open(folder, _OPEN | os.O_DIRECTORY)
         try:
             # What opens without waiting, should it be a pipe.
-            descriptor = os.open(name, _OPEN | os.O_NONBLOCK, dir_fd=inside)
+            descriptor = os.open(key.name + SUFFIX, _OPEN | os.O_NONBLOCK, dir_fd=inside)
         finally:
             os.close(inside)
         try:
@@ -134,13 +117,13 @@ class NetworkCache:
                 raise EntryRefused("it is no file")
             if facts.st_size > self._max_bytes:
                 raise EntryRefused("it is larger than the cache")
-            with os.fdopen(descriptor, "rb", buffering=0, closefd=False) as file:
-                data = file.readall()
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                native = entries.read(file, facts.st_size, key, self._key)
             with suppress(OSError):  # an entry of a folder that may only be read is used as well
                 os.utime(descriptor)
         finally:
             os.close(descriptor)
-        return data
+        return native
 
     @staticmethod
     def _make_folder(folder: Path) -> None:
@@ -157,10 +140,10 @@ class NetworkCache:
         """
         for leftover in remove_leftovers(self._root):
             _log.info("removed %s, which a server that died left in the cache", leftover.name)
-        entries = sorted(self._entries(), key=lambda entry: entry.used_ns)
-        held = sum(entry.size_bytes for entry in entries)
-        many = len(entries) + bool(size)
-        for entry in entries:
+        found = sorted(self._entries(), key=lambda entry: entry.used_ns)
+        held = sum(entry.size_bytes for entry in found)
+        many = len(found) + bool(size)
+        for entry in found:
             if held + size <= self._max_bytes and many <= _MAX_ENTRIES:
                 break
             if self._is_removed(entry.path):

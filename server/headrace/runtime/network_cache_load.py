@@ -14,8 +14,9 @@ from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.network import Network
-from headrace.runtime.network_cache import EntryRefused, NetworkCache
+from headrace.runtime.network_cache import NetworkCache
 from headrace.runtime.network_cache_counters import CacheEvent
+from headrace.runtime.network_cache_entry import EntryRefused
 from headrace.runtime.network_cache_key import CacheKey
 from headrace.runtime.standard_keys import CACHE_DIR
 
