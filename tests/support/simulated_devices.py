@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from headrace.plugins.multi.blame import Blame, blame
-from headrace.plugins.multi.schedule import Answer, Instruction, Request, Run, Schedule, Told
+from headrace.plugins.multi.instructions import Answer, Instruction, Request, Run, Told
+from headrace.plugins.multi.schedule import Schedule
 from headrace.plugins.multi.station import Standing, Station
 from headrace.runtime.errors import Cancelled, DeadlineExceeded, InvalidArgument, Unavailable
 from headrace.runtime.fair_queue import HEAD_START

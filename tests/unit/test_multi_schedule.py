@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from headrace.plugins.multi.schedule import PATIENCE_SECONDS, Told
+from headrace.plugins.multi.instructions import Told
+from headrace.plugins.multi.schedule import PATIENCE_SECONDS
 from headrace.plugins.multi.station import Standing
 from headrace.runtime.errors import InvalidArgument, Unavailable
 from tests.support.simulated_devices import Asked, Device, World

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.runtime.series import Family, SeriesTable
+from headrace.runtime.series import Family, Series, SeriesTable
 
 REQUESTS = Family(
     "member_requests_total",
@@ -21,7 +21,8 @@ RERUN = "rerun"
 
 
 class MemberCounters:
-    """The counters of one network's devices.
+    """The counters of one network's devices. Thread-safe: single operations on a dictionary are
+    atomic, and two threads that make the same series get the same.
 
     Args:
         table: the network's; None where nobody counts.
@@ -29,10 +30,16 @@ class MemberCounters:
 
     def __init__(self, table: SeriesTable | None = None) -> None:
         self._table = table
+        self._ends: dict[tuple[str, str], Series] = {}
 
     def ended(self, device: str, outcome: str) -> None:
-        if self._table is not None:
-            self._table.get(REQUESTS, device, outcome).add(1)
+        if self._table is None:
+            return
+        series = self._ends.get((device, outcome))
+        if series is None:
+            series = self._table.get(REQUESTS, device, outcome)
+            self._ends[device, outcome] = series
+        series.add(1)
 
     def taken_out(self, device: str) -> None:
         if self._table is not None:

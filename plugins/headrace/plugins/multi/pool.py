@@ -16,8 +16,9 @@ from functools import partial
 
 from headrace.plugins.multi.blame import Blame, blame
 from headrace.plugins.multi.counters import RERUN, MemberCounters
+from headrace.plugins.multi.instructions import Answer, Instruction, Request, Run, Told
 from headrace.plugins.multi.member import Member
-from headrace.plugins.multi.schedule import Instruction, Request, Run, Schedule, Told
+from headrace.plugins.multi.schedule import Schedule
 from headrace.plugins.multi.station import Standing
 from headrace.runtime.device_state import DeviceEvent, DeviceStates
 from headrace.runtime.errors import Internal
@@ -49,8 +50,9 @@ class PoolRequest(Request[Job]):
 
 
 class Pool:
-    """Thread-safe. `_lock` guards all fields that change, and the timer's is taken under it. No
-    part is submitted, cancelled or settled under it.
+    """Thread-safe. `_lock` guards the schedule, the members and the alarm, and the timer's is taken
+    under it. No part is submitted, cancelled or settled under it. What a thread has to do is its
+    own; single operations on a dictionary are atomic.
 
     Args:
         label: of the network, for the log.
@@ -80,8 +82,7 @@ class Pool:
         self._members = {each.name: each for each in members}
         places = [(each.name, each.limit) for each in members]
         self._schedule: Schedule[Job] = Schedule(places, clock(), spill=spill)
-        self._todo: deque[_Todo] = deque()
-        self._drivers: set[int] = set()  # threads that are doing what is in `_todo`
+        self._doing: dict[int, deque[_Todo]] = {}  # thread to what it still has to do
         self._leaving: dict[str, Callable[[], object]] = {}
         self._alarm: TimerEntry | None = None
         self._alarm_at = math.inf
@@ -220,7 +221,7 @@ class Pool:
         given, part.inputs, part.outputs = part.outputs, {}, {}  # others may hold it for a while
         part.token.close()
         job, error = request.item, part.error
-        if error is None and not given.keys() >= set(job.output_names):
+        if error is None and any(name not in given for name in job.output_names):
             error = Internal(f"the device gave {sorted(given)}, not {job.output_names}")
         assert request.station is not None
         assert part.outcome is not None
@@ -233,7 +234,7 @@ class Pool:
             todo = self._event(lambda now: self._schedule.failed(request, found, fault, now))
             if fault is Blame.UNCLEAR:
                 _log.warning("%s: a request failed on %s", self._label, device, exc_info=error)
-            if not any(_answers(each, request) for each in todo):
+            if not any(isinstance(each, Answer) and each.request is request for each in todo):
                 outcome = RERUN
         del given
         self._counters.ended(device, outcome)
@@ -267,24 +268,23 @@ class Pool:
         if not todo:
             return
         thread = threading.get_ident()
-        with self._lock:
-            self._todo.extend(todo)
-            if thread in self._drivers:
-                return
-            self._drivers.add(thread)
-        while True:
-            with self._lock:
-                if not self._todo:
-                    self._drivers.discard(thread)
-                    return
-                each = self._todo.popleft()
-            if isinstance(each, Run):
-                self._run(each, inline)
-            elif isinstance(each, Told):
-                self._report(each)
-            else:
-                self._answer(each.request, each.error)
-            inline = False
+        mine = self._doing.get(thread)
+        if mine is not None:
+            mine.extend(todo)
+            return
+        mine = self._doing[thread] = deque(todo)
+        try:
+            while mine:
+                each = mine.popleft()
+                if isinstance(each, Run):
+                    self._run(each, inline)
+                elif isinstance(each, Answer):
+                    self._answer(each)
+                else:
+                    self._report(each)
+                inline = False
+        finally:
+            del self._doing[thread]
 
     def _run(self, run: Run[Job], inline: bool) -> None:
         request, job = run.request, run.request.item
@@ -300,7 +300,8 @@ class Pool:
         except Exception as error:  # noqa: BLE001 - whatever a device does, the request has an outcome
             part.fail(error)
 
-    def _answer(self, request: Request[Job], error: BaseException | None) -> None:
+    def _answer(self, answer: Answer[Job]) -> None:
+        request, error = answer.request, answer.error
         assert isinstance(request, PoolRequest)
         job, part = request.item, request.part
         if part is not None:
@@ -321,7 +322,3 @@ class Pool:
         else:
             _log.info("%s: %s serves again", self._label, told.device)
         self._changed()
-
-
-def _answers(instruction: _Todo, request: PoolRequest) -> bool:
-    return not isinstance(instruction, Run | Told) and instruction.request is request

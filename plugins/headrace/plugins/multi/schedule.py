@@ -20,74 +20,23 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic
 
 from headrace.plugins.multi.blame import Blame
+from headrace.plugins.multi.instructions import (
+    Answer,
+    Failure,
+    Instruction,
+    Request,
+    Run,
+    T,
+    Told,
+)
 from headrace.plugins.multi.station import Standing, Station
 from headrace.runtime.errors import HeadraceError, Internal, Unavailable
-from headrace.runtime.fair_queue import Entry, FairQueue, Flow
-
-T = TypeVar("T")
+from headrace.runtime.fair_queue import FairQueue, Flow
 
 PATIENCE_SECONDS = 2.0
-
-
-class Request(Generic[T]):
-    """A request from its arrival to its answer.
-
-    Attributes:
-        item: whatever the owner of the schedule keeps with it.
-        station: where it runs; None while it waits, and at the end.
-        error: of the device that failed it; None while it runs for the first time.
-    """
-
-    __slots__ = ("entry", "error", "failed_on", "item", "priority", "spell", "station", "stranded")
-
-    def __init__(self, item: T, priority: int = 0) -> None:
-        self.item = item
-        self.priority = priority
-        self.entry: Entry[Request[T]] | None = None
-        self.station: Station | None = None
-        self.spell = 0
-        self.error: BaseException | None = None
-        self.failed_on: _Failure | None = None
-        self.stranded = math.inf  # since when no device is left to run it again
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """Where a request failed, and in which spell if that may have been the device's fault."""
-
-    station: Station
-    suspected: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Run(Generic[T]):
-    """Have the device run the request; tell `completed` or `failed`."""
-
-    request: Request[T]
-    device: str
-
-
-@dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
-    """Answer the request: with what the device gave if there is no error."""
-
-    request: Request[T]
-    error: BaseException | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Say that a device was taken out, for this reason, or put back if there is none."""
-
-    device: str
-    reason: str = ""
-
-
-Instruction: TypeAlias = Run[T] | Answer[T] | Told
 
 
 class Schedule(Generic[T]):
@@ -149,6 +98,8 @@ class Schedule(Generic[T]):
 
     def arrive(self, request: Request[T], now: float) -> list[Instruction[T]]:
         """A new request."""
+        if not self.waiting and (station := self._free(None)) is not None:
+            return [self._run(request, station)]
         request.entry = self._queue.push(self._flow, request, request.priority)
         return self._go_on(now)
 
@@ -156,6 +107,8 @@ class Schedule(Generic[T]):
         """The device has run it."""
         station, is_recent = self._leave(request)
         station.completed += 1
+        if station.standing is Standing.SERVING and request.failed_on is None and not self.waiting:
+            return [Answer(request)]
         self._said.append(Answer(request))
         if is_recent and station.standing is Standing.ON_TRIAL:
             self._put_back(station, now)
@@ -177,7 +130,7 @@ class Schedule(Generic[T]):
             self._said.append(Answer(request, error))
         else:
             suspected = station.spell if is_recent and blame is Blame.UNCLEAR else None
-            request.error, request.failed_on = error, _Failure(station, suspected)
+            request.error, request.failed_on = error, Failure(station, suspected)
             self._again[request] = None
         return self._go_on(now)
 
@@ -266,16 +219,18 @@ class Schedule(Generic[T]):
     def _takers(self, failed_on: Station | None) -> Iterator[Station]:
         """The devices that may run such a request once they have room. One on trial is not for a
         request's last chance while another serves."""
-        others = [each for each in self._order if each is not failed_on]
-        for station in others:
+        for station in self._order:
+            if station is failed_on or station.standing is Standing.OUT:
+                continue
             if station.standing is Standing.SERVING:
                 yield station
                 if not self._spill:
                     return
-            elif station.standing is Standing.ON_TRIAL and (
-                failed_on is None or not any(e.standing is Standing.SERVING for e in others)
-            ):
+            elif failed_on is None or not self._any_serves_but(failed_on):
                 yield station
+
+    def _any_serves_but(self, station: Station) -> bool:
+        return any(e.standing is Standing.SERVING for e in self._order if e is not station)
 
     def _any_takes(self, failed_on: Station | None) -> bool:
         return next(self._takers(failed_on), None) is not None

@@ -1,0 +1,54 @@
+"""A device that computes elsewhere: each request takes a while and none of this machine's time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import numpy as np
+
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.config import ConfigSchema, Configuration, Key
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.job import Job
+from headrace.runtime.network import Network
+from headrace.runtime.plugin import Plugin, Support, plugin_api
+from headrace.runtime.services import Services
+from headrace.runtime.standard_keys import STANDARD_KEYS
+
+RUN_SECONDS = Key(
+    "RUN_SECONDS", float, 0.02, "What a request takes.", unit="seconds", scope="device"
+)
+
+
+class SlowedNetwork(ExecutableNetwork):
+    """Gives zeros of the declared shapes, which have to be fixed."""
+
+    def __init__(self, network: Network, config: Configuration, plugin: Plugin) -> None:
+        super().__init__(network, config, plugin.executor(config), streams=plugin.share(config))
+        self._seconds = plugin.config[RUN_SECONDS]
+        self._zeros = {
+            port.name: np.zeros([int(size or 0) for size in port.shape or ()], port.dtype.numpy())
+            for port in self.outputs
+        }
+
+    def _infer(self, job: Job) -> None:
+        time.sleep(self._seconds)
+        job.outputs = {name: self._zeros[name].copy() for name in job.output_names}
+
+
+class SlowedPlugin(Plugin):
+    schema = ConfigSchema(*STANDARD_KEYS, RUN_SECONDS)
+
+    def _support(self, network: Network, config: Configuration) -> Support:
+        return lambda _: None
+
+    def _compile(
+        self, network: Network, config: Configuration, token: CancelToken
+    ) -> ExecutableNetwork:
+        return SlowedNetwork(network, config, self)
+
+
+@plugin_api(1)
+def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    return SlowedPlugin(name, services, config)
