@@ -1,4 +1,4 @@
-"""The device's configuration, and what it makes of streams, threads and OpenVINO's properties."""
+"""The device's configuration, and OpenVINO's properties that follow from it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from typing import Any, Final
 
 from headrace.runtime.config import ConfigSchema, Configuration
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.processors import usable_processors
+from headrace.runtime.hints import threads
 from headrace.runtime.standard_keys import (
     CPU_BIND_THREAD,
-    INFERENCE_NUM_THREADS,
     INFERENCE_PRECISION_HINT,
-    NUM_STREAMS,
-    PERFORMANCE_HINT,
-    PERFORMANCE_HINT_NUM_REQUESTS,
     STANDARD_KEYS,
 )
 
@@ -23,20 +19,6 @@ SCHEMA = ConfigSchema(*STANDARD_KEYS)
 HOST: Final = "CPU"
 """OpenVINO's name of the device that is the host's processors."""
 _CAPABILITY: Final[Mapping[str, str]] = MappingProxyType({"bf16": "BF16", "f16": "FP16"})
-
-
-def auto_streams(config: Configuration) -> int:
-    """What NUM_STREAMS is where it is AUTO: one for latency, else one a thread, but no more than
-    the client keeps in flight."""
-    if config[PERFORMANCE_HINT] == "LATENCY":
-        return 1
-    requests = config[PERFORMANCE_HINT_NUM_REQUESTS]
-    return min(requests, _threads(config)) if requests else _threads(config)
-
-
-def streams(config: Configuration) -> int:
-    """Requests of a network with this configuration that run at once, if the device allows it."""
-    return config[NUM_STREAMS] or auto_streams(config)
 
 
 def precision(config: Configuration, device: str, capabilities: Collection[str]) -> str:
@@ -71,11 +53,6 @@ def properties(
         "NUM_STREAMS": at_once,
     }
     if device == HOST:
-        chosen["INFERENCE_NUM_THREADS"] = max(_threads(config), at_once)
+        chosen["INFERENCE_NUM_THREADS"] = max(threads(config), at_once)
         chosen["ENABLE_CPU_PINNING"] = config[CPU_BIND_THREAD]
     return chosen
-
-
-def _threads(config: Configuration) -> int:
-    """Threads of all streams together."""
-    return config[INFERENCE_NUM_THREADS] or usable_processors()

@@ -16,6 +16,7 @@ from headrace.plugins.openvino.requests import Compiled, bind
 from headrace.plugins.openvino.session import Runtime
 from headrace.plugins.openvino.support import LayerSupport, known_limits, unsupported
 from headrace.plugins.openvino.transformations import TRANSFORMATIONS
+from headrace.runtime import hints
 from headrace.runtime.allocator import release_memory
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration, Range
@@ -27,7 +28,7 @@ from headrace.runtime.network_options import NetworkOptions
 from headrace.runtime.plugin import Plugin, Support
 from headrace.runtime.provenance import Transformation, tracked
 from headrace.runtime.services import Services
-from headrace.runtime.standard_keys import DEVICE_ID
+from headrace.runtime.standard_keys import DEVICE_ID, INFERENCE_PRECISION_HINT
 from headrace.runtime.trials import Trials
 from headrace.runtime.type_inference import infer_types
 
@@ -61,7 +62,7 @@ class OpenVinoPlugin(Plugin):
         return self._runtime.devices
 
     def _default_streams(self) -> int:
-        return settings.auto_streams(self.config)
+        return hints.auto_streams(self.config)
 
     def _set_config(self, config: Configuration) -> None:
         device = self.device_id(config)
@@ -104,6 +105,7 @@ class OpenVinoPlugin(Plugin):
 
     def _support(self, network: Network, config: Configuration) -> Support:
         device = self.device_id(config)
+        self._properties(config, device)  # raises if it has not the precision
 
         def whole() -> str | None:
             try:
@@ -151,7 +153,7 @@ class OpenVinoPlugin(Plugin):
         return settings.properties(config, device, capabilities, self._at_once(config))
 
     def _at_once(self, config: Configuration) -> int:
-        return min(settings.streams(config), self.streams())
+        return min(hints.streams(config), self.streams())
 
     def _executable(
         self,
@@ -160,12 +162,16 @@ class OpenVinoPlugin(Plugin):
         compiled: Compiled,
     ) -> RequestNetwork:
         release_memory()  # what converting took
-        device = self.device_id(config)
+        device, share = self.device_id(config), self._at_once(config)
+        shown = hints.chosen(config, share)
+        precision = settings.precision(config, device, self._runtime.capabilities(device))
         return RequestNetwork(
             network,
-            config,
+            shown.schema.resolve(
+                shown.explicit_strings(), {INFERENCE_PRECISION_HINT.name: precision}
+            ),
             self.executor(config),
-            self._at_once(config),
+            share,
             compiled,
             device,
             partial(self._compiled, network, device, config),

@@ -1,0 +1,262 @@
+"""OPENVINO's own: what the conformance suite cannot know."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+
+from headrace.plugins import openvino as openvino_plugin
+from headrace.plugins.openvino.library import openvino
+from headrace.plugins.openvino.session import Runtime
+from headrace.runtime.errors import InvalidArgument, Unavailable
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.infer_request import InferRequest
+from headrace.runtime.job import Job
+from headrace.runtime.network import Network
+from headrace.runtime.plugin import PLUGIN_API_VERSION, Plugin
+from headrace.testing import networks
+from headrace.testing.case import Case, parse
+from headrace.testing.compare import assert_same_outputs
+from headrace.testing.services import services
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Runtime:
+    """One for all: finding the devices takes half a second."""
+    return Runtime()
+
+
+@pytest.fixture
+def plugin(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugin]:
+    monkeypatch.setattr("headrace.plugins.openvino.plugin.Runtime", lambda: runtime)
+    with services() as offered:
+        yield openvino_plugin.create_plugin("OPENVINO", offered, {})
+
+
+def load(
+    plugin: Plugin, model: str | onnx.ModelProto, config: dict[str, str] | None = None
+) -> ExecutableNetwork:
+    proto = parse(model) if isinstance(model, str) else model
+    return plugin.load_network(Network.from_bytes(proto.SerializeToString()), config or {})
+
+
+def infer(network: ExecutableNetwork, **inputs: Any) -> dict[str, Any]:
+    return InferRequest(network).infer(inputs)
+
+
+# -- what it says of itself --
+
+
+def test_the_creation_function_declares_its_plugin_api() -> None:
+    assert vars(openvino_plugin.create_plugin)["headrace_plugin_api"] == PLUGIN_API_VERSION
+
+
+def test_without_the_library_the_reason_is_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "headrace.plugins.openvino.plugin", None)
+    with services() as offered, pytest.raises(Unavailable, match=r"headrace\[openvino\]"):
+        openvino_plugin.create_plugin("OPENVINO", offered, {})
+
+
+def test_without_a_device_it_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    none = property(lambda _: [], lambda *_: None)
+    monkeypatch.setattr(Runtime, "devices", none, raising=False)
+    with services() as offered, pytest.raises(Unavailable, match="no device"):
+        openvino_plugin.create_plugin("OPENVINO", offered, {})
+
+
+def test_importing_it_reports_to_nobody() -> None:
+    program = (
+        "import sys, threading; import headrace.plugins.openvino.plugin; "
+        "print([t.name for t in threading.enumerate()], 'openvino_telemetry' in sys.modules)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    assert said.strip() == "['MainThread'] False"
+
+
+def test_its_devices_and_what_they_can_do_are_openvinos(plugin: Plugin) -> None:
+    core = openvino.Core()
+    assert plugin.get_metric("AVAILABLE_DEVICES") == list(core.available_devices)
+    for device in core.available_devices:
+        named = {"DEVICE_ID": device}
+        for metric in ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES"):
+            assert plugin.get_metric(metric, named) == core.get_property(device, metric)
+
+
+# -- precision --
+
+
+def matrices() -> Case:
+    text = "m (float[8,64] x) => (float[8,64] y) { [product] y = MatMul(x, w) }"
+    return Case("m", parse(text, {"w": networks.random(64, 64)}), {"x": networks.random(8, 64)})
+
+
+def worst(plugin: Plugin, config: dict[str, str]) -> float:
+    """The largest error of a product of matrices, in units of its largest element."""
+    case = matrices()
+    outputs = infer(plugin.load_network(case.network, config), **case.inputs)
+    expected = case.expected()["y"]
+    return float(np.abs(outputs["y"] - expected).max() / np.abs(expected).max())
+
+
+def test_a_network_computes_in_float32_unless_asked_otherwise(plugin: Plugin) -> None:
+    assert worst(plugin, {}) < 1e-5
+    assert (
+        plugin.load_network(matrices().network, {}).config.get_parameter("INFERENCE_PRECISION_HINT")
+        == "f32"
+    )
+
+
+@pytest.mark.parametrize("hint", ["bf16", "f16"])
+def test_less_precision_is_there_for_who_asks_where_the_device_has_it(
+    plugin: Plugin, hint: str
+) -> None:
+    capabilities = plugin.get_metric("OPTIMIZATION_CAPABILITIES")
+    assert isinstance(capabilities, list)
+    if {"bf16": "BF16", "f16": "FP16"}[hint] in capabilities:
+        assert 1e-5 < worst(plugin, {"INFERENCE_PRECISION_HINT": hint}) < 2e-2
+    else:
+        with pytest.raises(InvalidArgument, match=hint):
+            worst(plugin, {"INFERENCE_PRECISION_HINT": hint})
+
+
+def test_a_precision_that_the_device_lacks_is_refused(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Runtime, "capabilities", lambda *_: ("FP32",))
+    for use in (plugin.set_config, lambda config: plugin.load_network(matrices().network, config)):
+        with pytest.raises(InvalidArgument, match="does not compute in bf16") as caught:
+            use({"INFERENCE_PRECISION_HINT": "bf16"})
+        assert caught.value.field == "config['INFERENCE_PRECISION_HINT']"
+
+
+# -- networks --
+
+
+def test_local_functions_are_inlined(plugin: Plugin) -> None:
+    case = networks.local_function()
+    network = plugin.load_network(case.network, {"DISABLE_TRANSFORMATIONS": "YES"})
+    assert_same_outputs(infer(network, **case.inputs), case.expected(), 1e-5)
+    assert plugin.query_network(case.network, {}).supported_layers == {"call": "OPENVINO"}
+
+
+def test_an_input_that_nothing_reads_is_taken_and_ignored(plugin: Plugin) -> None:
+    text = "f (float[2] a, float[2] unread, float[2] b) => (float[2] y) { y = Sub(a, b) }"
+    network = load(plugin, text)
+    one = np.ones(2, np.float32)
+    outputs = infer(network, a=3 * one, unread=one, b=one)
+    np.testing.assert_array_equal(outputs["y"], 2 * one)
+
+
+@pytest.mark.parametrize("disabled", ["YES", "NO"])
+def test_inputs_are_told_apart_where_openvino_forgets_their_names(
+    plugin: Plugin, disabled: str
+) -> None:
+    text = """f (float[2] a, float[2] b) => (float[2] y, float[2] z) {
+        z = Neg(b)
+        y = Dropout(a)
+    }"""
+    network = load(plugin, text, {"DISABLE_TRANSFORMATIONS": disabled})
+    one = np.ones(2, np.float32)
+    outputs = infer(network, a=3 * one, b=one)
+    np.testing.assert_array_equal(outputs["y"], 3 * one)
+    np.testing.assert_array_equal(outputs["z"], -one)
+
+
+def test_one_tensor_may_be_several_outputs(plugin: Plugin) -> None:
+    text = "f (float[2] x) => (float[2] y, float[2] z) { y = Neg(x)\n z = Identity(y) }"
+    outputs = infer(load(plugin, text), x=np.ones(2, np.float32))
+    assert {name: value.tolist() for name, value in outputs.items()} == {
+        "y": [-1, -1],
+        "z": [-1, -1],
+    }
+
+
+def test_bfloat16_goes_in_and_out(plugin: Plugin) -> None:
+    network = load(plugin, "f (bfloat16[N] x) => (bfloat16[N] y) { y = Add(x, x) }")
+    x = np.array([1.5, -2], ml_dtypes.bfloat16)
+    (y,) = infer(network, x=x).values()
+    assert y.dtype == x.dtype
+    np.testing.assert_array_equal(y, x + x)
+
+
+@pytest.mark.parametrize(
+    ("type_name", "value"),
+    [("int64", 2**31), ("int64", -(2**31) - 1), ("uint64", 2**63), ("uint32", 2**31)],
+)
+def test_integers_that_it_would_cut_off_are_refused(
+    plugin: Plugin, type_name: str, value: int
+) -> None:
+    text = "f (int64[1] x) => (int64[1] y) { y = Add(x, x) }".replace("int64", type_name)
+    network = load(plugin, text)
+    with pytest.raises(InvalidArgument, match="beyond int32") as caught:
+        infer(network, x=np.array([value], type_name))
+    assert caught.value.field == "inputs['x']"
+    np.testing.assert_array_equal(infer(network, x=np.array([4], type_name))["y"], [8])
+
+
+def test_extra_inputs_of_loops_are_not_the_clients(plugin: Plugin) -> None:
+    network = plugin.load_network(networks.loop().network, {})
+    assert [port.name for port in network.inputs] == ["times", "x"]
+
+
+# -- export and import --
+
+
+def test_an_exported_network_comes_back_without_being_compiled(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = networks.image()
+    native = plugin.load_network(case.network, {}).export()
+    assert native
+    monkeypatch.delattr(Runtime, "convert")
+    network = plugin.import_network(case.network, native, {})
+    assert network.notes == ()
+    assert_same_outputs(infer(network, **case.inputs), case.expected(), 1e-4)
+
+
+def test_a_network_that_came_back_profiles_the_layers_that_it_had(plugin: Plugin) -> None:
+    case = networks.image()
+    first = plugin.load_network(case.network, {})
+    second = plugin.import_network(case.network, first.export(), {})
+    origins = [
+        {each for layer in network.layers() for each in layer.origins}
+        for network in (first, second)
+    ]
+    assert origins[0] == origins[1] >= {"conv0", "relu2", "dense"}
+
+
+def test_bytes_that_are_none_of_its_own_are_compiled_anew_and_it_says_so(plugin: Plugin) -> None:
+    case = networks.mlp()
+    network = plugin.import_network(case.network, b"no such network", {})
+    assert any("compiled anew" in note for note in network.notes)
+    assert_same_outputs(infer(network, **case.inputs), case.expected(), 1e-5)
+
+
+def test_a_network_with_loops_exports_nothing(plugin: Plugin) -> None:
+    assert plugin.load_network(networks.loop().network, {}).export() == b""
+
+
+# -- profiles --
+
+
+def test_a_profile_names_the_layers_that_were_fused(plugin: Plugin) -> None:
+    case = networks.image()
+    network = plugin.load_network(case.network, {})
+    ended = threading.Event()
+    job = Job(case.inputs, lambda _: ended.set(), profile=True)
+    network.submit(job)
+    assert ended.wait(30)
+    by_layer = {layer.layer: layer for layer in job.layers}
+    assert set(by_layer["conv2"].origins) == {"conv2", "shortcut", "relu2"}
+    assert all(layer.device.startswith("OPENVINO") for layer in job.layers)
+    assert sum(layer.seconds for layer in job.layers) > 0

@@ -1,0 +1,222 @@
+"""OPENVINO's infer requests: whose memory is whose, how a run ends, what a failed one spoils."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from headrace.plugins.openvino import create_plugin, tensors
+from headrace.plugins.openvino.checkpoint import add_checkpoints
+from headrace.plugins.openvino.failures import load_failure, readable, run_failure
+from headrace.plugins.openvino.session import Runtime
+from headrace.runtime.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    Internal,
+    InvalidArgument,
+    InvalidModel,
+    ResourceExhausted,
+)
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.infer_request import InferRequest
+from headrace.runtime.network import Network
+from headrace.runtime.plugin import Plugin
+from headrace.runtime.tensor import Array, Value
+from headrace.runtime.tensor import host as on_host
+from headrace.testing import networks
+from headrace.testing.case import parse
+from headrace.testing.services import services
+
+LARGE = "f (float[{0}] x) => (float[{0}] y, float[{0}] z) {{ y = Neg(x)\n z = Abs(x) }}"
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Runtime:
+    return Runtime()
+
+
+@pytest.fixture
+def plugin(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugin]:
+    monkeypatch.setattr("headrace.plugins.openvino.plugin.Runtime", lambda: runtime)
+    with services() as offered:
+        yield create_plugin("OPENVINO", offered, {"NUM_STREAMS": "2"})
+
+
+def host(value: Value) -> Array:
+    array = on_host(value)
+    assert isinstance(array, np.ndarray)
+    return array
+
+
+def load(plugin: Plugin, text: str, **config: str) -> ExecutableNetwork:
+    return plugin.load_network(Network.from_bytes(parse(text).SerializeToString()), config)
+
+
+# -- tensors --
+
+
+def test_a_read_only_array_is_taken_where_it_lies() -> None:
+    given = np.frombuffer(bytes(64), np.float32)
+    taken, kept = tensors.tensor(given, ir.DataType.FLOAT)
+    assert kept is given
+    assert np.shares_memory(taken.data, given)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(12, dtype=np.float32).reshape(3, 4).T,
+        np.frombuffer(b"\0" + bytes(16), np.uint8)[1:].view(np.float32),
+    ],
+    ids=["strided", "unaligned"],
+)
+def test_what_does_not_lie_as_it_must_is_copied(array: np.ndarray[Any, Any]) -> None:
+    taken, kept = tensors.tensor(array, ir.DataType.FLOAT)
+    assert not np.shares_memory(kept, array)
+    np.testing.assert_array_equal(taken.data, array)
+
+
+@pytest.mark.parametrize("dtype", sorted(tensors.PASSED))
+def test_elements_of_every_type_that_is_passed_stay_the_same(dtype: ir.DataType) -> None:
+    given = np.array([[1, 2], [2, 1]]).astype(dtype.numpy())
+    given.flags.writeable = False
+    taken, _ = tensors.tensor(given, dtype)
+    back = tensors.array(taken, dtype)
+    assert back.dtype == given.dtype
+    np.testing.assert_array_equal(back, given)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0)])
+def test_scalars_and_nothing_at_all_are_tensors(shape: tuple[int, ...]) -> None:
+    given = np.zeros(shape, np.int64)
+    given.flags.writeable = False
+    assert tuple(tensors.tensor(given, ir.DataType.INT64)[0].shape) == shape
+
+
+# -- memory --
+
+
+@pytest.mark.parametrize("size", ["8", "100000", "N"])
+def test_each_job_has_memory_of_its_own(plugin: Plugin, size: str) -> None:
+    count = 100000 if size == "N" else int(size)
+    request = InferRequest(load(plugin, LARGE.format(size)))
+    kept = [request.infer({"x": np.full(count, turn, np.float32)}) for turn in range(4)]
+    for turn, outputs in enumerate(kept):
+        np.testing.assert_array_equal(outputs["y"], np.full(count, -turn, np.float32))
+        host(outputs["z"])[:] = -1  # the caller's
+
+
+def test_an_output_that_is_not_wanted_is_not_written_over_another(plugin: Plugin) -> None:
+    request = InferRequest(load(plugin, LARGE.format("100000")))
+    x = np.ones(100000, np.float32)
+    both = request.infer({"x": x})
+    request.start_async({"x": 2 * x}, output_names=("y",))
+    assert set(request.result(30)) == {"y"}
+    np.testing.assert_array_equal(both["z"], x)
+
+
+# -- errors --
+
+
+def test_messages_lose_code_locations() -> None:
+    text = (
+        "Exception from src/inference/src/cpp/core.cpp:117:\n"
+        "Exception from src/inference/src/dev/plugin.cpp:54:\n"
+        "Check '!shape.rank().is_dynamic()' failed at src/plugins/intel_cpu/src/node.cpp:108:\n"
+        "the rank is unknown\n\n"
+    )
+    assert readable(RuntimeError(text)) == "the rank is unknown"
+
+
+def test_errors_are_told_apart_by_stage() -> None:
+    assert isinstance(load_failure(RuntimeError("x")), InvalidModel)
+    assert isinstance(load_failure(RuntimeError("std::bad_alloc")), ResourceExhausted)
+    assert isinstance(run_failure(RuntimeError("x")), InvalidArgument)
+    assert isinstance(run_failure(MemoryError()), ResourceExhausted)
+    for error in (Internal("x"), KeyError("x")):
+        assert run_failure(error) is error
+
+
+# -- cancelling --
+
+
+def test_a_cancel_ends_a_run_and_the_next_one_is_not_touched(plugin: Plugin) -> None:
+    case = networks.endless()
+    network = plugin.load_network(case.network, {"NUM_STREAMS": "1"})
+    for _ in range(3):
+        request = InferRequest(network)
+        request.start_async(case.inputs)
+        _until(lambda: network.executor is not None and network.executor.busy == 1)
+        request.cancel()
+        with pytest.raises(Cancelled):
+            request.result(30)
+    add = networks.add()
+    InferRequest(plugin.load_network(add.network, {"NUM_STREAMS": "1"})).infer(add.inputs)
+
+
+def test_a_loop_inside_a_loop_ends_too(plugin: Plugin) -> None:
+    text = """f (int64 times, int64 inner, float[2] x) => (float[2] y) {
+        yes = Constant<value = bool {1}>()
+        y = Loop(times, yes, x) <body = b (int64 i, bool go, float[2] v)
+            => (bool more, float[2] next) {
+                more = Identity(go)
+                next = Loop(inner, yes, v) <body = c (int64 j, bool on, float[2] w)
+                    => (bool again, float[2] after) {
+                        again = Identity(on)
+                        after = Add(w, x)
+                    }>
+            }>
+    }"""
+    network = load(plugin, text, EXECUTION_TIMEOUT="0.2")
+    x = np.ones(2, np.float32)
+    few = {"times": np.array(3), "inner": np.array(2), "x": x}
+    np.testing.assert_array_equal(InferRequest(network).infer(few)["y"], 7 * x)
+    with pytest.raises(DeadlineExceeded):
+        InferRequest(network).infer({**few, "inner": np.array(2**31 - 1)})
+
+
+def test_a_network_without_loops_gets_no_checkpoints() -> None:
+    model = networks.branch().network.model
+    assert add_checkpoints(model) == (model, None)
+
+
+# -- what a failed run spoils --
+
+
+def test_after_a_failed_reshape_the_same_one_fails_again(plugin: Plugin) -> None:
+    network = load(plugin, "f (float[N] x, int64[2] p) => (float[A,B] y) { y = Reshape(x, p) }")
+    x, good, bad = np.ones(4, np.float32), np.array([2, 2]), np.array([3, 2])
+    requests = [InferRequest(network) for _ in range(12)]
+    for turn, request in enumerate(requests):
+        request.start_async({"x": x, "p": bad if turn % 3 else good})
+    for turn, request in enumerate(requests):
+        if turn % 3:
+            with pytest.raises(InvalidArgument):
+                request.result(60)
+        else:
+            assert host(request.result(60)["y"]).shape == (2, 2)
+
+
+def test_openvino_itself_does_not_notice_the_second_time(runtime: Runtime) -> None:
+    """Once this fails, `pool` is not needed any more."""
+    text = "f (float[4] x, int64[2] p) => (float[A,B] y) { y = Reshape(x, p) }"
+    model = Network.from_bytes(parse(text).SerializeToString()).model
+    request = runtime.compile(runtime.convert(model), "CPU", {}).create_infer_request()
+    x, bad = np.ones(4, np.float32), np.array([3, 2])
+    request.infer([x, np.array([2, 2])])
+    with pytest.raises(RuntimeError):
+        request.infer([x, bad])
+    assert request.infer([x, bad])[0].shape == (2, 2)
+
+
+def _until(condition: Any) -> None:
+    clock, end = threading.Event(), time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        clock.wait(0.001)
