@@ -48,6 +48,12 @@ def test_a_device_may_tell_its_type() -> None:
     assert device_type("OPENCL", "discrete") is DeviceType.DISCRETE
 
 
+def test_opencl_on_the_processor_is_no_accelerator() -> None:
+    pocl = device_type("OPENCL", "", "pthread-skylake-avx512-Some(R) Processor")
+    assert pocl > DeviceType.PROCESSOR
+    assert device_type("OPENCL", "", "Some GPU") < DeviceType.PROCESSOR
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

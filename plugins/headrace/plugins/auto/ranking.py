@@ -20,14 +20,17 @@ _QUANTIZED = ("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "Q
 
 
 class DeviceType(enum.IntEnum):
-    """What the metric DEVICE_TYPE of a device says, the best first."""
+    """What the metric DEVICE_TYPE of a device says, the best first. EMULATED: an accelerator's
+    interface on the processor. REFERENCE: exact and slow."""
 
     DISCRETE = 0
     INTEGRATED = 1
     PROCESSOR = 2
-    REFERENCE = 3
+    EMULATED = 3
+    REFERENCE = 4
 
 
+_POCL = ("pthread-", "cpu-", "basic-")
 _KNOWN = {
     "CUDA": DeviceType.DISCRETE,
     "CPU": DeviceType.PROCESSOR,
@@ -47,11 +50,18 @@ class Facts:
     capabilities: frozenset[str]
 
 
-def device_type(name: str, told: object = None) -> DeviceType:
+def device_type(name: str, told: object = None, full_name: str = "") -> DeviceType:
     """The type that a device tells, else the one that its name is known for; a device that nobody
-    knows is taken for an accelerator, for why else would it be there."""
+    knows is taken for an accelerator, for why else would it be there.
+
+    Args:
+        told: DEVICE_TYPE, if it has that metric.
+        full_name: FULL_DEVICE_NAME; PoCL's OpenCL devices on processors are told by it.
+    """
     if isinstance(told, str) and told.upper() in DeviceType.__members__:
         return DeviceType[told.upper()]
+    if full_name.startswith(_POCL):
+        return DeviceType.EMULATED
     return _KNOWN.get(name, _KNOWN.get(name.partition(".")[0], DeviceType.INTEGRATED))
 
 
