@@ -1,0 +1,153 @@
+"""OPENVINO over the wire: it agrees with CPU, and a request ends as it should."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import numpy as np
+import onnx
+import pytest
+
+from headrace.runtime.network import Network
+from headrace.testing import networks
+from headrace.testing.case import Case, parse
+from headrace.testing.compare import assert_same, assert_same_outputs
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.codec import decode_values
+from tests.integration.harness import Server, until
+
+MAGIKA = Path(__file__).parents[2] / ".cache/magika/model.onnx"
+DEVICE = "OPENVINO"
+TOLERANCE = 1e-4
+_RESHAPE = "reshape (float[N] x, int64[2] p) => (float[A,B] y) { y = Reshape(x, p) }"
+
+
+@pytest.fixture
+def loaded(server: Server) -> Iterator[Server]:
+    """The server without the networks that the test left there."""
+    before = server.networks()
+    yield server
+    server.unload(*(name for name in server.networks() if name not in before))
+
+
+def magika() -> Case:
+    if not MAGIKA.is_file():
+        pytest.skip("make fetches the model")
+    data = np.random.default_rng(0).integers(0, 256, (3, 2048)).astype(np.int32)
+    model = onnx.load(MAGIKA)
+    (x,) = Network.from_bytes(model.SerializeToString()).inputs
+    return Case("magika", model, {x.name: data})
+
+
+CASES = {
+    "magika": magika,
+    "image": networks.image,
+    "transformer": networks.transformer,
+    "recurrent": networks.recurrent,
+    "mlp": networks.mlp,
+    "loop": networks.loop,
+    "scan": networks.scan,
+    "branch": networks.branch,
+    "local_function": networks.local_function,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_agrees_with_cpu(loaded: Server, name: str) -> None:
+    case = CASES[name]()
+    for device in ("CPU", DEVICE):
+        loaded.load(case, device, f"{name}-{device}")
+    outputs = [loaded.infer(f"{name}-{device}", case.inputs) for device in (DEVICE, "CPU")]
+    assert_same_outputs(outputs[0], outputs[1], TOLERANCE)
+
+
+def test_many_requests_on_two_networks_at_once_get_their_own_outputs(loaded: Server) -> None:
+    add, large = networks.add(), networks.image()
+    for case in (add, large):
+        loaded.load(case, DEVICE)
+    calls = []
+    for turn in range(64):
+        case = (add, large)[turn % 2]
+        inputs = {name: np.asarray(value) * (turn + 1) for name, value in case.inputs.items()}
+        inputs = {name: value.astype(np.float32) for name, value in inputs.items()}
+        calls.append((case, inputs, loaded.start(case.name, inputs)))
+    for case, inputs, call in calls:
+        reply = call.result()
+        outputs = decode_values(reply.outputs, reply.attachments, "outputs")
+        assert_same_outputs(outputs, case.expected(inputs), TOLERANCE)
+
+
+def test_a_caller_that_goes_ends_an_endless_loop(loaded: Server) -> None:
+    case = networks.endless()
+    loaded.load(case, DEVICE)
+
+    def busy() -> bool:
+        return loaded.total("headrace_device_streams_busy", device="OPENVINO.CPU") > 0
+
+    call = loaded.start(case.name, case.inputs)
+    until(busy, "a stream was to run it")
+    call.cancel()
+    until(lambda: not busy(), "the stream was to be free again")
+
+
+@pytest.mark.parametrize("way", ["deadline", "timeout"])
+def test_an_endless_loop_ends_when_its_time_is_up(loaded: Server, way: str) -> None:
+    case = networks.endless()
+    loaded.load(case, DEVICE, config={"EXECUTION_TIMEOUT": "0.2"} if way == "timeout" else {})
+    call = loaded.start(case.name, case.inputs, timeout=0.3 if way == "deadline" else 30)
+    with pytest.raises(grpc.RpcError) as caught:
+        call.result()
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    loaded.load(networks.add(), DEVICE)
+    loaded.infer("add", networks.add().inputs)
+
+
+def test_a_request_that_only_the_run_finds_wrong_fails_each_time_and_alone(loaded: Server) -> None:
+    loaded.load(Case("reshape", parse(_RESHAPE), {}), DEVICE)
+    x = np.ones(4, np.float32)
+    calls = [
+        loaded.start("reshape", {"x": x, "p": np.array([2 + turn % 2, 2], np.int64)})
+        for turn in range(8)
+    ]
+    for turn, call in enumerate(calls):
+        if turn % 2:
+            with pytest.raises(grpc.RpcError) as caught:
+                call.result()
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        else:
+            reply = call.result()
+            outputs = decode_values(reply.outputs, reply.attachments, "outputs")
+            assert_same(outputs["y"], x.reshape(2, 2), 0)
+
+
+def test_an_exported_network_is_imported_under_another_name(loaded: Server) -> None:
+    case = networks.image()
+    loaded.load(case, DEVICE)
+    info = loaded.import_blob(loaded.export(case.name), "again")
+    assert not [note for note in info.notes if "anew" in note]
+    assert_same_outputs(loaded.infer("again", case.inputs), case.expected(), TOLERANCE)
+
+
+def test_a_reply_says_what_each_layer_cost_in_the_networks_own_names(loaded: Server) -> None:
+    case = networks.mlp()
+    loaded.load(case, DEVICE)
+    call = loaded.start(case.name, case.inputs, performance_counts=True)
+    layers = call.result().performance_counts
+    names = {origin for layer in layers for origin in layer.origins}
+    assert {"dense1", "relu1", "dense2", "dense3", "softmax"} <= names
+    assert all(layer.device.startswith(DEVICE) for layer in layers)
+
+
+def test_what_the_device_can_do_is_asked_by_its_id(server: Server) -> None:
+    target = pb.Target(device=DEVICE)
+    for device_id in server.metric("AVAILABLE_DEVICES", DEVICE):
+        reply = server.stub.GetMetric(
+            pb.GetMetricRequest(
+                target=target,
+                name="OPTIMIZATION_CAPABILITIES",
+                options={"DEVICE_ID": device_id},
+            )
+        )
+        assert "FP32" in str(reply.value)
