@@ -34,6 +34,7 @@ from tests.integration.bad_input import (
 )
 from tests.integration.bad_models import MODELS, NAMES, ON_CPU, external
 from tests.integration.harness import (
+    BASIC,
     CALL_SECONDS,
     Server,
     Stream,
@@ -159,7 +160,7 @@ def test_a_network_of_the_repository_reads_nothing_outside_its_folder(tmp_path: 
         (folder / "network.toml").write_text('device = "TEMPLATE"\n')
     (tmp_path / "inside" / "weights.bin").write_bytes(np.ones(4, np.float32).tobytes())
     (tmp_path / "link" / "link.bin").symlink_to(tmp_path / "secret.bin")
-    with Server("--model-repository", str(tmp_path)) as server:
+    with Server(*BASIC, "--model-repository", str(tmp_path)) as server:
         assert server.networks() == ["inside"]
         outputs = server.infer("inside", {"x": np.zeros(4, np.float32)})
         assert np.asarray(outputs["y"]).tolist() == [1] * 4

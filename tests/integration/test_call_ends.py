@@ -15,7 +15,7 @@ import pytest
 
 from headrace.testing import networks
 from headrace.v1 import inference_engine_pb2 as pb
-from tests.integration.harness import Server, assert_settled, details_of, until
+from tests.integration.harness import BASIC, Server, assert_settled, details_of, until
 
 ENDLESS, ADD, FRAGILE = networks.endless(), networks.add(), networks.fragile()
 LATE = grpc.StatusCode.DEADLINE_EXCEEDED
@@ -24,7 +24,7 @@ LATE = grpc.StatusCode.DEADLINE_EXCEEDED
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[Server]:
     """A server whose devices have one stream each."""
-    with Server() as running:
+    with Server(*BASIC) as running:
         for device in {"TEMPLATE", "CPU"}.intersection(running.devices()):
             request = pb.SetConfigRequest(
                 target=pb.Target(device=device), config={"NUM_STREAMS": "1"}

@@ -14,7 +14,7 @@ import pytest
 from headrace.client import Outputs, errors
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
-from tests.integration.harness import CALL_SECONDS, Server
+from tests.integration.harness import BASIC, CALL_SECONDS, Server
 from tests.support.client_fake import KINDS, connected
 
 MLP, ADD, ENDLESS = networks.mlp(), networks.add(), networks.endless()
@@ -299,7 +299,7 @@ def test_a_device_learns_operators_from_functions_or_says_that_it_does_not(clien
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_full_queue_is_said_at_once_or_waited_for(kind: str) -> None:
-    with Server() as server, connected(kind, server.address) as client:
+    with Server(*BASIC) as server, connected(kind, server.address) as client:
         client.set_config("TEMPLATE", {"NUM_STREAMS": 1, "QUEUE_CAPACITY": 1})
         endless = client.load_network(ENDLESS.model, device="TEMPLATE", name="endless")
         add = client.load_network(ADD.model, device="TEMPLATE", name="add")
@@ -315,7 +315,7 @@ def test_a_full_queue_is_said_at_once_or_waited_for(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_server_that_is_gone_is_unavailable_and_named(kind: str) -> None:
-    with Server() as server, connected(kind, server.address) as client:
+    with Server(*BASIC) as server, connected(kind, server.address) as client:
         network = client.load_network(ADD.model, device="TEMPLATE", name="m")
         assert server.stop() == 0
         with pytest.raises(errors.Unavailable, match=server.address):
@@ -329,7 +329,7 @@ def test_a_network_of_the_repository_is_loaded_by_name(kind: str, tmp_path: Path
     onnx.save(ADD.model, folder / "model.onnx")
     (folder / "network.toml").write_text('device = "TEMPLATE"\n[config]\nPERF_COUNT = false\n')
     with (
-        Server("--model-repository", str(tmp_path)) as server,
+        Server(*BASIC, "--model-repository", str(tmp_path)) as server,
         connected(kind, server.address) as client,
     ):
         assert client.network("adder").info.origin == "repository"

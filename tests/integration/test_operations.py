@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from headrace.testing import networks
 from headrace.v1 import inference_engine_pb2 as pb
 from tests.integration.harness import (
+    BASIC,
     CALL_SECONDS,
     Server,
     Stream,
@@ -42,7 +43,7 @@ def ask(server: Server) -> None:
 
 
 def test_debug_logs_have_a_line_for_each_request_with_its_id() -> None:
-    with Server("--log-level", "debug", "--log-format", "json") as server:
+    with Server(*BASIC, "--log-level", "debug", "--log-format", "json") as server:
         ask(server)
         lines = [json.loads(line) for line in server.log().splitlines()]
     found = {line["request_id"]: line["event"] for line in lines if "request_id" in line}
@@ -53,7 +54,7 @@ def test_debug_logs_have_a_line_for_each_request_with_its_id() -> None:
 
 
 def test_other_logs_say_nothing_of_single_requests() -> None:
-    with Server() as server:
+    with Server(*BASIC) as server:
         ask(server)
         assert not re.search("well|streamed|refused", server.log())
         assert "stopped" in server.log()
@@ -69,7 +70,7 @@ def test_an_error_comes_through_whatever_the_request_is_called(
 
 
 def test_more_calls_than_may_be_are_refused_but_for_those_on_health() -> None:
-    with Server("--max-concurrent-rpcs", "2") as server:
+    with Server(*BASIC, "--max-concurrent-rpcs", "2") as server:
         server.load(ENDLESS, "TEMPLATE")
         held = server.start("endless", ENDLESS.inputs)
         until(lambda: server.metric("NUMBER_OF_EXEC_INFER_REQUESTS", "TEMPLATE") == 1)
@@ -109,7 +110,7 @@ dtype = "float64"
     sent = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
     mean, scale = np.array([123.7, 116.3, 103.5]), np.array([58.4, 57.1, 57.4])
     taken = ((sent - mean) / scale).transpose(0, 3, 1, 2)
-    with Server("--model-repository", str(tmp_path)) as server:
+    with Server(*BASIC, "--model-repository", str(tmp_path)) as server:
         reply = server.stub.GetNetwork(pb.GetNetworkRequest(name="pictures"), timeout=CALL_SECONDS)
         (port,) = reply.info.inputs
         assert (port.dtype, port.layout, reply.info.origin) == (pb.UINT8, "NHWC", "repository")
@@ -122,7 +123,7 @@ dtype = "float64"
 
 def test_servers_that_share_a_key_trust_each_other_s_blobs(tmp_path: Path) -> None:
     key = ("--mac-key-file", str(tmp_path / "key"))
-    with Server(*key) as first, Server(*key) as second, Server() as stranger:
+    with Server(*BASIC, *key) as first, Server(*BASIC, *key) as second, Server(*BASIC) as stranger:
         first.load(ADD, "CPU")
         blob = first.export("add")
         assert not second.import_blob(blob, "copy").notes

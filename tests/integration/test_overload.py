@@ -11,6 +11,7 @@ import pytest
 from headrace.testing import networks
 from headrace.v1 import inference_engine_pb2 as pb
 from tests.integration.harness import (
+    BASIC,
     CALL_SECONDS,
     Server,
     Stream,
@@ -32,7 +33,7 @@ OUTCOMES = {
 @pytest.fixture(scope="module")
 def small() -> Iterator[Server]:
     """A server whose devices have one stream and a short queue."""
-    with Server("--max-streams-in-flight", "512") as running:
+    with Server(*BASIC, "--max-streams-in-flight", "512") as running:
         for device in running.devices():
             request = pb.SetConfigRequest(
                 target=pb.Target(device=device),

@@ -21,7 +21,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 from grpc_status import rpc_status
 
 from headrace.testing import networks
-from tests.integration.harness import CALL_SECONDS, Server
+from tests.integration.harness import BASIC, CALL_SECONDS, Server
 
 SERVICE = "headrace.v1.InferenceEngine"
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -158,7 +158,7 @@ def test_an_error_names_the_field_at_fault(server: Server) -> None:
 
 def test_a_refusal_for_want_of_room_says_when_to_try_again() -> None:
     endless = networks.endless()
-    with Server() as server:
+    with Server(*BASIC) as server:
         dynamic = Dynamic(server)
         config = {"NUM_STREAMS": "1", "QUEUE_CAPACITY": "1"}
         dynamic.call("SetConfig", target={"device": "TEMPLATE"}, config=config)

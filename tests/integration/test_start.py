@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.harness import Server, refused_start
+from tests.integration.harness import BASIC, Server, refused_start
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_a_setting_that_cannot_be_is_named(
     options: Callable[[Path], list[str]], says: str, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    code, said = refused_start(*options(tmp_path))
+    code, said = refused_start(*BASIC, *options(tmp_path))
     assert code == 1
     assert re.search(says, said), said
     assert said.splitlines()[-1].startswith("error: ")
@@ -35,6 +35,6 @@ def test_a_setting_that_cannot_be_is_named(
 
 
 def test_a_port_that_is_taken_is_named(server: Server) -> None:
-    code, said = refused_start("--metrics-port", server.http.rpartition(":")[2])
+    code, said = refused_start(*BASIC, "--metrics-port", server.http.rpartition(":")[2])
     assert code == 1
     assert re.search("^error: metrics_port: .*in use", said, re.MULTILINE), said

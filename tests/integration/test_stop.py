@@ -18,6 +18,7 @@ from headrace.testing.case import Case, parse
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import decode_values
 from tests.integration.harness import (
+    BASIC,
     CALL_SECONDS,
     Server,
     Stream,
@@ -47,7 +48,7 @@ def is_running(server: Server, device: str) -> bool:
 def test_sigterm_finishes_what_was_accepted_and_refuses_the_rest() -> None:
     """The stream is busy until its deadline ends it; behind it wait requests that are accepted."""
     held, quick = networks.endless(), networks.add()
-    with Server("--grace-seconds", "60") as server:
+    with Server(*BASIC, "--grace-seconds", "60") as server:
         config = pb.SetConfigRequest(
             target=pb.Target(device="TEMPLATE"), config={"NUM_STREAMS": "1", "QUEUE_CAPACITY": "20"}
         )
@@ -80,14 +81,14 @@ def test_sigterm_finishes_what_was_accepted_and_refuses_the_rest() -> None:
 
 
 def test_an_idle_server_stops_with_exit_code_0() -> None:
-    with Server() as server:
+    with Server(*BASIC) as server:
         assert server.stop() == 0, server.log()
 
 
 def test_calls_that_wait_at_sigterm_are_answered_and_new_ones_sent_elsewhere() -> None:
     """The stream is busy until its caller gives up; behind it wait calls that were accepted."""
     held, quick = networks.endless(), networks.add()
-    with Server("--grace-seconds", "60") as server:
+    with Server(*BASIC, "--grace-seconds", "60") as server:
         config = pb.SetConfigRequest(
             target=pb.Target(device="TEMPLATE"), config={"NUM_STREAMS": "1"}
         )
@@ -124,7 +125,7 @@ def test_calls_that_wait_at_sigterm_are_answered_and_new_ones_sent_elsewhere() -
 
 def test_what_outlives_the_grace_period_is_cancelled_and_its_callers_are_told() -> None:
     case = networks.endless()
-    with Server("--grace-seconds", "0.2") as server:
+    with Server(*BASIC, "--grace-seconds", "0.2") as server:
         server.load(case, "TEMPLATE")
         call = server.start("endless", case.inputs)
         stream = Stream(server.stub)
@@ -146,7 +147,7 @@ def test_what_outlives_the_grace_period_is_cancelled_and_its_callers_are_told() 
 def test_networks_are_there_again_after_a_kill(tmp_path: Path) -> None:
     state = ("--state-dir", str(tmp_path))
     kept, gone = networks.mlp(), networks.add()
-    with Server(*state) as server:
+    with Server(*BASIC, *state) as server:
         device = "CPU" if "CPU" in server.devices() else "TEMPLATE"
         server.load(kept, device, "kept", {"EXECUTION_TIMEOUT": "7"})
         server.load(gone, "TEMPLATE", "gone")
@@ -155,7 +156,7 @@ def test_networks_are_there_again_after_a_kill(tmp_path: Path) -> None:
         server.import_blob(blob, "copy")
         before = server.infer("kept", kept.inputs)
         server.kill()
-    with Server(*state) as server:
+    with Server(*BASIC, *state) as server:
         assert server.networks() == ["copy", "kept"]
         reply = server.stub.GetNetwork(pb.GetNetworkRequest(name="kept"), timeout=CALL_SECONDS)
         assert reply.info.device == device
@@ -178,7 +179,6 @@ def sizeable(layers: int = 30) -> Case:
 @pytest.mark.parametrize(
     "moment",
     [
-        "asked",  # nothing is known of it yet
         "models",  # its model is being written
         "networks",  # or how it was loaded
     ],
@@ -188,7 +188,7 @@ def test_a_kill_during_a_load_leaves_all_of_the_network_or_nothing(
 ) -> None:
     state = ("--state-dir", str(tmp_path))
     before, large = networks.add(), sizeable()
-    with Server(*state) as server:
+    with Server(*BASIC, *state) as server:
         server.load(before, "TEMPLATE")
         request = pb.LoadNetworkRequest(
             name="large",
@@ -196,16 +196,15 @@ def test_a_kill_during_a_load_leaves_all_of_the_network_or_nothing(
             device="TEMPLATE",
         )
         call = server.stub.LoadNetwork.future(request, timeout=CALL_SECONDS)
-        if moment != "asked":
-            folder = tmp_path / moment
-            known = set(folder.iterdir())
-            pause = threading.Event()
-            while set(folder.iterdir()) <= known and not call.done():
-                pause.wait(1e-4)  # the moment is a short one
+        folder = tmp_path / moment
+        known = set(folder.iterdir())
+        pause = threading.Event()
+        while set(folder.iterdir()) <= known and not call.done():
+            pause.wait(1e-4)  # the moment is a short one
         server.kill()
         with pytest.raises(grpc.RpcError):
             call.result()
-    with Server(*state) as server:
+    with Server(*BASIC, *state) as server:
         there = server.networks()
         assert set(there) - {"large"} == {"add"}
         np.testing.assert_array_equal(
@@ -227,7 +226,7 @@ def test_a_kill_during_inference_brings_back_the_networks_and_their_counters_at_
 ) -> None:
     state = ("--state-dir", str(tmp_path))
     endless, add = networks.endless(), networks.add()
-    with Server(*state) as server:
+    with Server(*BASIC, *state) as server:
         for device in ("TEMPLATE", "CPU"):
             server.load(endless, device, f"endless-{device}")
             server.load(add, device, f"add-{device}")
@@ -238,7 +237,7 @@ def test_a_kill_during_inference_brings_back_the_networks_and_their_counters_at_
             until(partial(is_running, server, device))
         server.kill()
         assert {call.code() for call in calls} == {grpc.StatusCode.UNAVAILABLE}
-    with Server(*state) as server:
+    with Server(*BASIC, *state) as server:
         assert server.networks() == ["add-CPU", "add-TEMPLATE", "endless-CPU", "endless-TEMPLATE"]
         assert_settled(server)
         for device in ("TEMPLATE", "CPU"):
@@ -249,7 +248,7 @@ def test_a_kill_during_inference_brings_back_the_networks_and_their_counters_at_
 
 def test_a_state_directory_that_was_damaged_loses_what_was_damaged_alone(tmp_path: Path) -> None:
     case = networks.add()
-    with Server("--state-dir", str(tmp_path)) as server:
+    with Server(*BASIC, "--state-dir", str(tmp_path)) as server:
         for name in ("sound", "cut", "renamed"):
             server.load(case, "TEMPLATE", name)
         server.load(networks.mlp(), "TEMPLATE", "modelless")
@@ -259,7 +258,7 @@ def test_a_state_directory_that_was_damaged_loses_what_was_damaged_alone(tmp_pat
     (tmp_path / "networks" / "cut.json").write_bytes(b'{"request": {')
     (tmp_path / "networks" / "renamed.json").write_bytes(b'{"model": "../../../etc/passwd"}')
     (tmp_path / "networks" / ".x.0123.headrace-tmp").write_bytes(b"half")
-    with Server("--state-dir", str(tmp_path)) as server:
+    with Server(*BASIC, "--state-dir", str(tmp_path)) as server:
         assert server.networks() == ["sound"]
         np.testing.assert_array_equal(server.infer("sound", case.inputs)["z"], case.expected()["z"])
         for name in ("cut", "renamed", "modelless"):
@@ -279,7 +278,7 @@ def test_one_bad_network_in_the_repository_does_not_stop_the_others(tmp_path: Pa
     )
     (tmp_path / "garbage" / "model.onnx").write_bytes(b"\xffgarbage")
     (tmp_path / "misdescribed" / "network.toml").write_text('devise = "TEMPLATE"\n')
-    with Server("--model-repository", str(tmp_path)) as server:
+    with Server(*BASIC, "--model-repository", str(tmp_path)) as server:
         assert server.networks() == ["described", "good"]
         np.testing.assert_array_equal(server.infer("good", case.inputs)["z"], case.expected()["z"])
         log = server.log()
