@@ -262,6 +262,17 @@ def test_if_nothing_serves_a_further_device_is_loaded(rig: Rig) -> None:
     assert serves(network) == ["NEXT"]
 
 
+def test_a_device_that_was_down_at_the_load_is_tried_again_when_it_is_up(rig: Rig) -> None:
+    rig.services.states.set("BEST", DeviceState.RESTARTING, "it crashed")
+    rig.device("BEST").refuses(Unavailable("it is being started again"))
+    network = rig.load("AUTO:BEST,CPU")
+    eventually(lambda: bool(network.notes), "the failure")
+    rig.device("BEST").mends()
+    rig.services.states.set("BEST", DeviceState.UP)
+    await_device(network, "BEST")
+    assert network.get_metric("DEVICE_STATES") == ["BEST=serving", "CPU=serving"]
+
+
 # -- the hint --
 
 

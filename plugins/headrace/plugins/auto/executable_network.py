@@ -16,6 +16,8 @@ from headrace.plugins.multi.member import Member
 from headrace.plugins.multi.pooled_network import PooledNetwork
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration, ParameterValue
+from headrace.runtime.device_name import DeviceName
+from headrace.runtime.device_state import DeviceEvent, DeviceState
 from headrace.runtime.errors import Cancelled, HeadraceError, Internal, Unavailable
 from headrace.runtime.executable_network import Place
 from headrace.runtime.network import Network
@@ -61,17 +63,40 @@ class AutoNetwork(PooledNetwork):
         )
         self._background = Background(services.executors)
         self._token = CancelToken()
+        self._unsubscribe: Callable[[], None] = lambda: None
+        self._hears = False
 
     def open(self, place: Place) -> None:
         super().open(place)
         self._members_changed()
+        self._unsubscribe = self._states.subscribe(self._hear)
+        self._hears = True  # what it heard before was how things are, and no change
 
     def set_config(self, changes: Mapping[str, str]) -> None:
-        super().set_config(changes)
+        """Changes the keys of the loads to come, too."""
+        self.config.changed(changes)  # raises before anything is written down
         with self._lock:
             self._changes.update(changes)
+        super().set_config(changes)
 
     # -- the choice --
+
+    def _hear(self, event: DeviceEvent) -> None:
+        """A device that was down when it was to load the network gets another chance."""
+        if not self._hears or event.state is not DeviceState.UP:
+            return
+        with self._lock:
+            up = [
+                name
+                for name, failure in self._failures.items()
+                if name in self._candidates
+                and isinstance(failure.error, Unavailable)
+                and event.device in {name, DeviceName.parse(name).type}
+            ]
+            for name in up:
+                del self._failures[name]
+        for name in up:
+            self._ask(partial(self._choice.forgive, name))
 
     def _members_changed(self) -> None:
         if self._pool is None:  # a device is down already: `open` looks once the pool is there
@@ -149,6 +174,7 @@ class AutoNetwork(PooledNetwork):
         return write([Frame(chosen.name, chosen.architecture, chosen.backend_version, native)])
 
     def _close(self) -> None:
+        self._unsubscribe()
         with self._lock:
             self._token.cancel(Cancelled("the network was unloaded"))
         self._background.stop()
