@@ -135,7 +135,7 @@ def test_a_reply_says_what_each_layer_cost_in_the_networks_own_names(loaded: Ser
     loaded.load(case, DEVICE)
     call = loaded.start(case.name, case.inputs, performance_counts=True)
     layers = call.result().performance_counts
-    names = {origin for layer in layers for origin in layer.origins}
+    names = {origin for layer in layers for origin in layer.original_layers}
     assert {"dense1", "relu1", "dense2", "dense3", "softmax"} <= names
     assert all(layer.device.startswith(DEVICE) for layer in layers)
 
