@@ -8,6 +8,7 @@ installed here and export what they compile.
 
 from __future__ import annotations
 
+import gc
 import logging
 import secrets
 import statistics
@@ -83,6 +84,8 @@ def main() -> None:
             for device, plugin in plugins.items()
             if plugin.imports_native and not DeviceName.parse(device).is_virtual
         ]
+        gc.collect()
+        gc.freeze()  # as the server does
         for name, make in NETWORKS.items():
             data = make().SerializeToString()
             for device in wanted:
