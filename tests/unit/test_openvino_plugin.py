@@ -14,6 +14,7 @@ import onnx
 import pytest
 
 from headrace.plugins import openvino as openvino_plugin
+from headrace.plugins.openvino.config import SCHEMA, precision, properties
 from headrace.plugins.openvino.library import openvino
 from headrace.plugins.openvino.session import Runtime
 from headrace.runtime.errors import InvalidArgument, Unavailable
@@ -137,6 +138,31 @@ def test_a_precision_that_the_device_lacks_is_refused(
         with pytest.raises(InvalidArgument, match="does not compute in bf16") as caught:
             use({"INFERENCE_PRECISION_HINT": "bf16"})
         assert caught.value.field == "config['INFERENCE_PRECISION_HINT']"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "hint", "computed"),
+    [
+        (("FP32", "BF16"), "", "f32"),
+        (("FP32", "BF16"), "bf16", "bf16"),
+        (("FP16", "INT8"), "", "f16"),  # as an NPU says
+        (("FP16", "FP32"), "f16", "f16"),
+    ],
+)
+def test_what_a_device_computes_in_follows_from_what_it_has(
+    capabilities: tuple[str, ...], hint: str, computed: str
+) -> None:
+    config = SCHEMA.resolve({"INFERENCE_PRECISION_HINT": hint})
+    assert precision(config, "NPU", capabilities) == computed
+
+
+def test_a_device_gets_the_properties_that_it_has() -> None:
+    config = SCHEMA.resolve({"INFERENCE_NUM_THREADS": "4"})
+    settable = {"PERF_COUNT", "NUM_STREAMS", "INFERENCE_PRECISION_HINT"}
+    of_gpu = {"INFERENCE_PRECISION_HINT": "f16", "PERF_COUNT": True, "NUM_STREAMS": 2}
+    assert properties(config, "f16", settable, 2) == of_gpu
+    of_processor = properties(config, "f32", {"INFERENCE_NUM_THREADS", "NUM_STREAMS"}, 2)
+    assert of_processor == {"NUM_STREAMS": 2, "INFERENCE_NUM_THREADS": 4}
 
 
 # -- networks --

@@ -16,21 +16,22 @@ from headrace.runtime.standard_keys import (
 )
 
 SCHEMA = ConfigSchema(*STANDARD_KEYS)
-HOST: Final = "CPU"
-"""OpenVINO's name of the device that is the host's processors."""
-_CAPABILITY: Final[Mapping[str, str]] = MappingProxyType({"bf16": "BF16", "f16": "FP16"})
+_CAPABILITY: Final[Mapping[str, str]] = MappingProxyType(
+    {"f32": "FP32", "bf16": "BF16", "f16": "FP16"}
+)
 
 
 def precision(config: Configuration, device: str, capabilities: Collection[str]) -> str:
     """The type to compute in: float32 unless another is asked for, for what OpenVINO takes by
-    itself (bfloat16 where the processor has it) is wrong by half a percent.
+    itself (bfloat16 where the processor has it) is wrong by half a percent. A device without
+    float32, such as an NPU, computes in float16.
 
     Raises:
         InvalidArgument: the device lacks the type.
     """
-    wanted: str = config[INFERENCE_PRECISION_HINT] or "f32"
-    needed = _CAPABILITY.get(wanted)
-    if needed is not None and needed not in capabilities:
+    usual = "f32" if _CAPABILITY["f32"] in capabilities else "f16"
+    wanted: str = config[INFERENCE_PRECISION_HINT] or usual
+    if _CAPABILITY[wanted] not in capabilities:
         raise InvalidArgument(
             f"{device} does not compute in {wanted}; its OPTIMIZATION_CAPABILITIES are "
             f"{', '.join(capabilities)}",
@@ -40,19 +41,21 @@ def precision(config: Configuration, device: str, capabilities: Collection[str])
 
 
 def properties(
-    config: Configuration, device: str, capabilities: Collection[str], at_once: int
+    config: Configuration, wanted_precision: str, settable: Collection[str], at_once: int
 ) -> dict[str, Any]:
     """OpenVINO's properties for a network of which `at_once` requests run at a time.
 
     Layers are always timed, which no measurement tells from not timing them, so that any request
     may ask for its profile.
+
+    Args:
+        settable: names of the device's properties; others are left out.
     """
     chosen: dict[str, Any] = {
-        "INFERENCE_PRECISION_HINT": precision(config, device, capabilities),
+        "INFERENCE_PRECISION_HINT": wanted_precision,
         "PERF_COUNT": True,
         "NUM_STREAMS": at_once,
+        "INFERENCE_NUM_THREADS": max(threads(config), at_once),
+        "ENABLE_CPU_PINNING": config[CPU_BIND_THREAD],
     }
-    if device == HOST:
-        chosen["INFERENCE_NUM_THREADS"] = max(threads(config), at_once)
-        chosen["ENABLE_CPU_PINNING"] = config[CPU_BIND_THREAD]
-    return chosen
+    return {name: value for name, value in chosen.items() if name in settable}

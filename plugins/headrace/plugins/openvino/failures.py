@@ -25,6 +25,7 @@ _NOISE: Final = re.compile(
     r"Failed operations detailed log:",
     re.DOTALL,
 )
+_NUMBERED: Final = re.compile(r"\b([A-Z][A-Za-z]+)_\d+\b")
 _NO_MEMORY: Final = re.compile(r"bad_alloc|[Cc]ould not allocate|[Oo]ut of memory")
 _LENGTH: Final = 600
 
@@ -55,6 +56,12 @@ def run_failure(error: Exception) -> Exception:
     if isinstance(error, RuntimeError):
         return InvalidArgument(f"the network does not take these values: {text}", field="inputs")
     return error
+
+
+def why_not(error: HeadraceError) -> str:
+    """What a load failure says against a layer: the same each time, so without the numbers that
+    OpenVINO gives to operations, and without the names that a layer on trial has."""
+    return _NUMBERED.sub(r"\1", error.message.removeprefix(REFUSED))
 
 
 def readable(error: Exception) -> str:

@@ -11,7 +11,7 @@ from onnx_ir.passes.common import InlinePass
 from headrace.plugins.openvino import config as settings
 from headrace.plugins.openvino.checkpoint import add_checkpoints
 from headrace.plugins.openvino.executable_network import RequestNetwork
-from headrace.plugins.openvino.failures import REFUSED
+from headrace.plugins.openvino.failures import why_not
 from headrace.plugins.openvino.requests import Compiled, bind
 from headrace.plugins.openvino.session import Runtime
 from headrace.plugins.openvino.support import LayerSupport, known_limits, unsupported
@@ -65,8 +65,7 @@ class OpenVinoPlugin(Plugin):
         return hints.auto_streams(self.config)
 
     def _set_config(self, config: Configuration) -> None:
-        device = self.device_id(config)
-        settings.precision(config, device, self._runtime.capabilities(device))
+        self._precision(config, self.device_id(config))
 
     def _metrics(self) -> Mapping[str, Metric]:
         runtime = self._runtime
@@ -111,7 +110,7 @@ class OpenVinoPlugin(Plugin):
             try:
                 self._compiled(network, device, config)
             except HeadraceError as error:
-                return error.message.removeprefix(REFUSED)
+                return why_not(error)
             return None
 
         return LayerSupport(network.model, self._trials[device], whole)
@@ -149,8 +148,12 @@ class OpenVinoPlugin(Plugin):
         return bind(network, self._runtime.compile(converted, device, properties), checkpoints)
 
     def _properties(self, config: Configuration, device: str) -> dict[str, object]:
-        capabilities = self._runtime.capabilities(device)
-        return settings.properties(config, device, capabilities, self._at_once(config))
+        precision = self._precision(config, device)
+        settable = self._runtime.settable(device)
+        return settings.properties(config, precision, settable, self._at_once(config))
+
+    def _precision(self, config: Configuration, device: str) -> str:
+        return settings.precision(config, device, self._runtime.capabilities(device))
 
     def _at_once(self, config: Configuration) -> int:
         return min(hints.streams(config), self.streams())
@@ -164,12 +167,10 @@ class OpenVinoPlugin(Plugin):
         release_memory()  # what converting took
         device, share = self.device_id(config), self._at_once(config)
         shown = hints.chosen(config, share)
-        precision = settings.precision(config, device, self._runtime.capabilities(device))
+        computed = {INFERENCE_PRECISION_HINT.name: self._precision(config, device)}
         return RequestNetwork(
             network,
-            shown.schema.resolve(
-                shown.explicit_strings(), {INFERENCE_PRECISION_HINT.name: precision}
-            ),
+            shown.schema.resolve(shown.explicit_strings(), computed),
             self.executor(config),
             share,
             compiled,
@@ -182,7 +183,7 @@ class OpenVinoPlugin(Plugin):
             try:
                 self._runtime.compile(self._runtime.read(data), device, {})
             except HeadraceError as error:
-                return error.message.removeprefix(REFUSED)
+                return why_not(error)
             return None
 
         return Trials(ask)

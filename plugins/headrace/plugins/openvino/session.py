@@ -44,6 +44,11 @@ class Runtime:
             architecture = ""
         return str(architecture) or platform.machine()
 
+    def settable(self, device: str) -> frozenset[str]:
+        """Names of the properties that a network on the device is compiled with."""
+        properties = self._core.get_property(device, "SUPPORTED_PROPERTIES")
+        return frozenset(name for name, access in properties.items() if access == "RW")
+
     def stream_range(self, device: str) -> tuple[int, int]:
         """The fewest and the most streams that make sense on the device."""
         try:
