@@ -29,7 +29,7 @@ from tests.integration.harness import (
     until,
 )
 
-KILLS = int(os.environ.get("HEADRACE_KILLS", "1"))
+KILLS = 1
 """Each takes as long as a process needs to start beside busy callers."""
 DEVICES = "CPU,CPU2,TEMPLATE,HETERO,MULTI,AUTO,BATCH,FRAGILE,FAULTY"
 CONFIG = """
