@@ -26,7 +26,6 @@ from headrace.runtime.plugin import Plugin, Support
 from headrace.runtime.query import QueryResult
 from headrace.runtime.standard_keys import (
     DEVICE_ID,
-    NUM_STREAMS,
     PERFORMANCE_HINT_NUM_REQUESTS,
 )
 from headrace.runtime.transform import transform_network
@@ -146,7 +145,7 @@ class BatchPlugin(Plugin):
             DEFAULT_SIZE, resolved[PERFORMANCE_HINT_NUM_REQUESTS] or DEFAULT_SIZE
         )
         (target,) = found
-        return _Wish(resolved, _with_one_stream(target), max(2, size))
+        return _Wish(resolved, target, max(2, size))
 
     def _batched(
         self,
@@ -212,12 +211,3 @@ def _types(name: DeviceName) -> Iterator[str]:
     yield name.type
     for member in name.members:
         yield from _types(member.device)
-
-
-def _with_one_stream(target: Target) -> Target:
-    """Unless somebody has said otherwise, a batch has all threads: it keeps them busy, and while
-    it runs the next one collects."""
-    said = target.config.keys() | target.plugin.settings().keys()
-    if NUM_STREAMS.name not in target.plugin.schema or NUM_STREAMS.name in said:
-        return target
-    return replace(target, config={**target.config, NUM_STREAMS.name: "1"})
