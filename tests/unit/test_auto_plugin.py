@@ -266,7 +266,8 @@ def test_a_device_that_was_down_at_the_load_is_tried_again_when_it_is_up(rig: Ri
     rig.services.states.set("BEST", DeviceState.RESTARTING, "it crashed")
     rig.device("BEST").refuses(Unavailable("it is being started again"))
     network = rig.load("AUTO:BEST,CPU")
-    eventually(lambda: bool(network.notes), "the failure")
+    failure = "BEST=failed: it is being started again"
+    eventually(lambda: failure in network.get_metric("DEVICE_STATES"), failure)  # type: ignore[operator]
     rig.device("BEST").mends()
     rig.services.states.set("BEST", DeviceState.UP)
     await_device(network, "BEST")

@@ -93,10 +93,9 @@ class Choice:
         self._loading = None
         return self.look(serving)
 
-    def forgive(self, device: str, serving: Collection[str]) -> list[Instruction]:
-        """The device that failed may work now."""
+    def forgive(self, device: str) -> None:
+        """The device that failed may work now; to be followed by `look`."""
         self._failed.discard(device)
-        return self.look(serving)
 
     def _wanted(self, serving: Collection[str]) -> str | None:
         """The best device that has not been tried, if it is better than those that are loaded, or

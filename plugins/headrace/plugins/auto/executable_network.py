@@ -85,18 +85,16 @@ class AutoNetwork(PooledNetwork):
         """A device that was down when it was to load the network gets another chance."""
         if not self._hears or event.state is not DeviceState.UP:
             return
-        with self._lock:
-            up = [
-                name
-                for name, failure in self._failures.items()
-                if name in self._candidates
-                and isinstance(failure.error, Unavailable)
-                and event.device in {name, DeviceName.parse(name).type}
-            ]
-            for name in up:
-                del self._failures[name]
-        for name in up:
-            self._ask(partial(self._choice.forgive, name))
+
+        def forgive(serving: Sequence[str]) -> list[Instruction]:
+            for name, failure in [*self._failures.items()]:
+                is_it = event.device in {name, DeviceName.parse(name).type}
+                if is_it and name in self._candidates and isinstance(failure.error, Unavailable):
+                    del self._failures[name]
+                    self._choice.forgive(name)
+            return self._choice.look(serving)
+
+        self._ask(forgive)
 
     def _members_changed(self) -> None:
         if self._pool is None:  # a device is down already: `open` looks once the pool is there
@@ -158,12 +156,15 @@ class AutoNetwork(PooledNetwork):
     def _has_failed(self, device: str, error: Exception) -> None:
         known = error if isinstance(error, HeadraceError) else Internal(f"{error!r}")
         failure = Failure(device, known)
-        with self._lock:
-            self._failures[device] = failure
-        self.notes = (*self.notes, str(failure))
         bug = error if isinstance(known, Internal) else None
         _log.warning("network %r: %s", self.name, failure, exc_info=bug)
-        self._ask(self._choice.failed)
+        self.notes = (*self.notes, str(failure))
+
+        def failed(serving: Sequence[str]) -> list[Instruction]:
+            self._failures[device] = failure
+            return self._choice.failed(serving)
+
+        self._ask(failed)
 
     # -- hooks --
 
@@ -175,8 +176,7 @@ class AutoNetwork(PooledNetwork):
 
     def _close(self) -> None:
         self._unsubscribe()
-        with self._lock:
-            self._token.cancel(Cancelled("the network was unloaded"))
+        self._token.cancel(Cancelled("the network was unloaded"))
         self._background.stop()
         super()._close()
         self._network_given = None
