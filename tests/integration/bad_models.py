@@ -147,6 +147,15 @@ MODELS = (
     Bad("garbage", load(b"\xff\x00garbage" * 20), INVALID, "^model.*ONNX"),
     Bad("truncated model", load(MODEL[: len(MODEL) // 2]), INVALID, "^model"),
     Bad("text", load(b"<html>not found</html>"), INVALID, "^model"),
+    Bad(
+        "no output", load(changed_model(lambda m: m.graph.ClearField("output"))), INVALID, "^model"
+    ),
+    Bad(
+        "affinities where nothing is split",
+        load(affinities={"y": "TEMPLATE"}),
+        INVALID,
+        "^affinities.*HETERO",
+    ),
     Bad("no source", load(model=pb.ModelSource()), INVALID, "^model"),
     Bad("external data above", load(external("../../etc/passwd")), INVALID, "model.*external|w"),
     Bad("external absolute", load(external("/etc/passwd")), INVALID, "model.*external|w"),

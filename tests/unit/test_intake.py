@@ -79,6 +79,7 @@ BROKEN: dict[str, tuple[bytes | onnx.ModelProto, str]] = {
     "no bytes": (b"", "is empty"),
     "text": (b"this is not a model, it is a sentence", "not a serialised ONNX model"),
     "no graph": (b"\x08\x08", "has no graph"),
+    "no output": (changed(lambda p: p.graph.ClearField("output")), "has no output"),
     "too new an IR version": (changed(lambda p: setattr(p, "ir_version", 99)), "IR version is 99"),
     "no IR version": (changed(lambda p: p.ClearField("ir_version")), "IR version is 0"),
     "too new an opset": (

@@ -56,6 +56,8 @@ def check_model(proto: onnx.ModelProto, limits: Limits, tensors: TensorData) -> 
     check = _Check(limits, tensors, declared)
     check.functions(proto.functions)
     scope = _Scope(declared.opsets(proto.opset_import, "the model"))
+    if not proto.graph.output:
+        raise invalid("the network has no output, so there is nothing to infer")
     for value in (*proto.graph.input, *proto.graph.output):
         if not has_type(value.type):
             raise invalid(f"{value.name!r} has no type; inputs and outputs need one")

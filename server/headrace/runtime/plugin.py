@@ -96,7 +96,15 @@ class Plugin(Device, ABC):
     def transform_network(
         self, network: Network, config: Configuration, options: NetworkOptions
     ) -> Network:
-        """The network as the device gets it: the same for a load and for a query."""
+        """The network as the device gets it: the same for a load and for a query.
+
+        Raises:
+            InvalidArgument: on an option that the network or the device has no use for.
+        """
+        if options.affinities:
+            raise InvalidArgument(
+                f"{self.name} runs whole networks; affinities are for HETERO", field="affinities"
+            )
         optional = not config.get(DISABLE_TRANSFORMATIONS)
         half = config.get(INFERENCE_PRECISION_HINT) == "f16"
         functions = self._functions()
