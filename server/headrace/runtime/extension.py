@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import onnx
 import onnx_ir as ir
 
 from headrace.runtime import intake
@@ -13,8 +14,11 @@ from headrace.runtime.inlining import Identifier, calls, settle_functions
 from headrace.runtime.limits import Limits
 from headrace.runtime.network import Network
 
-_EMPTY_GRAPH: Final = b"\x3a\x00"
-"""protobuf merges what is there twice, so this adds a graph only where there is none."""
+_PASSED = onnx.helper.make_tensor_value_info("headrace/extension", onnx.TensorProto.FLOAT, [])
+_GRAPH: Final = onnx.ModelProto(
+    graph=onnx.GraphProto(input=[_PASSED], output=[_PASSED])
+).SerializeToString()
+"""protobuf merges what is there twice, so this adds what every graph needs where there is none."""
 
 
 def read_functions(data: bytes, limits: Limits = Limits()) -> list[ir.Function]:  # noqa: B008
@@ -25,7 +29,7 @@ def read_functions(data: bytes, limits: Limits = Limits()) -> list[ir.Function]:
             none, or one would replace an operator of ONNX.
     """
     try:
-        model = intake.from_bytes(data + _EMPTY_GRAPH, limits)
+        model = intake.from_bytes(data + _GRAPH, limits)
     except InvalidModel as error:
         raise InvalidArgument(error.message, field="functions") from error
     functions = list(model.functions.values())
