@@ -117,6 +117,7 @@ class Request:
         self._number = number
         self._lock = threading.Lock()
         self._job: Job | None = None
+        self._failed = False
         if compiled.checkpoints is not None:
             compiled.checkpoints.jobs.append(None)
             own = openvino.Tensor(np.array([number], np.int32), shared_memory=False)
@@ -141,11 +142,11 @@ class Request:
             raise failure from error
 
     def has_failed(self) -> bool:
-        """Whether its run has failed and the thread that waits for it has not noticed yet. May be
-        asked on any thread."""
+        """Whether a run has failed, even if the thread that waits for it has not noticed yet. May
+        be asked on any thread."""
         job = self._job
-        if job is None or job.token.error is not None:
-            return False
+        if self._failed or job is None or job.token.error is not None:
+            return self._failed
         try:
             self._request.wait_for(0)
         except RuntimeError:
@@ -163,6 +164,9 @@ class Request:
             self._request.start_async(share_inputs=True)
             job.token.attach(cancel)  # from now on it can be cancelled; if it was before, at once
             self._request.wait()
+        except RuntimeError:
+            self._failed = self._failed or job.token.error is None  # before it looks idle
+            raise
         finally:
             job.token.detach(cancel)
             self._hold(None)
@@ -213,7 +217,7 @@ class Request:
                 continue
             tensor = self._request.get_output_tensor(port.index)
             array = tensors.array(tensor, port.dtype)
-            if array.nbytes < _LARGE_BYTES or port.fixed is not None:
+            if array.nbytes < _LARGE_BYTES:
                 array = array.copy()
             else:  # the request gets another tensor, and the array keeps this one
                 empty = openvino.Tensor(tensor.element_type, openvino.Shape([0] * array.ndim))
