@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from headrace.plugins.openvino import create_plugin
+from headrace.plugins.openvino.session import Runtime
 from headrace.runtime.plugin import Plugin
 from headrace.runtime.services import Services
 from headrace.runtime.tensor import Value
@@ -20,12 +21,21 @@ from headrace.testing.suite.fixtures import Loader
 _SUM = """fragile (float[N] x, float[M] y) => (float[K] z) { [sum] z = Add(x, y) }"""
 
 
+@pytest.fixture(scope="module")
+def runtime() -> Runtime:
+    """One for all tests: finding the devices takes half a second."""
+    return Runtime()
+
+
 class TestOpenVino(DeviceConformance):
     fragile = Case("fragile", parse(_SUM), {"x": networks.random(4), "y": networks.random(4)})
     breaking: ClassVar[Mapping[str, Value]] = {"y": networks.random(3)}
 
     @pytest.fixture
-    def plugin(self, services: Services) -> Plugin:
+    def plugin(
+        self, services: Services, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+    ) -> Plugin:
+        monkeypatch.setattr("headrace.plugins.openvino.plugin.Runtime", lambda: runtime)
         return create_plugin("OPENVINO", services, {})
 
     def test_infinities_and_nans_go_through(self, load: Loader) -> None:
