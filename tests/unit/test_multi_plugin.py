@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.plugins import multi
+from headrace.plugins import hetero, multi
 from headrace.plugins.multi.plugin import MultiPlugin
 from headrace.runtime.device_name import DeviceName, resolve
 from headrace.runtime.device_state import DeviceState
@@ -88,7 +88,8 @@ class Rig:
 @pytest.fixture
 def rig() -> Iterator[Rig]:
     sources: list[PluginSource] = [moody(name) for name in "ABC"]
-    with real_services([*sources, missing("D")]) as offered:
+    splits = PluginSource("HETERO", lambda: hetero.create_plugin)
+    with real_services([*sources, missing("D"), splits]) as offered:
         rig = Rig(offered)
         yield rig
         rig.close()
@@ -183,6 +184,19 @@ def test_the_devices_take_what_may_change_on_a_loaded_network(rig: Rig) -> None:
     network.set_config({"EXECUTION_TIMEOUT": "7"})
     for name in "AB":
         assert rig.device(name).compiled[0].config.get_parameter("EXECUTION_TIMEOUT") == 7.0
+
+
+def test_affinities_go_to_the_devices_that_split_networks(rig: Rig) -> None:
+    options = NetworkOptions(
+        affinities={"sum": "B"}, members=DeviceName.parse("MULTI:[HETERO:A,B],C").members
+    )
+    network = rig.multi.load_network(_ADD.network, {}, options)
+    assert network.get_metric("EXECUTION_DEVICES") == ["B", "C"]
+    assert not network.notes
+    network.close()
+    whole = NetworkOptions(affinities={"sum": "B"}, members=DeviceName.parse("MULTI:A,B").members)
+    with pytest.raises(InvalidArgument, match="affinities"):
+        rig.multi.load_network(_ADD.network, {}, whole)
 
 
 # -- devices that do not load --

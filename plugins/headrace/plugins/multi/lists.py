@@ -79,6 +79,7 @@ def find(
     """
     candidates: list[Candidate] = []
     failures: list[Failure] = []
+    kinds = {kind for member in members for kind in types(member.device)}
     for member in members:
         try:
             (target,) = targets([member.device], config, shared, devices, withheld)
@@ -86,6 +87,8 @@ def find(
             failures.append(Failure(str(member.device), error))
             continue
         own = replace(options, members=target.options.members)
+        if "HETERO" in kinds and "HETERO" not in types(member.device):
+            own = replace(own, affinities={})  # they are for those that split the network
         candidates.append(Candidate(replace(target, options=own), member.count))
     started = [each.target for each in candidates]
     return Listed(tuple(candidates), tuple(failures), own_config(schema, config, started))
