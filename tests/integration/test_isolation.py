@@ -60,7 +60,8 @@ def config_file(folder: Path) -> Path:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
-    with Server("--config", str(config_file(tmp_path)), environment=environment) as running:
+    options = ("--config", str(config_file(tmp_path)), "--devices", "APART,CPU,FRAGILE")
+    with Server(*options, environment=environment) as running:
         yield running
 
 
