@@ -29,7 +29,7 @@ from tests.integration.harness import (
 )
 from tests.support.crashing_device import CRASH
 
-CRASHES = int(os.environ.get("HEADRACE_CRASHES", "10"))
+CRASHES = int(os.environ.get("CRASHES", "10"))
 """The benchmark has 50."""
 KILLS = 5
 _CALLERS = 2
