@@ -121,11 +121,11 @@ def main(rounds: int, lengths: Sequence[int]) -> None:
 
 def report(found: dict[str, list[Figures]], tokens: int) -> None:
     def median(name: str, figure: str) -> float:
-        return statistics.median(getattr(each, figure) for each in found[name])
+        return float(statistics.median(getattr(each, figure) for each in found[name]))
 
     def ratio(name: str, other: str, figure: str) -> float:
         pairs = zip(found[name], found[other], strict=True)
-        return statistics.median(getattr(a, figure) / getattr(b, figure) for a, b in pairs)
+        return float(statistics.median(getattr(a, figure) / getattr(b, figure) for a, b in pairs))
 
     def row(what: str, name: str) -> str:
         return f"{what:44} {median(name, 'per_second'):8.1f} {median(name, 'processor'):8.2f}"

@@ -102,7 +102,7 @@ def main() -> None:
         message.write_bytes(request("resnet50", {"x": image}))
         with Client(address) as client:
             capabilities = client.get_metric("OPENVINO", "OPTIMIZATION_CAPABILITIES")
-            for precision in ("f32", "bf16") if "BF16" in capabilities else ("f32",):
+            for precision in ("f32", "bf16") if "BF16" in str(capabilities) else ("f32",):
                 network = client.load_network(
                     model,
                     device="OPENVINO",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration
@@ -25,7 +26,7 @@ class MoodyNetwork(ExecutableNetwork):
     def _infer(self, job: Job) -> None:
         self._plugin.jobs.append(job)
         self._plugin.on_infer(job)
-        total = sum(value for value in job.inputs.values())  # type: ignore[misc]
+        total: Any = sum(value for value in job.inputs.values())
         job.outputs = dict.fromkeys(job.output_names, total)
 
     def _export(self) -> bytes:

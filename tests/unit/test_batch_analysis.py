@@ -8,7 +8,7 @@ import pytest
 from headrace.plugins.batch.analysis import Analysis, analyse
 from headrace.runtime.network import Network
 from headrace.testing import networks
-from headrace.testing.case import parse
+from headrace.testing.case import Case, parse
 
 
 def of(text: str, inputs: str = "float[N,4] x", outputs: str = "float[N,4] y") -> Analysis:
@@ -23,7 +23,7 @@ def of(text: str, inputs: str = "float[N,4] x", outputs: str = "float[N,4] y") -
     [networks.mlp(), networks.image(), networks.transformer(), networks.string_join()],
     ids=str,
 )
-def test_usual_networks_keep_rows_apart(case: networks.Case) -> None:
+def test_usual_networks_keep_rows_apart(case: Case) -> None:
     found = analyse(case.network.model)
     assert (found.mixes, found.doubts) == ("", ())
     assert set(found.outputs.values()) == {0}

@@ -39,6 +39,7 @@ from tests.support.gate import PATIENCE_SECONDS, Gate
 from tests.support.moody_device import MoodyPlugin, missing, moody
 
 _ADD = networks.add()
+_SUM = np.sum([np.asarray(value) for value in _ADD.inputs.values()], axis=0)
 
 
 class Rig:
@@ -317,7 +318,7 @@ def test_no_request_waits_behind_a_slow_device_while_another_is_free(rig: Rig) -
 def test_outputs_are_those_of_the_device(rig: Rig) -> None:
     network = rig.load()
     outputs = InferRequest(network).infer(_ADD.inputs)
-    np.testing.assert_array_equal(outputs["z"], _ADD.inputs["x"] + _ADD.inputs["y"])
+    np.testing.assert_array_equal(outputs["z"], _SUM)
 
 
 def test_the_order_may_change_while_the_network_runs(rig: Rig) -> None:
@@ -404,9 +405,7 @@ def test_what_a_device_fails_another_one_runs(rig: Rig, error: Exception) -> Non
     network = rig.load()
     rig.device("A").breaks(error)
     request = InferRequest(network)
-    np.testing.assert_array_equal(
-        request.infer(_ADD.inputs)["z"], _ADD.inputs["x"] + _ADD.inputs["y"]
-    )
+    np.testing.assert_array_equal(request.infer(_ADD.inputs)["z"], _SUM)
     assert any(state.startswith("A=out") for state in states(network))
     assert network.get_metric("EXECUTION_DEVICES") == ["B"]
     assert rig.counted("member_requests_total") == {("A", "rerun"): 1, ("B", "completed"): 1}
@@ -420,7 +419,7 @@ def test_a_device_that_gives_no_output_has_failed(rig: Rig) -> None:
         job.output_names = ()
 
     rig.device("A").on_infer = nothing
-    assert InferRequest(network).infer(_ADD.inputs)["z"].shape == (2, 3)
+    np.testing.assert_array_equal(InferRequest(network).infer(_ADD.inputs)["z"], _SUM)
 
 
 def test_a_bad_request_is_refused_by_one_device_and_takes_none_out(rig: Rig) -> None:
@@ -497,7 +496,7 @@ def test_no_request_is_lost_while_devices_come_and_go(rig: Rig) -> None:
         for request in requests:
             request.start_async(_ADD.inputs)
         for request in requests:
-            assert request.result(PATIENCE_SECONDS)["z"].shape == (2, 3)
+            np.testing.assert_array_equal(request.result(PATIENCE_SECONDS)["z"], _SUM)
     assert len(ended) == 60 * len(requests)
     assert network.place.admission.in_flight == 0
 
