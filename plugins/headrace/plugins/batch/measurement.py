@@ -17,7 +17,7 @@ be overdrawn threefold is not measured."""
 ROUNDS: Final = 5
 BATCHES: Final = (4, 2, 1)
 """Of a round, beside the first request, which runs alone; the most of which three rounds fit."""
-PAYS_FROM: Final = 1.05
+PAYS_FROM: Final = 1.1
 """Gain from which batches are worth their longer runs; less may be noise."""
 
 
