@@ -64,8 +64,13 @@ def test_a_network_is_counted_under_the_device_that_runs_it(
     assert core.counters.snapshot().networks == ()
 
 
-@pytest.mark.parametrize("key", ["QUEUE_CAPACITY", "HOOK.QUEUE_CAPACITY", "HOOK.CPU_BIND_THREAD"])
-def test_a_key_of_the_device_is_refused_at_load_however_it_is_written(core: Core, key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("QUEUE_CAPACITY", "1"), ("HOOK.QUEUE_CAPACITY", "1"), ("HOOK.CPU_BIND_THREAD", "YES")],
+)
+def test_a_key_of_the_device_is_refused_at_load_however_it_is_written(
+    core: Core, key: str, value: str
+) -> None:
     with pytest.raises(InvalidArgument, match="SetConfig on HOOK"):
-        load(core, "HOOK", {key: "1"})
+        load(core, "HOOK", {key: value})
     assert core.networks.entries() == []
