@@ -16,7 +16,7 @@ from headrace.testing import networks
 from headrace.testing.compare import assert_same_outputs
 from tests.integration.callers import Callers, relu
 from tests.integration.harness import Server, assert_settled, until
-from tests.integration.test_multi import metric, set_config
+from tests.integration.test_multi_over_the_wire import metric, set_config
 
 DEVICES = "CPU,TEMPLATE,HETERO,MULTI,AUTO,BATCH,SLOW,FRAGILE,MISSING"
 CONFIG = """
