@@ -200,7 +200,8 @@ def test_what_no_device_of_a_list_runs_is_red(server: Server, tmp_path: Path) ->
 def test_the_commands_of_the_readme_draw(server: Server, tmp_path: Path) -> None:
     require(server, "HETERO", "TEMPLATE", "CPU")
     onnx.save(residual_network(3), tmp_path / "model.onnx")
-    commands = re.findall(r"^headrace (query .*)$", README.read_text("utf-8"), re.MULTILINE)
+    drawing = r"^headrace (query .* --(?:svg|png|dot) .*)$"
+    commands = re.findall(drawing, README.read_text("utf-8"), re.MULTILINE)
     assert len(commands) == 3
     for command in commands:
         headrace(server, tmp_path, *command.split())
