@@ -116,6 +116,21 @@ def test_a_segment_that_the_worker_never_saw_needs_no_forgetting(pool: SegmentPo
     assert pool.idle() == 0
 
 
+def test_what_comes_back_after_clearing_is_not_kept_and_the_worker_hears_of_it(
+    pool: SegmentPool,
+) -> None:
+    segment = pool.take(100)
+    segment.known()
+    array = pool.lend(segment)
+    pool.clear()
+    del array
+    assert pool.idle() == 0
+    assert pool.forgotten() == [segment.number]
+    kept = pool.take(100)
+    pool.give(kept)
+    assert pool.idle() == kept.size
+
+
 def test_an_array_outlives_its_pool() -> None:
     pool = SegmentPool()
     array = pool.lend(pool.take(100))

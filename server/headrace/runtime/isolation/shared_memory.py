@@ -89,8 +89,9 @@ def rounded(size: int) -> int:
 class SegmentPool:
     """The segments between the server and one worker; the server's end. Thread-safe.
 
-    `_lock` guards all but `_returned`, which is a queue without one: a segment is given back by
-    whoever drops the last array in it, which the garbage collector may do anywhere.
+    `_lock` guards all but `_returned` and `_dropped`, which are queues without one: a segment is
+    given back by whoever drops the last array in it, which the garbage collector may do anywhere.
+    One that comes after `clear` is not kept, for perhaps nobody would look for it ever again.
 
     Args:
         idle_bytes: kept for reuse, at most.
@@ -100,6 +101,8 @@ class SegmentPool:
         self._idle_bytes = idle_bytes
         self._lock = threading.Lock()
         self._returned: deque[Segment] = deque()
+        self._dropped: deque[int] = deque()
+        self._keeps = True
         self._idle: list[Segment] = []
         self._forgotten: list[int] = []
         self._numbers = 0
@@ -108,6 +111,7 @@ class SegmentPool:
     def number(self) -> int:
         """A number for a segment that the worker may make."""
         with self._lock:
+            self._keeps = True
             self._numbers += 1
             return self._numbers
 
@@ -118,6 +122,7 @@ class SegmentPool:
             ResourceExhausted: the system has no memory for it.
         """
         with self._lock:
+            self._keeps = True
             self._collect()
             fitting = [each for each in self._idle if size <= each.size <= 4 * rounded(size)]
             if fitting:
@@ -130,7 +135,12 @@ class SegmentPool:
 
     def give(self, segment: Segment) -> None:
         """Takes a segment back; called from anywhere, finalizers included."""
-        self._returned.append(segment)
+        if self._keeps:
+            self._returned.append(segment)
+        elif segment.descriptor is None:
+            self._dropped.append(segment.number)
+        else:
+            segment.known()
 
     def lend(self, segment: Segment) -> Array:
         """The segment's bytes; it comes back when the last view of them has gone."""
@@ -150,8 +160,9 @@ class SegmentPool:
             return sum(each.size for each in self._idle)
 
     def clear(self) -> None:
-        """Keeps nothing for reuse now."""
+        """Keeps nothing for reuse until another segment is wanted."""
         with self._lock:
+            self._keeps = False
             self._collect()
             self._drop(self._idle)
             self._idle = []
@@ -165,6 +176,8 @@ class SegmentPool:
     def _collect(self) -> None:
         while self._returned:
             self._idle.append(self._returned.popleft())
+        while self._dropped:
+            self._forgotten.append(self._dropped.popleft())
         limit = 0 if self._closed else self._idle_bytes
         excess = sum(each.size for each in self._idle) - limit
         dropped = []
