@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,13 +22,13 @@ from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.members import Target, check_owners, own_config, targets
 from headrace.runtime.network import Network
 from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.plugin import Plugin, Support
 from headrace.runtime.query import QueryResult
 from headrace.runtime.standard_keys import (
     DEVICE_ID,
     PERFORMANCE_HINT_NUM_REQUESTS,
 )
 from headrace.runtime.transform import transform_network
+from headrace.runtime.virtual_plugin import VirtualPlugin
 
 _AS_IT_IS = NetworkOptions()
 _CHOOSING = ("BATCH", "MULTI", "AUTO")
@@ -43,7 +43,7 @@ class _Wish:
     size: int
 
 
-class BatchPlugin(Plugin):
+class BatchPlugin(VirtualPlugin):
     """Has no threads and computes nothing: it makes of the network one that takes any number of
     rows, has the other device load that, and joins requests for it.
 
@@ -159,29 +159,10 @@ class BatchPlugin(Plugin):
         whole = self.transform_network(network, config, options)
         return loading.load(whole, config, wish.target, wish.size, token)
 
-    def _compile_checked(
-        self,
-        network: Network,
-        config: Configuration,
-        options: NetworkOptions,
-        make: Callable[[Network, Configuration, CancelToken], ExecutableNetwork],
-        token: CancelToken,
-    ) -> ExecutableNetwork:
-        """Without a check: the other device makes one."""
-        return make(network, config, token)
-
     # -- hooks --
 
     def _add_extension(self, functions: Sequence[ir.Function]) -> None:
         raise Unimplemented("BATCH computes nothing: give the extension to the other device")
-
-    def _support(self, network: Network, config: Configuration) -> Support:
-        raise NotImplementedError("what is supported depends on the device, which a query brings")
-
-    def _compile(
-        self, network: Network, config: Configuration, token: CancelToken
-    ) -> ExecutableNetwork:
-        raise NotImplementedError("what to compile for depends on the device, which a load brings")
 
 
 def _refuse_nonsense(device: DeviceName, count: int | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -20,9 +20,9 @@ from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.members import Target, check_owners, listed, own_config
 from headrace.runtime.network import Network
 from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.plugin import Plugin, Support
 from headrace.runtime.query import QueryResult
 from headrace.runtime.transform import transform_network
+from headrace.runtime.virtual_plugin import VirtualPlugin
 
 _AS_IT_IS = NetworkOptions()
 
@@ -40,7 +40,7 @@ class _Wish:
         return f"HETERO:{listed(self.targets)}"
 
 
-class HeteroPlugin(Plugin):
+class HeteroPlugin(VirtualPlugin):
     """Has no threads and computes nothing: it asks the devices of its list, cuts the network, and
     has them load the parts.
 
@@ -162,31 +162,12 @@ class HeteroPlugin(Plugin):
         loaded.notes = (*planned.notes, *loaded.notes)
         return loaded
 
-    def _compile_checked(
-        self,
-        network: Network,
-        config: Configuration,
-        options: NetworkOptions,
-        make: Callable[[Network, Configuration, CancelToken], ExecutableNetwork],
-        token: CancelToken,
-    ) -> ExecutableNetwork:
-        """Without a check: the plan is one."""
-        return make(network, config, token)
-
     # -- hooks --
 
     def _add_extension(self, functions: Sequence[ir.Function]) -> None:
         raise Unimplemented(
             "HETERO computes nothing: give the extension to the devices of its list"
         )
-
-    def _support(self, network: Network, config: Configuration) -> Support:
-        raise NotImplementedError("what is supported depends on the list, which a query brings")
-
-    def _compile(
-        self, network: Network, config: Configuration, token: CancelToken
-    ) -> ExecutableNetwork:
-        raise NotImplementedError("what to compile for depends on the list, which a load brings")
 
 
 def _check_config(target: Target) -> None:

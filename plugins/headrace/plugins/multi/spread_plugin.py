@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import onnx_ir as ir
@@ -23,14 +23,14 @@ from headrace.runtime.errors import InvalidArgument, Unimplemented
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.network import Network
 from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.plugin import Plugin, Support
 from headrace.runtime.query import QueryResult
 from headrace.runtime.services import Services
+from headrace.runtime.virtual_plugin import VirtualPlugin
 
 _AS_IT_IS = NetworkOptions()
 
 
-class SpreadPlugin(Plugin):
+class SpreadPlugin(VirtualPlugin):
     """Has no threads and computes nothing. What a network is loaded with decides which devices
     there are, so the public methods are its own, and the hooks that a single device fills in are
     not asked.
@@ -149,17 +149,6 @@ class SpreadPlugin(Plugin):
             options,
         )
 
-    def _compile_checked(
-        self,
-        network: Network,
-        config: Configuration,
-        options: NetworkOptions,
-        make: Callable[[Network, Configuration, CancelToken], ExecutableNetwork],
-        token: CancelToken,
-    ) -> ExecutableNetwork:
-        """Without a check: the devices of the list check."""
-        return make(network, config, token)
-
     def _sum(self, what: str) -> int:
         with self._lock:
             networks = [*self._networks]
@@ -206,11 +195,3 @@ class SpreadPlugin(Plugin):
         raise Unimplemented(
             f"{self.name} computes nothing: give the extension to the devices of its list"
         )
-
-    def _support(self, network: Network, config: Configuration) -> Support:
-        raise NotImplementedError("what is supported depends on the list, which a query brings")
-
-    def _compile(
-        self, network: Network, config: Configuration, token: CancelToken
-    ) -> ExecutableNetwork:
-        raise NotImplementedError("what to compile for depends on the list, which a load brings")
