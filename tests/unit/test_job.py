@@ -140,6 +140,36 @@ def test_observers_that_refer_to_their_job_do_not_keep_its_tensors() -> None:
         gc.enable()
 
 
+def test_a_failed_job_does_not_keep_the_tensors_of_the_frames_that_failed() -> None:
+    gc.disable()
+    try:
+        tensor = rows()
+        freed = weakref.ref(tensor)
+
+        def backend(job: Job) -> None:
+            scratch = job.inputs["x"]
+            try:
+                raise OSError(f"{scratch!r}")
+            except OSError as error:
+                raise Internal("the backend failed") from error
+
+        def run(job: Job) -> None:
+            try:
+                backend(job)
+            except Internal as error:
+                job.fail(error)
+
+        job = Job({"x": tensor}, lambda _: None)
+        del tensor
+        run(job)
+        with pytest.raises(Internal, match="the backend failed") as caught:
+            raise job.take_error()
+        del job, caught
+        assert freed() is None
+    finally:
+        gc.enable()
+
+
 def test_times_are_those_of_the_queue_and_of_the_device() -> None:
     job = Outcomes().job()
     now = time.monotonic()

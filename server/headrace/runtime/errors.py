@@ -157,3 +157,19 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if 0 < len(names) <= 12:
         return f"; known: {', '.join(names)}"
     return ""
+
+
+def forget_frames(error: BaseException) -> None:
+    """Drops the tracebacks of `error` and of what led to it.
+
+    A traceback keeps every local variable on the way, tensors included; and where one of those
+    refers to the error, until the next garbage collection.
+    """
+    met: set[int] = set()
+    ahead: list[BaseException | None] = [error]
+    while ahead:
+        each = ahead.pop()
+        if each is not None and id(each) not in met:
+            met.add(id(each))
+            each.__traceback__ = None
+            ahead += (each.__cause__, each.__context__)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.runtime.cancel import CancelToken
-from headrace.runtime.errors import Cancelled, DeadlineExceeded
+from headrace.runtime.errors import Cancelled, DeadlineExceeded, HeadraceError, forget_frames
 from headrace.runtime.tensor import Value
 
 _log = logging.getLogger(__name__)
@@ -160,6 +160,8 @@ class Job:
         else:
             self.outputs = {}
             self.error = error
+            if isinstance(error, HeadraceError):  # of any other, the log wants to know from where
+                forget_frames(error)
             if isinstance(error, DeadlineExceeded):
                 self.outcome = Outcome.EXPIRED
             elif isinstance(error, Cancelled):
@@ -174,6 +176,13 @@ class Job:
             except BaseException:  # noqa: BLE001 - an observer's bug must not lose the reply
                 _log.exception("job observer failed")
         return True
+
+    def take_error(self) -> BaseException:
+        """The failed job's `error`, which it gives up: for one who raises it with the job among
+        its variables, so that neither keeps the other until the next garbage collection."""
+        error, self.error = self.error, None
+        assert error is not None
+        return error
 
     @property
     def queue_seconds(self) -> float:

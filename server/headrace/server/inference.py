@@ -67,7 +67,7 @@ class Inference:
                 cancel(job, expired=ended_code(context) == "DEADLINE_EXCEEDED")
                 raise
         if job.error is not None:
-            raise job.error
+            raise job.take_error()
         reply, parts = build_reply(identifier, job)
         return serialize(reply, parts)
 

@@ -13,7 +13,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
@@ -135,12 +135,16 @@ class SegmentPool:
 
     def give(self, segment: Segment) -> None:
         """Takes a segment back; called from anywhere, finalizers included."""
-        if self._keeps:
-            self._returned.append(segment)
-        elif segment.descriptor is None:
-            self._dropped.append(segment.number)
-        else:
-            segment.known()
+        self._returned.append(segment)
+        # In this order: either `clear` finds what was added, or it is seen here that it came.
+        while not self._keeps and self._returned:
+            try:
+                returned = self._returned.popleft()
+            except IndexError:
+                return  # another thread was faster
+            if returned.descriptor is None:
+                self._dropped.append(returned.number)
+            returned.known()
 
     def lend(self, segment: Segment) -> Array:
         """The segment's bytes; it comes back when the last view of them has gone."""
@@ -174,8 +178,9 @@ class SegmentPool:
         self.clear()
 
     def _collect(self) -> None:
-        while self._returned:
-            self._idle.append(self._returned.popleft())
+        with suppress(IndexError):  # until it is empty; `give` takes from it too
+            while True:
+                self._idle.append(self._returned.popleft())
         while self._dropped:
             self._forgotten.append(self._dropped.popleft())
         limit = 0 if self._closed else self._idle_bytes
