@@ -231,6 +231,17 @@ def test_whoever_has_waited_for_the_timeout_is_handed_to_the_device() -> None:
         b.outcomes.wait(3)
 
 
+def test_a_near_deadline_hands_it_to_the_device_long_before_the_timeout() -> None:
+    with bench(streams=2, slots=1) as b:
+        b.device.executor.set_limit(b.network.inner._share.flow, 2)  # type: ignore[union-attr]
+        b.occupy()
+        b.submit(1.0, deadline=time.monotonic() + 0.4)
+        b.gate.await_arrivals(2)
+        b.gate.open()
+        b.outcomes.wait(2)
+        assert b.rows == [1, 1]
+
+
 def test_the_timeout_can_change_while_requests_wait() -> None:
     with bench(streams=2, slots=1) as b:
         b.device.executor.set_limit(b.network.inner._share.flow, 2)  # type: ignore[union-attr]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -101,6 +102,52 @@ def test_whoever_has_waited_for_the_timeout_is_handed_over_with_whoever_fits() -
     assert scheduler.wakes_at is None
 
 
+def test_a_batch_leaves_early_for_a_deadline_that_is_nearer_than_the_timeout() -> None:
+    scheduler = busy(size=4, timeout=1.0)
+    patient, urgent = Member("g"), Member("g", deadline=0.5)
+    arrive(scheduler, patient, now=0.0)
+    arrive(scheduler, urgent, now=0.1)
+    assert scheduler.wakes_at == pytest.approx(0.3)  # half of what was left: the rest is to run in
+    assert scheduler.tick(0.29) == []
+    assert scheduler.tick(0.31) == [(urgent, patient)]
+    assert scheduler.wakes_at is None
+
+
+def test_a_far_deadline_makes_no_batch_leave_early() -> None:
+    scheduler = busy(size=4, timeout=1.0)
+    arrive(scheduler, Member("g", deadline=60.0))
+    assert scheduler.wakes_at == 1.0
+
+
+def test_the_nearest_deadline_counts_whoever_came_first() -> None:
+    scheduler = busy(size=1, timeout=1.0)
+    later, sooner = Member("g", deadline=0.8), Member("g", deadline=0.2)
+    arrive(scheduler, later, sooner)
+    assert scheduler.tick(0.1) == [(sooner,)]
+    assert scheduler.wakes_at == 0.4
+
+
+def test_a_deadline_of_one_that_has_left_hurries_nobody() -> None:
+    scheduler = busy(timeout=1.0)
+    urgent, patient = Member("g", deadline=0.2), Member("g")
+    arrive(scheduler, urgent, patient)
+    scheduler.leave(urgent)
+    assert scheduler.wakes_at == 1.0
+    assert scheduler.tick(0.5) == []
+
+
+def test_deadlines_of_those_that_are_gone_take_no_room() -> None:
+    scheduler = busy(size=1, timeout=1000.0)
+    stays = Member("g", deadline=5000.0)
+    arrive(scheduler, stays)
+    for _ in range(1000):
+        member = Member("g", deadline=9000.0)
+        arrive(scheduler, member)
+        scheduler.leave(member)
+    assert len(scheduler._urgent) < 100
+    assert scheduler.finished(1.0) == [(stays,)]
+
+
 def test_low_priority_waits_no_longer_than_the_timeout() -> None:
     scheduler = busy(size=1, timeout=1.0)
     low = Member("g", priority=-10)
@@ -190,6 +237,7 @@ class Bench:
             self.random.choice("aab"),
             self.random.choice((1, 1, 1, 2, 5, 9)),
             self.random.randrange(3),
+            self.now + self.random.choice((math.inf, math.inf, 0.02, 0.2, 3.0)),
         )
         self.arrived += 1
         self.waiting.add(member)
@@ -236,6 +284,7 @@ class Bench:
         first_time = self.waiting - self.retried
         for member in first_time:
             assert self.now < member.arrived + scheduler.timeout, "one waits for too long"
+            assert self.now < member.halfway, "one waits too close to its deadline"
         assert (scheduler.wakes_at is None) == (not first_time)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from headrace.plugins.batch.scheduler import Member
@@ -24,7 +25,8 @@ class BatchMember(Member):
     def __init__(
         self, job: Job, group: Hashable, rows: int, on_cancel: Callable[[BatchMember], None]
     ) -> None:
-        super().__init__(group, rows, job.priority)
+        deadline = math.inf if job.deadline is None else job.deadline
+        super().__init__(group, rows, job.priority, deadline)
         self.job = job
         self.run: Run | None = None
         self.left = False

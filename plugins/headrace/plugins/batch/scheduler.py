@@ -3,14 +3,22 @@
 Nothing waits for company while the device could run it: what comes first runs at once, and what
 comes while the device is busy is collected and runs as one batch when a run ends. So batches grow
 with the load, and a caller alone never waits. A request that has been collected for as long as the
-timeout is handed to the device with whoever fits, busy or not, and waits in the device's own queue.
+timeout, or for half of the time that it had left until its deadline, is handed to the device with
+whoever fits, busy or not, and waits in the device's own queue. The other half is the device's: a
+request that expires there has been given its chance. How long a run takes is not estimated: under
+load that is mostly queueing, and batches that shrink because a queue is long make it longer.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import math
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+_FEW: Final = 64
 
 
 class Member:
@@ -20,16 +28,25 @@ class Member:
         group: only members of equal groups run together.
         rows: that it brings; more than a batch's size run alone.
         priority: higher goes first, within the bound of the timeout.
-        arrived: by the scheduler's clock, in seconds.
+        deadline: by the scheduler's clock, in seconds; infinite if there is none.
+        arrived: by the same clock.
     """
 
-    __slots__ = ("arrived", "group", "priority", "rows")
+    __slots__ = ("arrived", "deadline", "group", "priority", "rows")
 
-    def __init__(self, group: Hashable, rows: int = 1, priority: int = 0) -> None:
+    def __init__(
+        self, group: Hashable, rows: int = 1, priority: int = 0, deadline: float = math.inf
+    ) -> None:
         self.group = group
         self.rows = rows
         self.priority = priority
+        self.deadline = deadline
         self.arrived = 0.0
+
+    @property
+    def halfway(self) -> float:
+        """To the deadline, from the arrival."""
+        return (self.arrived + self.deadline) / 2
 
 
 M = TypeVar("M", bound=Member)
@@ -53,6 +70,8 @@ class BatchScheduler(Generic[M]):
         self._again: deque[M] = deque()
         self._by_priority: dict[int, dict[M, None]] = {}
         self._by_group: dict[Hashable, dict[int, dict[M, None]]] = {}
+        self._urgent: list[tuple[float, int, M]] = []  # by halfway; those that left stay a while
+        self._arrivals = itertools.count()
 
     @property
     def waiting(self) -> int:
@@ -61,8 +80,8 @@ class BatchScheduler(Generic[M]):
     @property
     def wakes_at(self) -> float | None:
         """When `tick` has to be called; None: not before another event."""
-        oldest = self._oldest()
-        return None if oldest is None else oldest.arrived + self.timeout
+        first = self._first_due()
+        return None if first is None else first[0]
 
     # -- events --
 
@@ -72,6 +91,8 @@ class BatchScheduler(Generic[M]):
         self._by_priority.setdefault(member.priority, {})[member] = None
         group = self._by_group.setdefault(member.group, {})
         group.setdefault(member.priority, {})[member] = None
+        if member.deadline < math.inf:
+            heapq.heappush(self._urgent, (member.halfway, next(self._arrivals), member))
         return self.tick(now)
 
     def leave(self, member: M) -> bool:
@@ -79,7 +100,7 @@ class BatchScheduler(Generic[M]):
         if member in self._again:
             self._again.remove(member)
             return True
-        if member not in self._by_priority.get(member.priority, ()):
+        if not self._waits(member):
             return False
         self._remove(member)
         return True
@@ -109,13 +130,14 @@ class BatchScheduler(Generic[M]):
     # -- choice --
 
     def _leader(self, now: float) -> M | None:
-        """Whose turn it is: the oldest's if its time is up, else the first of highest priority's if
-        the device has room."""
-        oldest = self._oldest()
-        if oldest is None:
+        """Whose turn it is: whoever's time is up, else the first of highest priority's if the
+        device has room."""
+        due = self._first_due()
+        if due is None:
             return None
-        if now >= oldest.arrived + self.timeout:
-            return oldest
+        when, first = due
+        if now >= when:
+            return first
         if self.running >= self.slots:
             return None
         return next(iter(self._by_priority[max(self._by_priority)]))
@@ -136,9 +158,22 @@ class BatchScheduler(Generic[M]):
             self._remove(member)
         return tuple(chosen)
 
-    def _oldest(self) -> M | None:
-        first = (next(iter(queue)) for queue in self._by_priority.values())
-        return min(first, key=lambda member: member.arrived, default=None)
+    def _first_due(self) -> tuple[float, M] | None:
+        """Whose time is up first, and when."""
+        heads = (next(iter(queue)) for queue in self._by_priority.values())
+        oldest = min(heads, key=lambda member: member.arrived, default=None)
+        if oldest is None:
+            self._urgent.clear()
+            return None
+        timed_out = oldest.arrived + self.timeout
+        while self._urgent and not self._waits(self._urgent[0][2]):
+            heapq.heappop(self._urgent)
+        if self._urgent and self._urgent[0][0] < timed_out:
+            return self._urgent[0][0], self._urgent[0][2]
+        return timed_out, oldest
+
+    def _waits(self, member: M) -> bool:
+        return member in self._by_priority.get(member.priority, ())
 
     def _of_group(self, group: Hashable) -> Iterator[M]:
         queues = self._by_group[group]
@@ -153,3 +188,6 @@ class BatchScheduler(Generic[M]):
                 del table[member.priority]
         if not group:
             del self._by_group[member.group]
+        if len(self._urgent) > 2 * self.waiting + _FEW:
+            self._urgent = [entry for entry in self._urgent if self._waits(entry[2])]
+            heapq.heapify(self._urgent)
