@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from headrace.runtime import auto_batching
 from headrace.runtime import blob as blobs
@@ -54,6 +55,7 @@ class Core:
         limits: on models from outside.
         store: told of every change that outlives a restart; None keeps nothing.
         cache: of compiled networks; None keeps none.
+        folder: as `Services`.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Core:
         limits: Limits | None = None,
         store: NetworkStore | None = None,
         cache: NetworkCache | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.counters = Counters(cache.counters if cache is not None else None)
@@ -86,6 +89,7 @@ class Core:
                 self.states,
                 self.plugins,
                 cache,
+                folder,
             ),
         )
         for plugin in self.plugins.plugins().values():

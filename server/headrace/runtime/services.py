@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.runtime.counters import Counters
@@ -38,6 +39,8 @@ class Services:
 
     Attributes:
         cache: of compiled networks; None if the server keeps none.
+        folder: of the server's own, where no client and no other server writes; in it a device
+            may make one of its name, for what it can do without. None if there is none.
     """
 
     executors: ExecutorManager
@@ -46,3 +49,4 @@ class Services:
     states: DeviceStates
     devices: Devices
     cache: NetworkCache | None = None
+    folder: Path | None = None

@@ -75,6 +75,7 @@ class App:
             limits=limits,
             store=self._state,
             cache=network_cache(settings, key),
+            folder=self._state.kept if self._state is not None else None,
         )
         self._repository = Repository(settings.model_repository, limits)
         self._uploads = Uploads(settings.max_model_bytes, settings.max_uploads_bytes)

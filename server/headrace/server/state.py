@@ -4,6 +4,7 @@
     models/DIGEST.onnx      the model; shared by networks, removed with the last
     devices/NAME.json       SetConfig of a device
     extensions/NAME/DIGEST.onnx
+    kept/DEVICE/            the device's own, as compiled kernels; it can do without
 
 Every file is written whole or not at all, a model before the network that names it.
 """
@@ -39,7 +40,9 @@ class StateDirectory:
         self._models = folder / "models"
         self._devices = folder / "devices"
         self._extensions = folder / "extensions"
-        for each in (self._networks, self._models, self._devices, self._extensions):
+        self.kept = folder / "kept"
+        folders = (self._networks, self._models, self._devices, self._extensions, self.kept)
+        for each in folders:
             each.mkdir(mode=0o700, parents=True, exist_ok=True)
             remove_leftovers(each)
 

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from headrace.runtime.cancel import CancelToken
@@ -40,6 +41,7 @@ class WorkerHost:
         states: is told of the device's state.
         backoff: says when to start a worker again.
         launch: starts a process.
+        folder: as `Services`.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class WorkerHost:
         states: DeviceStates,
         backoff: Backoff | None = None,
         launch: Launch = WorkerProcess,
+        folder: Path | None = None,
     ) -> None:
         self._device = device
         self._path = path
@@ -57,6 +60,7 @@ class WorkerHost:
         self._states = states
         self._backoff = backoff or Backoff()
         self._launch = launch
+        self._folder = folder
         self._lock = threading.Lock()
         self._worker: WorkerProcess | None = None
         self._residents: list[Resident] = []
@@ -159,6 +163,7 @@ class WorkerHost:
                 "name": self._device,
                 "path": self._path,
                 "config": dict(self._settings()),
+                "folder": str(self._folder or ""),
             }
             worker.call("create", arguments, timeout=_START_SECONDS)
             with self._lock:

@@ -70,7 +70,15 @@ class IsolatedPlugin(Plugin):
         self._changes: Mapping[str, str] = {}
         self._start_config = {**config, ISOLATION.name: PROCESS}
         self._open = False
-        self._host = WorkerHost(name, path, self._worker_settings, services.states, backoff, launch)
+        self._host = WorkerHost(
+            name,
+            path,
+            self._worker_settings,
+            services.states,
+            backoff,
+            launch,
+            services.folder,
+        )
         self._host.start()
         try:
             facts, _ = self._host.call("describe", {})

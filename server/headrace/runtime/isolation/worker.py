@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from headrace.runtime.allocator import tune_allocator
@@ -133,7 +134,11 @@ class Worker:
         importlib.invalidate_caches()
         try:
             self._device = WorkerDevice(
-                arguments["name"], arguments["path"], arguments["config"], self._tell_state
+                arguments["name"],
+                arguments["path"],
+                arguments["config"],
+                self._tell_state,
+                Path(arguments["folder"]) if arguments["folder"] else None,
             )
         except HeadraceError:
             raise

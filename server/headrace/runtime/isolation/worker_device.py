@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from headrace.runtime.allocator import release_memory
@@ -43,6 +44,7 @@ class WorkerDevice:
     Args:
         name, path, config: of the plugin, as the server's configuration has them.
         heard: is told of the plugin's own device states.
+        folder: as `Services`.
 
     Raises:
         Whatever the plugin's creation raises.
@@ -54,10 +56,13 @@ class WorkerDevice:
         path: str,
         config: Mapping[str, str],
         heard: Callable[[DeviceEvent], None],
+        folder: Path | None = None,
     ) -> None:
         self._timer = Timer()
         states = DeviceStates()
-        services = Services(InlineExecutors(), self._timer, Counters(), states, _NoDevices())
+        services = Services(
+            InlineExecutors(), self._timer, Counters(), states, _NoDevices(), folder=folder
+        )
         try:
             source = factory_source(name, path).configured(name, config)
             self._plugin: Plugin = create_plugin(source, services)
