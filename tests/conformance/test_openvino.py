@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from headrace.plugins.openvino import create_plugin
-from headrace.plugins.openvino.session import Runtime
+from headrace.plugins.openvino.compiler import Compiler
+from headrace.plugins.openvino.plugin import OpenVinoPlugin
+from headrace.plugins.openvino.start import start_openvino
 from headrace.runtime.plugin import Plugin
 from headrace.runtime.services import Services
 from headrace.runtime.tensor import Value
@@ -22,9 +23,9 @@ _SUM = """fragile (float[N] x, float[M] y) => (float[K] z) { [sum] z = Add(x, y)
 
 
 @pytest.fixture(scope="module")
-def runtime() -> Runtime:
+def compiler() -> Compiler:
     """One for all tests: finding the devices takes half a second."""
-    return Runtime()
+    return start_openvino()
 
 
 class TestOpenVino(DeviceConformance):
@@ -32,11 +33,8 @@ class TestOpenVino(DeviceConformance):
     breaking: ClassVar[Mapping[str, Value]] = {"y": networks.random(3)}
 
     @pytest.fixture
-    def plugin(
-        self, services: Services, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
-    ) -> Plugin:
-        monkeypatch.setattr("headrace.plugins.openvino.plugin.Runtime", lambda: runtime)
-        return create_plugin("OPENVINO", services, {})
+    def plugin(self, services: Services, compiler: Compiler) -> Plugin:
+        return OpenVinoPlugin("OPENVINO", services, {}, lambda: compiler)
 
     def test_infinities_and_nans_go_through(self, load: Loader) -> None:
         """A Relu there makes a NaN zero; a sum leaves it alone."""

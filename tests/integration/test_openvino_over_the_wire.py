@@ -9,6 +9,8 @@ import grpc
 import numpy as np
 import onnx
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from headrace.runtime.network import Network
 from headrace.testing import networks
@@ -151,3 +153,22 @@ def test_what_the_device_can_do_is_asked_by_its_id(server: Server) -> None:
             )
         )
         assert "FP32" in str(reply.value)
+
+
+def test_an_idle_server_has_not_loaded_the_library_until_a_network_needs_it() -> None:
+    with Server() as idle:
+
+        def libraries() -> str:
+            return Path(f"/proc/{idle.process.pid}/maps").read_text()
+
+        idle.get("/metrics")
+        health_pb2_grpc.HealthStub(idle.channel).Check(health_pb2.HealthCheckRequest())
+        request = reflection_pb2.ServerReflectionRequest(list_services="")
+        reflected = reflection_pb2_grpc.ServerReflectionStub(idle.channel)
+        next(reflected.ServerReflectionInfo(iter([request])))
+        idle.load(networks.add(), "CPU", "elsewhere")
+        assert "libopenvino" not in libraries()
+        assert idle.total("headrace_device_up", device=DEVICE) == 1
+        idle.load(networks.add(), DEVICE)
+        assert "libopenvino" in libraries()
+        assert idle.total("headrace_device_up", device="OPENVINO.CPU") == 1

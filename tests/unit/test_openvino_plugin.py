@@ -14,10 +14,13 @@ import onnx
 import pytest
 
 from headrace.plugins import openvino as openvino_plugin
+from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.config import SCHEMA, precision, properties
 from headrace.plugins.openvino.library import openvino
+from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.session import Runtime
-from headrace.runtime.errors import InvalidArgument, Unavailable
+from headrace.plugins.openvino.start import start_openvino
+from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.infer_request import InferRequest
 from headrace.runtime.job import Job
@@ -30,16 +33,15 @@ from headrace.testing.services import services
 
 
 @pytest.fixture(scope="module")
-def runtime() -> Runtime:
+def compiler() -> Compiler:
     """One for all: finding the devices takes half a second."""
-    return Runtime()
+    return start_openvino()
 
 
 @pytest.fixture
-def plugin(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugin]:
-    monkeypatch.setattr("headrace.plugins.openvino.plugin.Runtime", lambda: runtime)
+def plugin(compiler: Compiler) -> Iterator[Plugin]:
     with services() as offered:
-        yield openvino_plugin.create_plugin("OPENVINO", offered, {})
+        yield OpenVinoPlugin("OPENVINO", offered, {}, lambda: compiler)
 
 
 def load(
@@ -60,22 +62,9 @@ def test_the_creation_function_declares_its_plugin_api() -> None:
     assert vars(openvino_plugin.create_plugin)["headrace_plugin_api"] == PLUGIN_API_VERSION
 
 
-def test_without_the_library_the_reason_is_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "headrace.plugins.openvino.plugin", None)
-    with services() as offered, pytest.raises(Unavailable, match=r"headrace\[openvino\]"):
-        openvino_plugin.create_plugin("OPENVINO", offered, {})
-
-
-def test_without_a_device_it_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    none = property(lambda _: [], lambda *_: None)
-    monkeypatch.setattr(Runtime, "devices", none, raising=False)
-    with services() as offered, pytest.raises(Unavailable, match="no device"):
-        openvino_plugin.create_plugin("OPENVINO", offered, {})
-
-
 def test_importing_it_reports_to_nobody() -> None:
     program = (
-        "import sys, threading; import headrace.plugins.openvino.plugin; "
+        "import sys, threading; import headrace.plugins.openvino.compiler; "
         "print([t.name for t in threading.enumerate()], 'openvino_telemetry' in sys.modules)"
     )
     said = subprocess.run(

@@ -11,9 +11,11 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from headrace.plugins.openvino import create_plugin, tensors
+from headrace.plugins.openvino import tensors
 from headrace.plugins.openvino.checkpoint import add_checkpoints
+from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.failures import load_failure, readable, run_failure
+from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.session import Runtime
 from headrace.runtime.errors import (
     Cancelled,
@@ -42,10 +44,9 @@ def runtime() -> Runtime:
 
 
 @pytest.fixture
-def plugin(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugin]:
-    monkeypatch.setattr("headrace.plugins.openvino.plugin.Runtime", lambda: runtime)
+def plugin(runtime: Runtime) -> Iterator[Plugin]:
     with services() as offered:
-        yield create_plugin("OPENVINO", offered, {"NUM_STREAMS": "2"})
+        yield OpenVinoPlugin("OPENVINO", offered, {"NUM_STREAMS": "2"}, lambda: Compiler(runtime))
 
 
 def host(value: Value) -> Array:

@@ -71,7 +71,8 @@ class Device:
         """
         with self._lock:
             config = self.schema.resolve(self._settings, changes)
-            self.device_id(config)
+            if config.get(DEVICE_ID):
+                self.device_id(config)
             bind = CPU_BIND_THREAD
             if config.get(bind) != self._config.get(bind) and self._places.have_streams():
                 raise FailedPrecondition(
@@ -143,8 +144,9 @@ class Device:
         self._places.announce(self.device_ids())
 
     def names(self) -> list[str]:
-        """What the type's devices are called in metrics: CPU.0; a virtual one by its type alone."""
-        return self._places.names()
+        """What the type's devices are called in metrics: CPU.0; a virtual one by its type alone, as
+        is one whose devices are not known yet."""
+        return self._places.names() or [self.name]
 
     def memory_bytes(self, device_id: str) -> int:
         """What loaded networks hold on one of the devices."""

@@ -89,7 +89,8 @@ def resolve(
     An id listed beside its type appears once, where it was named.
 
     Args:
-        available: the known types, virtual ones included, and each one's AVAILABLE_DEVICES.
+        available: the known types, virtual ones included, and each one's AVAILABLE_DEVICES, which
+            are only asked for where they matter, for some take a backend's start.
 
     Raises:
         NotFound: on an unknown type or id; says "did you mean".
@@ -97,8 +98,8 @@ def resolve(
     """
     if device.type not in available:
         raise NotFound.unknown("device", device.type, available, field=field)
-    ids = available[device.type]
-    if device.id and ids and device.id not in ids:
+    ids = available[device.type] if device.id else ()
+    if ids and device.id not in ids:
         raise NotFound.unknown(
             "device", str(device), [f"{device.type}.{known}" for known in ids], field=field
         )
@@ -107,10 +108,11 @@ def resolve(
     members: list[Member] = []
     for member in device.members:
         inner = resolve(member.device, available, field=field)
-        inner_ids = available[inner.type]
         if inner.id or inner.members or inner.is_virtual or member.excluded:
             members.append(replace(member, device=inner))
-        elif device.type == "BATCH" or len(inner_ids) < 2:
+            continue
+        inner_ids = available[inner.type]
+        if device.type == "BATCH" or len(inner_ids) < 2:
             if not any((inner.type, known) in named for known in inner_ids):
                 members.append(replace(member, device=inner))
         else:

@@ -6,7 +6,7 @@ import importlib
 import importlib.metadata
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -124,10 +124,9 @@ class PluginRegistry:
     def names(self) -> list[str]:
         return sorted({*self._plugins, *self._reasons})
 
-    def available(self) -> dict[str, list[str]]:
+    def available(self) -> Mapping[str, list[str]]:
         """Every device type with its AVAILABLE_DEVICES; one that did not start has none."""
-        ids = {name: plugin.device_ids() for name, plugin in self._plugins.items()}
-        return {**{name: [] for name in self._reasons}, **ids}
+        return _Available(self._plugins, self.names())
 
     def close(self) -> None:
         """Closes every plugin; one that fails to is logged and keeps none from being closed."""
@@ -146,6 +145,32 @@ class PluginRegistry:
         if not source.path:
             raise ValueError("a device in a process of its own needs a function that has a path")
         return IsolatedPlugin(source.device, services, source.config, source.path)
+
+
+class _Available(Mapping[str, list[str]]):
+    """Asks a device for its ids only when they are looked up, for it may start its backend then."""
+
+    def __init__(self, plugins: Mapping[str, Plugin], names: Sequence[str]) -> None:
+        self._plugins = plugins
+        self._names = names
+
+    def __getitem__(self, name: str) -> list[str]:
+        if name not in self._names:
+            raise KeyError(name)
+        plugin = self._plugins.get(name)
+        try:
+            return plugin.device_ids() if plugin is not None else []
+        except Unavailable:
+            return []  # its backend does not start; whoever names the device is told why
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def _isolated(source: PluginSource) -> bool:

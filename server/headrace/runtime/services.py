@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -26,8 +27,9 @@ class Devices(Protocol):
             NotFound, Unavailable: there is none, or it did not start.
         """
 
-    def available(self) -> dict[str, list[str]]:
-        """Every device type with its AVAILABLE_DEVICES; one that did not start has none."""
+    def available(self) -> Mapping[str, list[str]]:
+        """Every device type with its AVAILABLE_DEVICES; one that did not start has none. Asked for
+        the devices of a type, it may start its backend."""
 
     def reasons(self) -> dict[str, str]:
         """Device types that did not start, and why."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 import grpc
 
+from headrace.runtime.config import ParameterValue
 from headrace.runtime.core import Core
 from headrace.runtime.device_name import DeviceName
 from headrace.runtime.device_state import DeviceState
-from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.errors import InvalidArgument, Unavailable
 from headrace.runtime.network import Network
 from headrace.runtime.network_options import LoadRequest
 from headrace.runtime.registry import NetworkEntry, check_network_name
@@ -31,6 +34,8 @@ from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.message import parse_plain
 from headrace.wire.parameters import encode_parameter
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 _STATES = {
@@ -41,7 +46,8 @@ _STATES = {
 
 
 class Servicer:
-    """Belongs to the event loop's thread; what takes time runs on the core's load executor."""
+    """Belongs to the event loop's thread; what takes time runs on the core's load executor, what may
+    wait on the loop's own."""
 
     def __init__(
         self,
@@ -92,6 +98,7 @@ class Servicer:
             load = LoadRequest(
                 name, _device(request.device), dict(request.config), network_options(request)
             )
+        await _aside(self._core.plugin, load.device)
         future = self._core.load_network(
             load, self._network(request.model, spooled=True), replace=request.replace
         )
@@ -119,8 +126,10 @@ class Servicer:
         return reply
 
     async def query_network(self, request: pb.QueryNetworkRequest, _: Any) -> pb.QueryNetworkReply:
+        device = _device(request.device)
+        await _aside(self._core.plugin, device)
         future = self._core.query_network(
-            _device(request.device),
+            device,
             dict(request.config),
             network_options(request),
             self._network(request.model),
@@ -151,6 +160,8 @@ class Servicer:
                 chunks.append(part.chunk)
         if options is None:
             raise InvalidArgument("the stream ended before the options", field="options")
+        if options.device:
+            await _aside(self._core.plugin, _device(options.device))
         future = self._core.import_network(
             options.name,
             options.device,
@@ -174,36 +185,42 @@ class Servicer:
     # -- metrics and configuration --
 
     async def get_metric(self, request: pb.GetMetricRequest, _: Any) -> pb.GetMetricReply:
-        if request.target.WhichOneof("target") == "network":
-            entry = self._core.networks.acquire(request.target.network)
-            try:
-                assert entry.executable is not None
-                value = entry.executable.get_metric(request.name)
-            finally:
-                self._core.networks.release(entry)
-        else:
-            device = _target(request.target)
-            value = self._core.plugin(device).get_metric(
-                request.name, _options(device, request.options)
-            )
+        value = await _aside(self._metric, request)
         return pb.GetMetricReply(value=encode_parameter(value))
 
-    async def get_config(self, request: pb.GetConfigRequest, _: Any) -> pb.GetConfigReply:
+    def _metric(self, request: pb.GetMetricRequest) -> ParameterValue:
         if request.target.WhichOneof("target") == "network":
             entry = self._core.networks.acquire(request.target.network)
             try:
                 assert entry.executable is not None
-                value = entry.executable.config.get_parameter(request.name)
+                return entry.executable.get_metric(request.name)
             finally:
                 self._core.networks.release(entry)
-        else:
-            device = _target(request.target)
-            value = self._core.plugin(device).get_config(
-                request.name, _options(device, request.options)
-            )
+        device = _target(request.target)
+        plugin = self._core.plugin(device)
+        return plugin.get_metric(request.name, _options(device, request.options))
+
+    async def get_config(self, request: pb.GetConfigRequest, _: Any) -> pb.GetConfigReply:
+        value = await _aside(self._config, request)
         return pb.GetConfigReply(value=encode_parameter(value))
 
+    def _config(self, request: pb.GetConfigRequest) -> ParameterValue:
+        if request.target.WhichOneof("target") == "network":
+            entry = self._core.networks.acquire(request.target.network)
+            try:
+                assert entry.executable is not None
+                return entry.executable.config.get_parameter(request.name)
+            finally:
+                self._core.networks.release(entry)
+        device = _target(request.target)
+        plugin = self._core.plugin(device)
+        return plugin.get_config(request.name, _options(device, request.options))
+
     async def set_config(self, request: pb.SetConfigRequest, _: Any) -> pb.SetConfigReply:
+        await _aside(self._set_config, request)
+        return pb.SetConfigReply()
+
+    def _set_config(self, request: pb.SetConfigRequest) -> None:
         changes = dict(request.config)
         if request.target.WhichOneof("target") == "network":
             entry = self._core.networks.acquire(request.target.network)
@@ -214,32 +231,33 @@ class Servicer:
                 self._core.networks.release(entry)
         else:
             self._core.set_config(_target(request.target), changes)
-        return pb.SetConfigReply()
 
     # -- devices --
 
     async def add_extension(self, request: pb.AddExtensionRequest, _: Any) -> pb.AddExtensionReply:
         device = _device(request.device)
-        operators = await asyncio.get_running_loop().run_in_executor(
-            None, self._core.add_extension, device, request.functions
-        )
+        operators = await _aside(self._core.add_extension, device, request.functions)
         return pb.AddExtensionReply(operators=operators)
 
     async def list_devices(self, _request: Any, _: Any) -> pb.ListDevicesReply:
+        return await _aside(self._devices)
+
+    def _devices(self) -> pb.ListDevicesReply:
         reply = pb.ListDevicesReply()
         plugins = self._core.plugins.plugins()
         reasons = self._core.plugins.reasons()
-        events = self._core.states.current()
         for name in self._core.plugins.names():
             info = reply.devices.add(name=name, reason=reasons.get(name, ""), state=pb.DOWN)
-            if name in events:
-                info.state = _STATES[events[name].state]
-                info.reason = events[name].reason
             plugin = plugins.get(name)
             if plugin is not None:
-                info.full_name = plugin.full_name or name
-                info.device_ids.extend(plugin.device_ids())
                 info.backend_version = plugin.backend_version
+                with suppress(Unavailable):  # its backend does not start, and its state says so
+                    info.full_name = plugin.full_name or name
+                    info.device_ids.extend(plugin.device_ids())
+            event = self._core.states.get(name)
+            if event is not None:
+                info.state = _STATES[event.state]
+                info.reason = event.reason
         return reply
 
     # -- inside --
@@ -271,6 +289,13 @@ class Servicer:
 async def _result(future: Future[T]) -> T:
     """The future's result; the caller's going away does not cancel it."""
     return await asyncio.shield(asyncio.wrap_future(future))
+
+
+async def _aside(call: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
+    """What the call returns, on another thread, for it may wait: for a worker process, or for a
+    backend that is started when it is first needed."""
+    run = partial(call, *arguments, **named)
+    return await asyncio.get_running_loop().run_in_executor(None, run)
 
 
 def _device(text: str) -> DeviceName:

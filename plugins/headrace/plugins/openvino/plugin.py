@@ -1,27 +1,26 @@
-"""The device: what it is called, what it can do, and how a network is made for it."""
+"""The device: what it is called, what it can do, and how a network is made for it.
+
+Nothing here imports OpenVINO before it is needed: `start`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from headrace.plugins.openvino import config as settings
-from headrace.plugins.openvino.checkpoint import add_checkpoints
-from headrace.plugins.openvino.executable_network import RequestNetwork
-from headrace.plugins.openvino.failures import why_not
-from headrace.plugins.openvino.requests import Compiled, bind
-from headrace.plugins.openvino.session import Runtime
-from headrace.plugins.openvino.support import LayerSupport, known_limits, unsupported
+from headrace.plugins.openvino.start import FirstUse, installed_version, start_openvino
 from headrace.plugins.openvino.transformations import TRANSFORMATIONS
 from headrace.runtime import hints
-from headrace.runtime.allocator import release_memory
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration, Range
 from headrace.runtime.device_metrics import Metric
-from headrace.runtime.errors import HeadraceError, Unavailable, UnsupportedLayers
+from headrace.runtime.device_state import DeviceState
+from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.naming import name_layers
 from headrace.runtime.network import Network
 from headrace.runtime.network_options import NetworkOptions
@@ -29,34 +28,69 @@ from headrace.runtime.plugin import Plugin, Support
 from headrace.runtime.provenance import Transformation, tracked
 from headrace.runtime.services import Services
 from headrace.runtime.standard_keys import DEVICE_ID, INFERENCE_PRECISION_HINT
-from headrace.runtime.trials import Trials
 from headrace.runtime.type_inference import infer_types
+
+if TYPE_CHECKING:
+    from headrace.plugins.openvino.compiler import Compiler
+    from headrace.plugins.openvino.requests import Compiled
+    from headrace.plugins.openvino.session import Runtime
 
 
 class OpenVinoPlugin(Plugin):
     """Every device that OpenVINO finds; DEVICE_ID is OpenVINO's name for one, as ``GPU.0``.
 
+    Whatever needs the library starts it; where that fails, it raises Unavailable and the device is
+    down from then on.
+
+    Args:
+        start: starts the library; raises Unavailable.
+
     Raises:
-        Unavailable: it finds none.
+        Unavailable: it is not installed; or `config` has what only the library can judge, and it
+            does not start.
     """
 
     schema = settings.SCHEMA
     imports_native = True
     compile_checks_support = True
 
-    def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
-        self._runtime = Runtime()
-        if not self._runtime.devices:
-            raise Unavailable("OpenVINO finds no device on this machine")
-        default = self._runtime.devices[0]
-        self.full_name = self._runtime.full_name(default)
-        self.architecture = self._runtime.architecture(default)
-        self.backend_version = self._runtime.version
-        self.capabilities = self._runtime.capabilities(default)
-        self._trials = {device: self._trials_of(device) for device in self._runtime.devices}
+    def __init__(
+        self,
+        name: str,
+        services: Services,
+        config: Mapping[str, str],
+        start: Callable[[], Compiler] = start_openvino,
+    ) -> None:
+        self.backend_version = f"OpenVINO {installed_version()}"
+        self._openvino = FirstUse(
+            start,
+            lambda compiler: self._places.announce(compiler.runtime.devices),
+            lambda reason: services.states.set(name, DeviceState.DOWN, reason),
+        )
         super().__init__(name, services, config)
 
     # -- what it says of itself --
+
+    @property
+    def full_name(self) -> str:  # type: ignore[override]  # of the default device
+        return self._runtime.full_name(self._runtime.devices[0])
+
+    @property
+    def architecture(self) -> str:  # type: ignore[override]  # of the default device
+        return self._runtime.architecture(self._runtime.devices[0])
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:  # type: ignore[override]  # of the default device
+        return self._runtime.capabilities(self._runtime.devices[0])
+
+    @property
+    def _runtime(self) -> Runtime:
+        return self._openvino.get().runtime
+
+    def announce(self) -> None:
+        """Its devices, once they are known, which are shown as one until then."""
+        if self._openvino.made() is not None:
+            super().announce()
 
     def _device_ids(self) -> list[str]:
         return self._runtime.devices
@@ -64,18 +98,27 @@ class OpenVinoPlugin(Plugin):
     def _default_streams(self) -> int:
         return hints.auto_streams(self.config)
 
+    def set_config(self, changes: Mapping[str, str]) -> None:
+        """As `Device.set_config`; starts OpenVINO for what only that can judge, before the device's
+        lock is taken, for listeners hear of a failure."""
+        if any(changes.get(key.name) for key in (DEVICE_ID, INFERENCE_PRECISION_HINT)):
+            self._openvino.get()
+        super().set_config(changes)
+
     def _set_config(self, config: Configuration) -> None:
-        self._precision(config, self.device_id(config))
+        if config[INFERENCE_PRECISION_HINT]:
+            self._precision(config, self.device_id(config))
 
     def _metrics(self) -> Mapping[str, Metric]:
-        runtime = self._runtime
         return {
-            "FULL_DEVICE_NAME": lambda options: runtime.full_name(self._named(options)),
-            "DEVICE_ARCHITECTURE": lambda options: runtime.architecture(self._named(options)),
+            "FULL_DEVICE_NAME": lambda options: self._runtime.full_name(self._named(options)),
+            "DEVICE_ARCHITECTURE": lambda options: self._runtime.architecture(self._named(options)),
             "OPTIMIZATION_CAPABILITIES": lambda options: list(
-                runtime.capabilities(self._named(options))
+                self._runtime.capabilities(self._named(options))
             ),
-            "RANGE_FOR_STREAMS": lambda options: Range(*runtime.stream_range(self._named(options))),
+            "RANGE_FOR_STREAMS": lambda options: Range(
+                *self._runtime.stream_range(self._named(options))
+            ),
         }
 
     def _named(self, options: Mapping[str, str]) -> str:
@@ -104,48 +147,27 @@ class OpenVinoPlugin(Plugin):
 
     def _support(self, network: Network, config: Configuration) -> Support:
         device = self.device_id(config)
-        self._properties(config, device)  # raises if it has not the precision
-
-        def whole() -> str | None:
-            try:
-                self._compiled(network, device, config)
-            except HeadraceError as error:
-                return why_not(error)
-            return None
-
-        return LayerSupport(network.model, self._trials[device], whole)
+        return self._openvino.get().support(network, device, self._properties(config, device))
 
     def _compile(
         self, network: Network, config: Configuration, token: CancelToken
-    ) -> RequestNetwork:
-        reasons = known_limits(network.model)
-        if reasons:
-            raise UnsupportedLayers(self.name, unsupported(reasons))
-        device = self.device_id(config)
-        return self._executable(network, config, self._compiled(network, device, config, token))
+    ) -> ExecutableNetwork:
+        compiler, device = self._openvino.get(), self.device_id(config)
+        compiler.refuse_unsupported(network, self.name)
+        properties = self._properties(config, device)
+        return self._executable(
+            network, config, compiler.compile(network, device, properties, token)
+        )
 
     def _import(
         self, network: Network, native: bytes, config: Configuration, token: CancelToken
-    ) -> RequestNetwork:
+    ) -> ExecutableNetwork:
         device = self.device_id(config)
-        restored = self._runtime.restore(native, device, self._properties(config, device))
-        return self._executable(network, config, bind(network, restored, None))
+        properties = self._properties(config, device)
+        restored = self._openvino.get().restore(network, native, device, properties)
+        return self._executable(network, config, restored)
 
     # -- inside --
-
-    def _compiled(
-        self,
-        network: Network,
-        device: str,
-        config: Configuration,
-        token: CancelToken | None = None,
-    ) -> Compiled:
-        model, checkpoints = add_checkpoints(network.model)
-        converted = self._runtime.convert(model, checkpoints)
-        if token is not None and token.error is not None:
-            raise token.error  # compiling cannot be stopped any more
-        properties = self._properties(config, device)
-        return bind(network, self._runtime.compile(converted, device, properties), checkpoints)
 
     def _properties(self, config: Configuration, device: str) -> dict[str, object]:
         precision = self._precision(config, device)
@@ -159,31 +181,18 @@ class OpenVinoPlugin(Plugin):
         return min(hints.streams(config), self.streams())
 
     def _executable(
-        self,
-        network: Network,
-        config: Configuration,
-        compiled: Compiled,
-    ) -> RequestNetwork:
-        release_memory()  # what converting took
+        self, network: Network, config: Configuration, compiled: Compiled
+    ) -> ExecutableNetwork:
+        compiler = self._openvino.get()
         device, share = self.device_id(config), self._at_once(config)
         shown = hints.chosen(config, share)
         computed = {INFERENCE_PRECISION_HINT.name: self._precision(config, device)}
-        return RequestNetwork(
+        return compiler.executable(
             network,
             shown.schema.resolve(shown.explicit_strings(), computed),
             self.executor(config),
             share,
             compiled,
             device,
-            partial(self._compiled, network, device, config),
+            partial(compiler.compile, network, device, self._properties(config, device)),
         )
-
-    def _trials_of(self, device: str) -> Trials:
-        def ask(data: bytes) -> str | None:
-            try:
-                self._runtime.compile(self._runtime.read(data), device, {})
-            except HeadraceError as error:
-                return why_not(error)
-            return None
-
-        return Trials(ask)

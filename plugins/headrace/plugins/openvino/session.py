@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import platform
 from collections.abc import Mapping
-from typing import Any
 
 import onnx_ir as ir
 
@@ -24,7 +23,6 @@ class Runtime:
     def __init__(self) -> None:
         self._core = openvino.Core()
         self._readers = FrontEndManager()
-        self.version = f"OpenVINO {openvino.__version__}"
         # Finding them loads drivers and takes half a second; what is plugged in later is not seen.
         self.devices = list(self._core.available_devices)
 
@@ -83,7 +81,7 @@ class Runtime:
             raise load_failure(error) from error
 
     def compile(
-        self, model: openvino.Model, device: str, properties: Mapping[str, Any]
+        self, model: openvino.Model, device: str, properties: Mapping[str, object]
     ) -> openvino.CompiledModel:
         """
         Raises:
@@ -95,7 +93,7 @@ class Runtime:
             raise load_failure(error) from error
 
     def restore(
-        self, native: bytes, device: str, properties: Mapping[str, Any]
+        self, native: bytes, device: str, properties: Mapping[str, object]
     ) -> openvino.CompiledModel:
         """A network that was compiled and exported before.
 

@@ -1,0 +1,101 @@
+"""What becomes of a network on one of OpenVINO's devices. Importing this imports OpenVINO."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from headrace.plugins.openvino.checkpoint import add_checkpoints
+from headrace.plugins.openvino.executable_network import RequestNetwork
+from headrace.plugins.openvino.failures import why_not
+from headrace.plugins.openvino.requests import Compiled, bind
+from headrace.plugins.openvino.session import Runtime
+from headrace.plugins.openvino.support import LayerSupport, known_limits, unsupported
+from headrace.runtime.allocator import release_memory
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.config import Configuration
+from headrace.runtime.errors import HeadraceError, UnsupportedLayers
+from headrace.runtime.network import Network
+from headrace.runtime.streams_executor import StreamsExecutor
+from headrace.runtime.trials import Trials
+
+Properties = Mapping[str, object]
+
+
+class Compiler:
+    """Thread-safe.
+
+    Args:
+        runtime: OpenVINO, with a device at least.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self._trials = {device: self._trials_of(device) for device in runtime.devices}
+
+    def support(self, network: Network, device: str, properties: Properties) -> LayerSupport:
+        """Which layers of a transformed network the device runs."""
+
+        def whole() -> str | None:
+            try:
+                self.compile(network, device, properties)
+            except HeadraceError as error:
+                return why_not(error)
+            return None
+
+        return LayerSupport(network.model, self._trials[device], whole)
+
+    def refuse_unsupported(self, network: Network, name: str) -> None:
+        """
+        Raises:
+            UnsupportedLayers: with what the device `name` is known to get wrong.
+        """
+        reasons = known_limits(network.model)
+        if reasons:
+            raise UnsupportedLayers(name, unsupported(reasons))
+
+    def compile(
+        self,
+        network: Network,
+        device: str,
+        properties: Properties,
+        token: CancelToken | None = None,
+    ) -> Compiled:
+        """
+        Raises:
+            HeadraceError: as `failures.load_failure` has it; or what `token` was cancelled with.
+        """
+        model, checkpoints = add_checkpoints(network.model)
+        converted = self.runtime.convert(model, checkpoints)
+        if token is not None and token.error is not None:
+            raise token.error  # compiling cannot be stopped any more
+        return bind(network, self.runtime.compile(converted, device, properties), checkpoints)
+
+    def restore(
+        self, network: Network, native: bytes, device: str, properties: Properties
+    ) -> Compiled:
+        """A network that was compiled and exported before. Raises as `compile`."""
+        return bind(network, self.runtime.restore(native, device, properties), None)
+
+    def executable(
+        self,
+        network: Network,
+        config: Configuration,
+        executor: StreamsExecutor,
+        share: int,
+        compiled: Compiled,
+        device: str,
+        again: Callable[[], Compiled],
+    ) -> RequestNetwork:
+        """The arguments are `RequestNetwork`'s."""
+        release_memory()  # what converting took
+        return RequestNetwork(network, config, executor, share, compiled, device, again)
+
+    def _trials_of(self, device: str) -> Trials:
+        def ask(data: bytes) -> str | None:
+            try:
+                self.runtime.compile(self.runtime.read(data), device, {})
+            except HeadraceError as error:
+                return why_not(error)
+            return None
+
+        return Trials(ask)

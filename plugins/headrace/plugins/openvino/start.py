@@ -1,0 +1,108 @@
+"""OpenVINO's start, put off until something needs it: a server that only has it installed is to be
+as small as one that has not, and the library takes 115 MB and half a second."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from headrace.runtime.errors import Unavailable
+
+if TYPE_CHECKING:
+    from headrace.plugins.openvino.compiler import Compiler
+
+_PACKAGE: Final = "openvino"
+_REMEDY: Final = "install it with pip install 'headrace[openvino]'"
+
+
+def installed_version(package: str = _PACKAGE) -> str:
+    """The library's version, as its package tells: nothing is imported.
+
+    Raises:
+        Unavailable: it is not installed.
+    """
+    if importlib.util.find_spec(package) is None:
+        raise Unavailable(f"OpenVINO is not installed; {_REMEDY}")
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        raise Unavailable(f"OpenVINO is there without its package's version; {_REMEDY}") from None
+
+
+def start_openvino() -> Compiler:
+    """Imports the library and has it look for devices.
+
+    Raises:
+        Unavailable: it cannot be imported, does not start, or finds no device.
+    """
+    try:
+        from headrace.plugins.openvino.compiler import Compiler
+        from headrace.plugins.openvino.session import Runtime
+    except Exception as error:
+        raise Unavailable(f"OpenVINO cannot be imported ({error}); {_REMEDY}") from error
+    try:
+        runtime = Runtime()
+    except RuntimeError as error:
+        raise Unavailable(f"OpenVINO does not start: {error}") from error
+    if not runtime.devices:
+        raise Unavailable("OpenVINO finds no device on this machine")
+    return Compiler(runtime)
+
+
+class FirstUse:
+    """What `start` makes, made at the first call of `get`. Thread-safe: `_lock` is held while it is
+    made, so that it is made once and others wait for it; what hears of it is called without.
+
+    Args:
+        start: makes it, or raises Unavailable, and then is not asked again.
+        started: hears once that it is there.
+        failed: hears once why it is not.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Compiler],
+        started: Callable[[Compiler], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        self._start = start
+        self._started = started
+        self._failed = failed
+        self._lock = threading.Lock()
+        self._made: Compiler | None = None
+        self._reason = ""
+
+    def made(self) -> Compiler | None:
+        """It, if it has been made."""
+        return self._made
+
+    def get(self) -> Compiler:
+        """
+        Raises:
+            Unavailable: it could not be made.
+        """
+        if self._made is None:
+            with self._lock:
+                first = self._made is None and not self._reason
+                if first:
+                    self._make()
+            if first:
+                self._tell()
+        if self._made is None:
+            raise Unavailable(self._reason)
+        return self._made
+
+    def _make(self) -> None:
+        try:
+            self._made = self._start()
+        except Unavailable as error:
+            self._reason = error.message
+
+    def _tell(self) -> None:
+        if self._made is not None:
+            self._started(self._made)
+        else:
+            self._failed(self._reason)
