@@ -149,6 +149,16 @@ def test_a_segment_cannot_be_made_shorter_under_its_reader(pool: SegmentPool) ->
     pool.give(segment)
 
 
+def test_a_pool_whose_worker_has_gone_keeps_nothing_whoever_still_takes() -> None:
+    pool = SegmentPool()
+    pool.close()
+    segment = pool.take(10)
+    freed = weakref.ref(segment.array)
+    pool.give(segment)
+    del segment
+    assert freed() is None
+
+
 def test_memory_without_seals_is_refused() -> None:
     loose = os.memfd_create("headrace-loose", os.MFD_ALLOW_SEALING)
     os.ftruncate(loose, 4096)

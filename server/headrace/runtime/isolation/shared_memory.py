@@ -111,7 +111,7 @@ class SegmentPool:
     def number(self) -> int:
         """A number for a segment that the worker may make."""
         with self._lock:
-            self._keeps = True
+            self._keeps = not self._closed
             self._numbers += 1
             return self._numbers
 
@@ -122,7 +122,7 @@ class SegmentPool:
             ResourceExhausted: the system has no memory for it.
         """
         with self._lock:
-            self._keeps = True
+            self._keeps = not self._closed
             self._collect()
             fitting = [each for each in self._idle if size <= each.size <= 4 * rounded(size)]
             if fitting:
