@@ -89,7 +89,9 @@ def test_what_comes_while_the_device_is_busy_runs_together(server: Server, load:
     assert (
         server.total("headrace_network_batch_size_count", network=name) == 1 + (MANY - 1 + 7) // 8
     )
-    assert server.total("headrace_network_batch_size_sum", network=name) == MANY
+    # The one that expired left with others when half of its time was over, or alone after that.
+    rows = server.total("headrace_network_batch_size_sum", network=name)
+    assert rows in (MANY, MANY + 1)
     assert server.total("headrace_network_requests_total", network=name) == MANY + 1
 
 

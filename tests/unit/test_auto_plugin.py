@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headrace.plugins.auto.executable_network import AutoNetwork
 from headrace.plugins.auto.plugin import AutoPlugin
 from headrace.plugins.cpu.config import SCHEMA as CPU_SCHEMA
 from headrace.runtime.cancel import CancelToken
@@ -95,6 +96,12 @@ def infer(network: ExecutableNetwork) -> None:
 
 def serves(network: ExecutableNetwork) -> Any:
     return network.get_metric("EXECUTION_DEVICES")
+
+
+def states(network: ExecutableNetwork) -> list[str]:
+    found = network.get_metric("DEVICE_STATES")
+    assert isinstance(found, list)
+    return found
 
 
 def await_device(network: ExecutableNetwork, *devices: str) -> None:
@@ -273,6 +280,24 @@ def test_a_device_that_was_down_at_the_load_is_tried_again_when_it_is_up(rig: Ri
     rig.services.states.set("BEST", DeviceState.UP)
     await_device(network, "BEST")
     assert network.get_metric("DEVICE_STATES") == ["BEST=serving", "CPU=serving"]
+
+
+def test_a_device_whose_load_failed_is_tried_again_after_a_while(rig: Rig) -> None:
+    rig.device("BEST").refuses(Unavailable("it is out of memory"))
+    network = rig.load("AUTO:BEST,CPU")
+    failure = "BEST does not serve: it is out of memory"
+    eventually(lambda: failure in network.notes, failure)
+    rig.device("BEST").mends()
+    await_device(network, "BEST")
+    assert network.notes == ()
+
+
+def test_one_that_does_not_support_the_network_is_not(rig: Rig) -> None:
+    rig.device("BEST").refuses(InvalidModel("too odd"))
+    network = rig.load("AUTO:BEST,CPU")
+    eventually(lambda: "BEST=failed: too odd" in states(network), "the failure")
+    assert isinstance(network, AutoNetwork)
+    assert not network._late.will_ask("BEST")
 
 
 # -- the hint --

@@ -15,6 +15,7 @@ from headrace.plugins.batch.collector import Shape
 from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.runtime.config import ConfigSchema
 from headrace.runtime.errors import Cancelled, InvalidArgument, Unavailable
+from headrace.runtime.executor_manager import ExecutorManager
 from headrace.runtime.job import Job, LayerProfile, Outcome
 from headrace.runtime.standard_keys import STANDARD_KEYS
 from tests.support.fake_device import FakeDevice, Outcomes, fake_device, identity_network
@@ -46,7 +47,8 @@ class Bench:
         inner = device.network(self._run, name="inner", streams=slots, config=config)
         settings = ConfigSchema(*STANDARD_KEYS).resolve({"AUTO_BATCH_TIMEOUT": str(timeout)})
         shape = Shape(("x",), padded_to=padded_to)
-        self.network = BatchNetwork(identity_network(), settings, inner, size, shape)
+        executors = ExecutorManager()
+        self.network = BatchNetwork(identity_network(), settings, inner, size, shape, executors)
         self.network.open(device.place)
         self.network.count_as("net", device.counters.network("net", "BATCH:FAKE"))
         self.outcomes = Outcomes()

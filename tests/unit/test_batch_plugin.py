@@ -275,6 +275,18 @@ def test_the_callers_own_number_of_requests_bounds_size_and_optimum(plugin: Plug
     loaded.close()
 
 
+def test_where_the_device_loses_streams_fewer_batches_run_at_once(
+    plugin: BatchPlugin, services: Services
+) -> None:
+    network = load(plugin, networks.mlp())
+    assert isinstance(network, BatchNetwork)
+    assert network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 8
+    services.devices.plugin("CPU").set_config({"NUM_STREAMS": "1"})
+    assert network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 4
+    assert network._collector._scheduler.slots == 1
+    network.close()
+
+
 def test_execution_devices_are_the_other_devices(plugin: Plugin) -> None:
     loaded = load(plugin, networks.mlp())
     assert loaded.get_metric("EXECUTION_DEVICES") == ["CPU.0"]

@@ -299,7 +299,7 @@ def test_a_device_that_may_not_runs_nothing_inline() -> None:
 
 
 def test_it_has_the_standard_metrics() -> None:
-    with fake_device() as device:
+    with fake_device(streams=3) as device:
         network = device.network(streams=3, name="m")
         assert network.get_metric("NETWORK_NAME") == "m"
         assert network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 3

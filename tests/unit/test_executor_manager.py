@@ -34,6 +34,19 @@ def test_find_creates_none(manager: ExecutorManager) -> None:
     assert manager.find("CPU") is executor
 
 
+def test_whoever_wants_hears_when_a_number_of_streams_changes(manager: ExecutorManager) -> None:
+    heard: list[int] = []
+    executor = manager.get("CPU", 1)
+    unsubscribe = manager.subscribe(lambda: heard.append(executor.streams))
+    manager.resize("CPU", 3)
+    manager.resize("CPU", 3)
+    manager.resize("GPU", 2)
+    assert heard == [3]
+    unsubscribe()
+    manager.resize("CPU", 1)
+    assert heard == [3]
+
+
 def test_threads_that_ask_at_once_get_the_same(manager: ExecutorManager) -> None:
     with frequent_switches():
         got: list[object] = []

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from headrace.plugins import hetero, multi
+from headrace.plugins.multi.executable_network import MultiNetwork
 from headrace.plugins.multi.plugin import MultiPlugin
+from headrace.runtime.cancel import CancelToken
 from headrace.runtime.device_name import DeviceName, resolve
 from headrace.runtime.device_state import DeviceState
 from headrace.runtime.errors import (
@@ -269,6 +271,87 @@ def test_closing_the_network_closes_it_on_every_device(rig: Rig) -> None:
     assert [rig.device(name).compiled[0].closed for name in "AB"] == [1, 1]
 
 
+def test_a_device_that_failed_to_load_is_asked_again_and_takes_its_place(rig: Rig) -> None:
+    rig.device("A").refuses(Unavailable("out of order"))
+    network = rig.load("MULTI:A(2),B")
+    assert states(network) == ["B=serving", "A=failed: out of order"]
+    assert network.config.get_parameter("MULTI_DEVICE_PRIORITIES") == "A(2),B(1)"
+    assert rig.counted("member_load_failures_total") == {("A",): 1}
+    rig.device("A").mends()
+    await_state(network, "A=serving")
+    assert states(network) == ["A=serving", "B=serving"]
+    assert network.notes == ()
+    InferRequest(network).infer(_ADD.inputs)
+    assert len(rig.device("A").jobs) == 1
+
+
+def test_it_is_asked_at_once_when_it_says_that_it_is_up(rig: Rig) -> None:
+    rig.services.states.set("A", DeviceState.DOWN, "unplugged")
+    rig.device("A").refuses(Unavailable("unplugged"))
+    network = rig.load()
+    for count in (2, 3):  # by then the next time is seconds away
+        wanted = {("A",): float(count)}
+        eventually(lambda: rig.counted("member_load_failures_total") == wanted, "failures")  # noqa: B023
+    rig.device("A").mends()
+    rig.services.states.set("A", DeviceState.UP)
+    await_state(network, "A=serving")
+
+
+def test_a_bug_and_a_lack_of_memory_may_pass_but_a_network_stays_unsupported(rig: Rig) -> None:
+    rig.device("A").refuses(RuntimeError("secret"))
+    rig.device("C").refuses(InvalidModel("too odd"))
+    network = rig.load("MULTI:A,B,C")
+    for name in "AC":
+        rig.device(name).mends()
+    await_state(network, "A=serving")
+    assert states(network)[-1] == "C=failed: too odd"
+    assert network.config.get_parameter("MULTI_DEVICE_PRIORITIES") == "A(1),B(1)"
+    assert network.notes == ("C does not serve: too odd",)
+
+
+def test_what_was_set_meanwhile_counts_on_a_device_that_loads_late(rig: Rig) -> None:
+    rig.device("A").refuses(Unavailable("out of order"))
+    network = rig.load()
+    network.set_config({"EXECUTION_TIMEOUT": "7", "MULTI_DEVICE_PRIORITIES": "B(3),A(2)"})
+    rig.device("A").mends()
+    await_state(network, "A=serving")
+    assert rig.device("A").compiled[0].config.get_parameter("EXECUTION_TIMEOUT") == 7.0
+    assert network.config.get_parameter("MULTI_DEVICE_PRIORITIES") == "B(3),A(2)"
+    assert states(network) == ["B=serving", "A=serving"]
+
+
+def test_one_that_is_left_out_is_not_asked_until_it_is_wanted_again(rig: Rig) -> None:
+    rig.device("A").refuses(Unavailable("out of order"))
+    network = rig.load()
+    network.set_config({"MULTI_DEVICE_PRIORITIES": "B"})
+    assert isinstance(network, MultiNetwork)
+    assert not network._late.will_ask("A")
+    rig.device("A").mends()
+    network.set_config({"MULTI_DEVICE_PRIORITIES": "B,A"})
+    await_state(network, "A=serving")
+
+
+def test_an_order_of_devices_that_have_not_loaded_is_refused(rig: Rig) -> None:
+    rig.device("A").refuses(Unavailable("out of order"))
+    network = rig.load()
+    with pytest.raises(FailedPrecondition, match="A does not serve: out of order"):
+        network.set_config({"MULTI_DEVICE_PRIORITIES": "A"})
+
+
+def test_closing_ends_a_load_that_was_tried_again(rig: Rig) -> None:
+    rig.device("A").refuses(Unavailable("out of order"))
+    network, gate = rig.load(), Gate()
+
+    def compile_later(token: CancelToken) -> None:
+        token.attach(gate.open)
+        gate()
+
+    rig.device("A").on_compile = compile_later
+    gate.await_arrivals()
+    network.close()
+    assert not rig.device("A").compiled
+
+
 # -- requests --
 
 
@@ -286,6 +369,25 @@ def test_each_device_gets_as_many_requests_as_fill_it(rig: Rig) -> None:
     assert rig.multi.get_metric("NUMBER_OF_WAITING_INFER_REQUESTS") == 5
     gate.open()
     assert {job.outcome for job in rig.outcomes.wait(9)} == {Outcome.COMPLETED}
+
+
+def test_it_gets_fewer_when_it_runs_fewer_and_no_more_than_at_the_load(rig: Rig) -> None:
+    for name in "AB":
+        rig.device(name).set_config({"NUM_STREAMS": "3"})
+    network = rig.load("MULTI:A,B(3)")
+    rig.device("A").set_config({"NUM_STREAMS": "2"})
+    rig.device("B").set_config({"NUM_STREAMS": "2"})
+    assert network.config.get_parameter("MULTI_DEVICE_PRIORITIES") == "A(2),B(3)"
+    assert network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 5
+    gate = hold(rig, "A")
+    for _ in range(6):
+        rig.submit(network)
+    gate.await_arrivals(2)
+    assert len(rig.device("A").jobs) == 2
+    gate.open()
+    rig.outcomes.wait(6)
+    rig.device("A").set_config({"NUM_STREAMS": "8"})
+    assert network.config.get_parameter("MULTI_DEVICE_PRIORITIES") == "A(3),B(3)"
 
 
 def test_a_number_behind_a_device_is_its_limit(rig: Rig) -> None:

@@ -268,7 +268,10 @@ class ExecutableNetwork:
         return {}
 
     def _optimal_number_of_infer_requests(self) -> int:
-        return self._share.limit if self._share is not None else 1
+        """Its share of the device's streams, as far as the device still has them."""
+        if self._share is None:
+            return 1
+        return max(1, min(self._share.limit, self._share.executor.streams))
 
     def _execution_devices(self) -> list[str]:
         return [self.place.device]

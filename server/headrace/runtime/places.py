@@ -120,9 +120,7 @@ class Places:
             admissions = dict(self._admissions)
         for name, admission in admissions.items():
             admission.capacity = capacity
-            executor = self._services.executors.find(name)
-            if executor is not None and executor.streams != streams:
-                executor.resize(streams)
+            self._services.executors.resize(name, streams)
 
     def _name(self, device_id: str) -> str:
         return f"{self._device}.{device_id}" if device_id else self._device

@@ -86,6 +86,13 @@ class Collector:
             runs = self._runs(self._scheduler.tick(time.monotonic()))
         self._go_on(runs)
 
+    def set_slots(self, count: int) -> None:
+        """The device runs so many batches at once from now on."""
+        with self._lock:
+            self._scheduler.slots = count
+            runs = self._runs(self._scheduler.tick(time.monotonic()))
+        self._go_on(runs)
+
     def take(self, job: Job) -> None:
         """Takes a request; its outcome comes from here."""
         group, rows = rows_of.fit(job, self._shape.inputs)

@@ -10,6 +10,7 @@ from headrace.plugins.batch.request import BatchMember
 from headrace.plugins.batch.scheduler import BatchScheduler
 from headrace.runtime.config import Configuration, ParameterValue
 from headrace.runtime.executable_network import ExecutableNetwork, Place
+from headrace.runtime.executor_manager import ExecutorManager
 from headrace.runtime.job import Job
 from headrace.runtime.network import Layer, Network
 from headrace.runtime.provenance import origins
@@ -29,6 +30,7 @@ class BatchNetwork(ExecutableNetwork):
         inner: takes batches; closed with this one.
         size: rows of a batch, at most.
         shape: of the batches.
+        executors: on which the other network runs.
     """
 
     def __init__(
@@ -38,11 +40,14 @@ class BatchNetwork(ExecutableNetwork):
         inner: ExecutableNetwork,
         size: int,
         shape: Shape,
+        executors: ExecutorManager,
     ) -> None:
         super().__init__(network, _shown(config, inner.config))
         self.inner = inner
         self.size = size
         self._shape = shape
+        self._executors = executors
+        self._unfollow: Callable[[], None] = lambda: None
         self._collector: Collector
         self._origins = {node.name or "": origins(node) for node in network.nodes()}
 
@@ -57,6 +62,7 @@ class BatchNetwork(ExecutableNetwork):
             self._origins,
             self._count,
         )
+        self._unfollow = self._executors.subscribe(self._follow_streams)
 
     def set_config(self, changes: Mapping[str, str]) -> None:
         """Changes the inner network's keys too."""
@@ -74,6 +80,7 @@ class BatchNetwork(ExecutableNetwork):
         return None
 
     def _close(self) -> None:
+        self._unfollow()
         self._collector.close()
         self.inner.close()
 
@@ -100,6 +107,9 @@ class BatchNetwork(ExecutableNetwork):
         found = self.inner.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
         assert isinstance(found, int)
         return max(1, found)
+
+    def _follow_streams(self) -> None:
+        self._collector.set_slots(self._slots())
 
     def _timeout(self) -> float:
         return self.config[AUTO_BATCH_TIMEOUT] / 1000

@@ -60,7 +60,8 @@ def load(
         inner.network.close()
         raise
     shape = Shape(tuple(port.name for port in whole.inputs), shared, inner.padded_to)
-    made = BatchNetwork(whole, config, inner.network, size, shape)
+    executors = target.plugin.services.executors
+    made = BatchNetwork(whole, config, inner.network, size, shape, executors)
     notes = (f"requests run together, up to {size} rows: {note}", inner.note)
     made.notes = (*filter(None, notes), *inner.network.notes)
     made.loaded_from_cache = inner.network.loaded_from_cache

@@ -17,6 +17,12 @@ OUTAGES = Family(
     ("device",),
     "Of a network that several devices serve: how often each device was taken out.",
 )
+NOT_LOADED = Family(
+    "member_load_failures_total",
+    "counter",
+    ("device",),
+    "Of a network that several devices serve: how often each device failed to load it.",
+)
 RERUN = "rerun"
 
 
@@ -44,3 +50,7 @@ class MemberCounters:
     def taken_out(self, device: str) -> None:
         if self._table is not None:
             self._table.get(OUTAGES, device).add(1)
+
+    def not_loaded(self, device: str) -> None:
+        if self._table is not None:
+            self._table.get(NOT_LOADED, device).add(1)

@@ -6,70 +6,124 @@ from collections.abc import Mapping, Sequence
 
 from headrace.plugins.multi.config import PRIORITIES
 from headrace.plugins.multi.container import Frame, write
-from headrace.plugins.multi.lists import read_list
-from headrace.plugins.multi.member import Member, optimal_requests
+from headrace.plugins.multi.lists import Candidate, Failure, read_list
+from headrace.plugins.multi.member import Member
 from headrace.plugins.multi.pooled_network import PooledNetwork
 from headrace.runtime.config import Configuration
 from headrace.runtime.config_key import config_field
-from headrace.runtime.device_name import Member as Place
-from headrace.runtime.errors import NotFound
+from headrace.runtime.device_name import Member as Listed
+from headrace.runtime.errors import FailedPrecondition, NotFound
+from headrace.runtime.executable_network import Place
+from headrace.runtime.network import Network
 from headrace.runtime.services import Services
 
 
 class MultiNetwork(PooledNetwork):
-    """MULTI_DEVICE_PRIORITIES gives the devices another order or other limits while it runs.
+    """MULTI_DEVICE_PRIORITIES gives the devices another order or other limits while it runs. One
+    that failed to load the network keeps its place in the order, and takes it once it has.
+
+    Thread-safe: `_lock` guards the order, too.
 
     Args:
-        members: as of `PooledNetwork`.
-        services: the runtime's.
+        as of `PooledNetwork`; the order is that of the candidates.
     """
 
     def __init__(
-        self, members: Sequence[Member], config: Configuration, services: Services
+        self,
+        given: Network,
+        candidates: Sequence[Candidate],
+        members: Sequence[Member],
+        failures: Sequence[Failure],
+        config: Configuration,
+        services: Services,
     ) -> None:
-        places = _listed([(each, each.limit) for each in members])
-        config = config.changed({PRIORITIES.name: places})
-        super().__init__(members, config, services.states, spill=True)
+        super().__init__(given, candidates, members, failures, config, services, spill=True)
         self._devices = services.devices
+        self._candidates = frozenset(each.name for each in candidates)
+        self._order = {each.name: each.count for each in candidates}
+
+    def open(self, place: Place) -> None:
+        super().open(place)
+        with self._lock:
+            gone = [n for n in self._order if n not in self._members and not self._late.will_ask(n)]
+            for name in gone:
+                del self._order[name]
+        self._show()
 
     def set_config(self, changes: Mapping[str, str]) -> None:
         """
         Raises:
-            NotFound: MULTI_DEVICE_PRIORITIES lists a device that did not load the network.
+            NotFound: MULTI_DEVICE_PRIORITIES lists a device that was not in the list of the load,
+                or does not take the network.
+            FailedPrecondition: none of the devices that it lists has loaded the network yet.
             As `ExecutableNetwork.set_config`.
         """
-        changes = dict(changes)
-        order: list[tuple[Member, int]] = []
+        order: dict[str, int | None] = {}
         if PRIORITIES.name in changes:
-            order = self._order(read_list(changes[PRIORITIES.name], self._devices.available()))
-            changes[PRIORITIES.name] = _listed(order)
+            order = self._read(read_list(changes[PRIORITIES.name], self._devices.available()))
         super().set_config(changes)
         if order:
-            self.pool.arrange(order)
+            with self._lock:
+                left_out = [name for name in self._order if name not in order]
+                self._order = order
+                missing = [name for name in order if name not in self._members]
+            for name in left_out:
+                self._late.drop(name)
+            for name in missing:
+                self._late.want(name)
+            self._arrange()
 
-    def _order(self, places: Sequence[Place]) -> list[tuple[Member, int]]:
-        by_name = {each.name: each for each in self._given}
-        order = []
-        for place in places:
-            name = str(place.device)
-            if name not in by_name:
-                raise NotFound.unknown(
-                    "device of this network", name, by_name, field=config_field(PRIORITIES.name)
-                )
-            member = by_name[name]
-            order.append((member, place.count or optimal_requests(member.executable)))
+    # -- inside --
+
+    def is_loaded(self, device: str) -> None:
+        self._arrange()
+
+    def _read(self, places: Sequence[Listed]) -> dict[str, int | None]:
+        with self._lock:
+            loaded = {*self._members}
+        field = config_field(PRIORITIES.name)
+        failures = self._late.failures
+        known = {name for name in self._candidates if name in loaded or name in failures}
+        order = {str(place.device): place.count for place in places}
+        for name in order:
+            if name not in known:
+                raise NotFound.unknown("device of this network", name, known, field=field)
+        if not loaded & order.keys():
+            reasons = "; ".join(str(failures[name]) for name in order if name in failures)
+            raise FailedPrecondition(
+                f"one of the devices has to have loaded the network; {reasons}", field=field
+            )
         return order
+
+    def _arrange(self) -> None:
+        with self._lock:
+            order = [
+                (self._members[name], count)
+                for name, count in self._order.items()
+                if name in self._members
+            ]
+        self.pool.arrange(order)
+        self._show()
+
+    def _members_changed(self) -> None:
+        if self._pool is not None:
+            self._show()
+
+    def _show(self) -> None:
+        """Has the configuration tell the order as it is: numbers that nobody gave included."""
+        limits = self.pool.limits()
+        with self._lock:
+            shown = ",".join(_listed(name, limits.get(name, n)) for name, n in self._order.items())
+            self.config = self.config.changed({PRIORITIES.name: shown})
 
     def _export(self) -> bytes:
         return write(
             Frame(each.name, each.architecture, each.backend_version, each.executable.export())
-            for each in self._given
+            for each in self._loaded()
         )
 
 
-def _listed(order: Sequence[tuple[Member, int]]) -> str:
-    """The list as it stands in a device name."""
-    return ",".join(
-        f"[{member.name}]({count})" if ":" in member.name else f"{member.name}({count})"
-        for member, count in order
-    )
+def _listed(device: str, count: int | None) -> str:
+    """As it stands in a device name."""
+    name = f"[{device}]" if ":" in device else device
+    return name if count is None else f"{name}({count})"

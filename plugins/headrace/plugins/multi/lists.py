@@ -29,8 +29,13 @@ class Failure:
             return "an internal error; the log has it"
         return self.error.message
 
+    @staticmethod
+    def said_of(device: str) -> str:
+        """How the note about a device's failure begins."""
+        return f"{device} does not serve: "
+
     def __str__(self) -> str:
-        return f"{self.device} does not serve: {self.reason}"
+        return self.said_of(self.device) + self.reason
 
 
 @dataclass(frozen=True, slots=True)

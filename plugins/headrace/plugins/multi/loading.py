@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from headrace.plugins.multi.container import Frame
 from headrace.plugins.multi.lists import Candidate, Failure
-from headrace.plugins.multi.member import Member, optimal_requests
+from headrace.plugins.multi.member import Member
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.errors import (
     FailedPrecondition,
@@ -58,13 +58,13 @@ def load_member(
     try:
         if ports is not None and _kinds(ports_of(executable)) != _kinds(ports):
             raise Internal(f"{target.name} gives the network other inputs or outputs")
-        limit = candidate.count or optimal_requests(executable)
     except BaseException:
         executable.close()
         raise
     notes += executable.notes
+    plugin = target.plugin
     member = Member(
-        target.name, executable, limit, target.plugin.architecture, target.plugin.backend_version
+        target.name, executable, candidate.count, plugin.architecture, plugin.backend_version
     )
     return member, tuple(f"{target.name}: {note}" for note in notes)
 

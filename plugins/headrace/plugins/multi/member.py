@@ -16,13 +16,13 @@ class Member:
 
     Attributes:
         name: the device, as in the list.
-        limit: requests that it gets at once.
+        count: requests that it gets at once; None: as many as it runs.
         architecture, backend_version: the device's, for an export.
     """
 
     name: str
     executable: ExecutableNetwork
-    limit: int
+    count: int | None = None
     architecture: str = ""
     backend_version: str = ""
 
@@ -31,6 +31,12 @@ class Member:
         devices = self.executable.get_metric("EXECUTION_DEVICES")
         assert isinstance(devices, list)
         return devices
+
+    def optimal_requests(self) -> int:
+        """How many requests at once fill its devices, at this moment."""
+        optimal = self.executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
+        assert isinstance(optimal, int)
+        return max(1, optimal)
 
     def is_told_of(self, event: DeviceEvent) -> bool:
         """Whether the event is about a device that it needs."""
@@ -48,10 +54,3 @@ class Member:
         """Names under which devices tell their state: CPU.1 and its type, CPU."""
         physical = DeviceName.parse(self.name).physical()
         return {name for device in physical for name in (str(device), device.type)}
-
-
-def optimal_requests(executable: ExecutableNetwork) -> int:
-    """How many requests at once fill the devices of a loaded network."""
-    optimal = executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
-    assert isinstance(optimal, int)
-    return max(1, optimal)

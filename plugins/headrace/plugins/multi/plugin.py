@@ -68,7 +68,9 @@ class MultiPlugin(SpreadPlugin):
         if not members:
             raise none_serves(self.name, failures)
         try:
-            made = MultiNetwork(members, config, self.services)
+            made = MultiNetwork(
+                network, listed.candidates, members, failures, config, self.services
+            )
         except BaseException:
             for member in members:
                 member.executable.close()

@@ -7,14 +7,14 @@ or down brings the schedule an event and does what it answers; back-offs are the
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from headrace.plugins.multi.alarm import Alarm
 from headrace.plugins.multi.blame import Blame, blame
+from headrace.plugins.multi.chores import Chores
 from headrace.plugins.multi.counters import RERUN, MemberCounters
 from headrace.plugins.multi.instructions import Answer, Instruction, Request, Run, Told
 from headrace.plugins.multi.member import Member
@@ -25,7 +25,7 @@ from headrace.runtime.errors import Internal
 from headrace.runtime.job import Job
 from headrace.runtime.part_job import PartJob
 from headrace.runtime.tensor import Value
-from headrace.runtime.timer import Timer, TimerEntry
+from headrace.runtime.timer import Timer
 
 _log = logging.getLogger(__name__)
 
@@ -51,8 +51,7 @@ class PoolRequest(Request[Job]):
 
 class Pool:
     """Thread-safe. `_lock` guards the schedule, the members and the alarm, and the timer's is taken
-    under it. No part is submitted, cancelled or settled under it. What a thread has to do is its
-    own; single operations on a dictionary are atomic.
+    under it. No part is submitted, cancelled or settled under it.
 
     Args:
         label: of the network, for the log.
@@ -73,28 +72,25 @@ class Pool:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._label = label
-        self._timer = timer
         self._states = states
         self._clock = clock
         self._changed = changed
         self._counters = MemberCounters()
         self._lock = threading.Lock()
         self._members = {each.name: each for each in members}
-        places = [(each.name, each.limit) for each in members]
+        self._counts = {each.name: each.count for each in members}
+        places = [(each.name, _limit(each, each.count)) for each in members]
         self._schedule: Schedule[Job] = Schedule(places, clock(), spill=spill)
-        self._doing: dict[int, deque[_Todo]] = {}  # thread to what it still has to do
+        self._do = Chores(self._do_one)
         self._leaving: dict[str, Callable[[], object]] = {}
-        self._alarm: TimerEntry | None = None
-        self._alarm_at = math.inf
+        self._alarm = Alarm(timer, self._ring)
         self._unsubscribe = states.subscribe(self._hear)
 
     def close(self) -> None:
         """Hears no more; no request is left. The members are the caller's to close."""
         self._unsubscribe()
         with self._lock:
-            if self._alarm is not None:
-                self._timer.cancel(self._alarm)
-                self._alarm = None
+            self._alarm.close()
 
     def count_with(self, label: str, counters: MemberCounters) -> None:
         """Says so of the network from now on, in the log and in the counters."""
@@ -157,7 +153,7 @@ class Pool:
         with self._lock:
             todo = self._schedule.arrive(request, self._clock())
             waits = request.station is None
-            self._set_alarm()
+            self._alarm.set(self._schedule.wake_at)
         self._do(todo, inline=job.may_run_inline)
         if waits:
             request.listens = True
@@ -170,18 +166,34 @@ class Pool:
         assert error is not None
         self._tell(lambda now: self._schedule.cancelled(request, error, now))
 
-    def arrange(self, members: Iterable[tuple[Member, int]]) -> None:
+    def arrange(self, members: Iterable[tuple[Member, int | None]]) -> None:
         """Other members, limits or another order from now on. Those left out finish what they
-        have, and can come back."""
+        have, and can come back. Without a number, a member gets as many requests as it runs."""
         listed = list(members)
+        limits = [(each.name, _limit(each, count)) for each, count in listed]
 
         def arrange(now: float) -> list[_Todo]:
             self._members.update((each.name, each) for each, _ in listed)
-            return self._schedule.arrange([(each.name, limit) for each, limit in listed], now)
+            self._counts = {each.name: count for each, count in listed}
+            return self._schedule.arrange(limits, now)
 
         self._tell(arrange)
         for each, _ in listed:
             self._look_at(each)  # its device may have gone down before it was in the list
+
+    def follow(self) -> None:
+        """Members without a number get as many requests as they run at this moment."""
+        found = {each.name: each.optimal_requests() for each in self.members}
+
+        def arrange(now: float) -> list[_Todo]:
+            limits = {each.name: each.limit for each in self._schedule.stations}
+            limits.update((name, n) for name, n in found.items() if not self._counts.get(name, 1))
+            return self._schedule.arrange(limits.items(), now)
+
+        before = self.limits()
+        self._tell(arrange)
+        if self.limits() != before:
+            self._changed()
 
     def when_empty(self, member: Member, action: Callable[[], object]) -> None:
         """Calls `action` once, when the member, which has left the list, has no request."""
@@ -214,7 +226,7 @@ class Pool:
 
     def _ring(self) -> None:
         with self._lock:
-            self._alarm, self._alarm_at = None, math.inf
+            self._alarm.rang()
         self._tell(self._schedule.tick)
 
     def _ended(self, request: PoolRequest, part: Job) -> None:
@@ -250,41 +262,16 @@ class Pool:
     def _event(self, event: Callable[[float], list[_Todo]]) -> list[_Todo]:
         with self._lock:
             todo = event(self._clock())
-            self._set_alarm()
+            self._alarm.set(self._schedule.wake_at)
         return todo
 
-    def _set_alarm(self) -> None:
-        due = self._schedule.wake_at
-        if due == self._alarm_at:
-            return
-        if self._alarm is not None:
-            self._timer.cancel(self._alarm)
-        self._alarm = self._timer.schedule(due, self._ring) if due < math.inf else None
-        self._alarm_at = due
-
-    def _do(self, todo: list[_Todo], *, inline: bool = False) -> None:
-        """Does it, and what comes of it on this thread meanwhile: a part that runs inline, or whose
-        device fails at once, ends before its submission returns."""
-        if not todo:
-            return
-        thread = threading.get_ident()
-        mine = self._doing.get(thread)
-        if mine is not None:
-            mine.extend(todo)
-            return
-        mine = self._doing[thread] = deque(todo)
-        try:
-            while mine:
-                each = mine.popleft()
-                if isinstance(each, Run):
-                    self._run(each, inline)
-                elif isinstance(each, Answer):
-                    self._answer(each)
-                else:
-                    self._report(each)
-                inline = False
-        finally:
-            del self._doing[thread]
+    def _do_one(self, each: _Todo, inline: bool) -> None:
+        if isinstance(each, Run):
+            self._run(each, inline)
+        elif isinstance(each, Answer):
+            self._answer(each)
+        else:
+            self._report(each)
 
     def _run(self, run: Run[Job], inline: bool) -> None:
         request, job = run.request, run.request.item
@@ -322,3 +309,7 @@ class Pool:
         else:
             _log.info("%s: %s serves again", self._label, told.device)
         self._changed()
+
+
+def _limit(member: Member, count: int | None) -> int:
+    return count or member.optimal_requests()

@@ -1,35 +1,45 @@
-"""A network that several devices serve, each with all of it: what MULTI's and AUTO's share."""
+"""A network that several devices serve: what MULTI's and AUTO's networks share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from headrace.plugins.multi.counters import MemberCounters
+from headrace.plugins.multi.late_loads import LateLoads
+from headrace.plugins.multi.lists import Candidate, Failure
+from headrace.plugins.multi.loading import ports_of
 from headrace.plugins.multi.member import Member
 from headrace.plugins.multi.pool import Pool
 from headrace.runtime.config import Configuration, ParameterValue
 from headrace.runtime.counters import NetworkCounters
-from headrace.runtime.device_state import DeviceStates
 from headrace.runtime.executable_network import ExecutableNetwork, Place
 from headrace.runtime.job import Job
-from headrace.runtime.network import Layer
+from headrace.runtime.network import Layer, Network
 from headrace.runtime.ports import PortCheck
+from headrace.runtime.services import Services
 
 
 class PooledNetwork(ExecutableNetwork):
-    """Owns no streams: each request runs on those of the device that it is given to.
+    """Owns no streams: each request runs on those of the device that it is given to. Thread-safe:
+    `_lock` guards the members.
 
     Args:
-        members: the preferred device first; closed with the network.
-        states: tells which devices are up.
+        given: the network as it came, for the loads to come.
+        candidates: the devices that may serve it.
+        members: those that have loaded it, the preferred one first; closed with the network.
+        failures: of devices that have not.
         spill: as of `Schedule`.
     """
 
     def __init__(
         self,
+        given: Network,
+        candidates: Sequence[Candidate],
         members: Sequence[Member],
+        failures: Sequence[Failure],
         config: Configuration,
-        states: DeviceStates,
+        services: Services,
         *,
         spill: bool,
     ) -> None:
@@ -39,10 +49,16 @@ class PooledNetwork(ExecutableNetwork):
         self.inputs, self.outputs = first.inputs, first.outputs
         self._check = PortCheck(self.inputs, self.outputs)
         self.loaded_from_cache = any(each.executable.loaded_from_cache for each in members)
-        self._states = states
+        self.label = ""
+        self._executors = services.executors
+        self._states = services.states
         self._spill = spill
-        self._given = tuple(members)
+        self._lock = threading.Lock()
+        self._members = {each.name: each for each in members}
+        self._late = LateLoads(given, candidates, ports_of(first), failures, services, self)
+        self._counters = MemberCounters()
         self._pool: Pool | None = None
+        self._unfollow: Callable[[], None] = lambda: None
 
     @property
     def pool(self) -> Pool:
@@ -51,21 +67,29 @@ class PooledNetwork(ExecutableNetwork):
 
     def open(self, place: Place) -> None:
         super().open(place)
+        self.label = place.device
         self._pool = Pool(
             place.device,
-            self._given,
+            list(self._members.values()),
             place.timer,
             self._states,
             spill=self._spill,
             changed=self._members_changed,
         )
+        self._unfollow = self._executors.subscribe(self._follow_streams)
+        self._late.open()
 
     def count_as(self, name: str, counters: NetworkCounters) -> None:
         super().count_as(name, counters)
-        self.pool.count_with(f"network {name!r}", MemberCounters(counters.series))
+        self.label, self._counters = f"network {name!r}", MemberCounters(counters.series)
+        for device in self._late.failures:
+            self._counters.not_loaded(device)
+        self.pool.count_with(self.label, self._counters)
 
     def set_config(self, changes: Mapping[str, str]) -> None:
-        """Changes the devices' keys too."""
+        """Changes the devices' keys too, and those of the loads to come."""
+        self.config.changed(changes)  # raises before anything is written down
+        self._late.remember(changes)
         super().set_config(changes)
         for member in self._loaded():
             known = member.executable.config.schema
@@ -73,12 +97,40 @@ class PooledNetwork(ExecutableNetwork):
             if own:
                 member.executable.set_config(own)
 
+    # -- loads while it serves --
+
+    def adopt(self, member: Member, notes: Sequence[str]) -> None:
+        """As `late_loads.Owner`."""
+        with self._lock:
+            self._members[member.name] = member
+        self.loaded_from_cache |= member.executable.loaded_from_cache
+        self.notes = (*self._notes_without(member.name), *notes)
+
+    def is_loaded(self, device: str) -> None:
+        """As `late_loads.Owner`."""
+
+    def has_failed(self, failure: Failure) -> None:
+        """As `late_loads.Owner`."""
+        self._counters.not_loaded(failure.device)
+        self.notes = (*self._notes_without(failure.device), str(failure))
+
+    def try_again(self, device: str) -> None:
+        """As `late_loads.Owner`."""
+        self._late.start(device)
+
+    def _notes_without(self, device: str) -> Iterable[str]:
+        """Without what was said of a device that had failed."""
+        start = Failure.said_of(device)
+        return [note for note in self.notes if not note.startswith(start)]
+
     # -- hooks --
 
     def _start(self, job: Job) -> None:
         self.pool.submit(job)
 
     def _close(self) -> None:
+        self._late.close()
+        self._unfollow()
         if self._pool is not None:
             self._pool.close()
         for member in self._loaded():
@@ -90,7 +142,7 @@ class PooledNetwork(ExecutableNetwork):
 
     def _metrics(self) -> Mapping[str, Callable[[], ParameterValue]]:
         return {
-            "DEVICE_STATES": lambda: _lines(self.pool.standings()),
+            "DEVICE_STATES": self._states_of_all,
             "DEVICE_REQUESTS": lambda: _lines(self.pool.completed()),
             "NUMBER_OF_WAITING_INFER_REQUESTS": lambda: self.pool.waiting,
             "NUMBER_OF_EXEC_INFER_REQUESTS": lambda: self.pool.running,
@@ -105,12 +157,26 @@ class PooledNetwork(ExecutableNetwork):
         serving = self.pool.serving or self.pool.members
         return list(dict.fromkeys(name for each in serving for name in each.execution_devices()))
 
+    def _states_of_all(self) -> list[str]:
+        """Of every device, those that are not loaded included."""
+        failures = self._late.failures
+        failed = {name: f"failed: {each.reason}" for name, each in failures.items()}
+        return _lines({**self.pool.standings(), **self._not_loaded(), **failed})
+
+    def _not_loaded(self) -> Mapping[str, str]:
+        """The states of devices that have neither loaded the network nor failed to."""
+        return {}
+
     def _loaded(self) -> Sequence[Member]:
         """All members, those without a place in the list included."""
-        return self._given
+        with self._lock:
+            return [*self._members.values()]
 
     def _members_changed(self) -> None:
-        """A member was taken out or put back."""
+        """A member was taken out or put back, or takes another number of requests."""
+
+    def _follow_streams(self) -> None:
+        self.pool.follow()
 
 
 def _lines(table: Mapping[str, object]) -> list[str]:

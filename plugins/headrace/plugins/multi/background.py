@@ -9,17 +9,19 @@ from headrace.runtime.executor_manager import ExecutorManager
 from headrace.runtime.fair_queue import Entry
 from headrace.runtime.streams_executor import Share, Task
 
-_EXECUTOR = "AUTO-load"
+_EXECUTOR = "late-loads"
 _THREADS = 2
 
 
 class Background:
-    """One network's place there: one task at a time. Not to be started by two threads at once."""
+    """One network's place there: its tasks run one after the other. Thread-safe; `_lock` guards the
+    fields."""
 
     def __init__(self, executors: ExecutorManager) -> None:
         self._executors = executors
+        self._lock = threading.Lock()
         self._share: Share | None = None
-        self._task: _Task | None = None
+        self._tasks: list[_Task] = []
 
     def start(self, action: Callable[[], object]) -> None:
         """Runs the action, which does not raise, on one of the threads.
@@ -27,24 +29,23 @@ class Background:
         Raises:
             Unavailable: they have stopped.
         """
-        if self._share is None:
-            self._share = self._executors.get(_EXECUTOR, _THREADS).share(1)
         task = _Task(action)
-        self._task = task
-        try:
+        with self._lock:
+            if self._share is None:
+                self._share = self._executors.get(_EXECUTOR, _THREADS).share(1)
+            self._tasks = [each for each in self._tasks if not each.ended.is_set()]
             self._share.submit(task)
-        except BaseException:
-            task.ended.set()
-            raise
+            self._tasks.append(task)
 
     def stop(self) -> None:
         """Drops what has not begun, and waits for the end of what has. Not for the action."""
-        task, share = self._task, self._share
-        if task is None or share is None:
-            return
-        if task.entry is not None and share.remove(task.entry):
-            return
-        task.ended.wait()
+        with self._lock:
+            tasks, share = self._tasks, self._share
+        for task in tasks:
+            if share is not None and task.entry is not None and share.remove(task.entry):
+                task.ended.set()
+        for task in tasks:
+            task.ended.wait()
 
 
 class _Task:
