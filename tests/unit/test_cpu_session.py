@@ -13,7 +13,7 @@ import pytest
 from headrace.plugins.cpu import session
 from headrace.plugins.cpu.session import Provider, Settings
 from headrace.runtime.cancel import CancelToken
-from headrace.runtime.errors import Cancelled, FailedPrecondition, InvalidModel
+from headrace.runtime.errors import Cancelled, FailedPrecondition, InvalidModel, Unavailable
 from headrace.runtime.network import Network
 from headrace.testing.case import parse
 
@@ -123,3 +123,10 @@ def test_runs_of_one_session_go_side_by_side() -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_a_provider_that_the_library_goes_without_is_an_error() -> None:
+    """ONNX Runtime itself would run the network by the next provider and say nothing."""
+    provider = Provider("CoreMLExecutionProvider")  # of another system
+    with pytest.raises(Unavailable, match="cannot load its CoreMLExecutionProvider"):
+        session.open_model(model(w=WEIGHT), provider, Settings())

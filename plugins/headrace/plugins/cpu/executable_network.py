@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
-
-import numpy as np
 
 from headrace.plugins.cpu import session
 from headrace.plugins.cpu.failures import run_failure
 from headrace.plugins.cpu.profiling import Profiler
-from headrace.plugins.cpu.session import Session
+from headrace.plugins.cpu.runs import HostRuns, Runs
 from headrace.plugins.cpu.tensors import Conversion
 from headrace.runtime.config import Configuration
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.job import Job
 from headrace.runtime.network import Network
 from headrace.runtime.streams_executor import StreamsExecutor
-from headrace.runtime.tensor import Value
-
-_ARRAYS = {np.ndarray}
 
 
 class SessionNetwork(ExecutableNetwork):
@@ -30,7 +24,7 @@ class SessionNetwork(ExecutableNetwork):
     that belong to this very processor.
 
     Args:
-        backend: the network's session.
+        runs: in the network's session, or sessions.
         conversion: of its inputs and outputs.
         profiler: for requests that ask what each layer costs.
     """
@@ -43,27 +37,29 @@ class SessionNetwork(ExecutableNetwork):
         config: Configuration,
         executor: StreamsExecutor,
         streams: int,
-        backend: Session,
+        runs: Runs,
         conversion: Conversion,
         profiler: Profiler,
     ) -> None:
         super().__init__(network, config, executor, streams=streams)
-        self._session: Session | None = backend
+        self._runs: Runs | None = runs
         self._conversion = conversion
         self._profiler = profiler
 
     def _infer(self, job: Job) -> None:
-        backend = self._session
-        assert backend is not None, "a job after close"
+        runs = self._runs
+        assert runs is not None, "a job after close"
         options = session.run_options()
         terminate = partial(setattr, options, "terminate", True)
         job.token.attach(terminate)
         try:
             if job.profile:
-                run = partial(self._run, job, options)
-                job.outputs, job.layers = self._profiler.profile(run, self.place.device)
+                job.outputs, job.layers = self._profiler.profile(
+                    lambda timed: HostRuns(timed, self._conversion)(job, options),
+                    self.place.device,
+                )
             else:
-                job.outputs = self._run(job, options, backend)
+                job.outputs = runs(job, options)
         except Exception as error:
             failure = run_failure(error)
             if failure is error:
@@ -72,15 +68,6 @@ class SessionNetwork(ExecutableNetwork):
         finally:
             job.token.detach(terminate)
 
-    def _run(self, job: Job, options: Any, backend: Session) -> dict[str, Value]:
-        names, conversion = job.output_names, self._conversion
-        if conversion.plain and {*map(type, job.inputs.values())} <= _ARRAYS:
-            return dict(zip(names, backend.run(names, job.inputs, options), strict=True))
-        feed = conversion.feed(job.inputs)
-        if conversion.as_values:
-            return conversion.fetch(names, backend.run_values(feed, names, options))
-        return dict(zip(names, backend.run(names, feed, options), strict=True))
-
     def _close(self) -> None:
-        self._session = None
+        self._runs = None
         self._profiler.close()

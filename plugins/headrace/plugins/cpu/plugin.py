@@ -5,50 +5,31 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
 
-import onnx_ir as ir
-import onnxruntime
-
-from headrace.plugins.cpu import limits, session
-from headrace.plugins.cpu.compatibility import Compatibility
 from headrace.plugins.cpu.config import SCHEMA
-from headrace.plugins.cpu.executable_network import SessionNetwork
-from headrace.plugins.cpu.profiling import Profiler
-from headrace.plugins.cpu.session import Provider, Settings
-from headrace.plugins.cpu.support import LayerSupport, Trials
-from headrace.plugins.cpu.tensors import Conversion
+from headrace.plugins.cpu.session import Provider
+from headrace.plugins.cpu.session_plugin import SessionPlugin
+from headrace.plugins.cpu.support import Trials
 from headrace.plugins.cpu.transformations import TRANSFORMATIONS
 from headrace.runtime import hints
-from headrace.runtime.allocator import release_memory
-from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration, Range
 from headrace.runtime.device_metrics import Metric
-from headrace.runtime.errors import HeadraceError, UnsupportedLayer, UnsupportedLayers
-from headrace.runtime.network import Network
-from headrace.runtime.plugin import Plugin, Support
 from headrace.runtime.processors import usable_processors
 from headrace.runtime.services import Services
 from headrace.runtime.transform import Transformation
 
 
-class CpuPlugin(Plugin):
-    """ONNX Runtime with one execution provider, here the one for processors.
-
-    A device of another provider is a sub-class that names it, its ids and its capabilities.
-    """
+class CpuPlugin(SessionPlugin):
+    """ONNX Runtime with its execution provider for processors."""
 
     schema = SCHEMA
-    backend_version = f"ONNX Runtime {onnxruntime.__version__}"
     # The provider has no float16 arithmetic: it casts around every layer, which one cast of the
     # whole network does better.
     capabilities = ("FP32", "FP64", "INT8")
     compile_checks_support = True
-    provider: ClassVar[Provider] = Provider()
 
     def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
-        self._compatibility = Compatibility(name, self._loads)
-        self._trials = Trials(self.provider)
+        self._asked = Trials(Provider())
         self.full_name = processor_name()
         super().__init__(name, services, config)
 
@@ -61,52 +42,23 @@ class CpuPlugin(Plugin):
     def _metrics(self) -> Mapping[str, Metric]:
         return {"RANGE_FOR_STREAMS": lambda _: Range(1, usable_processors())}
 
-    def _add_extension(self, functions: Sequence[ir.Function]) -> None:
-        """Takes any: ONNX Runtime inlines local functions."""
-
     def _transformations(self, config: Configuration) -> Sequence[Transformation]:
         return TRANSFORMATIONS
 
-    def _support(
-        self,
-        network: Network,
-        config: Configuration,
-    ) -> Support:
-        return LayerSupport(
-            network.model,
-            self._compatibility,
-            self._trials,
-            lambda model: session.open_model(
-                self._compatibility.lowered(model), self.provider, Settings()
-            ),
-        )
+    def _provider(self, config: Configuration) -> Provider:
+        return Provider()
 
-    def _compile(
-        self, network: Network, config: Configuration, token: CancelToken
-    ) -> SessionNetwork:
-        wrong = [
-            UnsupportedLayer(node.name or "", node.op_type, reason)
-            for node in network.nodes()
-            if (reason := limits.reason(node)) is not None
-        ]
-        if wrong:
-            raise UnsupportedLayers(self.name, wrong)
-        readable = self._compatibility.lowered(network.model)
-        conversion = Conversion(network.inputs, network.outputs)
-        share = min(hints.streams(config), self.streams())
-        threads = hints.threads_of_a_run(config, share)
-        backend = session.open_model(readable, self.provider, Settings(threads=threads), token)
-        release_memory()  # of a load of 310 MB, 200 are left over by then; it takes 5 ms
-        profiler = Profiler(network.model, readable, self.provider, threads)
-        executor, shown = self.executor(config), hints.chosen(config, share)
-        return SessionNetwork(network, shown, executor, share, backend, conversion, profiler)
+    def _trials(self, config: Configuration) -> Trials:
+        return self._asked
 
-    def _loads(self, model: bytes) -> bool:
-        try:
-            session.open_bytes(model, self.provider, Settings())
-        except HeadraceError:
-            return False
-        return True
+    def _at_once(self, config: Configuration) -> int:
+        return min(hints.streams(config), self.streams())
+
+    def _threads(self, config: Configuration, at_once: int) -> int:
+        return hints.threads_of_a_run(config, at_once)
+
+    def _shown(self, config: Configuration, at_once: int) -> Configuration:
+        return hints.chosen(config, at_once)
 
 
 def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

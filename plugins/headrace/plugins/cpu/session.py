@@ -22,6 +22,7 @@ from onnxruntime.capi import _pybind_state as binding
 
 from headrace.plugins.cpu import failures, tensors
 from headrace.runtime.cancel import CancelToken
+from headrace.runtime.errors import Unavailable
 from headrace.runtime.tensor import Array
 
 CPU_PROVIDER = "CPUExecutionProvider"
@@ -34,11 +35,13 @@ _INLINE_BYTES = 4096  # shape inference and constant folding want small tensors 
 class Provider:
     """An execution provider of ONNX Runtime, and its options.
 
-    Layers that it cannot run go to the CPU provider, except where a session is `strict`.
+    Layers that it cannot run go to those behind it, and at last to the CPU provider, except where a
+    session is `strict`.
     """
 
     name: str = CPU_PROVIDER
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    behind: tuple[Provider, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +64,25 @@ class Settings:
 
 
 class Session:
-    """A loaded model. `run` and `run_values` are the binding's own, and thread-safe.
+    """A loaded model. `run`, `run_values` and `run_bound` are the binding's own, and thread-safe.
 
     ``run(output_names, feed, run_options)`` takes and returns NumPy arrays, lists and None;
-    ``run_values(feed, output_names, run_options)`` takes and returns the binding's OrtValues.
+    ``run_values(feed, output_names, run_options)`` takes and returns the binding's OrtValues;
+    ``run_bound(ports, run_options)`` uses the memory that was bound to `ports`.
     """
 
-    __slots__ = ("_native", "_weights", "run", "run_values")
+    __slots__ = ("_native", "_weights", "run", "run_bound", "run_values")
 
     def __init__(self, native: Any, weights: Sequence[Array] = ()) -> None:
         self._native = native
         self._weights = weights  # the runtime reads them where they lie
         self.run = native.run
         self.run_values = native.run_with_ort_values
+        self.run_bound = native.run_with_iobinding
+
+    def ports(self) -> Any:
+        """What memory is bound to for `run_bound`; for one run at a time."""
+        return binding.SessionIOBinding(self._native)
 
     def end_profiling(self) -> Path:
         """Writes the profile; once, for the session takes no note of later runs."""
@@ -123,14 +132,20 @@ def _open(
 
     if token is not None:
         token.attach(cancel)
+    order = (provider, *provider.behind)
     try:
         session = binding.InferenceSession(options, source, is_path, False)
-        session.initialize_session([provider.name], [dict(provider.options)], set())
+        session.initialize_session(
+            [each.name for each in order], [dict(each.options) for each in order], set()
+        )
     except Exception as error:
         raise failures.load_failure(error) from error
     finally:
         if token is not None:
             token.detach(cancel)
+    if provider.name not in session.get_providers():
+        # The binding goes without a provider that it cannot load, and says so in its log alone.
+        raise Unavailable(f"ONNX Runtime cannot load its {provider.name}")
     return session
 
 

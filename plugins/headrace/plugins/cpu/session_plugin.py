@@ -1,0 +1,123 @@
+"""What all devices have in common that ONNX Runtime computes, whichever its execution provider."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, TypeAlias
+
+import onnx_ir as ir
+import onnxruntime
+
+from headrace.plugins.cpu import limits, session
+from headrace.plugins.cpu.compatibility import Compatibility
+from headrace.plugins.cpu.executable_network import SessionNetwork
+from headrace.plugins.cpu.profiling import Profiler
+from headrace.plugins.cpu.runs import HostRuns, Runs
+from headrace.plugins.cpu.session import Provider, Session, Settings
+from headrace.plugins.cpu.support import LayerSupport, Trials
+from headrace.plugins.cpu.tensors import Conversion
+from headrace.runtime.allocator import release_memory
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.config import Configuration
+from headrace.runtime.errors import HeadraceError, UnsupportedLayer, UnsupportedLayers
+from headrace.runtime.network import Network
+from headrace.runtime.plugin import Plugin, Support
+from headrace.runtime.services import Services
+
+Open: TypeAlias = Callable[[Provider], Session]
+"""Opens a session of the network that is being compiled."""
+
+
+class SessionPlugin(Plugin):
+    """A device is a sub-class that says which provider, with which options, how many requests run
+    at once with how many threads, and where values lie."""
+
+    backend_version = f"ONNX Runtime {onnxruntime.__version__}"
+    network_class: ClassVar[type[SessionNetwork]] = SessionNetwork
+
+    def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
+        # Which versions are read is the runtime's own, whatever the provider.
+        self._compatibility = Compatibility(name, _loads)
+        super().__init__(name, services, config)
+
+    # -- hooks of the device --
+
+    @abstractmethod
+    def _provider(self, config: Configuration) -> Provider:
+        """What networks with this configuration run by."""
+
+    @abstractmethod
+    def _trials(self, config: Configuration) -> Trials:
+        """Whether single layers run there."""
+
+    @abstractmethod
+    def _at_once(self, config: Configuration) -> int:
+        """Requests of a network with this configuration that run at the same time."""
+
+    @abstractmethod
+    def _threads(self, config: Configuration, at_once: int) -> int:
+        """Threads that one of its runs may use."""
+
+    @abstractmethod
+    def _shown(self, config: Configuration, at_once: int) -> Configuration:
+        """The configuration with what AUTO has become."""
+
+    def _runs(
+        self,
+        network: Network,
+        config: Configuration,
+        at_once: int,
+        conversion: Conversion,
+        open_session: Open,
+    ) -> Runs:
+        """How requests run; in one session for all of them, unless overridden."""
+        return HostRuns(open_session(self._provider(config)), conversion)
+
+    # -- networks --
+
+    def _add_extension(self, functions: Sequence[ir.Function]) -> None:
+        """Takes any: ONNX Runtime inlines local functions."""
+
+    def _support(self, network: Network, config: Configuration) -> Support:
+        provider = self._provider(config)
+        return LayerSupport(
+            network.model,
+            self._compatibility,
+            self._trials(config),
+            lambda model: session.open_model(
+                self._compatibility.lowered(model), provider, Settings()
+            ),
+        )
+
+    def _compile(
+        self, network: Network, config: Configuration, token: CancelToken
+    ) -> SessionNetwork:
+        wrong = [
+            UnsupportedLayer(node.name or "", node.op_type, reason)
+            for node in network.nodes()
+            if (reason := limits.reason(node)) is not None
+        ]
+        if wrong:
+            raise UnsupportedLayers(self.name, wrong)
+        readable = self._compatibility.lowered(network.model)
+        conversion = Conversion(network.inputs, network.outputs)
+        share = self._at_once(config)
+        threads = self._threads(config, share)
+
+        def open_session(provider: Provider) -> Session:
+            return session.open_model(readable, provider, Settings(threads=threads), token)
+
+        runs = self._runs(network, config, share, conversion, open_session)
+        release_memory()  # of a load of 310 MB, 200 are left over by then; it takes 5 ms
+        profiler = Profiler(network.model, readable, self._provider(config), threads)
+        executor, shown = self.executor(config), self._shown(config, share)
+        return self.network_class(network, shown, executor, share, runs, conversion, profiler)
+
+
+def _loads(model: bytes) -> bool:
+    try:
+        session.open_bytes(model, Provider(), Settings())
+    except HeadraceError:
+        return False
+    return True
