@@ -165,6 +165,16 @@ def test_a_hint_is_measured_and_says_what_it_chose(server: Server, load: Any) ->
     assert optimum == int(info.config["NUM_STREAMS"]) * (8 if batched else 1)
 
 
+def test_an_import_under_a_hint_is_measured_as_a_load_is(server: Server, load: Any) -> None:
+    info = load(MLP, "CPU", {"PERFORMANCE_HINT": "THROUGHPUT"})
+    again = server.import_blob(server.export(info.name), "hinted-again")
+    assert "times the throughput of requests apart, measured in" in again.notes[0]
+    target = pb.Target(network="hinted-again")
+    notes = server.stub.GetMetric(pb.GetMetricRequest(target=target, name="NOTES"))
+    assert decode_parameter(notes.value) == list(again.notes)
+    server.unload("hinted-again")
+
+
 def test_a_hint_can_be_told_to_leave_requests_apart(load: Any) -> None:
     hint = {"PERFORMANCE_HINT": "THROUGHPUT", "ALLOW_AUTO_BATCHING": "NO"}
     assert list(load(MLP, "CPU", hint).notes) == []

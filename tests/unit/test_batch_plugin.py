@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ from headrace.plugins import batch, cpu, template
 from headrace.plugins.batch import measurement
 from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.plugins.batch.plugin import BatchPlugin
+from headrace.plugins.batch.trial import ROWS
+from headrace.plugins.cpu.plugin import CpuPlugin
 from headrace.runtime.auto_batching import wanted
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration
@@ -37,6 +41,7 @@ from headrace.testing.case import Case, parse
 from headrace.testing.compare import assert_same_outputs
 from headrace.testing.services import services as real_services
 from tests.support.hook_plugin import Copies
+from tests.support.manual_clock import ManualClock
 
 
 class FixedPlugin(Plugin):
@@ -186,9 +191,7 @@ def test_what_the_device_does_not_support_is_refused_as_by_the_device(plugin: Pl
 
 
 def test_a_network_of_one_row_is_joined_too(plugin: Plugin) -> None:
-    text = """m (float[1,4] x) => (float[1,2,2] y) {
-        shape = Constant<value = int64[3] {1, 2, 2}>() r = Relu(x) y = Reshape(r, shape) }"""
-    loaded = plugin.load_network(network(text), {}, on("BATCH:CPU(4)"))
+    loaded = plugin.load_network(network(ONE_ROW), {}, on("BATCH:CPU(4)"))
     assert isinstance(loaded, BatchNetwork)
     assert loaded.inputs[0].shape == (1, 4)
     requests = [InferRequest(loaded) for _ in range(6)]
@@ -316,10 +319,32 @@ def test_batches_are_for_throughput_where_allowed(
     assert wanted(DeviceName.parse(device), cpu_plugin, config) is expected
 
 
-def hinted(plugin: BatchPlugin, network: Network, device: str = "CPU") -> ExecutableNetwork:
-    config = {"PERFORMANCE_HINT": "THROUGHPUT"}
-    name = DeviceName.parse(device)
-    return plugin.load_if_it_pays(name, network, config, NetworkOptions(), CancelToken())
+ONE_ROW = """m (float[1,4] x) => (float[1,2,2] y) {
+    shape = Constant<value = int64[3] {1, 2, 2}>() r = Relu(x) y = Reshape(r, shape) }"""
+
+
+def hinted(
+    plugin: BatchPlugin,
+    network: Network,
+    device: str = "CPU",
+    made: list[ExecutableNetwork] | None = None,
+    **more: str,
+) -> ExecutableNetwork:
+    """
+    Args:
+        made: takes the network that the device has by itself.
+    """
+    config = {"PERFORMANCE_HINT": "THROUGHPUT", **more}
+    name, token, options = DeviceName.parse(device), CancelToken(), NetworkOptions()
+
+    def load() -> ExecutableNetwork:
+        found = plugin.services.devices.plugin(name.type)
+        plain = found.load_network(network, config, options, token)
+        if made is not None:
+            made.append(plain)
+        return plain
+
+    return plugin.join_if_it_pays(load, name, network, config, options, token)
 
 
 @pytest.fixture
@@ -353,15 +378,52 @@ def test_and_none_where_they_do_not(plugin: BatchPlugin, gain: list[float]) -> N
     loaded.close()
 
 
-def test_a_run_too_long_to_be_measured_is_not_batched(
-    plugin: BatchPlugin, gain: list[float]
+def test_a_run_too_long_for_the_time_budget_is_not_measured(
+    plugin: BatchPlugin, gain: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gain[0] = 0.0
+    monkeypatch.setattr(measurement, "batches_a_round", lambda *_: 0)
     loaded = hinted(plugin, networks.mlp().network)
-    assert loaded.notes == (
-        "served unbatched: one run takes too long to measure whether batches pay",
-    )
+    (note,) = loaded.notes
+    assert note.startswith("served unbatched: whether batches pay was not measured: time budget")
+    assert loaded.get_metric("NOTES") == [note]
     loaded.close()
+
+
+def test_what_takes_any_number_of_rows_is_loaded_once(
+    plugin: BatchPlugin, gain: list[float], services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[object] = []
+    device, load = services.devices.plugin("CPU"), CpuPlugin._compile
+
+    def compile_network(*arguments: Any) -> Any:
+        loads.append(arguments)
+        return load(*arguments)
+
+    monkeypatch.setattr(type(device), "_compile", compile_network)
+    loaded = hinted(plugin, networks.mlp().network)
+    assert isinstance(loaded, BatchNetwork)
+    assert len(loads) == 1
+    request = InferRequest(loaded)
+    assert_same_outputs(request.infer(networks.mlp().inputs), networks.mlp().expected(), 1e-4)
+    loaded.close()
+    assert loaded.inner._closed
+
+
+@pytest.mark.parametrize("found", [2.0, 0.5])
+def test_the_network_that_does_not_serve_is_closed(
+    plugin: BatchPlugin, gain: list[float], found: float
+) -> None:
+    gain[0] = found
+    for given in (networks.mlp().network, network(ONE_ROW)):
+        made: list[ExecutableNetwork] = []
+        loaded = hinted(plugin, given, made=made)
+        (plain,) = made
+        assert not loaded._closed
+        if isinstance(loaded, BatchNetwork):
+            assert not loaded.inner._closed
+            assert plain._closed is (loaded.inner is not plain)
+        loaded.close()
+        assert plain._closed
 
 
 def test_what_cannot_be_batched_is_served_and_the_reason_said(plugin: BatchPlugin) -> None:
@@ -375,22 +437,47 @@ def test_what_cannot_be_batched_is_served_and_the_reason_said(plugin: BatchPlugi
 
 
 def test_a_device_id_goes_along_with_a_hint(plugin: BatchPlugin, gain: list[float]) -> None:
-    config = {"PERFORMANCE_HINT": "THROUGHPUT", "DEVICE_ID": "0"}
-    name = DeviceName.parse("CPU.0")
-    loaded = plugin.load_if_it_pays(
-        name, networks.mlp().network, config, NetworkOptions(), CancelToken()
-    )
+    loaded = hinted(plugin, networks.mlp().network, "CPU.0", DEVICE_ID="0")
     assert isinstance(loaded, BatchNetwork)
     loaded.close()
 
 
-def test_the_measurement_runs_both_and_stays_within_bounds(plugin: BatchPlugin) -> None:
+def test_the_measurement_runs_both_twice_at_least_and_then_as_time_allows(
+    plugin: BatchPlugin,
+) -> None:
     case = networks.mlp()
     plain = plugin.services.devices.plugin("CPU").load_network(case.network, {})
     joined = load(plugin, case)
-    rows = [{"x": np.asarray(case.inputs["x"])[:1]}]
-    found = measurement.compare(plain, joined, rows, 4, CancelToken())
-    assert found.gain > 0
-    assert found.seconds < 3 * measurement.BUDGET_SECONDS
+    requests = [{"x": np.asarray(case.inputs["x"])[:1]}] * 5
+    for left, rounds in ((0.0, 2), (6.0, 3), (1000.0, 5)):
+        clock = ManualClock()
+        tick = partial(clock.advance, 1.0)
+        found = measurement.compare(plain, joined, requests, left, CancelToken(), tick)
+        assert found.gain > 0
+        assert clock.now == 2 * rounds + 2  # it looks before and after each round
     plain.close()
     joined.close()
+
+
+@pytest.mark.parametrize(("load_seconds", "budget"), [(0.001, 0.25), (0.7, 0.7), (30.0, 1.0)])
+def test_the_time_budget_is_the_loads_own_time_within_bounds(
+    load_seconds: float, budget: float
+) -> None:
+    assert measurement.budget_seconds(load_seconds) == budget
+
+
+@pytest.mark.parametrize(
+    ("one_seconds", "batches"), [(0.0001, 4), (0.003, 2), (0.005, 1), (0.01, 0), (5.0, 0)]
+)
+def test_longer_runs_make_smaller_rounds_until_there_is_no_time_for_any(
+    one_seconds: float, batches: int
+) -> None:
+    assert measurement.batches_a_round(one_seconds, 8, 0.25) == batches
+
+
+@pytest.mark.parametrize("one_seconds", [0.0001, 0.001, 0.003, 0.006, 0.02])
+def test_what_is_planned_fits_the_budget(one_seconds: float) -> None:
+    batches = measurement.batches_a_round(one_seconds, 8, 1.0)
+    assert batches
+    trial, rounds = 2 * ROWS, 2 * measurement.FEWEST_ROUNDS * (8 * batches + 1)
+    assert (trial + rounds) * one_seconds <= 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
 from headrace.runtime.cancel import CancelToken
@@ -25,16 +25,21 @@ BATCHING_DEVICE = "BATCH"
 class AutoBatching(Protocol):
     """A device that can find out whether running requests together pays."""
 
-    def load_if_it_pays(
+    def join_if_it_pays(
         self,
+        load: Callable[[], ExecutableNetwork],
         device: DeviceName,
         network: Network,
         config: Mapping[str, str],
         options: NetworkOptions,
         token: CancelToken,
     ) -> ExecutableNetwork:
-        """Loads a network onto a device, with or without joining its requests; a note says which,
-        and why. Raises as the device does."""
+        """Has `load`, which raises as the device does, make the network, and joins its requests or
+        does not; a note says which, and why.
+
+        Args:
+            device, network, config, options: what `load` loads, and where.
+        """
 
 
 def wanted(device: DeviceName, plugin: Plugin, config: Mapping[str, str]) -> bool:

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from headrace.runtime import auto_batching
 from headrace.runtime import blob as blobs
@@ -110,13 +111,7 @@ class Core:
         plugin = self.plugin(request.device)
 
         def compile_network(entry: NetworkEntry) -> ExecutableNetwork:
-            config = self._device_config(request.device, request.config)
-            options = self._with_members(request.device, request.options)
-            batching = self._batching(request.device, plugin, config)
-            load = plugin.load_network
-            if batching is not None:
-                load = partial(batching.load_if_it_pays, request.device)
-            return load(entry.record.given, config, options, entry.token)
+            return self._make(entry, request, plugin.load_network)
 
         return self._life.load(request, network, compile_network, replace=replace)
 
@@ -140,13 +135,12 @@ class Core:
 
         def compile_network(entry: NetworkEntry) -> ExecutableNetwork:
             notes = why_not_native(blob, plugin, request.device)
-            executable = plugin.import_network(
-                entry.record.given,
-                b"" if notes else blob.native or b"",
-                self._device_config(request.device, request.config),
-                self._with_members(request.device, request.options),
-                entry.token,
-            )
+            native = b"" if notes else blob.native or b""
+
+            def restore(network: Network, *load: Any) -> ExecutableNetwork:
+                return plugin.import_network(network, native, *load)
+
+            executable = self._make(entry, request, restore)
             executable.notes += notes
             check_ports(blob, executable)
             return executable
@@ -258,11 +252,27 @@ class Core:
 
     # -- inside --
 
-    def _batching(
-        self, device: DeviceName, plugin: Plugin, config: Mapping[str, str]
-    ) -> AutoBatching | None:
+    def _make(
+        self, entry: NetworkEntry, request: LoadRequest, load: Callable[..., ExecutableNetwork]
+    ) -> ExecutableNetwork:
+        """Loads or imports an entry's network onto the device; its requests are joined if that is
+        wanted and pays.
+
+        Args:
+            load: called with network, configuration, options and token.
+        """
+        device, given = request.device, entry.record.given
+        config = self._device_config(device, request.config)
+        options = self._with_members(device, request.options)
+        make = partial(load, given, config, options, entry.token)
+        batching = self._batching(device, config)
+        if batching is None:
+            return make()
+        return batching.join_if_it_pays(make, device, given, config, options, entry.token)
+
+    def _batching(self, device: DeviceName, config: Mapping[str, str]) -> AutoBatching | None:
         """The device that joins requests, if the load may profit from it."""
-        if not auto_batching.wanted(device, plugin, config):
+        if not auto_batching.wanted(device, self.plugin(device), config):
             return None
         found = self.plugins.plugins().get(auto_batching.BATCHING_DEVICE)
         return found if isinstance(found, AutoBatching) else None

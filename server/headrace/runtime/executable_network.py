@@ -205,6 +205,7 @@ class ExecutableNetwork:
             "OPTIMAL_NUMBER_OF_INFER_REQUESTS": self._optimal_number_of_infer_requests,
             "EXECUTION_DEVICES": self._execution_devices,
             "LOADED_FROM_CACHE": lambda: self.loaded_from_cache,
+            "NOTES": lambda: list(self.notes),
             **self._metrics(),
         }
         return table

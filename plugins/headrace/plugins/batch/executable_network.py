@@ -27,10 +27,11 @@ class BatchNetwork(ExecutableNetwork):
 
     Args:
         network: as the caller sees it.
-        inner: takes batches; closed with this one.
+        inner: takes batches; closed with this one, unless it is `lent`.
         size: rows of a batch, at most.
         shape: of the batches.
         executors: on which the other network runs.
+        lent: the inner network serves by itself, too.
     """
 
     def __init__(
@@ -41,12 +42,15 @@ class BatchNetwork(ExecutableNetwork):
         size: int,
         shape: Shape,
         executors: ExecutorManager,
+        *,
+        lent: bool = False,
     ) -> None:
         super().__init__(network, _shown(config, inner.config))
         self.inner = inner
         self.size = size
         self._shape = shape
         self._executors = executors
+        self._lent = lent
         self._unfollow: Callable[[], None] = lambda: None
         self._collector: Collector
         self._origins = {node.name or "": origins(node) for node in network.nodes()}
@@ -71,6 +75,13 @@ class BatchNetwork(ExecutableNetwork):
         self.inner.set_config({key: changes[key] for key in changes if key in known})
         self._collector.timeout = self._timeout()
 
+    def take_over(self, lender: ExecutableNetwork) -> None:
+        """Nobody else uses the network that may have been lent; if it was not, it is closed."""
+        if self._lent:
+            self._lent = False
+        else:
+            lender.close()
+
     # -- hooks --
 
     def _start(self, job: Job) -> None:
@@ -82,7 +93,8 @@ class BatchNetwork(ExecutableNetwork):
     def _close(self) -> None:
         self._unfollow()
         self._collector.close()
-        self.inner.close()
+        if not self._lent:
+            self.inner.close()
 
     def _layers(self) -> tuple[Layer, ...]:
         return self.inner.layers()

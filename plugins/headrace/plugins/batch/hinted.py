@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
 
-from headrace.plugins.batch import loading, measurement
+from headrace.plugins.batch import loading, measurement, runs
 from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.plugins.batch.trial import Inconclusive, sample
 from headrace.runtime.cancel import CancelToken
@@ -12,67 +14,83 @@ from headrace.runtime.errors import Cancelled, HeadraceError, Unavailable
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.standard_keys import ALLOW_AUTO_BATCHING
 
+_log = logging.getLogger(__name__)
+
 
 def choose(
-    plain: ExecutableNetwork, batched: Callable[[], ExecutableNetwork], token: CancelToken
+    load: Callable[[], ExecutableNetwork],
+    batched: Callable[[ExecutableNetwork], BatchNetwork],
+    size: int,
+    token: CancelToken,
 ) -> ExecutableNetwork:
-    """The better of two ways to serve a network; the other one is closed, and a note tells why.
+    """The better of two ways to serve a network; a note tells which, and why.
 
     Args:
-        plain: the network as the device has it by itself.
-        batched: loads it with its requests joined.
+        load: the network as the device has it by itself.
+        batched: the same with its requests joined; it may run its batches on the first one.
+        size: rows of a batch, at most.
 
     Raises:
-        Cancelled, Unavailable: both are closed then.
+        What `load` raises. Cancelled, Unavailable: both are closed then.
     """
+    begun = time.monotonic()
+    plain = load()
+    budget = measurement.budget_seconds(time.monotonic() - begun)
     try:
-        return _choose(plain, batched, token)
+        found, why = _choose(plain, batched, size, budget, token)
     except BaseException:
         plain.close()
         raise
+    if found is not plain:
+        found.notes = (why, *found.notes)
+    else:
+        found.notes += (f"served unbatched: {why}",)
+        found.config = found.config.schema.resolve(
+            found.config.explicit_strings(), {ALLOW_AUTO_BATCHING.name: "NO"}
+        )
+    _log.info("a network on %s: %s", found.place.device, why)
+    return found
 
 
 def _choose(
-    plain: ExecutableNetwork, batched: Callable[[], ExecutableNetwork], token: CancelToken
-) -> ExecutableNetwork:
+    plain: ExecutableNetwork,
+    batched: Callable[[ExecutableNetwork], BatchNetwork],
+    size: int,
+    budget: float,
+    token: CancelToken,
+) -> tuple[ExecutableNetwork, str]:
+    """The network to serve, the other one closed, and why it is that one."""
+    begun = time.monotonic()
     try:
-        other = batched()
+        (row,) = sample(plain.inputs, loading.runner(plain, token), 1).rows
+    except Inconclusive as why:
+        return plain, f"whether batches pay cannot be measured: {why}"
+    one = runs.seconds(plain, [row], token)
+    left = budget - (time.monotonic() - begun)
+    batches = measurement.batches_a_round(one, size, left)
+    if not batches:
+        return plain, (
+            f"whether batches pay was not measured: time budget, of {budget:.2f} s, for runs of "
+            f"{one:.3f} s each"
+        )
+    try:
+        other = batched(plain)
     except (Cancelled, Unavailable):
         raise
     except HeadraceError as error:
-        return _unbatched(plain, error.message)
-    assert isinstance(other, BatchNetwork)
+        return plain, error.message
+    requests = [row] * (size * batches + 1)
     try:
-        rows = sample(plain.inputs, loading.runner(plain, token)).rows
-        found = measurement.compare(plain, other, rows, other.size, token)
-    except Inconclusive as why:
-        other.close()
-        return _unbatched(plain, f"whether batches pay cannot be measured: {why}")
+        found = measurement.compare(plain, other, requests, left, token)
     except BaseException:
         other.close()
         raise
-    if found.pays:
-        other.notes = (
-            f"batches of up to {other.size} rows: {found.gain:.2f} times the throughput of "
-            f"requests apart, measured in {found.seconds:.1f} s",
-            *other.notes,
-        )
-        plain.close()
-        return other
-    size = other.size
-    other.close()
-    if not found.gain:
-        return _unbatched(plain, "one run takes too long to measure whether batches pay")
-    return _unbatched(
-        plain,
-        f"batches of up to {size} rows have {found.gain:.2f} times the throughput of requests "
-        f"apart, measured in {found.seconds:.1f} s",
+    gained = (
+        f"{found.gain:.2f} times the throughput of requests apart, measured in "
+        f"{found.seconds:.1f} s"
     )
-
-
-def _unbatched(plain: ExecutableNetwork, why: str) -> ExecutableNetwork:
-    plain.notes += (f"served unbatched: {why}",)
-    plain.config = plain.config.schema.resolve(
-        plain.config.explicit_strings(), {ALLOW_AUTO_BATCHING.name: "NO"}
-    )
-    return plain
+    if not found.pays:
+        other.close()
+        return plain, f"batches of up to {size} rows have {gained}"
+    other.take_over(plain)
+    return other, f"batches of up to {size} rows: {gained}"

@@ -40,28 +40,40 @@ class _Inner(NamedTuple):
 
 
 def load(
-    whole: Network, config: Configuration, target: Target, size: int, token: CancelToken
+    whole: Network,
+    config: Configuration,
+    target: Target,
+    size: int,
+    token: CancelToken,
+    plain: ExecutableNetwork | None = None,
 ) -> BatchNetwork:
     """Loads a network on the target so that its requests run together.
 
     Args:
         whole: as the caller sees it.
         size: rows of a batch, at most.
+        plain: the network as the target has loaded it already; it stays open, and runs the batches
+            if it takes any number of rows.
 
     Raises:
         FailedPrecondition: why its requests cannot run together.
         What the target raises.
     """
     ready = batchable(whole)
-    inner = _inner(ready.network, target, size, token)
+    lent = plain is not None and not ready.rewritten
+    if plain is not None and not ready.rewritten:
+        inner = _Inner(plain, 0, "")
+    else:
+        inner = _inner(ready.network, target, size, token)
     try:
-        shared, note = _tried(whole, ready, inner, target, min(ROWS, size), token)
+        shared, note = _tried(whole, ready, inner, target, min(ROWS, size), token, plain)
     except BaseException:
-        inner.network.close()
+        if not lent:
+            inner.network.close()
         raise
     shape = Shape(tuple(port.name for port in whole.inputs), shared, inner.padded_to)
     executors = target.plugin.services.executors
-    made = BatchNetwork(whole, config, inner.network, size, shape, executors)
+    made = BatchNetwork(whole, config, inner.network, size, shape, executors, lent=lent)
     notes = (f"requests run together, up to {size} rows: {note}", inner.note)
     made.notes = (*filter(None, notes), *inner.network.notes)
     made.loaded_from_cache = inner.network.loaded_from_cache
@@ -114,12 +126,14 @@ def _tried(
     target: Target,
     count: int,
     token: CancelToken,
+    plain: ExecutableNetwork | None,
 ) -> tuple[frozenset[str], str]:
     """The outputs without a batch dimension, and how it was found that rows can run together."""
     analysis = ready.analysis
     together = runner(inner.network, token, inner.padded_to)
     # What was rewritten for many rows has to give what the network gave as it was.
-    original = _load(whole, target, token) if ready.rewritten else None
+    own = _load(whole, target, token) if ready.rewritten and plain is None else None
+    original = own or plain
     try:
         apart = together if original is None else runner(original, token)
         given = sample(whole.inputs, apart, count)
@@ -130,8 +144,8 @@ def _tried(
         without = (name for name, axis in analysis.outputs.items() if axis is None)
         return frozenset(without), "its graph computes each row by itself"
     finally:
-        if original is not None:
-            original.close()
+        if own is not None:
+            own.close()
     if why:
         raise refusal(f"a trial has shown that {why}")
     if analysis.doubts:

@@ -1,28 +1,33 @@
-"""Whether running requests together pays, for one network on one device: measured."""
+"""Whether running requests together pays, for one network on one device: measured, within a budget.
+
+The budget is the time that the load took, within bounds, so that a hint does not make a load of
+a second one of ten. What would not fit is not begun, for half a measurement is noise.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from headrace.plugins.batch import runs
+from headrace.plugins.batch.trial import ROWS
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.tensor import Value
 
-BUDGET_SECONDS: Final = 1.0
-"""Begun rounds are finished; a network that takes so long for one round of each kind that it would
-be overdrawn threefold is not measured."""
-ROUNDS: Final = 5
+LEAST_SECONDS: Final = 0.25
+MOST_SECONDS: Final = 1.0
+FEWEST_ROUNDS: Final = 2
+MOST_ROUNDS: Final = 5
 BATCHES: Final = (4, 2, 1)
-"""Of a round, beside the first request, which runs alone; the most of which three rounds fit."""
+"""Of a round, beside the first request, which runs alone; the most that fit are taken."""
 PAYS_FROM: Final = 1.1
 """Gain from which batches are worth their longer runs; less may be noise."""
 
 
 class Comparison(NamedTuple):
-    """How much faster the requests were together; 0.0 where one run takes too long to measure."""
+    """How much faster the requests were together."""
 
     gain: float
     seconds: float
@@ -32,30 +37,46 @@ class Comparison(NamedTuple):
         return self.gain >= PAYS_FROM
 
 
+def budget_seconds(load_seconds: float) -> float:
+    """The time for all runs that find out whether batches pay, for a load that took so long."""
+    return min(max(load_seconds, LEAST_SECONDS), MOST_SECONDS)
+
+
+def batches_a_round(one_seconds: float, size: int, left_seconds: float) -> int:
+    """How many batches a round of the comparison has; 0 if there is no time for one.
+
+    Args:
+        one_seconds: that a request takes alone.
+        size: rows of a batch.
+        left_seconds: of the budget, before the trial of whether rows stay apart.
+    """
+    left = left_seconds - 2 * ROWS * one_seconds
+    rounds = 2 * FEWEST_ROUNDS  # of each kind
+    fitting = (count for count in BATCHES if rounds * (size * count + 1) * one_seconds <= left)
+    return next(fitting, 0)
+
+
 def compare(
     apart: ExecutableNetwork,
     together: ExecutableNetwork,
-    rows: Sequence[Mapping[str, Value]],
-    size: int,
+    requests: Sequence[Mapping[str, Value]],
+    left_seconds: float,
     token: CancelToken,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Comparison:
     """Compares the best round of each kind, run in turns so that both see the machine alike.
 
     Args:
-        rows: requests of one row each, for both networks.
-        size: rows of a batch.
+        requests: of one round, for both networks.
+        left_seconds: after the first rounds, none is begun that would take longer.
     """
-    begun = time.monotonic()
-    one = min(runs.seconds(apart, rows[:1], token) for _ in range(2))
-    fitting = [count for count in BATCHES if 6 * one * size * count <= BUDGET_SECONDS]
-    batches = fitting[0] if fitting else BATCHES[-1]
-    if 2 * one * (size * batches + 1) > 3 * BUDGET_SECONDS:
-        return Comparison(0.0, time.monotonic() - begun)
-    requests = [rows[at % len(rows)] for at in range(size * batches + 1)]
+    begun = clock()
     best = {apart: float("inf"), together: float("inf")}
-    for _ in range(ROUNDS):
+    for number in range(1, MOST_ROUNDS + 1):
+        round_begun = clock()
         for network in best:
             best[network] = min(best[network], runs.seconds(network, requests, token))
-        if time.monotonic() - begun > BUDGET_SECONDS:
+        now = clock()
+        if number >= FEWEST_ROUNDS and now - begun + now - round_begun > left_seconds:
             break
-    return Comparison(best[apart] / best[together], time.monotonic() - begun)
+    return Comparison(best[apart] / best[together], clock() - begun)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -104,8 +104,9 @@ class BatchPlugin(VirtualPlugin):
         quickly made again."""
         return self.load_network(network, config, options, token)
 
-    def load_if_it_pays(
+    def join_if_it_pays(
         self,
+        load: Callable[[], ExecutableNetwork],
         device: DeviceName,
         network: Network,
         config: Mapping[str, str],
@@ -113,12 +114,17 @@ class BatchPlugin(VirtualPlugin):
         token: CancelToken,
     ) -> ExecutableNetwork:
         """As `AutoBatching` has it."""
-        plain = self.services.devices.plugin(device.type).load_network(
-            network, config, options, token
-        )
         own = {key: text for key, text in config.items() if key != DEVICE_ID.name}
         asked = replace(options, members=(Member(device),))
-        return hinted.choose(plain, lambda: self.load_network(network, own, asked, token), token)
+        wish = self._wish(own, asked)
+
+        def batched(plain: ExecutableNetwork) -> BatchNetwork:
+            make = partial(self._batched, wish=wish, options=asked, plain=plain)
+            made = self._make(network, wish.config, asked, make, token)
+            assert isinstance(made, BatchNetwork)
+            return made
+
+        return hinted.choose(load, batched, wish.size, token)
 
     # -- inside --
 
@@ -155,9 +161,10 @@ class BatchPlugin(VirtualPlugin):
         *,
         wish: _Wish,
         options: NetworkOptions,
+        plain: ExecutableNetwork | None = None,
     ) -> BatchNetwork:
         whole = self.transform_network(network, config, options)
-        return loading.load(whole, config, wish.target, wish.size, token)
+        return loading.load(whole, config, wish.target, wish.size, token, plain)
 
     # -- hooks --
 

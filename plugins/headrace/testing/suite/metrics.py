@@ -30,6 +30,7 @@ _NETWORK_METRICS = {
     "OPTIMAL_NUMBER_OF_INFER_REQUESTS": int,
     "EXECUTION_DEVICES": list,
     "LOADED_FROM_CACHE": bool,
+    "NOTES": list,
 }
 
 

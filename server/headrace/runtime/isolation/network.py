@@ -27,6 +27,7 @@ _OURS: Final = frozenset(
     (
         *("SUPPORTED_METRICS", "SUPPORTED_CONFIG_KEYS", "NETWORK_NAME"),
         *("OPTIMAL_NUMBER_OF_INFER_REQUESTS", "EXECUTION_DEVICES", "LOADED_FROM_CACHE"),
+        "NOTES",
     )
 )
 """Metrics that the server's side answers."""
