@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 from headrace.runtime.core import Core
 from headrace.runtime.device_name import DeviceName
+from headrace.runtime.device_state import DeviceState
 from headrace.runtime.errors import HeadraceError, UnsupportedLayers
 from headrace.runtime.infer_request import InferRequest
 from headrace.runtime.network import Network
@@ -73,11 +75,25 @@ def run_worker(device: DeviceUnderTest, connection: Connection) -> None:
         connection.send((str(name), plugin.backend_version or ", ".join(parts)))
         while True:
             case = connection.recv()
+            _wait_until_up(core, name)
             connection.send(run_case(core, name, device.config, case, connection))
     except (EOFError, BrokenPipeError):  # nobody asks any more
         return
     finally:
         core.stop()
+
+
+def _wait_until_up(core: Core, name: DeviceName) -> None:
+    """A device in a process of its own starts again after a case that it crashed at."""
+    changed = threading.Event()
+    end = core.states.subscribe(lambda _: changed.set())
+    try:
+        for device in {each.type for each in name.physical()}:
+            while (event := core.states.get(device)) and event.state is not DeviceState.UP:
+                changed.wait()
+                changed.clear()
+    finally:
+        end()
 
 
 def run_case(
