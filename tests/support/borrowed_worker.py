@@ -36,6 +36,7 @@ class _Borrowed(WorkerProcess):
 def worker_to_borrow() -> Iterator[Launch]:
     """What a `WorkerHost` may launch again and again, one at a time."""
     lender = WorkerProcess("BORROWED")
+    lender.call("close")  # so that its thread has what it opens before a test counts
     try:
         yield lambda device: _Borrowed(lender)
     finally:
