@@ -88,10 +88,23 @@ def test_the_full_name_is_the_processors(plugin: Plugin, tmp_path: Path) -> None
 # -- streams and threads --
 
 
-def test_a_network_for_latency_takes_one_of_the_devices_streams(plugin: Plugin) -> None:
-    network = plugin.load_network(networks.add().network, {"PERFORMANCE_HINT": "LATENCY"})
+def test_for_latency_a_network_with_much_work_takes_one_of_the_devices_streams(
+    plugin: Plugin,
+) -> None:
+    text = "m (float[500,500] x, float[500,500] w) => (float[500,500] y) { y = MatMul(x, w) }"
+    network = load(plugin, text, {"PERFORMANCE_HINT": "LATENCY"})
     assert plugin.streams() == PROCESSORS
+    shown = network.config.to_strings()
+    assert (shown["NUM_STREAMS"], shown["INFERENCE_NUM_THREADS"]) == ("1", str(PROCESSORS))
     assert network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 1
+    network.close()
+
+
+def test_a_tiny_one_runs_on_one_thread_and_leaves_the_others_to_other_requests(
+    plugin: Plugin,
+) -> None:
+    network = plugin.load_network(networks.add().network, {"PERFORMANCE_HINT": "LATENCY"})
+    assert network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == PROCESSORS
     network.close()
 
 
@@ -99,7 +112,7 @@ def test_a_network_shows_what_a_hint_has_become(plugin: Plugin) -> None:
     hint = {"PERFORMANCE_HINT": "THROUGHPUT", "PERFORMANCE_HINT_NUM_REQUESTS": "2"}
     network = plugin.load_network(networks.add().network, hint)
     shown = network.config.to_strings()
-    assert (shown["NUM_STREAMS"], shown["INFERENCE_NUM_THREADS"]) == ("2", str(PROCESSORS))
+    assert (shown["NUM_STREAMS"], shown["INFERENCE_NUM_THREADS"]) == ("2", "2")
     assert shown["PERFORMANCE_HINT"] == "THROUGHPUT"
     assert network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 2
     network.set_config({"EXECUTION_TIMEOUT": "5"})

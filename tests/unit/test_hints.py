@@ -39,6 +39,53 @@ def test_streams_and_threads_follow_the_keys(
     assert hints.threads_of_a_run(configuration, streams) == threads
 
 
+MILLION = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("work", "streams", "threads"),
+    [(None, 1, 4), (4000 * MILLION, 1, 4), (25 * MILLION, 3, 2), (MILLION, 4, 1), (0, 4, 1)],
+)
+def test_for_latency_a_run_gets_the_threads_that_its_network_has_work_for(
+    work: int | None, streams: int, threads: int
+) -> None:
+    config = SCHEMA.resolve({"PERFORMANCE_HINT": "LATENCY"})
+    assert hints.streams(config, work) == streams
+    assert hints.threads_of_a_run(config, streams, work) == threads
+    shown = hints.chosen(config, streams, work).to_strings()
+    assert (shown["NUM_STREAMS"], shown["INFERENCE_NUM_THREADS"]) == (str(streams), "4")
+
+
+@pytest.mark.parametrize("work", [None, 1, 4000 * MILLION])
+def test_for_throughput_every_thread_is_a_stream_whatever_the_network(work: int | None) -> None:
+    config = SCHEMA.resolve({"PERFORMANCE_HINT": "THROUGHPUT"})
+    assert hints.streams(config, work) == PROCESSORS
+    assert hints.threads_of_a_run(config, PROCESSORS, work) == 1
+
+
+def test_a_tiny_network_alone_on_a_stream_wakes_no_second_thread() -> None:
+    config = SCHEMA.resolve({"NUM_STREAMS": "1"})
+    assert hints.threads_of_a_run(config, 1, MILLION) == 1
+    assert hints.chosen(config, 1, MILLION).to_strings()["INFERENCE_NUM_THREADS"] == "1"
+
+
+def test_threads_that_were_asked_for_are_had_by_a_tiny_network_too() -> None:
+    config = SCHEMA.resolve({"NUM_STREAMS": "1", "INFERENCE_NUM_THREADS": "3"})
+    assert hints.threads_of_a_run(config, 1, MILLION) == 3
+
+
+def test_what_was_chosen_gives_the_same_again() -> None:
+    for work in (None, MILLION, 25 * MILLION, 4000 * MILLION):
+        for hint in ("LATENCY", "THROUGHPUT", ""):
+            config = SCHEMA.resolve({"PERFORMANCE_HINT": hint})
+            streams = hints.streams(config, work)
+            shown = hints.chosen(config, streams, work)
+            assert hints.streams(shown) == streams
+            assert hints.threads_of_a_run(shown, streams) == hints.threads_of_a_run(
+                config, streams, work
+            )
+
+
 def test_all_runs_together_take_no_more_threads_than_allowed() -> None:
     for streams in range(1, PROCESSORS + 1):
         config = SCHEMA.resolve({"NUM_STREAMS": str(streams)})

@@ -7,16 +7,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headrace.plugins.cpu.config import SCHEMA
+from headrace.plugins.cpu.executable_network import SessionNetwork
 from headrace.plugins.cpu.session import Provider
 from headrace.plugins.cpu.session_plugin import SessionPlugin
 from headrace.plugins.cpu.support import Trials
 from headrace.plugins.cpu.transformations import TRANSFORMATIONS
 from headrace.runtime import hints
+from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration, Range
 from headrace.runtime.device_metrics import Metric
+from headrace.runtime.network import Network
 from headrace.runtime.processors import usable_processors
 from headrace.runtime.services import Services
 from headrace.runtime.transform import Transformation
+from headrace.runtime.work import multiply_adds
 
 
 class CpuPlugin(SessionPlugin):
@@ -50,6 +54,14 @@ class CpuPlugin(SessionPlugin):
 
     def _trials(self, config: Configuration) -> Trials:
         return self._asked
+
+    def _compile(
+        self, network: Network, config: Configuration, token: CancelToken
+    ) -> SessionNetwork:
+        """With the streams and threads that the network has work for."""
+        work = multiply_adds(network)
+        at_once = min(hints.streams(config, work), self.streams())
+        return super()._compile(network, hints.chosen(config, at_once, work), token)
 
     def _at_once(self, config: Configuration) -> int:
         return min(hints.streams(config), self.streams())

@@ -29,6 +29,7 @@ from headrace.runtime.provenance import Transformation, tracked
 from headrace.runtime.services import Services
 from headrace.runtime.standard_keys import DEVICE_ID, INFERENCE_PRECISION_HINT
 from headrace.runtime.type_inference import infer_types
+from headrace.runtime.work import multiply_adds
 
 if TYPE_CHECKING:
     from headrace.plugins.openvino.compiler import Compiler
@@ -154,6 +155,7 @@ class OpenVinoPlugin(Plugin):
     ) -> ExecutableNetwork:
         compiler, device = self._openvino.get(), self.device_id(config)
         compiler.refuse_unsupported(network, self.name)
+        config = self._fitted(network, config)
         properties = self._properties(config, device)
         return self._executable(
             network, config, compiler.compile(network, device, properties, token)
@@ -162,7 +164,7 @@ class OpenVinoPlugin(Plugin):
     def _import(
         self, network: Network, native: bytes, config: Configuration, token: CancelToken
     ) -> ExecutableNetwork:
-        device = self.device_id(config)
+        device, config = self.device_id(config), self._fitted(network, config)
         properties = self._properties(config, device)
         restored = self._openvino.get().restore(network, native, device, properties)
         return self._executable(network, config, restored)
@@ -176,6 +178,11 @@ class OpenVinoPlugin(Plugin):
 
     def _precision(self, config: Configuration, device: str) -> str:
         return settings.precision(config, device, self._runtime.capabilities(device))
+
+    def _fitted(self, network: Network, config: Configuration) -> Configuration:
+        """With the streams and threads that the network has work for."""
+        work = multiply_adds(network)
+        return hints.chosen(config, min(hints.streams(config, work), self.streams()), work)
 
     def _at_once(self, config: Configuration) -> int:
         return min(hints.streams(config), self.streams())
