@@ -15,11 +15,12 @@ export ORT_DISABLE_TELEMETRY := 1
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test serve lint benchmark conformance proto clean
+.PHONY: help demo test test-cuda serve lint benchmark conformance proto clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
 	@echo 'make test         run the tests; ARGS="..." goes to pytest'
+	@echo 'make test-cuda    run the tests that need an NVIDIA GPU, if there is one'
 	@echo 'make serve        run a server; ARGS="..." goes to headrace serve'
 	@echo 'make lint         check style and types'
 	@echo 'make benchmark    measure'
@@ -32,6 +33,9 @@ demo: $(INSTALLED) $(MAGIKA)
 
 test: $(INSTALLED) $(MAGIKA)
 	@$(BIN)/pytest $(ARGS)
+
+test-cuda:
+	@scripts/test_cuda.sh $(ARGS)
 
 serve: $(INSTALLED)
 	@exec $(BIN)/headrace serve $(ARGS)
@@ -59,7 +63,7 @@ proto: $(PROTO_INSTALLED)
 	    proto/headrace/v1/inference_engine.proto
 
 clean:
-	@rm -rf $(VENV) $(PROTO_VENV) .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(PROTO_VENV) .venv-cuda .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml

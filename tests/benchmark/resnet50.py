@@ -54,8 +54,9 @@ class _Builder:
         return self.layer("Relu", f"{name}.relu3", y)
 
 
-def resnet50() -> onnx.ModelProto:
-    """float32[1, 3, 224, 224] "x" → float32[1, 1000] "y"; blocks are called ``block0.`` on."""
+def resnet50(batch: int = 1) -> onnx.ModelProto:
+    """float32[batch, 3, 224, 224] "x" → float32[batch, 1000] "y"; blocks are called ``block0.``
+    on."""
     build = _Builder()
     build.weights.append(numpy_helper.from_array(np.array(0.5, np.float32), "half"))
     y = build.layer("Relu", "stem.relu", build.conv("stem", "x", (3, 64), 7, 2))
@@ -69,7 +70,7 @@ def resnet50() -> onnx.ModelProto:
     y = build.layer("Flatten", "flatten", build.layer("GlobalAveragePool", "pool", y))
     weight = build.weight("dense.weight", given, 1000, scale=0.02)
     build.layer("Gemm", "y", y, weight)
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 224, 224])]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1000])]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, 224, 224])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 1000])]
     graph = helper.make_graph(build.nodes, "resnet50", inputs, outputs, build.weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

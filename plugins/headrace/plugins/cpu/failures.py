@@ -33,7 +33,7 @@ _KERNEL = re.compile(
     re.DOTALL,
 )
 _BAD_MODEL = ("InvalidArgument", "InvalidGraph", "InvalidProtobuf")
-_NO_MEMORY = re.compile(r"bad_alloc|[Ff]ailed to allocate memory")
+_NO_MEMORY = re.compile(r"bad_alloc|[Ff]ailed to allocate memory|out of memory|_ALLOC_FAILED")
 
 
 def load_failure(error: Exception) -> HeadraceError:

@@ -20,7 +20,7 @@ from headrace.runtime.errors import InvalidArgument, Unimplemented
 from headrace.runtime.network import Port
 from headrace.runtime.tensor import Array, Value, host
 
-_BINDING_CONVERTS = frozenset(
+BINDING_CONVERTS = frozenset(
     {
         ir.DataType.FLOAT,
         ir.DataType.DOUBLE,
@@ -54,12 +54,12 @@ class Conversion:
     def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
         self._input_types = {port.name: port.dtype for port in inputs}
         self._output_types = {port.name: port.dtype for port in outputs}
-        self.as_values = any(port.dtype not in _BINDING_CONVERTS for port in outputs)
+        self.as_values = any(port.dtype not in BINDING_CONVERTS for port in outputs)
         self.plain = not self.as_values and all(
-            port.dtype in _BINDING_CONVERTS and port.dtype != ir.DataType.STRING for port in inputs
+            port.dtype in BINDING_CONVERTS and port.dtype != ir.DataType.STRING for port in inputs
         )
         for port in (*inputs, *outputs):
-            if port.kind == "sequence" and (self.as_values or port.dtype not in _BINDING_CONVERTS):
+            if port.kind == "sequence" and (self.as_values or port.dtype not in BINDING_CONVERTS):
                 raise Unimplemented(
                     f"{port.name!r} is a sequence in a network with an input or output of a type "
                     f"that NumPy lacks, which ONNX Runtime's binding cannot pass"
@@ -77,7 +77,7 @@ class Conversion:
             dtype = self._input_types[name]
             if dtype == ir.DataType.STRING and given is not None:
                 given = _strings(name, given)
-            if isinstance(given, np.ndarray) and (self.as_values or dtype not in _BINDING_CONVERTS):
+            if isinstance(given, np.ndarray) and (self.as_values or dtype not in BINDING_CONVERTS):
                 value = to_ort(given, dtype)
                 # In a feed of arrays the binding looks for the OrtValue inside its wrapper.
                 feed[name] = value._get_c_value() if self.as_values else value
@@ -97,7 +97,7 @@ def to_ort(array: Array, dtype: ir.DataType) -> onnxruntime.OrtValue:
     """The array's elements. The OrtValue reads them where they lie if their type is as wide in
     memory as in ONNX and they are contiguous and aligned; the caller keeps the array then."""
     array = aligned(array)
-    if dtype in _BINDING_CONVERTS:
+    if dtype in BINDING_CONVERTS:
         return onnxruntime.OrtValue.ortvalue_from_numpy(array)
     if dtype.bitwidth < 8:
         packed = _pack(array, dtype.bitwidth)
@@ -110,7 +110,7 @@ def to_ort(array: Array, dtype: ir.DataType) -> onnxruntime.OrtValue:
 
 def from_ort(value: Any, dtype: ir.DataType) -> Array:
     """The elements of an OrtValue that holds a tensor; a copy if their type is none of NumPy's."""
-    if dtype in _BINDING_CONVERTS:
+    if dtype in BINDING_CONVERTS:
         array: Array = value.numpy()
         return array
     shape = tuple(value.shape())

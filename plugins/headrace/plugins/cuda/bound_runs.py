@@ -1,0 +1,206 @@
+"""Runs with memory that stays: values are staged in pinned memory, which the GPU copies by itself
+while other streams compute, or, for a recorded run, in the GPU's own.
+
+ONNX Runtime gives each run that is under way a CUDA stream of its own, so that one session does for
+all streams of the device; but a recorded run belongs to its session, which then runs one at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final, Protocol
+
+import numpy as np
+import onnx_ir as ir
+from onnxruntime.capi import _pybind_state as binding
+
+from headrace.plugins.cpu import tensors
+from headrace.plugins.cpu.session import Session
+from headrace.plugins.cuda.memory import HostMemory
+from headrace.runtime.job import Job
+from headrace.runtime.network import Network, Port
+from headrace.runtime.tensor import Array, Value, host
+
+_NOT_BYTES: Final = (ir.DataType.STRING, ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)
+
+
+def bindable(network: Network) -> bool:
+    """Whether all values that enter or leave are plain bytes: tensors of whole bytes an element."""
+    return all(map(_is_bytes, (*network.inputs, *network.outputs)))
+
+
+def not_recordable(network: Network) -> list[str]:
+    """The ports that keep runs of the network from being recorded."""
+    return [
+        port.name
+        for port in (*network.inputs, *network.outputs)
+        if not _is_bytes(port) or port.dtype not in tensors.BINDING_CONVERTS or not _fixed(port)
+    ]
+
+
+def _is_bytes(port: Port) -> bool:
+    whole = port.dtype not in _NOT_BYTES and port.dtype.bitwidth >= 8
+    return port.kind == "tensor" and not port.optional and whole
+
+
+def _fixed(port: Port) -> bool:
+    return fixed_shape(port) is not None
+
+
+def fixed_shape(port: Port) -> tuple[int, ...] | None:
+    """The port's shape if it is the same in every run."""
+    sizes = [size for size in port.shape or () if isinstance(size, int) and size >= 0]
+    return tuple(sizes) if port.shape is not None and len(sizes) == len(port.shape) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Memory as ONNX Runtime names it."""
+
+    device: Any
+
+    @classmethod
+    def processor(cls) -> Where:
+        kind = binding.OrtDevice
+        return cls(kind(kind.cpu(), kind.default_memory(), 0))
+
+    @classmethod
+    def gpu(cls, device_id: int) -> Where:
+        kind = binding.OrtDevice
+        return cls(kind(kind.cuda(), kind.default_memory(), device_id))
+
+
+class Lane(Protocol):
+    """Runs one job at a time."""
+
+    def __call__(self, job: Job, options: Any) -> dict[str, Value]: ...
+
+
+class BoundRuns:
+    """As many lanes as requests run at once; a job takes any. No lock: the deque's own operations
+    are atomic.
+
+    Args:
+        lane: makes one.
+    """
+
+    def __init__(self, lane: Callable[[], Lane], at_once: int) -> None:
+        self._idle = deque(lane() for _ in range(at_once))
+
+    def __call__(self, job: Job, options: Any) -> dict[str, Value]:
+        lane = self._idle.pop()
+        try:
+            return lane(job, options)
+        finally:
+            self._idle.append(lane)
+
+
+class StagedLane:
+    """Inputs are copied into pinned memory, and outputs of known shape come into it and are copied
+    to the caller; memory for the others is ONNX Runtime's. All of it grows and stays.
+
+    Args:
+        memory: where it gets some.
+    """
+
+    def __init__(self, session: Session, network: Network, memory: HostMemory) -> None:
+        self._session = session
+        self._ports = session.ports()
+        self._memory = memory
+        self._where = Where.processor().device
+        self._inputs = network.inputs
+        self._outputs = {port.name: port for port in network.outputs}
+        self._staged: dict[str, Array] = {}
+
+    def __call__(self, job: Job, options: Any) -> dict[str, Value]:
+        ports = self._ports
+        for port in self._inputs:
+            given = host(job.inputs[port.name])
+            assert isinstance(given, np.ndarray), "a network with other values is not bound"
+            staged = self._stage("in", port.name, given.nbytes)
+            _bytes_into(staged, given)
+            ports.bind_input(
+                port.name, self._where, port.dtype.value, given.shape, staged.ctypes.data
+            )
+        given_memory = {name: self._bind_output(self._outputs[name]) for name in job.output_names}
+        try:
+            self._session.run_bound(ports, options)
+            return self._taken(given_memory)
+        finally:
+            ports.clear_binding_outputs()
+
+    def _bind_output(self, port: Port) -> Array | None:
+        shape = fixed_shape(port)
+        if shape is None:
+            self._ports.bind_output(port.name, self._where)
+            return None
+        staged = self._stage("out", port.name, prod(shape) * port.dtype.numpy().itemsize)
+        self._ports.bind_output(port.name, self._where, port.dtype.value, shape, staged.ctypes.data)
+        return staged.view(port.dtype.numpy()).reshape(shape)
+
+    def _taken(self, given: dict[str, Array | None]) -> dict[str, Value]:
+        outputs = self._ports.get_outputs()
+        return {
+            name: memory.copy()
+            if memory is not None
+            else tensors.from_ort(outputs[place], self._outputs[name].dtype)
+            for place, (name, memory) in enumerate(given.items())
+        }
+
+    def _stage(self, way: str, name: str, size: int) -> Array:
+        key = f"{way} {name}"
+        known = self._staged.get(key)
+        if known is None or known.nbytes < size:
+            known = self._staged[key] = self._memory.allocate(max(size, 1))
+        return known[:size]
+
+
+class RecordedLane:
+    """Inputs and outputs have places in the GPU's memory, for a run that was recorded always uses
+    the same.
+
+    Args:
+        session: one that records, for this lane alone.
+        network: of fixed shapes.
+        where: the GPU's memory.
+    """
+
+    def __init__(
+        self, session: Session, network: Network, where: Where, memory: HostMemory
+    ) -> None:
+        self._session = session
+        self._ports = session.ports()
+        self._inputs = {port.name: _value(port, where) for port in network.inputs}
+        self._outputs = {port.name: _value(port, where) for port in network.outputs}
+        self._staged = {
+            name: memory.allocate(max(value.tensor_size_in_bytes(), 1))
+            for name, value in self._inputs.items()
+        }
+        for name, value in self._inputs.items():
+            self._ports.bind_ortvalue_input(name, value)
+        for name, value in self._outputs.items():
+            self._ports.bind_ortvalue_output(name, value)
+
+    def __call__(self, job: Job, options: Any) -> dict[str, Value]:
+        for name, value in self._inputs.items():
+            given = host(job.inputs[name])
+            assert isinstance(given, np.ndarray), "a network with other values is not bound"
+            staged = self._staged[name][: given.nbytes]
+            _bytes_into(staged, given)
+            value.update_inplace(staged.view(given.dtype).reshape(given.shape))
+        self._session.run_bound(self._ports, options)
+        # Copied, for of memory that is the host's the binding gives a view.
+        return {name: self._outputs[name].numpy().copy() for name in job.output_names}
+
+
+def _value(port: Port, where: Where) -> Any:
+    """Memory for the port's values."""
+    make = binding.OrtValue.ortvalue_from_shape_and_onnx_type
+    return make(list(fixed_shape(port) or ()), port.dtype.value, where.device)
+
+
+def _bytes_into(staged: Array, given: Array) -> None:
+    np.copyto(staged.view(given.dtype).reshape(given.shape), given)

@@ -1,0 +1,103 @@
+"""The device's configuration, and the providers' options that follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from headrace.plugins.cpu.session import Provider
+from headrace.plugins.cuda.machine import PROVIDER, TENSORRT
+from headrace.runtime.config import ConfigSchema, Configuration
+from headrace.runtime.config_key import Key
+from headrace.runtime.standard_keys import (
+    INFERENCE_PRECISION_HINT,
+    NUM_STREAMS,
+    PERFORMANCE_HINT,
+    PERFORMANCE_HINT_NUM_REQUESTS,
+    STANDARD_KEYS,
+)
+
+EXECUTION_PROVIDER: Final = Key(
+    "EXECUTION_PROVIDER",
+    str,
+    "CUDA",
+    "Which provider of ONNX Runtime computes; TENSORRT compiles longer, and leaves to CUDA what it "
+    "cannot run.",
+    choices=("CUDA", "TENSORRT"),
+)
+CUDA_GRAPH: Final = Key(
+    "CUDA_GRAPH",
+    bool,
+    False,
+    "Whether a run is recorded once and then repeated as a whole: for small networks of fixed "
+    "shapes. Each stream takes a session, and so the weights' memory, of its own.",
+)
+TF32: Final = Key(
+    "TF32",
+    bool,
+    False,
+    "Whether float32 layers may round factors to 10 bits of mantissa, which tensor cores multiply "
+    "several times faster.",
+)
+GPU_MEMORY_LIMIT: Final = Key(
+    "GPU_MEMORY_LIMIT",
+    int,
+    0,
+    "The most memory that a network may take on the GPU for weights and work. 0: no limit.",
+    unit="bytes",
+    minimum=0,
+    maximum=2**63 - 1,
+)
+
+SCHEMA: Final = ConfigSchema(
+    *STANDARD_KEYS,
+    replace(INFERENCE_PRECISION_HINT, choices=("f32", "f16", "")),
+    EXECUTION_PROVIDER,
+    CUDA_GRAPH,
+    TF32,
+    GPU_MEMORY_LIMIT,
+)
+
+_USUAL_STREAMS: Final = 2  # one copies while the other computes
+MOST_STREAMS: Final = 32
+
+
+def cuda(config: Configuration, device_id: str, *, graph: bool = False) -> Provider:
+    """The CUDA provider on one GPU.
+
+    Args:
+        graph: whether runs are recorded and repeated.
+    """
+    options = {"device_id": device_id, "use_tf32": "1" if config[TF32] else "0"}
+    if config[GPU_MEMORY_LIMIT]:
+        # Doubling what is asked for, as it else does, would hit the limit with half of it unused.
+        options["gpu_mem_limit"] = str(config[GPU_MEMORY_LIMIT])
+        options["arena_extend_strategy"] = "kSameAsRequested"
+    if graph:
+        options["enable_cuda_graph"] = "1"
+    return Provider(PROVIDER, MappingProxyType(options))
+
+
+def provider(config: Configuration, device_id: str) -> Provider:
+    """The provider that the configuration asks for."""
+    behind = cuda(config, device_id)
+    if config[EXECUTION_PROVIDER] == "CUDA":
+        return behind
+    half = "1" if config[INFERENCE_PRECISION_HINT] == "f16" else "0"
+    options = {"device_id": device_id, "trt_fp16_enable": half}
+    return Provider(TENSORRT, MappingProxyType(options), (behind,))
+
+
+def auto_streams(config: Configuration) -> int:
+    """What NUM_STREAMS is where it is AUTO: one for latency, else enough to copy while computing,
+    but no more than the client keeps in flight."""
+    if config.get(PERFORMANCE_HINT) == "LATENCY":
+        return 1
+    requests = config.get(PERFORMANCE_HINT_NUM_REQUESTS)
+    return min(requests, _USUAL_STREAMS) if requests else _USUAL_STREAMS
+
+
+def streams(config: Configuration) -> int:
+    """Requests of a network with this configuration that run at once, if the device allows it."""
+    return config.get(NUM_STREAMS) or auto_streams(config)

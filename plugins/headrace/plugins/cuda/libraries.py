@@ -1,0 +1,72 @@
+"""The libraries that a provider of ONNX Runtime's needs, and whether they are there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout
+from io import StringIO
+from types import MappingProxyType
+from typing import Any, Final
+
+_NAME: Final = re.compile(r"(lib[A-Za-z]+)")
+_MEANINGS: Final = MappingProxyType(
+    {
+        "libcudart": "the CUDA runtime",
+        "libcublas": "cuBLAS",
+        "libcublasLt": "cuBLAS",
+        "libcurand": "cuRAND",
+        "libcufft": "cuFFT",
+        "libnvrtc": "CUDA's runtime compiler",
+        "libcudnn": "cuDNN",
+        "libnvinfer": "TensorRT",
+        "libnvonnxparser": "TensorRT's reader of ONNX",
+    }
+)
+_REMEDY: Final = (
+    "install it with pip install 'onnxruntime-gpu[cuda,cudnn]', or let LD_LIBRARY_PATH lead to it"
+)
+_TENSORRT_REMEDY: Final = "install TensorRT, and let LD_LIBRARY_PATH lead to it"
+_DRIVER: Final = (
+    "the driver's own library is missing (libcuda.so.1); a container gets it with --gpus all"
+)
+CUDNN: Final = "libcudnn.so.9"
+"""No library names it, and the provider looks for it when a network needs it, which is too late."""
+
+Load = Callable[[str], Any]
+"""Loads a library by its name, or raises OSError; `ctypes.CDLL`."""
+
+
+def lacking(names: Iterable[str], load: Load) -> str:
+    """The first of the libraries that cannot be loaded, and what to do; empty if all can be."""
+    for name in names:
+        try:
+            load(name)
+        except OSError as error:
+            return explained(name, str(error))
+    return ""
+
+
+def explained(name: str, error: str) -> str:
+    """What it means that a library cannot be loaded.
+
+    Args:
+        name: of the library.
+        error: the loader's complaint; of another one, if that is what this one needs.
+    """
+    if "cannot open shared object file" not in error:
+        return f"{name} cannot be loaded: {error}"
+    missing = error.partition(":")[0] or name
+    found = _NAME.match(missing)
+    kind = found[1] if found is not None else missing
+    if kind == "libcuda":
+        return _DRIVER
+    remedy = _TENSORRT_REMEDY if kind.startswith("libnv") and kind != "libnvrtc" else _REMEDY
+    return f"{_MEANINGS.get(kind, 'a library')} is missing ({missing}); {remedy}"
+
+
+def preload(library: Any) -> None:
+    """Has ONNX Runtime (its module is `library`) load the libraries that lie among Python's
+    packages; it prints what it does not find, which `lacking` tells better."""
+    with redirect_stdout(StringIO()):
+        library.preload_dlls(directory="")

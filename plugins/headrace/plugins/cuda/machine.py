@@ -1,0 +1,141 @@
+"""What CUDA finds on a machine, and if it cannot work there, the one thing to mend first."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import os
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from headrace.plugins.cuda import libraries
+from headrace.plugins.cuda.elf import needed
+from headrace.plugins.cuda.gpu import Gpu, visible
+from headrace.plugins.cuda.memory import HostMemory, PinnedMemory
+from headrace.plugins.cuda.nvml import Management, Nvml
+from headrace.runtime.errors import Unavailable
+
+PROVIDER: Final = "CUDAExecutionProvider"
+TENSORRT: Final = "TensorrtExecutionProvider"
+_PACKAGES: Final = ("onnxruntime", "onnxruntime-gpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine on which CUDA works.
+
+    Attributes:
+        gpus: by CUDA's id, from "0".
+        management: tells of their memory.
+        tensorrt: why its provider cannot be used; empty if it can.
+        pinned: by CUDA's number of a GPU, where memory for its copies comes from.
+    """
+
+    gpus: dict[str, Gpu]
+    management: Management
+    tensorrt: Callable[[], str]
+    pinned: Callable[[int], HostMemory]
+
+
+def look(
+    management: Callable[[], Management],
+    providers: Callable[[], Sequence[str]],
+    packages: Collection[str],
+    lacking: Callable[[], str],
+    setting: str | None,
+) -> tuple[dict[str, Gpu], Management]:
+    """The GPUs, and who tells of them.
+
+    Args:
+        management: starts NVML; raises Unavailable.
+        providers: those that ONNX Runtime was built with; raises ImportError if it is not there.
+        packages: the installed ones that bring ONNX Runtime.
+        lacking: what the provider's libraries lack; empty if nothing.
+        setting: CUDA_VISIBLE_DEVICES.
+
+    Raises:
+        Unavailable: with the first thing that is missing.
+    """
+    nvml = management()
+    try:
+        found = nvml.gpus()
+        if not found:
+            raise Unavailable("the NVIDIA driver finds no GPU on this machine")
+        shown = visible(found, setting, nvml.find)
+        if not shown:
+            raise Unavailable(f"CUDA_VISIBLE_DEVICES={setting} shows none of {len(found)} GPUs")
+        try:
+            built_with = providers()
+        except ImportError as error:
+            raise Unavailable(f"ONNX Runtime cannot be imported: {error}") from error
+        if PROVIDER not in built_with:
+            raise Unavailable(without_provider(packages))
+        missing = lacking()
+        if missing:
+            raise Unavailable(missing)
+    except BaseException:
+        nvml.close()
+        raise
+    return {str(place): gpu for place, gpu in enumerate(shown)}, nvml
+
+
+def without_provider(packages: Collection[str]) -> str:
+    """Why ONNX Runtime has no CUDA provider, by what is installed of it: two packages own the same
+    files, and those of the one that was installed last are there."""
+    mend = "pip uninstall -y onnxruntime onnxruntime-gpu && pip install onnxruntime-gpu"
+    if {*_PACKAGES} <= {*packages}:
+        return (
+            f"onnxruntime, which is for processors, was installed over onnxruntime-gpu; "
+            f"have the latter alone: {mend}"
+        )
+    if "onnxruntime" in packages:
+        return (
+            f"the installed onnxruntime is for processors, and onnxruntime-gpu is for both; "
+            f"replace it: {mend}"
+        )
+    return "the installed ONNX Runtime was built without its CUDA provider"
+
+
+def this_machine() -> Machine:
+    """
+    Raises:
+        Unavailable: CUDA cannot work here.
+    """
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus, nvml = look(Nvml, _providers, _installed(), partial(_lacking, "cuda"), setting)
+    runtime = ctypes.CDLL(next(name for name in _needed("cuda") if name.startswith("libcudart")))
+    return Machine(gpus, nvml, partial(_lacking, "tensorrt"), partial(PinnedMemory, runtime))
+
+
+def _providers() -> Sequence[str]:
+    import onnxruntime
+
+    found: Sequence[str] = onnxruntime.get_available_providers()
+    return found
+
+
+def _installed() -> list[str]:
+    def is_there(package: str) -> bool:
+        try:
+            return bool(importlib.metadata.version(package))
+        except importlib.metadata.PackageNotFoundError:
+            return False
+
+    return [package for package in _PACKAGES if is_there(package)]
+
+
+def _needed(provider: str) -> list[str]:
+    import onnxruntime
+
+    folder = Path(onnxruntime.__file__).parent / "capi"
+    return [*needed(folder / f"libonnxruntime_providers_{provider}.so"), libraries.CUDNN]
+
+
+def _lacking(provider: str) -> str:
+    import onnxruntime
+
+    libraries.preload(onnxruntime)
+    return libraries.lacking(_needed(provider), ctypes.CDLL)

@@ -1,0 +1,58 @@
+"""Host memory that a GPU reads and writes by itself, because it is pinned to where it lies."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from headrace.runtime.errors import ResourceExhausted
+from headrace.runtime.tensor import Array
+
+_PORTABLE: Final = 1  # cudaHostAllocPortable: pinned for every GPU
+
+
+class HostMemory(Protocol):
+    """Where values lie on their way to a device and back."""
+
+    def allocate(self, size: int) -> Array:
+        """uint8[size], given back with its last view.
+
+        Raises:
+            ResourceExhausted: there is no more.
+        """
+
+
+class PlainMemory:
+    """Memory like any other."""
+
+    def allocate(self, size: int) -> Array:
+        return np.empty(size, np.uint8)
+
+
+class PinnedMemory:
+    """Thread-safe.
+
+    Args:
+        library: one that leads to the CUDA runtime's functions.
+        device_id: the GPU whose context does it, so that no other one is given a context.
+    """
+
+    def __init__(self, library: Any, device_id: int) -> None:
+        self._library = library
+        self._device_id = device_id
+
+    def allocate(self, size: int) -> Array:
+        pointer = ctypes.c_void_p()
+        self._library.cudaSetDevice(ctypes.c_int(self._device_id))
+        code = self._library.cudaHostAlloc(
+            ctypes.byref(pointer), ctypes.c_size_t(max(size, 1)), ctypes.c_uint(_PORTABLE)
+        )
+        if code or not pointer.value:
+            raise ResourceExhausted(f"no {size} bytes of pinned memory (CUDA error {code})")
+        owner = (ctypes.c_uint8 * size).from_address(pointer.value)
+        given_back = weakref.finalize(owner, self._library.cudaFreeHost, pointer)
+        given_back.atexit = False  # it goes with the process, whose CUDA may have ended before
+        return np.ctypeslib.as_array(owner)

@@ -1,0 +1,116 @@
+"""The driver's management library, NVML: which GPUs there are, and what is taken of their
+memory."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+from headrace.plugins.cuda.gpu import Gpu
+from headrace.runtime.errors import Unavailable
+
+_REASONS: Final = MappingProxyType(
+    {
+        4: "the NVIDIA driver lets this user not ask for GPUs; check who may open /dev/nvidia*",
+        9: "the NVIDIA driver is installed and not loaded; load it (modprobe nvidia), or in a "
+        "container give it the GPUs (--gpus all)",
+        12: "there is no NVIDIA driver: libnvidia-ml.so.1 was not found; install the driver, or in "
+        "a container give it the GPUs (--gpus all)",
+        15: "the NVIDIA driver has lost a GPU; restart the machine",
+        18: "the NVIDIA driver's library and its kernel module are of different versions; restart "
+        "the machine",
+    }
+)
+"""By NVML's return code."""
+
+
+class Management(Protocol):
+    """What is asked of NVML."""
+
+    def gpus(self) -> list[Gpu]:
+        """All of the machine, in the order of the bus."""
+
+    def find(self, uuid: str) -> Gpu | None:
+        """The GPU or part of one with this unique id, if there is one."""
+
+    def taken_bytes(self, uuid: str) -> int:
+        """What all processes together take of a GPU's memory."""
+
+    def taken_by(self, uuid: str, process: int) -> int | None:
+        """What a process takes; None where the driver does not tell, as in most containers."""
+
+    def close(self) -> None:
+        """Lets go of the library."""
+
+
+def reason(code: int, text: str) -> str:
+    """What NVML's error means for somebody who wants to use a GPU.
+
+    Args:
+        code: NVML's return code.
+        text: NVML's own words for it.
+    """
+    return _REASONS.get(code, f"the NVIDIA driver does not answer: {text} (NVML error {code})")
+
+
+class Nvml:
+    """NVML by its binding. Thread-safe, as that is.
+
+    Raises:
+        Unavailable: the binding is not installed, or NVML does not start; with its reason.
+    """
+
+    def __init__(self) -> None:
+        try:
+            import pynvml
+        except ImportError as error:
+            raise Unavailable(
+                "nvidia-ml-py is not installed; install it with pip install 'headrace[cuda]'"
+            ) from error
+        self._nvml: Any = pynvml
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            raise Unavailable(reason(error.value, str(error))) from error
+
+    def gpus(self) -> list[Gpu]:
+        nvml = self._nvml
+        try:
+            return [
+                self._gpu(nvml.nvmlDeviceGetHandleByIndex(index), index)
+                for index in range(nvml.nvmlDeviceGetCount())
+            ]
+        except nvml.NVMLError as error:
+            raise Unavailable(reason(error.value, str(error))) from error
+
+    def find(self, uuid: str) -> Gpu | None:
+        nvml = self._nvml
+        try:
+            part = nvml.nvmlDeviceGetHandleByUUID(uuid)
+            whole = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part)
+            return self._gpu(part, nvml.nvmlDeviceGetIndex(whole), whole)
+        except nvml.NVMLError:
+            return None
+
+    def taken_bytes(self, uuid: str) -> int:
+        nvml = self._nvml
+        return int(nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(uuid)).used)
+
+    def taken_by(self, uuid: str, process: int) -> int | None:
+        nvml = self._nvml
+        running = nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByUUID(uuid))
+        return next((each.usedGpuMemory for each in running if each.pid == process), None)
+
+    def close(self) -> None:
+        self._nvml.nvmlShutdown()
+
+    def _gpu(self, handle: Any, index: int, whole: Any = None) -> Gpu:
+        nvml = self._nvml
+        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(whole or handle)
+        return Gpu(
+            index,
+            str(nvml.nvmlDeviceGetUUID(handle)),
+            str(nvml.nvmlDeviceGetName(handle)),
+            int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+            (major, minor),
+        )

@@ -1,0 +1,165 @@
+"""The device: its GPUs, what they can do, and how a network gets onto one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from headrace.plugins.cpu.runs import HostRuns, Runs
+from headrace.plugins.cpu.session import Provider
+from headrace.plugins.cpu.session_plugin import Open, SessionPlugin
+from headrace.plugins.cpu.support import Trials
+from headrace.plugins.cpu.tensors import Conversion
+from headrace.plugins.cuda import config as settings
+from headrace.plugins.cuda.bound_runs import (
+    BoundRuns,
+    RecordedLane,
+    StagedLane,
+    Where,
+    bindable,
+    not_recordable,
+)
+from headrace.plugins.cuda.executable_network import GpuNetwork
+from headrace.plugins.cuda.gpu import Gpu
+from headrace.plugins.cuda.machine import Machine
+from headrace.runtime import hints
+from headrace.runtime.config import Configuration, Range
+from headrace.runtime.device_metrics import Metric
+from headrace.runtime.errors import FailedPrecondition, InvalidArgument
+from headrace.runtime.network import Network
+from headrace.runtime.services import Services
+from headrace.runtime.standard_keys import DEVICE_ID
+
+
+class CudaPlugin(SessionPlugin):
+    """Every GPU that CUDA shows; DEVICE_ID is CUDA's number for one.
+
+    Layers that the provider has no kernel for are refused; those that ONNX Runtime itself prefers
+    to have on the processor, which compute shapes, run there.
+
+    Args:
+        machine: on which it works.
+    """
+
+    schema = settings.SCHEMA
+    network_class = GpuNetwork
+
+    def __init__(
+        self, name: str, services: Services, config: Mapping[str, str], machine: Machine
+    ) -> None:
+        self._machine = machine
+        first = machine.gpus["0"]
+        self.full_name, self.architecture = first.name, first.architecture
+        self.capabilities = first.capabilities
+        defaults = self.schema.resolve()
+        self._asked = {each: Trials(self._cuda(defaults, each)) for each in machine.gpus}
+        super().__init__(name, services, config)
+
+    # -- what it says of itself --
+
+    def _device_ids(self) -> list[str]:
+        return list(self._machine.gpus)
+
+    def _default_streams(self) -> int:
+        return settings.auto_streams(self.config)
+
+    def _set_config(self, config: Configuration) -> None:
+        self._check_provider(config)
+
+    def _metrics(self) -> Mapping[str, Metric]:
+        taken = self._machine.management.taken_bytes
+        return {
+            "FULL_DEVICE_NAME": lambda options: self._gpu(options).name,
+            "DEVICE_TYPE": lambda _: "DISCRETE",
+            "DEVICE_UUID": lambda options: self._gpu(options).uuid,
+            "DEVICE_ARCHITECTURE": lambda options: self._gpu(options).architecture,
+            "OPTIMIZATION_CAPABILITIES": lambda options: list(self._gpu(options).capabilities),
+            "RANGE_FOR_STREAMS": lambda _: Range(1, settings.MOST_STREAMS),
+            "GPU_DEVICE_TOTAL_MEM_SIZE": lambda options: self._gpu(options).memory_bytes,
+            "GPU_DEVICE_USED_MEM_SIZE": lambda options: taken(self._gpu(options).uuid),
+        }
+
+    def _gpu(self, options: Mapping[str, str]) -> Gpu:
+        return self._machine.gpus[options.get(DEVICE_ID.name) or self.device_id(self.config)]
+
+    def _memory_bytes(self, device_id: str) -> int:
+        """What the process holds there, its networks and CUDA's own; where the driver does not
+        tell, the networks' weights."""
+        uuid = self._machine.gpus[device_id].uuid
+        taken = self._machine.management.taken_by(uuid, os.getpid())
+        return super()._memory_bytes(device_id) if taken is None else taken
+
+    # -- networks --
+
+    def _provider(self, config: Configuration) -> Provider:
+        self._check_provider(config)
+        return settings.provider(config, self.device_id(config))
+
+    def _trials(self, config: Configuration) -> Trials:
+        return self._asked[self.device_id(config)]
+
+    def _at_once(self, config: Configuration) -> int:
+        return min(settings.streams(config), self.streams())
+
+    def _threads(self, config: Configuration, at_once: int) -> int:
+        return 1  # for what is left to the processor, which computes shapes
+
+    def _shown(self, config: Configuration, at_once: int) -> Configuration:
+        return hints.chosen(config, at_once)
+
+    def _runs(
+        self,
+        network: Network,
+        config: Configuration,
+        at_once: int,
+        conversion: Conversion,
+        open_session: Open,
+    ) -> Runs:
+        device_id = self.device_id(config)
+        memory = self._machine.pinned(int(device_id))
+        if config[settings.CUDA_GRAPH]:
+            _check_recordable(network)
+            recording, where = self._cuda(config, device_id, graph=True), self._where(device_id)
+            return BoundRuns(
+                lambda: RecordedLane(open_session(recording), network, where, memory), at_once
+            )
+        shared = open_session(self._provider(config))
+        if not bindable(network):
+            return HostRuns(shared, conversion)
+        return BoundRuns(lambda: StagedLane(shared, network, memory), at_once)
+
+    def _close(self) -> None:
+        self._machine.management.close()
+
+    # -- where a test puts processors in the place of GPUs --
+
+    def _cuda(self, config: Configuration, device_id: str, *, graph: bool = False) -> Provider:
+        return settings.cuda(config, device_id, graph=graph)
+
+    def _where(self, device_id: str) -> Where:
+        return Where.gpu(int(device_id))
+
+    # -- inside --
+
+    def _check_provider(self, config: Configuration) -> None:
+        if config[settings.EXECUTION_PROVIDER] == "CUDA":
+            return
+        missing = self._machine.tensorrt()
+        field = f"config['{settings.EXECUTION_PROVIDER.name}']"
+        if missing:
+            raise FailedPrecondition(f"TensorRT cannot be used: {missing}", field=field)
+        if config[settings.CUDA_GRAPH]:
+            raise InvalidArgument(
+                f"{settings.CUDA_GRAPH.name} is for {settings.EXECUTION_PROVIDER.name}=CUDA",
+                field=field,
+            )
+
+
+def _check_recordable(network: Network) -> None:
+    unfit = not_recordable(network)
+    if unfit:
+        raise InvalidArgument(
+            f"a recorded run needs tensors of numbers with fixed shapes, which "
+            f"{', '.join(unfit)} are not",
+            field=f"config['{settings.CUDA_GRAPH.name}']",
+        )

@@ -1,0 +1,16 @@
+"""CUDA does what every device must."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.plugins.cuda import create_plugin
+from headrace.runtime.plugin import Plugin
+from headrace.runtime.services import Services
+from headrace.testing import DeviceConformance
+
+
+class TestCuda(DeviceConformance):
+    @pytest.fixture
+    def plugin(self, services: Services) -> Plugin:
+        return create_plugin("CUDA", services, {})

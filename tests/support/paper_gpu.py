@@ -1,0 +1,79 @@
+"""GPUs on paper: CUDA's plugin as it is, with the processors in the place of what computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.plugins.cpu.session import Provider
+from headrace.plugins.cuda.bound_runs import Where
+from headrace.plugins.cuda.gpu import Gpu
+from headrace.plugins.cuda.machine import Machine
+from headrace.plugins.cuda.memory import HostMemory, PlainMemory
+from headrace.plugins.cuda.plugin import CudaPlugin
+from headrace.runtime.config import Configuration
+from headrace.runtime.errors import Unavailable
+
+GPUS = (
+    Gpu(0, "GPU-aaaa-1", "NVIDIA H100", 80 * 2**30, (9, 0)),
+    Gpu(1, "GPU-bbbb-2", "Tesla T4", 16 * 2**30, (7, 5)),
+)
+
+
+class PaperManagement:
+    """What NVML would tell of `gpus`; `taken` is what each process takes, None if untold."""
+
+    def __init__(self, gpus: Sequence[Gpu] = GPUS, taken: int | None = None) -> None:
+        self._gpus = list(gpus)
+        self.taken = taken
+        self.closed = False
+
+    def gpus(self) -> list[Gpu]:
+        return self._gpus
+
+    def find(self, uuid: str) -> Gpu | None:
+        part = Gpu(0, "MIG-cccc-3", "NVIDIA H100 MIG 1g.10gb", 10 * 2**30, (9, 0))
+        return part if uuid == part.uuid else None
+
+    def taken_bytes(self, uuid: str) -> int:
+        return {gpu.uuid: gpu.index + 1 for gpu in self._gpus}[uuid] << 30
+
+    def taken_by(self, uuid: str, process: int) -> int | None:
+        return self.taken
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class NoDriver(PaperManagement):
+    def gpus(self) -> list[Gpu]:
+        raise Unavailable("there is no NVIDIA driver")
+
+
+def machine(
+    management: PaperManagement | None = None, tensorrt: str = "TensorRT is missing"
+) -> Machine:
+    """One with `GPUS`."""
+
+    def pinned(_: int) -> HostMemory:
+        return PlainMemory()
+
+    gpus = {str(gpu.index): gpu for gpu in GPUS}
+    return Machine(gpus, management or PaperManagement(), lambda: tensorrt, pinned)
+
+
+class PaperCuda(CudaPlugin):
+    """Notes in `asked` with which options it would have asked for the provider."""
+
+    asked: tuple[Any, ...] = ()
+
+    def _provider(self, config: Configuration) -> Provider:
+        self.asked = (*self.asked, super()._provider(config))
+        return Provider()
+
+    def _cuda(self, config: Configuration, device_id: str, *, graph: bool = False) -> Provider:
+        self.asked = (*self.asked, super()._cuda(config, device_id, graph=graph))
+        return Provider()
+
+    def _where(self, device_id: str) -> Where:
+        return Where.processor()
