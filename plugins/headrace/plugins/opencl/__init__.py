@@ -1,0 +1,32 @@
+"""OPENCL: GPUs through tinygrad, and processors where an OpenCL driver makes one of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from headrace.plugins.opencl import environment
+from headrace.runtime.errors import Unavailable
+from headrace.runtime.plugin import Plugin, plugin_api
+from headrace.runtime.services import Services
+
+
+@plugin_api(1, isolated=True)
+def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    """What the entry point names.
+
+    tinygrad is for one thread of a process, and reads its settings from the environment when it is
+    imported; so this runs in a process of the device's own, and only there is it imported.
+
+    Raises:
+        Unavailable: tinygrad is not installed, or no OpenCL device answers.
+    """
+    state = None if services.folder is None else services.folder / name
+    os.environ.update(environment.settings(os.environ, state, os.getuid()))
+    try:
+        from headrace.plugins.opencl.plugin import OpenClPlugin
+    except ImportError as error:
+        raise Unavailable(
+            f"tinygrad cannot be imported ({error}); install it with pip install 'headrace[opencl]'"
+        ) from error
+    return OpenClPlugin(name, services, config)

@@ -1,0 +1,53 @@
+"""The one thread that may touch tinygrad, and what it finds when it starts."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import TypeVar
+
+from headrace.plugins.opencl.devices import Found, find
+from headrace.runtime.errors import Unavailable
+
+_T = TypeVar("_T")
+
+
+class Backend:
+    """Runs functions one at a time on a thread of its own. Thread-safe.
+
+    tinygrad computes wrong results, silently, where two threads use it at once; and its kernel
+    cache belongs to the thread that opened it.
+
+    Attributes:
+        devices: by DEVICE_ID.
+
+    Raises:
+        Unavailable: no OpenCL device answers.
+    """
+
+    def __init__(self) -> None:
+        self._thread = _thread()
+        try:
+            self.devices: tuple[Found, ...] = tuple(self.run(find))
+        except Exception as error:
+            reason = str(error) or type(error).__name__
+            raise Unavailable(
+                f"no OpenCL device answers ({reason}); install the driver of your GPU, or PoCL for "
+                f"processors: apt-get install pocl-opencl-icd ocl-icd-libopencl1"
+            ) from error
+
+    def run(self, function: Callable[[], _T]) -> _T:
+        """The function's result; raises what it raises."""
+        return self._thread.submit(function).result()
+
+    def release(self) -> None:
+        """Gives back what networks held that are gone: their graphs refer to themselves."""
+        self.run(gc.collect)
+
+
+@cache
+def _thread() -> ThreadPoolExecutor:
+    """One for the whole process, as tinygrad is; it ends with it."""
+    return ThreadPoolExecutor(1, thread_name_prefix="tinygrad")

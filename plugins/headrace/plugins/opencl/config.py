@@ -1,0 +1,29 @@
+"""The device's configuration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.runtime.config import ConfigSchema, Key
+from headrace.runtime.standard_keys import (
+    INFERENCE_PRECISION_HINT,
+    ISOLATION,
+    PROCESS,
+    STANDARD_KEYS,
+)
+
+JIT_CACHE_CAPACITY = Key(
+    "JIT_CACHE_CAPACITY",
+    int,
+    8,
+    "Shapes of its inputs for which a network keeps its kernels; 0: none, every run is scheduled "
+    "anew.",
+    minimum=0,
+    maximum=1024,
+)
+SCHEMA = ConfigSchema(
+    *STANDARD_KEYS,
+    replace(INFERENCE_PRECISION_HINT, choices=("f32", "f16", "")),
+    replace(ISOLATION, default=PROCESS, choices=(PROCESS,)),
+    JIT_CACHE_CAPACITY,
+)

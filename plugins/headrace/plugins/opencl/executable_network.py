@@ -1,0 +1,71 @@
+"""A network on the device, run by the backend's thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from headrace.plugins.opencl.backend import Backend
+from headrace.plugins.opencl.bounds import IndexBounds
+from headrace.plugins.opencl.session import Session
+from headrace.runtime.config import Configuration
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.job import Job, LayerProfile
+from headrace.runtime.network import Network
+from headrace.runtime.streams_executor import StreamsExecutor
+from headrace.runtime.tensor import host
+
+
+class OpenClNetwork(ExecutableNetwork):
+    """Nothing native is exported: what tinygrad would give has to be unpickled, and its kernel
+    cache on disk makes compiling anew quick.
+
+    Args:
+        session: the network in the backend.
+        bounds: of indices that arrive as inputs.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        config: Configuration,
+        executor: StreamsExecutor,
+        backend: Backend,
+        session: Session,
+        bounds: IndexBounds,
+    ) -> None:
+        super().__init__(network, config, executor, streams=1)
+        self._backend = backend
+        self._session: Session | None = session
+        self._bounds = bounds
+        self._origins = {layer.name: layer.origins for layer in network.layers}
+
+    def _preprocess(self, job: Job) -> None:
+        job.backend = {port.name: host(job.inputs.get(port.name)) for port in self.inputs}
+        self._bounds.check(job.backend)
+
+    def _infer(self, job: Job) -> None:
+        session, layers = self._session, job.layers
+        assert session is not None, "a job after close"
+
+        def timed(node: ir.Node, seconds: float) -> None:
+            name = node.name or ""
+            origins = self._origins.get(name, ())
+            layers.append(
+                LayerProfile(name, node.op_type, self.place.device, "tinygrad", seconds, origins)
+            )
+
+        timer = timed if job.profile else None
+        job.backend = self._backend.run(lambda: session.run(job.backend, job.token, timer))
+
+    def _postprocess(self, job: Job) -> None:
+        outputs: dict[str, Any] = job.backend
+        job.outputs = {name: outputs[name] for name in job.output_names}
+
+    def _close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            self._backend.run(session.close)
+            del session
+            self._backend.release()

@@ -1,0 +1,86 @@
+"""What tinygrad computes otherwise than ONNX, or not at all, though it has the operator.
+
+Found by running onnx's backend cases against tinygrad 0.14; the case that shows a fault is named
+beside the rule for it. A rule is as narrow as the fault. Where what it depends on is not known
+before a run, the layer is refused, for it would be silently wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import onnx_ir as ir
+
+
+def reason(node: ir.Node) -> str | None:
+    """Why the device does not run the node; None if nothing speaks against it."""
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    rule = _RULES.get(node.op_type)
+    return rule(node) if rule is not None else None
+
+
+def _resize(node: ir.Node) -> str | None:
+    """Found by test_resize_tf_crop_and_resize*, *_antialias and *_scales_*_align_corners."""
+    attributes = node.attributes
+    mode = attributes.get_string("coordinate_transformation_mode", "half_pixel")
+    if mode == "tf_crop_and_resize":
+        return f"Resize with {mode}"
+    if attributes.get_int("antialias", 0):
+        return "Resize with antialias"
+    by_scales = len(node.inputs) < 4 or node.inputs[3] is None
+    if mode == "align_corners" and by_scales:
+        return "Resize by scales with align_corners"
+    return None
+
+
+def _mod(node: ir.Node) -> str | None:
+    """Found by test_mod_float*_fmod_0*."""
+    value = node.inputs[0]
+    floating = value is not None and value.dtype is not None and value.dtype.is_floating_point()
+    if floating and not node.attributes.get_int("fmod", 0):
+        return "Mod of floating point numbers with the sign of the divisor"
+    return None
+
+
+def _by_reciprocal(_: ir.Node) -> str | None:
+    """test_dynamicquantizelinear: x / scale is x times the rounded reciprocal of scale, which is
+    on the other side of a half now and then."""
+    return "quotients are not rounded as in ONNX"
+
+
+def _max_unpool(node: ir.Node) -> str | None:
+    """test_maxunpool_export_with_output_shape: indices are taken for those of the output."""
+    given = len(node.inputs) > 2 and node.inputs[2] is not None
+    return "MaxUnpool into another shape than the pooled one" if given else None
+
+
+def _per_axis(*positions: int) -> Callable[[ir.Node], str | None]:
+    """test_convinteger_with_padding: a scale or zero point of each channel is taken for one of each
+    column. Found for the weights of ConvInteger; the code of the others is the same."""
+
+    def rule(node: ir.Node) -> str | None:
+        for at in positions:
+            value = node.inputs[at] if at < len(node.inputs) else None
+            if value is not None and not _is_one(value):
+                return f"{node.op_type} with scales or zero points of each channel"
+        return None
+
+    return rule
+
+
+def _is_one(value: ir.Value) -> bool:
+    return value.shape is not None and all(size == 1 for size in value.shape)
+
+
+_RULES: Final[dict[str, Callable[[ir.Node], str | None]]] = {
+    "ConvInteger": _per_axis(2, 3),
+    "DynamicQuantizeLinear": _by_reciprocal,
+    "MatMulInteger": _per_axis(2, 3),
+    "MaxUnpool": _max_unpool,
+    "Mod": _mod,
+    "QLinearConv": _per_axis(1, 2, 4, 5),
+    "QLinearMatMul": _per_axis(1, 2, 4, 5),
+    "Resize": _resize,
+}

@@ -1,0 +1,95 @@
+"""What tinygrad has for an operator, and what stands here in its place where it would fail.
+
+tinygrad's functions take some inputs as Python values; `HOST_INPUTS` says which. Those are known
+before a kernel runs, and a network is compiled for their values as for its shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import onnx_ir as ir
+from tinygrad.dtype import dtypes
+from tinygrad.nn.onnx import Domain, OnnxRunner, OpSetId, onnx_ops, required_input_python_consts
+from tinygrad.tensor import Tensor
+
+Function = Callable[..., Any]
+
+HOST_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
+    **required_input_python_consts,
+    "ConstantOfShape": (0,),
+    "If": (0,),
+    "Loop": (0, 1),
+}
+"""Operator to the positions of inputs that have to be known on the host."""
+
+_VARYING: Final = frozenset(
+    (
+        "NonZero",  # its output's shape depends on values, which are read back from the device
+        *("Bernoulli", "Multinomial"),
+        *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+    )
+)
+
+
+def host_inputs(node: ir.Node) -> tuple[int, ...]:
+    return HOST_INPUTS.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
+
+
+def varies(node: ir.Node) -> bool:
+    """Whether the node may give another shape or other numbers in another run of the same inputs'
+    shapes, so that its kernels cannot be kept."""
+    if node.domain not in ("", "ai.onnx"):
+        return False
+    trains = node.op_type == "Dropout" and len(node.inputs) > 2
+    return trains or node.op_type in _VARYING
+
+
+def find(node: ir.Node, opset: int) -> Function | None:
+    """The function that computes the node's operator; None if there is none."""
+    own = _OWN.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    if own is not None:
+        return own
+    try:
+        domain = Domain.from_onnx(node.domain)
+        selector = OnnxRunner.__new__(OnnxRunner)
+        selector.onnx_ops = onnx_ops
+        function: Function = selector._select_op(node.op_type, OpSetId(domain, opset))
+    except (ValueError, NotImplementedError):
+        return None
+    return function
+
+
+def _div(x: Tensor, y: Tensor, **_: Any) -> Tensor:
+    if not dtypes.is_int(x.dtype):
+        return x.div(y)
+    if dtypes.is_unsigned(x.dtype):
+        return x.div((y == 0).where(1, y), rounding_mode="trunc")
+    safe = ((y == 0) | (y == -1)).where(1, y)
+    return (y == -1).where(-x, x.div(safe, rounding_mode="trunc"))
+
+
+def _mod(x: Tensor, y: Tensor, fmod: int = 0) -> Tensor:
+    if not dtypes.is_int(x.dtype):
+        return x.fmod(y)
+    if dtypes.is_unsigned(x.dtype):
+        return x % (y == 0).where(1, y)
+    safe = ((y == 0) | (y == -1)).where(1, y)
+    rest = x.fmod(safe) if fmod else x % safe
+    return (y == -1).where(0, rest)
+
+
+def _lp_normalization(x: Tensor, axis: int = -1, p: int = 2) -> Tensor:
+    """Zeros stay zeros: tinygrad's own divides them by their norm."""
+    magnitudes = x.abs() if p == 1 else x.square()
+    norm = magnitudes.sum(axis, keepdim=True)
+    norm = norm if p == 1 else norm.sqrt()
+    return x / (norm == 0).where(1, norm)
+
+
+_OWN: Final[dict[str, Function]] = {
+    "Div": _div,
+    "LpNormalization": _lp_normalization,
+    "Mod": _mod,
+}

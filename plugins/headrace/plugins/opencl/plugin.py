@@ -1,0 +1,118 @@
+"""The device: what it is called, what it can do, and how a network is made for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+
+import numpy as np
+import onnx_ir as ir
+
+from headrace.plugins.opencl.backend import Backend
+from headrace.plugins.opencl.bounds import IndexBounds
+from headrace.plugins.opencl.config import JIT_CACHE_CAPACITY, SCHEMA
+from headrace.plugins.opencl.devices import Found
+from headrace.plugins.opencl.executable_network import OpenClNetwork
+from headrace.plugins.opencl.session import Session
+from headrace.plugins.opencl.support import LayerSupport
+from headrace.plugins.opencl.transformations import TRANSFORMATIONS
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.config import Configuration
+from headrace.runtime.device_metrics import Metric
+from headrace.runtime.network import Network, Port
+from headrace.runtime.plugin import Plugin, Support
+from headrace.runtime.services import Services
+from headrace.runtime.standard_keys import DEVICE_ID
+from headrace.runtime.transform import Transformation
+
+_WARM_ELEMENTS = 2**28
+_HALVES_AND_DOUBLES = {
+    "FP16": ir.DataType.FLOAT16,
+    "BF16": ir.DataType.BFLOAT16,
+    "FP64": ir.DataType.DOUBLE,
+}
+
+
+class OpenClPlugin(Plugin):
+    """tinygrad's kernels on OpenCL devices, one run at a time. DEVICE_ID is a number, GPUs first.
+
+    Raises:
+        Unavailable: no OpenCL device answers.
+    """
+
+    schema = SCHEMA
+    architecture = "OpenCL"
+
+    def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
+        self._backend = Backend()
+        default = self._backend.devices[0]
+        self.full_name = default.name
+        self.backend_version = f"tinygrad {metadata.version('tinygrad')}, OpenCL {default.driver}"
+        self.capabilities = _capabilities(default)
+        super().__init__(name, services, config)
+
+    # -- what it says of itself --
+
+    def _device_ids(self) -> list[str]:
+        return [str(at) for at in range(len(self._backend.devices))]
+
+    def _default_streams(self) -> int:
+        return 1
+
+    def _metrics(self) -> Mapping[str, Metric]:
+        return {
+            "FULL_DEVICE_NAME": lambda options: self._named(options).name,
+            "OPTIMIZATION_CAPABILITIES": lambda options: list(_capabilities(self._named(options))),
+            "DEVICE_TYPE": lambda options: self._named(options).kind,
+        }
+
+    def _named(self, options: Mapping[str, str]) -> Found:
+        return self._backend.devices[int(options.get(DEVICE_ID.name) or self._number(self.config))]
+
+    def _number(self, config: Configuration) -> int:
+        return int(self.device_id(config))
+
+    # -- networks --
+
+    def _transformations(self, config: Configuration) -> Sequence[Transformation]:
+        return TRANSFORMATIONS
+
+    def _add_extension(self, functions: Sequence[ir.Function]) -> None:
+        """Takes any: they are inlined."""
+
+    def _support(self, network: Network, config: Configuration) -> Support:
+        return LayerSupport(network.model, self._backend, self._number(config))
+
+    def _compile(
+        self, network: Network, config: Configuration, token: CancelToken
+    ) -> OpenClNetwork:
+        device = f"CL:{self._number(config)}"
+        example = _example(network.inputs)
+
+        def make() -> Session:
+            session = Session(network.model, device, config[JIT_CACHE_CAPACITY])
+            if example is not None and session.can_be_warmed:
+                session.warm(example, token)
+            return session
+
+        session = self._backend.run(make)
+        bounds = IndexBounds(network.model)
+        return OpenClNetwork(network, config, self.executor(config), self._backend, session, bounds)
+
+
+def _capabilities(device: Found) -> tuple[str, ...]:
+    some = (word for word, dtype in _HALVES_AND_DOUBLES.items() if int(dtype) in device.types)
+    return ("FP32", *some, "INT8")
+
+
+def _example(inputs: Sequence[Port]) -> dict[str, np.ndarray] | None:
+    """Ones for every input, where all shapes are static; ones divide, and index most axes."""
+    example: dict[str, np.ndarray] = {}
+    for port in inputs:
+        sizes = [size for size in port.shape or () if isinstance(size, int)]
+        if port.kind != "tensor" or port.shape is None or len(sizes) < len(port.shape):
+            return None
+        if np.prod(sizes, dtype=np.int64) > _WARM_ELEMENTS:
+            return None
+        example[port.name] = np.ones(sizes, port.dtype.numpy())
+    return example

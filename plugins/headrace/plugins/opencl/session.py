@@ -1,0 +1,186 @@
+"""A network on the device: evaluated as it is at first, and with kernels of its own after that."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+from tinygrad.engine.jit import JitError, TinyJit
+from tinygrad.tensor import Tensor
+
+from headrace.plugins.opencl.evaluator import Evaluation, Evaluator, Timed
+from headrace.plugins.opencl.on_host import HOST_ELEMENTS, known_inputs
+from headrace.plugins.opencl.values import Value, in_memory, realize, to_device, to_host
+from headrace.runtime.cancel import CancelToken
+from headrace.runtime.naming import walk
+from headrace.runtime.tensor import Array
+
+Output: TypeAlias = "Array | list[Any] | None"
+
+_Key: TypeAlias = tuple[Any, ...]
+
+
+class Session:
+    """For the backend's thread only.
+
+    Kernels are kept for each combination of the inputs' shapes, and of the values of those inputs
+    that decide shapes. The first run of a combination is scheduled by itself; the second is
+    captured, and from the third on the captured kernels run. Combinations used last are kept.
+
+    Args:
+        model: transformed for the device.
+        device: as tinygrad calls it, ``CL:0``.
+        capacity: combinations to keep.
+    """
+
+    def __init__(self, model: ir.Model, device: str, capacity: int) -> None:
+        self._evaluator = Evaluator(model, device)
+        self._device = device
+        self._capacity = capacity
+        self._known = known_inputs(model)
+        self._loops = any(node.op_type == "Loop" for node in walk(model.graph))
+        self._names = [value.name or "" for value in model.graph.outputs]
+        self._jits: OrderedDict[_Key, _Captured | None] = OrderedDict()
+
+    def run(
+        self, inputs: Mapping[str, Any], token: CancelToken, timed: Timed | None = None
+    ) -> dict[str, Output]:
+        """All outputs by name.
+
+        Args:
+            timed: is told of each layer; the run is not captured then, and slower.
+
+        Raises:
+            As `Evaluator.evaluate`.
+        """
+        known = {name for name in self._known if _is_small(inputs.get(name))}
+        key = self._key(inputs, known)
+        if timed is not None or key is None:
+            return self._evaluate(inputs, known, token, timed)[0]
+        if key not in self._jits:
+            outputs, varies = self._evaluate(inputs, known, token, None)
+            self._keep(key, None if varies else _Captured(self._evaluator, self._device, known))
+            return outputs
+        self._jits.move_to_end(key)
+        captured = self._jits[key]
+        if captured is not None:
+            try:
+                return dict(zip(self._names, captured(inputs), strict=True))
+            except (JitError, AssertionError):
+                self._jits[key] = None  # nothing to capture
+        return self._evaluate(inputs, known, token, None)[0]
+
+    def warm(self, inputs: Mapping[str, Any], token: CancelToken) -> None:
+        """Makes kernels for these inputs' shapes before the first request needs them."""
+        for _ in range(2):
+            self.run(inputs, token)
+
+    @property
+    def can_be_warmed(self) -> bool:
+        """Whether made-up inputs do: none whose value decides a shape, or when a loop ends."""
+        return not self._known and not self._loops
+
+    def close(self) -> None:
+        self._jits.clear()
+
+    # -- inside --
+
+    def _keep(self, key: _Key, captured: _Captured | None) -> None:
+        self._jits[key] = captured
+        while len(self._jits) > self._capacity:
+            self._jits.popitem(last=False)
+
+    def _key(self, inputs: Mapping[str, Any], known: set[str]) -> _Key | None:
+        """None where there can be no captured kernels."""
+        if not self._capacity:
+            return None
+        parts: list[Any] = []
+        for name in sorted(inputs):
+            value = inputs[name]
+            if name in known:
+                parts.append((name, value.dtype.str, value.shape, value.tobytes()))
+            elif isinstance(value, np.ndarray) and value.size:
+                parts.append((name, value.shape))
+            elif value is None:
+                parts.append((name, None))
+            else:
+                return None
+        return tuple(parts)
+
+    def _evaluate(
+        self,
+        inputs: Mapping[str, Any],
+        known: set[str],
+        token: CancelToken,
+        timed: Timed | None,
+    ) -> tuple[dict[str, Output], bool]:
+        evaluation = Evaluation(token, timed=timed)
+        given = {name: _given(value, name in known, self._device) for name, value in inputs.items()}
+        outputs = self._evaluator.evaluate(evaluation, given)
+        realize(outputs)
+        fetched = (_fetch(value, self._device) for value in outputs)
+        return dict(zip(self._names, fetched, strict=True)), evaluation.varies
+
+
+class _Captured:
+    """The kernels of one combination."""
+
+    def __init__(self, evaluator: Evaluator, device: str, known: set[str]) -> None:
+        self._evaluator = evaluator
+        self._device = device
+        self._known = known
+        self._names: list[str] = []
+        self._values: Mapping[str, Any] = {}
+        self._form: list[Value] = []
+        self._jit = TinyJit(self._compute, prune=True)
+        self._jit.cnt = 1  # the run that it would pass over has been
+
+    def __call__(self, inputs: Mapping[str, Any]) -> list[Output]:
+        self._names = [
+            name
+            for name, value in inputs.items()
+            if name not in self._known and isinstance(value, np.ndarray)
+        ]
+        self._values = {name: value for name, value in inputs.items() if name not in self._names}
+        tensors = [to_device(inputs[name], self._device).realize() for name in self._names]
+        computed = iter(self._jit(*tensors))
+        values = (next(computed) if isinstance(each, Tensor) else each for each in self._form)
+        return [_fetch(value, self._device) for value in values]
+
+    def _compute(self, *tensors: Tensor) -> list[Tensor]:
+        given = {**self._values, **dict(zip(self._names, tensors, strict=True))}
+        outputs = self._evaluator.evaluate(Evaluation(CancelToken()), given)
+        if any(isinstance(each, list) for each in outputs):
+            raise JitError("a sequence cannot be captured")
+        self._form = outputs
+        return [_own(each, self._device) for each in outputs if isinstance(each, Tensor)]
+
+
+def _own(tensor: Tensor, device: str) -> Tensor:
+    """The tensor in memory of its own. A view of an input or a weight is copied: when the kernels
+    run again, the input will be another."""
+    return tensor.clone() if tensor.uop.base.is_realized else in_memory(tensor, device)
+
+
+def _given(value: Any, known: bool, device: str) -> Value:
+    if isinstance(value, list):
+        return [_given(element, False, device) for element in value]
+    if value is None or known:
+        given: Value = value
+        return given
+    return to_device(value, device)
+
+
+def _fetch(value: Value, device: str) -> Output:
+    if isinstance(value, list):
+        return [_fetch(element, device) for element in value]
+    if isinstance(value, Tensor):
+        return to_host(value, device)
+    return None if value is None else np.array(value)
+
+
+def _is_small(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.size <= HOST_ELEMENTS
