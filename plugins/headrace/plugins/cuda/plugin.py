@@ -105,7 +105,7 @@ class CudaPlugin(SessionPlugin):
         return 1  # for what is left to the processor, which computes shapes
 
     def _shown(self, config: Configuration, at_once: int) -> Configuration:
-        return hints.chosen(config, at_once)
+        return hints.chosen(config, at_once, work=0)  # a thread for each run, as above
 
     def _runs(
         self,
