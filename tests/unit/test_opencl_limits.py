@@ -1,0 +1,76 @@
+"""What OPENCL refuses because tinygrad would compute something else, and no more than that."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.plugins.opencl import limits
+from headrace.testing.case import Case, parse
+
+_LINEAR = "(uint8[1,1,4,4] x, uint8[2,1,2,2] w"
+
+
+def reasons(text: str) -> list[str]:
+    """Why layers of a network are refused, given its inputs, outputs and nodes."""
+    graph = Case("f", parse(f"f {text}"), {}).network.model.graph
+    return [why for node in graph if (why := limits.reason(node)) is not None]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("(float[2] x, float[2] y) => (float[2] z) { z = Mod<fmod = 0>(x, y) }", "divisor"),
+        (
+            "(float[1,1,2,2] x, int64[4] s) => (float[1,1,a,b] y)"
+            " { y = Resize<antialias = 1>(x, , , s) }",
+            "antialias",
+        ),
+        (
+            "(float[1,1,2,2] x, float[8] r, int64[4] s) => (float[1,1,a,b] y) { y ="
+            ' Resize<coordinate_transformation_mode = "tf_crop_and_resize">(x, r, , s) }',
+            "tf_crop_and_resize",
+        ),
+        (
+            "(float[1,1,2,2] x, float[4] s) => (float[1,1,a,b] y) { y ="
+            ' Resize<coordinate_transformation_mode = "align_corners">(x, , s) }',
+            "align_corners",
+        ),
+        (
+            "(float[2] x) => (uint8[2] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear(x) }",
+            "rounded",
+        ),
+        (
+            "(float[1,1,2,2] x, int64[1,1,2,2] i, int64[4] s) => (float[1,1,5,5] y)"
+            " { y = MaxUnpool<kernel_shape = [2,2]>(x, i, s) }",
+            "shape",
+        ),
+        (
+            f"{_LINEAR}, uint8[1] a, uint8[2] b) => (int32[1,2,3,3] y)"
+            " { y = ConvInteger(x, w, a, b) }",
+            "each channel",
+        ),
+        (
+            f"{_LINEAR}, uint8[n] a) => (int32[1,2,3,3] y) {{ y = ConvInteger(x, w, a) }}",
+            "each channel",
+        ),
+    ],
+)
+def test_what_would_be_wrong_is_refused(text: str, why: str) -> None:
+    (found,) = reasons(text)
+    assert why in found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(float[2] x, float[2] y) => (float[2] z) { z = Mod<fmod = 1>(x, y) }",
+        "(int32[2] x, int32[2] y) => (int32[2] z) { z = Mod<fmod = 0>(x, y) }",
+        "(float[1,1,2,2] x, int64[4] s) => (float[1,1,a,b] y) { y = Resize(x, , , s) }",
+        "(float[1,1,2,2] x, int64[1,1,2,2] i) => (float[1,1,4,4] y)"
+        " { y = MaxUnpool<kernel_shape = [2,2]>(x, i) }",
+        f"{_LINEAR}, uint8[1] a, uint8 b) => (int32[1,2,3,3] y) {{ y = ConvInteger(x, w, a, b) }}",
+        "(float[2] x) => (float[2] y) { y = headrace.test.Mod(x) }",
+    ],
+)
+def test_what_is_right_is_not_refused(text: str) -> None:
+    assert not reasons(text)

@@ -1,0 +1,84 @@
+"""What OPENCL knows of operators: who has a function, what has to be on the host, what varies."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import pytest
+
+from headrace.testing.case import Case, parse
+
+pytest.importorskip("tinygrad", reason="tinygrad is not installed: pip install 'headrace[opencl]'")
+
+from headrace.plugins.opencl import on_host, operators
+
+
+def model(text: str) -> ir.Model:
+    return Case("f", parse(f"f {text}"), {}).network.model
+
+
+def node(operator: str, domain: str = "", inputs: int = 1) -> ir.Node:
+    values = [ir.Value(name=f"x{at}") for at in range(inputs)]
+    return ir.node(operator, values, domain=domain)
+
+
+@pytest.mark.parametrize(
+    ("operator", "domain", "there"),
+    [
+        ("Relu", "", True),
+        ("Conv", "", True),
+        ("Mod", "", True),
+        ("LSTM", "", False),
+        ("Scan", "", False),
+        ("Relu", "some.domain", False),
+    ],
+)
+def test_an_operator_has_a_function_or_none(operator: str, domain: str, there: bool) -> None:
+    assert (operators.find(node(operator, domain), 21) is not None) is there
+
+
+def test_of_an_operator_with_versions_the_right_one_is_found() -> None:
+    found = {version: operators.find(node("Softmax"), version) for version in (11, 13)}
+    assert found[11] is not found[13]
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "expected"),
+    [
+        ("NonZero", 1, True),
+        ("RandomNormalLike", 1, True),
+        ("Dropout", 3, True),
+        ("Dropout", 1, False),
+        ("Relu", 1, False),
+    ],
+)
+def test_kernels_are_not_kept_of_what_may_be_another_thing_each_time(
+    operator: str, inputs: int, expected: bool
+) -> None:
+    assert operators.varies(node(operator, inputs=inputs)) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("(float[4] x, int64[2] s) => (float[a,b] y) { y = Reshape(x, s) }", {"s"}),
+        (
+            "(float[4] x, int64[1] s) => (float[a,b] y)"
+            " { t = Concat<axis = 0>(s, s) y = Reshape(x, t) }",
+            {"s"},
+        ),
+        (
+            "(float[4] x, float[2,2] z) => (float[a,b] y) { s = Shape(z) y = Reshape(x, s) }",
+            set(),
+        ),
+        (
+            "(bool c, float[3] x, int64[1] s) => (float[3] y) { y = If (c) <"
+            " then_branch = t () => (float[3] u) { u = Reshape(x, s) },"
+            " else_branch = e () => (float[3] v) { v = Neg(x) }> }",
+            {"c", "s"},
+        ),
+    ],
+)
+def test_inputs_that_decide_shapes_or_the_course_are_known_on_the_host(
+    text: str, expected: set[str]
+) -> None:
+    assert on_host.known_inputs(model(text)) == expected
