@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import grpc
 import numpy as np
@@ -16,18 +14,13 @@ from headrace.testing import networks
 from headrace.testing.compare import assert_same_outputs
 from tests.integration.callers import Callers, relu
 from tests.integration.harness import Server, assert_settled, until
-from tests.integration.test_multi_over_the_wire import metric, set_config
+from tests.integration.listed_devices import FRAGILE, metric, serving, set_config, worker
 
 DEVICES = "CPU,TEMPLATE,HETERO,MULTI,AUTO,BATCH,SLOW,FRAGILE,MISSING"
-CONFIG = """
+CONFIG = f"""
 [plugins.SLOW]
 factory = "tests.support.gated_device:create_plugin"
-
-[plugins.FRAGILE]
-factory = "tests.support.crashing_device:create_plugin"
-[plugins.FRAGILE.config]
-ISOLATION = "PROCESS"
-
+{FRAGILE}
 [plugins.MISSING]
 factory = "tests.support.crashing_device:create_without_driver"
 """
@@ -36,12 +29,8 @@ MLP = networks.mlp()
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    file = tmp_path_factory.mktemp("settings") / "headrace.toml"
-    file.write_text(CONFIG, "utf-8")
-    environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
-    with Server("--config", str(file), "--devices", DEVICES, environment=environment) as running:
+    with serving(tmp_path_factory.mktemp("settings"), CONFIG, DEVICES) as running:
         yield running
-        assert running.stop() == 0, running.log()
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +83,7 @@ def test_requests_fall_back_while_the_device_is_dead_and_return(server: Server) 
     await_device(server, "FRAGILE.0")
     with Callers(server, "m") as callers:
         callers.await_ok(10)
-        os.kill(int(re.findall(r"lives in process (\d+)", server.log())[-1]), signal.SIGKILL)
+        os.kill(worker(server), signal.SIGKILL)
         await_device(server, "CPU.0")
         callers.await_ok(5)
         await_device(server, "FRAGILE.0")

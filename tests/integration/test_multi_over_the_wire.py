@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import grpc
 import numpy as np
@@ -15,11 +12,8 @@ import pytest
 
 from headrace.testing import networks
 from headrace.testing.compare import assert_same_outputs
-from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire.parameters import decode_parameter
 from tests.integration.callers import Callers, relu
 from tests.integration.harness import (
-    CALL_SECONDS,
     Server,
     Stream,
     assert_settled,
@@ -28,18 +22,15 @@ from tests.integration.harness import (
     outcome_of,
     until,
 )
+from tests.integration.listed_devices import FRAGILE, metric, serving, set_config, worker
 
 KILLS = 1
 """Each takes as long as a process needs to start beside busy callers."""
 DEVICES = "CPU,CPU2,TEMPLATE,HETERO,MULTI,AUTO,BATCH,FRAGILE,FAULTY"
-CONFIG = """
+CONFIG = f"""
 [plugins.CPU2]
 device = "CPU"
-
-[plugins.FRAGILE]
-factory = "tests.support.crashing_device:create_plugin"
-[plugins.FRAGILE.config]
-ISOLATION = "PROCESS"
+{FRAGILE}
 NUM_STREAMS = 2
 
 [plugins.FAULTY]
@@ -50,12 +41,8 @@ MLP = networks.mlp()
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    file = tmp_path_factory.mktemp("settings") / "headrace.toml"
-    file.write_text(CONFIG, "utf-8")
-    environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
-    with Server("--config", str(file), "--devices", DEVICES, environment=environment) as running:
+    with serving(tmp_path_factory.mktemp("settings"), CONFIG, DEVICES) as running:
         yield running
-        assert running.stop() == 0, running.log()
 
 
 @pytest.fixture(autouse=True)
@@ -63,18 +50,6 @@ def settled(server: Server) -> Iterator[None]:
     yield
     server.unload(*server.networks())
     assert_settled(server)
-
-
-def set_config(server: Server, changes: Mapping[str, str], **target: str) -> None:
-    request = pb.SetConfigRequest(target=pb.Target(**target))
-    for key, text in changes.items():
-        request.config[key] = text
-    server.stub.SetConfig(request, timeout=CALL_SECONDS)
-
-
-def metric(server: Server, network: str, name: str) -> Any:
-    request = pb.GetMetricRequest(target=pb.Target(network=network), name=name)
-    return decode_parameter(server.stub.GetMetric(request, timeout=CALL_SECONDS).value)
 
 
 def served(server: Server, network: str) -> dict[str, int]:
@@ -92,11 +67,6 @@ def await_state(server: Server, state: str) -> None:
     until(found, state)
 
 
-def worker(server: Server) -> int:
-    """The process that FRAGILE lives in."""
-    return int(re.findall(r"lives in process (\d+)", server.log())[-1])
-
-
 @pytest.mark.parametrize(
     "device",
     [
@@ -104,7 +74,12 @@ def worker(server: Server) -> int:
         "MULTI:TEMPLATE(1),CPU(4)",
         "MULTI:[HETERO:TEMPLATE,CPU](2),CPU(2)",
         "MULTI:[BATCH:CPU(8)](4),CPU(2)",
+        "MULTI:[BATCH:CPU(4)](6),[HETERO:CPU2,TEMPLATE](2)",
+        "MULTI:[BATCH:[HETERO:TEMPLATE,CPU](4)](8),CPU2",
         "HETERO:[MULTI:CPU,CPU2],TEMPLATE",
+        "HETERO:[BATCH:CPU(8)],TEMPLATE",
+        "BATCH:[HETERO:TEMPLATE,CPU](8)",
+        "AUTO:[BATCH:CPU(8)],TEMPLATE",
     ],
 )
 def test_outputs_are_those_of_one_device(server: Server, device: str) -> None:
@@ -195,6 +170,9 @@ def test_priorities_change_while_requests_run_and_shares_are_in_the_metrics(serv
         ("MULTI:", "a device's name"),
         ("MULTI:[MULTI:CPU,CPU2],TEMPLATE", "cannot be in a list of MULTI's"),
         ("MULTI:[AUTO:CPU,CPU2],TEMPLATE", "cannot be in a list of MULTI's"),
+        ("AUTO:[MULTI:CPU,CPU2],TEMPLATE", "cannot be in a list of AUTO's"),
+        ("HETERO:[HETERO:CPU,CPU2],TEMPLATE", "would split what is split already"),
+        ("MULTI:BATCH:CPU(8)", "expected brackets around a device with a list, as [BATCH:…]"),
     ],
 )
 def test_a_list_that_makes_no_sense_is_refused_with_the_remedy(
@@ -204,6 +182,18 @@ def test_a_list_that_makes_no_sense_is_refused_with_the_remedy(
         server.load(MLP, device, "m")
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert said in details_of(caught.value).message
+
+
+@pytest.mark.parametrize("device", ["MULTI:CPU,CPU2", "AUTO:CPU"])
+def test_under_a_hint_batches_are_tried_on_each_device_of_the_list(
+    server: Server, device: str
+) -> None:
+    info = server.load(MLP, device, "m", {"PERFORMANCE_HINT": "THROUGHPUT"})
+    for member in device.partition(":")[2].split(","):
+        said = [note for note in info.notes if note.startswith(f"{member}: ")]
+        assert any("times the throughput of requests apart" in note for note in said)
+    assert_same_outputs(server.infer("m", MLP.inputs), MLP.expected(), 1e-5)
+    assert metric(server, "m", "NOTES") == list(info.notes)
 
 
 def test_an_unload_lets_requests_finish(server: Server) -> None:

@@ -7,10 +7,12 @@ from typing import Protocol, runtime_checkable
 
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.device_name import DeviceName
+from headrace.runtime.errors import NotFound, Unavailable
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.network import Network
 from headrace.runtime.network_options import NetworkOptions
 from headrace.runtime.plugin import Plugin
+from headrace.runtime.services import Devices
 from headrace.runtime.standard_keys import (
     ALLOW_AUTO_BATCHING,
     EXCLUSIVE_ASYNC_REQUESTS,
@@ -40,6 +42,34 @@ class AutoBatching(Protocol):
         Args:
             device, network, config, options: what `load` loads, and where.
         """
+
+
+def load(
+    make: Callable[[], ExecutableNetwork],
+    device: DeviceName,
+    network: Network,
+    config: Mapping[str, str],
+    options: NetworkOptions,
+    token: CancelToken,
+    devices: Devices,
+) -> ExecutableNetwork:
+    """What `make` loads or imports, its requests joined if that is wanted and pays.
+
+    Raises as `make` does.
+
+    Args:
+        device, network, config, options: what `make` loads, and where.
+        devices: those of the server, of which one may join requests.
+    """
+    if not wanted(device, devices.plugin(device.type), config):
+        return make()
+    try:
+        batching = devices.plugin(BATCHING_DEVICE)
+    except (NotFound, Unavailable):  # the server offers none
+        return make()
+    if not isinstance(batching, AutoBatching):
+        return make()
+    return batching.join_if_it_pays(make, device, network, config, options, token)
 
 
 def wanted(device: DeviceName, plugin: Plugin, config: Mapping[str, str]) -> bool:

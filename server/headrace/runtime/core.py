@@ -15,7 +15,6 @@ from typing import Any
 
 from headrace.runtime import auto_batching
 from headrace.runtime import blob as blobs
-from headrace.runtime.auto_batching import AutoBatching
 from headrace.runtime.config import check_prefixes, for_device
 from headrace.runtime.counters import Counters
 from headrace.runtime.device_name import DeviceName, resolve
@@ -265,17 +264,7 @@ class Core:
         config = self._device_config(device, request.config)
         options = self._with_members(device, request.options)
         make = partial(load, given, config, options, entry.token)
-        batching = self._batching(device, config)
-        if batching is None:
-            return make()
-        return batching.join_if_it_pays(make, device, given, config, options, entry.token)
-
-    def _batching(self, device: DeviceName, config: Mapping[str, str]) -> AutoBatching | None:
-        """The device that joins requests, if the load may profit from it."""
-        if not auto_batching.wanted(device, self.plugin(device), config):
-            return None
-        found = self.plugins.plugins().get(auto_batching.BATCHING_DEVICE)
-        return found if isinstance(found, AutoBatching) else None
+        return auto_batching.load(make, device, given, config, options, entry.token, self.plugins)
 
     def _device_config(self, device: DeviceName, config: Mapping[str, str]) -> dict[str, str]:
         listed = [str(each) for each in device.physical()]

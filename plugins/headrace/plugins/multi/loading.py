@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from headrace.plugins.multi.container import Frame
 from headrace.plugins.multi.lists import Candidate, Failure
 from headrace.plugins.multi.member import Member
+from headrace.runtime import auto_batching
 from headrace.runtime.cancel import CancelToken
+from headrace.runtime.device_name import DeviceName
 from headrace.runtime.errors import (
     FailedPrecondition,
     HeadraceError,
@@ -50,11 +52,15 @@ def load_member(
     if frame is not None and native and (why := frame.why_unusable(target.plugin)):
         native = b""
         notes.append(f"compiled anew: {why}")
-    executable = (
-        target.plugin.import_network(network, native, target.config, target.options, token)
-        if native
-        else target.plugin.load_network(network, target.config, target.options, token)
-    )
+    plugin, config, options = target.plugin, target.config, target.options
+
+    def make() -> ExecutableNetwork:
+        if native:
+            return plugin.import_network(network, native, config, options, token)
+        return plugin.load_network(network, config, options, token)
+
+    device, devices = DeviceName.parse(target.name), plugin.services.devices
+    executable = auto_batching.load(make, device, network, config, options, token, devices)
     try:
         if ports is not None and _kinds(ports_of(executable)) != _kinds(ports):
             raise Internal(f"{target.name} gives the network other inputs or outputs")
@@ -62,7 +68,6 @@ def load_member(
         executable.close()
         raise
     notes += executable.notes
-    plugin = target.plugin
     member = Member(
         target.name, executable, candidate.count, plugin.architecture, plugin.backend_version
     )
