@@ -1,4 +1,4 @@
-"""Uploaded models: files named by their digest; for a new one, the least recently used go."""
+"""Uploaded models by their digest; for a new one, the least recently used go."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ import re
 import tempfile
 import threading
 from collections.abc import AsyncIterator
-from pathlib import Path
+from contextlib import suppress
+from typing import Any
 
 from headrace.runtime.errors import InvalidArgument, NotFound, ResourceExhausted
+
+MAX_MODELS = 256
+"""Kept at a time: each is an open file."""
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class Uploads:
-    """Thread-safe; `_lock` guards the table. Files vanish with the server.
+    """Files without a name, so that they vanish with the server, however it ends.
+
+    Thread-safe; `_lock` guards the table and its files.
 
     Args:
         max_model_bytes: of one model.
@@ -26,9 +32,8 @@ class Uploads:
     def __init__(self, max_model_bytes: int, max_total_bytes: int) -> None:
         self._max_model_bytes = max_model_bytes
         self._max_total_bytes = max_total_bytes
-        self._folder = tempfile.TemporaryDirectory(prefix="headrace-uploads-")
         self._lock = threading.Lock()
-        self._sizes: dict[str, int] = {}
+        self._models: dict[str, tuple[Any, int]] = {}  # file and size, the least recent first
         self._total = 0
 
     async def receive(self, chunks: AsyncIterator[bytes]) -> tuple[str, int]:
@@ -39,34 +44,37 @@ class Uploads:
             ResourceExhausted: there is no room for it.
         """
         sha = hashlib.sha256()
-        size = 0
-        descriptor, name = tempfile.mkstemp(dir=self._folder.name)
-        path = Path(name)
+        size = reserved = 0
         try:
-            with os.fdopen(descriptor, "wb") as file:
-                async for chunk in chunks:
-                    size += len(chunk)
-                    if size > self._max_model_bytes:
-                        raise InvalidArgument(
-                            f"the model is larger than the {self._max_model_bytes} bytes allowed",
-                            field="chunk",
-                        )
-                    self._reserve(len(chunk))
-                    sha.update(chunk)
-                    file.write(chunk)
+            file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - lives in the table
+        except OSError as error:
+            raise _no_room(error) from error
+        try:
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > self._max_model_bytes:
+                    raise InvalidArgument(
+                        f"the model is larger than the {self._max_model_bytes} bytes allowed",
+                        field="chunk",
+                    )
+                self._reserve(len(chunk))
+                reserved = size
+                sha.update(chunk)
+                _write(file, chunk)
             if not size:
                 raise InvalidArgument("the model is empty", field="chunk")
         except BaseException:
-            path.unlink()
-            self._give_back(size)
+            with suppress(OSError):  # a full disk may say so once more
+                file.close()
+            self._give_back(reserved)
             raise
         digest = f"sha256:{sha.hexdigest()}"
         with self._lock:
-            known = self._sizes.pop(digest, None)
-            self._sizes[digest] = size
-            path.replace(self._path(digest))
-        if known is not None:
-            self._give_back(size)
+            if digest in self._models:
+                self._drop(digest)
+            elif len(self._models) >= MAX_MODELS:
+                self._drop(next(iter(self._models)))
+            self._models[digest] = file, size
         return digest, size
 
     def read(self, digest: str) -> bytes:
@@ -81,33 +89,48 @@ class Uploads:
                 "a digest is 'sha256:' and 64 hexadecimal digits", field="model.digest"
             )
         with self._lock:
-            size = self._sizes.pop(digest, None)
-            if size is None:
+            if digest not in self._models:
                 raise NotFound(
                     "no uploaded model has this digest; upload it (again)", field="model.digest"
                 )
-            self._sizes[digest] = size
-            return self._path(digest).read_bytes()
+            file, _ = self._models[digest] = self._models.pop(digest)
+            file.seek(0)
+            return bytes(file.readall())
 
     def close(self) -> None:
-        self._folder.cleanup()
+        with self._lock:
+            for digest in list(self._models):
+                self._drop(digest)
 
     def _reserve(self, size: int) -> None:
         with self._lock:
-            while self._total + size > self._max_total_bytes and self._sizes:
-                oldest = next(iter(self._sizes))
-                self._total -= self._sizes.pop(oldest)
-                self._path(oldest).unlink()
-            self._total += size
-            if self._total > self._max_total_bytes:
+            while self._total + size > self._max_total_bytes and self._models:
+                self._drop(next(iter(self._models)))
+            if self._total + size > self._max_total_bytes:
                 raise ResourceExhausted(
                     f"uploads take more than the {self._max_total_bytes} bytes allowed; try again "
                     f"when others have finished"
                 )
+            self._total += size
 
     def _give_back(self, size: int) -> None:
         with self._lock:
             self._total -= size
 
-    def _path(self, digest: str) -> Path:
-        return Path(self._folder.name) / digest.removeprefix("sha256:")
+    def _drop(self, digest: str) -> None:
+        file, size = self._models.pop(digest)
+        file.close()
+        self._total -= size
+
+
+def _write(file: Any, data: bytes) -> None:
+    rest = memoryview(data)
+    try:
+        while rest:
+            rest = rest[os.write(file.fileno(), rest) :]
+    except OSError as error:
+        raise _no_room(error) from error
+
+
+def _no_room(error: OSError) -> ResourceExhausted:
+    return ResourceExhausted(f"there is no room for an upload on the server: {error.strerror}")
