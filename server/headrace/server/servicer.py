@@ -46,8 +46,8 @@ _STATES = {
 
 
 class Servicer:
-    """Belongs to the event loop's thread; what takes time runs on the core's load executor, what may
-    wait on the loop's own."""
+    """Belongs to the event loop's thread; what takes time runs on the core's load executor, and
+    what may wait on the loop's own."""
 
     def __init__(
         self,
@@ -263,13 +263,19 @@ class Servicer:
     # -- inside --
 
     async def _loaded(self, name: str, future: Future[NetworkEntry]) -> pb.NetworkInfo:
+        loop = asyncio.get_running_loop()
+
+        def tell() -> None:
+            # Whoever asked may be gone by now; the network is there all the same.
+            if not future.cancelled() and future.exception() is None:
+                self._health.network_ready(name)
+
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(tell))
         try:
-            entry = await _result(future)
+            return network_info(await _result(future))
         except asyncio.CancelledError:
             self._core.cancel_load(future)
             raise
-        self._health.network_ready(name)
-        return network_info(entry)
 
     def _network(self, source: pb.ModelSource, *, spooled: bool = False) -> Callable[[], Network]:
         limits = self._core.limits
