@@ -35,9 +35,9 @@ def choose(
     """
     begun = time.monotonic()
     plain = load()
-    budget = measurement.budget_seconds(time.monotonic() - begun)
+    wanted = measurement.wanted_seconds(time.monotonic() - begun)
     try:
-        found, why = _choose(plain, batched, size, budget, token)
+        found, why = _choose(plain, batched, size, wanted, token)
     except BaseException:
         plain.close()
         raise
@@ -56,22 +56,20 @@ def _choose(
     plain: ExecutableNetwork,
     batched: Callable[[ExecutableNetwork], BatchNetwork],
     size: int,
-    budget: float,
+    wanted: float,
     token: CancelToken,
 ) -> tuple[ExecutableNetwork, str]:
     """The network to serve, the other one closed, and why it is that one."""
-    begun = time.monotonic()
     try:
         (row,) = sample(plain.inputs, loading.runner(plain, token), 1).rows
     except Inconclusive as why:
         return plain, f"whether batches pay cannot be measured: {why}"
     one = runs.seconds(plain, [row], token)
-    left = budget - (time.monotonic() - begun)
-    batches = measurement.batches_a_round(one, size, left)
+    batches = measurement.batches_a_round(one, size, wanted)
     if not batches:
         return plain, (
-            f"whether batches pay was not measured: time budget, of {budget:.2f} s, for runs of "
-            f"{one:.3f} s each"
+            f"whether batches pay was not measured: time budget, of "
+            f"{measurement.MOST_SECONDS:g} s, for runs of {one:.3f} s each"
         )
     try:
         other = batched(plain)
@@ -81,7 +79,7 @@ def _choose(
         return plain, error.message
     requests = [row] * (size * batches + 1)
     try:
-        found = measurement.compare(plain, other, requests, left, token)
+        found = measurement.compare(plain, other, requests, wanted, token)
     except BaseException:
         other.close()
         raise

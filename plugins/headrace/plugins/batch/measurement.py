@@ -1,7 +1,7 @@
 """Whether running requests together pays, for one network on one device: measured, within a budget.
 
-The budget is the time that the load took, within bounds, so that a hint does not make a load of
-a second one of ten. What would not fit is not begun, for half a measurement is noise.
+The least that tells something takes a second at most, or is not begun; more of it is done only for
+as long as the load took, so that a hint does not make a load of a second one of ten.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.runtime.cancel import CancelToken
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.tensor import Value
 
-LEAST_SECONDS: Final = 0.25
+USUAL_SECONDS: Final = 0.25
 MOST_SECONDS: Final = 1.0
 FEWEST_ROUNDS: Final = 2
 MOST_ROUNDS: Final = 5
@@ -37,23 +37,26 @@ class Comparison(NamedTuple):
         return self.gain >= PAYS_FROM
 
 
-def budget_seconds(load_seconds: float) -> float:
-    """The time for all runs that find out whether batches pay, for a load that took so long."""
-    return min(max(load_seconds, LEAST_SECONDS), MOST_SECONDS)
+def wanted_seconds(load_seconds: float) -> float:
+    """The time to spend, if it is enough for the least, on what a load took so long for."""
+    return min(max(load_seconds, USUAL_SECONDS), MOST_SECONDS)
 
 
-def batches_a_round(one_seconds: float, size: int, left_seconds: float) -> int:
+def batches_a_round(one_seconds: float, size: int, wanted: float) -> int:
     """How many batches a round of the comparison has; 0 if there is no time for one.
 
     Args:
         one_seconds: that a request takes alone.
         size: rows of a batch.
-        left_seconds: of the budget, before the trial of whether rows stay apart.
+        wanted: seconds, those of the trial of whether rows stay apart included.
     """
-    left = left_seconds - 2 * ROWS * one_seconds
-    rounds = 2 * FEWEST_ROUNDS  # of each kind
-    fitting = (count for count in BATCHES if rounds * (size * count + 1) * one_seconds <= left)
-    return next(fitting, 0)
+
+    def seconds(batches: int) -> float:
+        compared = 2 * FEWEST_ROUNDS * (size * batches + 1)
+        return (2 * ROWS + compared) * one_seconds
+
+    fitting = (count for count in BATCHES if seconds(count) <= wanted)
+    return next(fitting, 1 if seconds(1) <= MOST_SECONDS else 0)
 
 
 def compare(
@@ -68,7 +71,7 @@ def compare(
 
     Args:
         requests: of one round, for both networks.
-        left_seconds: after the first rounds, none is begun that would take longer.
+        left_seconds: beyond the fewest rounds, none is begun that would take longer.
     """
     begun = clock()
     best = {apart: float("inf"), together: float("inf")}
