@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 
 import numpy as np
@@ -16,6 +16,7 @@ from headrace.plugins.opencl.executable_network import OpenClNetwork
 from headrace.plugins.opencl.session import Session
 from headrace.plugins.opencl.support import LayerSupport
 from headrace.plugins.opencl.transformations import TRANSFORMATIONS
+from headrace.plugins.opencl.trial import why_not
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration
 from headrace.runtime.device_metrics import Metric
@@ -24,6 +25,7 @@ from headrace.runtime.plugin import Plugin, Support
 from headrace.runtime.services import Services
 from headrace.runtime.standard_keys import DEVICE_ID
 from headrace.runtime.transform import Transformation
+from headrace.runtime.trials import Trials
 
 _WARM_ELEMENTS = 2**28
 _HALVES_AND_DOUBLES = {
@@ -45,10 +47,12 @@ class OpenClPlugin(Plugin):
 
     def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
         self._backend = Backend()
-        default = self._backend.devices[0]
+        devices = self._backend.devices
+        default = devices[0]
         self.full_name = default.name
         self.backend_version = f"tinygrad {metadata.version('tinygrad')}, OpenCL {default.driver}"
         self.capabilities = _capabilities(default)
+        self._trials = [Trials(self._trial_on(f"CL:{at}")) for at in range(len(devices))]
         super().__init__(name, services, config)
 
     # -- what it says of itself --
@@ -81,7 +85,9 @@ class OpenClPlugin(Plugin):
         """Takes any: they are inlined."""
 
     def _support(self, network: Network, config: Configuration) -> Support:
-        return LayerSupport(network.model, self._backend, self._number(config))
+        number = self._number(config)
+        types = self._backend.devices[number].types
+        return LayerSupport(network.model, types, self._trials[number])
 
     def _compile(
         self, network: Network, config: Configuration, token: CancelToken
@@ -98,6 +104,9 @@ class OpenClPlugin(Plugin):
         session = self._backend.run(make)
         bounds = IndexBounds(network.model)
         return OpenClNetwork(network, config, self.executor(config), self._backend, session, bounds)
+
+    def _trial_on(self, device: str) -> Callable[[bytes], str | None]:
+        return lambda network: self._backend.run(lambda: why_not(network, device))
 
 
 def _capabilities(device: Found) -> tuple[str, ...]:

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 
 import onnx_ir as ir
-from tinygrad.tensor import Tensor
 
 from headrace.plugins.opencl import limits, operators
-from headrace.plugins.opencl.backend import Backend
-from headrace.plugins.opencl.evaluator import Evaluation, Evaluator
-from headrace.plugins.opencl.values import Value, tiny_type
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.errors import HeadraceError
+from headrace.plugins.opencl.trial import static_shape
+from headrace.runtime import single_layer
+from headrace.runtime.trials import Trials
 
 _CONTROL = frozenset({"If", "Loop"})
-_HOST_ONLY = frozenset({ir.DataType.STRING, ir.DataType.UNDEFINED})
 
 
 class LayerSupport:
-    """Asked about each node of one model. A trial builds a layer's expression for its static
-    shapes, which takes no kernel and a millisecond or so."""
+    """Asked about each node of one model.
 
-    def __init__(self, model: ir.Model, backend: Backend, device_id: int) -> None:
+    Args:
+        model: transformed.
+        types: ONNX's numbers of those that the device computes in.
+        trials: of single layers on the device.
+    """
+
+    def __init__(self, model: ir.Model, types: AbstractSet[int], trials: Trials) -> None:
         self._model = model
-        self._backend = backend
-        self._types = backend.devices[device_id].types
-        self._device = f"CL:{device_id}"
+        self._types = types
+        self._trials = trials
 
     def __call__(self, node: ir.Node) -> str | None:
         """None if the device runs the node, else the reason why not."""
@@ -60,53 +60,16 @@ class LayerSupport:
         return None
 
     def _trial(self, node: ir.Node) -> str | None:
-        if node.op_type in _CONTROL or any(
-            value is not None and not _is_static(value) for value in node.inputs
-        ):
+        if node.op_type in _CONTROL:
             return None
         on_host = operators.host_inputs(node)
-        if any(
-            value is not None and value.const_value is None and at in on_host
-            for at, value in enumerate(node.inputs)
-        ):
-            return None
-        return self._backend.run(lambda: _build(node, self._model.opset_imports, self._device))
-
-
-def _is_static(value: ir.Value) -> bool:
-    shape = value.shape
-    return (
-        value.dtype is not None
-        and shape is not None
-        and all(isinstance(size, int) for size in shape)
-    )
-
-
-def _build(node: ir.Node, opsets: Mapping[str, int], device: str) -> str | None:
-    empty = ir.Graph([], [], nodes=[], opset_imports=dict(opsets))
-    evaluation = Evaluation(CancelToken())
-    for value in node.inputs:
-        if value is not None:
-            evaluation.values[value] = _placeholder(value, device)
-    try:
-        outputs = Evaluator(ir.Model(empty, ir_version=10), device).layer(node, evaluation)
-    except HeadraceError as error:
-        return error.message.partition("\n")[0][:300]
-    for value, output in zip(node.outputs, outputs, strict=False):
-        if not value.name or value.shape is None or not _is_static(value):
-            continue
-        if output is None or isinstance(output, list):
-            return f"tinygrad gives no {value.name}"
-        given = tuple(output.shape) if isinstance(output, Tensor) else ()
-        if isinstance(output, Tensor) and given != tuple(value.shape):
-            return f"tinygrad gives {value.name} the shape {list(given)}"
-    return None
-
-
-def _placeholder(value: ir.Value, device: str) -> Value:
-    if value.const_value is not None:
-        return value.const_value.numpy()
-    assert value.shape is not None
-    assert value.dtype is not None
-    sizes = [size for size in value.shape if isinstance(size, int)]
-    return Tensor.empty(*sizes, dtype=tiny_type(value.dtype), device=device)
+        for at, value in enumerate(node.inputs):
+            if value is None or single_layer.constant(value) is not None:
+                continue
+            if at in on_host or static_shape(value) is None:
+                return None  # what it makes of them is known when it runs
+        return self._trials.reason(
+            single_layer.network_of(
+                node, self._model, self._model.ir_version, lambda _, version: version, sizes=True
+            )
+        )
