@@ -17,9 +17,11 @@ from headrace.plugins.template.executable_network import TemplateNetwork
 from headrace.plugins.template.plugin import TemplatePlugin
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration
+from headrace.runtime.counters import NetworkCounters
 from headrace.runtime.job import Job
 from headrace.runtime.network import Network
 from headrace.runtime.plugin import Plugin, plugin_api
+from headrace.runtime.series import Family, Series
 from headrace.runtime.services import Services
 
 CRASH = -666.0
@@ -30,7 +32,18 @@ CRASHING_LAYER = "crash"
 """A layer of this name kills the process that compiles it."""
 
 
+RUNS = Family("crashing_runs_total", "counter", ("kind",), "Runs that did not crash.")
+MEMORY_BYTES = 12345
+"""What the device says that its networks hold."""
+
+
 class CrashingNetwork(TemplateNetwork):
+    _runs: Series | None = None
+
+    def count_as(self, name: str, counters: NetworkCounters) -> None:
+        super().count_as(name, counters)
+        self._runs = counters.series.get(RUNS, "whole")
+
     def _infer(self, job: Job) -> None:
         for value in job.inputs.values():
             if isinstance(value, np.ndarray) and value.dtype.kind == "f":
@@ -39,6 +52,8 @@ class CrashingNetwork(TemplateNetwork):
                 while (value == STALL).any():
                     time.sleep(3600)
         super()._infer(job)
+        if self._runs is not None:
+            self._runs.add(1)
 
 
 class CrashingPlugin(TemplatePlugin):
@@ -46,6 +61,9 @@ class CrashingPlugin(TemplatePlugin):
 
     def _add_extension(self, functions: Sequence[ir.Function]) -> None:
         """Takes any, as the evaluator does."""
+
+    def _memory_bytes(self, device_id: str) -> int:
+        return MEMORY_BYTES
 
     def _compile(self, network: Network, config: Configuration, _: CancelToken) -> CrashingNetwork:
         if CRASHING_LAYER in network.layer_names:

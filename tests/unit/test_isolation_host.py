@@ -38,7 +38,7 @@ from headrace.testing.case import parse
 from headrace.testing.leaks import no_leaks
 from headrace.testing.occupied import eventually
 from headrace.testing.services import services as real_services
-from tests.support.crashing_device import CRASH, CRASHING_LAYER, STALL
+from tests.support.crashing_device import CRASH, CRASHING_LAYER, MEMORY_BYTES, STALL
 
 _PATH = "tests.support.crashing_device:create_plugin"
 _RELU = parse("g (float[n] x) => (float[n] y) { y = Relu(x) }").SerializeToString()
@@ -126,6 +126,38 @@ def test_a_crash_costs_what_ran_and_everything_comes_back(services: Services) ->
         assert counted.in_flight == 0
         assert counted.outcomes["failed"] == 2
         again.close()
+        network.close()
+
+
+def test_what_the_plugin_counts_and_its_memory_are_seen_in_the_server(services: Services) -> None:
+    states = States(services)
+
+    def shown() -> list[tuple[str, tuple[str, ...], object]]:
+        (network,) = services.counters.snapshot().networks
+        return [(each.family.name, each.labels, each.value) for each in network.series]
+
+    with isolated(services) as plugin:
+        network = relu(plugin)
+        network.count_as("net", services.counters.network("net", "FRAGILE"))
+        infer(network, 1)
+        infer(network, 2)
+        eventually(lambda: shown() == [("crashing_runs_total", ("whole",), 2.0)], "two runs")
+        assert plugin.memory_bytes("0") == MEMORY_BYTES
+        os.kill(worker_of(plugin), signal.SIGKILL)
+        states.wait_for(DeviceState.RESTARTING)
+        eventually(lambda: shown() != [("crashing_runs_total", ("whole",), 2.0)], "another worker")
+        states.wait_for(DeviceState.UP, after=states.seen.index(DeviceState.RESTARTING))
+        eventually(lambda: shown() == [("crashing_runs_total", ("whole",), 0.0)], "none anew")
+        network.close()
+        assert shown() == []
+
+
+def test_a_scrape_does_not_wait_for_a_worker_that_stands_still(services: Services) -> None:
+    with isolated(services) as plugin:
+        network = relu(plugin)
+        os.kill(worker_of(plugin), signal.SIGSTOP)
+        assert plugin.memory_bytes("0") == network.network.weight_bytes
+        os.kill(worker_of(plugin), signal.SIGCONT)
         network.close()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.runtime.counters import Counters
 from headrace.runtime.histogram import Histogram
-from headrace.runtime.series import Family
+from headrace.runtime.series import Family, SeriesSnapshot
 from headrace.server.metrics import make_registry
 
 BYTES = Family("cut_bytes_total", "counter", ("subgraph",), "Bytes.")
@@ -67,3 +67,12 @@ def test_a_replacement_on_another_device_shares_the_series_of_one_that_drains() 
 def test_histograms_of_different_buckets_have_no_sum() -> None:
     with pytest.raises(ValueError, match="different buckets"):
         Histogram((1.0,)).snapshot() + Histogram((2.0,)).snapshot()
+
+
+def test_series_that_are_counted_elsewhere_are_read_until_that_ends() -> None:
+    table = Counters().network("m", "A").series
+    table.get(BYTES, "1").add(1)
+    end = table.add(lambda: [SeriesSnapshot(BYTES, ("2",), 7.0)])
+    assert [(each.labels, each.value) for each in table.snapshot()] == [(("1",), 1), (("2",), 7)]
+    end()
+    assert [each.labels for each in table.snapshot()] == [("1",)]

@@ -200,6 +200,7 @@ class NetworkCounters:
             self._load_seconds.observe(load_seconds)
 
     def snapshot(self) -> NetworkSnapshot:
+        series = self.series.snapshot()  # without the lock, for some are read elsewhere
         with self._lock:
             return NetworkSnapshot(
                 self.network,
@@ -208,7 +209,7 @@ class NetworkCounters:
                 self._request_seconds.snapshot(),
                 self._load_seconds.snapshot(),
                 self._batch_size.snapshot(),
-                self.series.snapshot(),
+                series,
             )
 
 

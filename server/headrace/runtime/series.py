@@ -8,6 +8,7 @@ labels few.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,11 +65,12 @@ class Series:
 
 
 class SeriesTable:
-    """The series of one network. Thread-safe; `_lock` guards the table, not what is in it."""
+    """The series of one network. Thread-safe; `_lock` guards the tables, not what is in them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._series: dict[tuple[Family, tuple[str, ...]], Series] = {}
+        self._elsewhere: dict[object, Callable[[], Iterable[SeriesSnapshot]]] = {}
 
     def get(self, family: Family, *labels: str) -> Series:
         """The series with these values of the family's labels, made at the first call."""
@@ -77,9 +79,24 @@ class SeriesTable:
         with self._lock:
             return self._series.setdefault((family, labels), Series(family))
 
+    def add(self, read: Callable[[], Iterable[SeriesSnapshot]]) -> Callable[[], None]:
+        """Has series that are counted elsewhere read at each snapshot, on any thread.
+
+        Returns:
+            Ends that.
+        """
+        ticket = object()
+        with self._lock:
+            self._elsewhere[ticket] = read
+
+        def end() -> None:
+            with self._lock:
+                self._elsewhere.pop(ticket, None)
+
+        return end
+
     def snapshot(self) -> tuple[SeriesSnapshot, ...]:
         with self._lock:
-            series = list(self._series.items())
-        return tuple(
-            SeriesSnapshot(family, labels, each.snapshot()) for (family, labels), each in series
-        )
+            series, elsewhere = list(self._series.items()), list(self._elsewhere.values())
+        own = (SeriesSnapshot(family, labels, each.snapshot()) for (family, labels), each in series)
+        return (*own, *(each for read in elsewhere for each in read()))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
 from headrace.runtime.config import Configuration, ParameterValue
+from headrace.runtime.counters import NetworkCounters
 from headrace.runtime.errors import Unavailable
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.isolation.descriptions import (
@@ -17,9 +18,11 @@ from headrace.runtime.isolation.descriptions import (
 )
 from headrace.runtime.isolation.host import WorkerHost
 from headrace.runtime.isolation.resident import Resident
+from headrace.runtime.isolation.telemetry import Telemetry
 from headrace.runtime.job import Job
 from headrace.runtime.network import Layer, Network
 from headrace.runtime.ports import PortCheck
+from headrace.runtime.series import SeriesSnapshot
 from headrace.runtime.standard_keys import EXECUTION_TIMEOUT
 from headrace.runtime.streams_executor import StreamsExecutor
 
@@ -43,6 +46,7 @@ class IsolatedNetwork(ExecutableNetwork):
         network: as it was given.
         resident: the network in the worker.
         facts: what the worker said of it.
+        telemetry: the worker's.
     """
 
     def __init__(
@@ -54,9 +58,12 @@ class IsolatedNetwork(ExecutableNetwork):
         host: WorkerHost,
         resident: Resident,
         facts: Mapping[str, Any],
+        telemetry: Telemetry,
     ) -> None:
         super().__init__(network, config, executor, streams=streams)
         self._host = host
+        self._telemetry = telemetry
+        self._end_series: Callable[[], None] | None = None
         self._resident = resident
         # Preprocessing and the device's own passes have made them, over there.
         self.inputs = tuple(map(port_from_json, facts["inputs"]))
@@ -65,6 +72,10 @@ class IsolatedNetwork(ExecutableNetwork):
         self.notes = tuple(facts["notes"])
         self.restored = facts["restored"]
         self._metric_names = tuple(facts["metrics"])
+
+    def count_as(self, name: str, counters: NetworkCounters) -> None:
+        super().count_as(name, counters)
+        self._end_series = counters.series.add(self._series)
 
     def submit(self, job: Job) -> None:
         """As `ExecutableNetwork.submit`.
@@ -117,5 +128,12 @@ class IsolatedNetwork(ExecutableNetwork):
         result, _ = exchange.worker.call(method, {"number": exchange.number, **arguments})
         return result
 
+    def _series(self) -> Iterable[SeriesSnapshot]:
+        """What the plugin counts of it in the worker."""
+        told, number = self._telemetry.told(), self._resident.number
+        return () if told is None or number is None else told.series.get(number, ())
+
     def _close(self) -> None:
+        if self._end_series is not None:
+            self._end_series()
         self._host.unload(self._resident)

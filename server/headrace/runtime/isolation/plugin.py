@@ -26,6 +26,7 @@ from headrace.runtime.isolation.network import IsolatedNetwork
 from headrace.runtime.isolation.process import WorkerProcess
 from headrace.runtime.isolation.resident import Resident
 from headrace.runtime.isolation.shared_memory import write_file
+from headrace.runtime.isolation.telemetry import Telemetry
 from headrace.runtime.network import Network
 from headrace.runtime.network_options import NetworkOptions, options_to_json
 from headrace.runtime.plugin import Plugin, Support
@@ -79,6 +80,7 @@ class IsolatedPlugin(Plugin):
             launch,
             services.folder,
         )
+        self._telemetry = Telemetry(self._host.worker)
         self._host.start()
         try:
             facts, _ = self._host.call("describe", {})
@@ -167,6 +169,7 @@ class IsolatedPlugin(Plugin):
                 self._host,
                 resident,
                 facts,
+                self._telemetry,
             )
         except BaseException:
             self._host.unload(resident)
@@ -200,6 +203,13 @@ class IsolatedPlugin(Plugin):
 
     def _device_ids(self) -> list[str]:
         return list(self._ids)
+
+    def _memory_bytes(self, device_id: str) -> int:
+        """What the worker tells; the weights until it has told anything."""
+        told = self._telemetry.told()
+        if told is None:
+            return super()._memory_bytes(device_id)
+        return told.memory_bytes.get(device_id, 0)
 
     def _default_streams(self) -> int:
         return self._auto_streams

@@ -98,11 +98,7 @@ class WorkerProcess:
             WorkerLost: the worker has ended.
             What the worker raised.
         """
-        number, answer = next(self._numbers), Future[Answer]()
-        with self._lock:
-            if self.ended.is_set():
-                raise self.lost()
-            self._waiting[number] = answer
+        number, answer = self._expect()
         cancel = partial(self.cancel, number)
         try:
             header = {"call": number, "method": method, "arguments": arguments or {}}
@@ -122,6 +118,28 @@ class WorkerProcess:
                 token.detach(cancel)
             with self._lock:
                 self._waiting.pop(number, None)
+
+    def ask(self, method: str) -> Future[Answer]:
+        """Has the worker do something that cannot be cancelled, for whoever does not wait for it.
+
+        Raises:
+            WorkerLost: the worker has ended. The future raises as `call`.
+        """
+        number, answer = self._expect()
+        try:
+            self._control.send({"call": number, "method": method, "arguments": {}})
+        except Disconnected as error:
+            raise self.lost() from error  # and so is the answer that is expected
+        return answer
+
+    def _expect(self) -> tuple[int, Future[Answer]]:
+        """The number of a call, and its answer; an end of the worker is one."""
+        number, answer = next(self._numbers), Future[Answer]()
+        with self._lock:
+            if self.ended.is_set():
+                raise self.lost()
+            self._waiting[number] = answer
+        return number, answer
 
     def number(self) -> int:
         """A number for a request; none is used twice."""

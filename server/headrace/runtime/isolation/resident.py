@@ -53,6 +53,12 @@ class Resident:
         """Why it is not tried again; empty while it is."""
         return self._lost
 
+    @property
+    def number(self) -> int | None:
+        """What its worker calls it; None while it is in none."""
+        exchange = self._exchange
+        return exchange.number if exchange is not None else None
+
     def exchange(self) -> Exchange:
         """Where to send requests.
 

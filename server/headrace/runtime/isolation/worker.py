@@ -52,6 +52,7 @@ _CALLS: dict[str, Callable[[WorkerDevice, Call], Any]] = {
     "layers": WorkerDevice.layers,
     "network_metric": WorkerDevice.network_metric,
     "network_config": WorkerDevice.network_config,
+    "telemetry": WorkerDevice.telemetry,
 }
 
 _Answer: TypeAlias = "tuple[Any, list[int]]"  # and the descriptors that go with it

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from headrace.runtime.allocator import release_memory
 from headrace.runtime.cancel import CancelToken
-from headrace.runtime.counters import Counters
+from headrace.runtime.counters import Counters, NetworkCounters
 from headrace.runtime.device_state import DeviceEvent, DeviceStates
 from headrace.runtime.errors import NotFound, Unavailable
 from headrace.runtime.executable_network import ExecutableNetwork
@@ -22,6 +22,7 @@ from headrace.runtime.isolation.descriptions import (
     schema_to_json,
 )
 from headrace.runtime.isolation.inline_executor import InlineExecutors
+from headrace.runtime.isolation.telemetry import told_to_json
 from headrace.runtime.network import Network
 from headrace.runtime.network_options import options_from_json
 from headrace.runtime.plugin import Plugin
@@ -39,7 +40,8 @@ class Call(NamedTuple):
 
 
 class WorkerDevice:
-    """Thread-safe, as far as the plugin is; single operations on `_networks` are atomic.
+    """Thread-safe, as far as the plugin is; single operations on `_networks` and `_counters` are
+    atomic.
 
     Args:
         name, path, config: of the plugin, as the server's configuration has them.
@@ -72,6 +74,7 @@ class WorkerDevice:
         states.subscribe(heard)
         self._numbers = itertools.count(1)
         self._networks: dict[int, ExecutableNetwork] = {}
+        self._counters: dict[int, NetworkCounters] = {}
 
     def network(self, number: int) -> ExecutableNetwork:
         """
@@ -133,6 +136,9 @@ class WorkerDevice:
         else:
             loaded = self._plugin.load_network(network, config, options, call.token)
         number = next(self._numbers)
+        counters = NetworkCounters("", self._plugin.name)  # the server knows the network's name
+        loaded.count_as("", counters)
+        self._counters[number] = counters
         self._networks[number] = loaded
         return {
             "number": number,
@@ -145,6 +151,7 @@ class WorkerDevice:
 
     def unload(self, call: Call) -> Any:
         network = self._networks.pop(call.arguments["number"], None)
+        self._counters.pop(call.arguments["number"], None)
         if network is not None:
             network.close()
             del network
@@ -159,6 +166,13 @@ class WorkerDevice:
 
     def network_config(self, call: Call) -> Any:
         self.network(call.arguments["number"]).set_config(call.arguments["changes"])
+
+    def telemetry(self, _: Call) -> Any:
+        plugin = self._plugin
+        return told_to_json(
+            {device_id: plugin.memory_bytes(device_id) for device_id in plugin.device_ids()},
+            {number: counters.series.snapshot() for number, counters in [*self._counters.items()]},
+        )
 
     def export(self, call: Call) -> bytes:
         """The one that answers with bytes."""
