@@ -15,7 +15,7 @@ export ORT_DISABLE_TELEMETRY := 1
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda serve lint benchmark conformance proto clean
+.PHONY: help demo test test-cuda serve lint benchmark conformance conformance-hetero proto clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -25,6 +25,7 @@ help:
 	@echo 'make lint         check style and types'
 	@echo 'make benchmark    measure'
 	@echo 'make conformance  run ONNX'\''s backend cases on all devices, and write docs/conformance.md'
+	@echo 'make conformance-hetero  see that HETERO passes what the last device of its list does'
 	@echo 'make proto        generate the protocol code anew'
 	@echo 'make clean        remove all that these made'
 
@@ -52,8 +53,16 @@ benchmark: $(INSTALLED) $(MAGIKA)
 # Two minutes on two idle cores for CPU and TEMPLATE. ARGS="--device CPU" asks one device alone,
 # ARGS=--update takes what it finds for what is expected.
 conformance: $(INSTALLED)
+	@KERNELS=all $(BIN)/pytest -q tests/conformance/test_opencl.py
 	@$(BIN)/python -m headrace.testing.backend_cases --table docs/conformance.md \
 	    --expectations tests/conformance/backend_cases $(ARGS)
+
+# Half an hour of two cores.
+conformance-hetero: $(INSTALLED)
+	@$(BIN)/python -m headrace.testing.backend_cases --device HETERO:OPENCL,CPU --as-good-as CPU \
+	    --expectations tests/conformance/backend_cases $(ARGS)
+	@$(BIN)/python -m headrace.testing.backend_cases --device HETERO:OPENVINO,TEMPLATE \
+	    --as-good-as TEMPLATE --expectations tests/conformance/backend_cases $(ARGS)
 
 proto: $(PROTO_INSTALLED)
 	@set -e; \

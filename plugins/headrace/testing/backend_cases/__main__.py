@@ -29,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.update and (options.cases or not options.expectations):
         parser.error("--update needs --expectations, and all the cases")
+    if options.as_good_as and (options.update or not options.expectations):
+        parser.error("--as-good-as needs --expectations, and updates none")
     if options.table and not options.expectations:
         parser.error("--table needs --expectations, which it is made from")
     cases = collect(options.cases)
@@ -71,6 +73,8 @@ def _check(name: str, cases: Sequence[BackendCase], options: argparse.Namespace)
     good = not any(result.is_fault for result in run.results)
     if options.expectations is None:
         return good
+    if options.as_good_as:
+        return _is_as_good(run, Expectation.read(path_of(options.as_good_as, options.expectations)))
     path = path_of(name, options.expectations)
     if options.update:
         Expectation.of(run).write(path)
@@ -85,6 +89,16 @@ def _check(name: str, cases: Sequence[BackendCase], options: argparse.Namespace)
     for line in differences:
         _say(f"{name} {line}")
     return good and not differences
+
+
+def _is_as_good(run: Run, other: Expectation) -> bool:
+    """Whether all cases that the other device passes have passed."""
+    missed = [each for each in run.results if each.outcome is not Outcome.PASSED]
+    worse = [each for each in missed if each.case not in other.others]
+    for result in worse:
+        _say(f"{run.device} {result.case}: {other.device} passes it; {result.outcome.value}")
+    _say(f"{run.device} passes {'not ' if worse else ''}all that {other.device} does")
+    return not worse
 
 
 def _summary(run: Run) -> str:
@@ -128,6 +142,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds that a case may take")
     parser.add_argument("--expectations", type=Path, metavar="FOLDER", help="to compare with")
+    parser.add_argument(
+        "--as-good-as", metavar="DEVICE", help="compare with another: what that passes must pass"
+    )
     parser.add_argument("--update", action="store_true", help="write the expectations anew")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write it, from expectations")
     parser.add_argument("--verbose", action="store_true", help="show refusals, too")
