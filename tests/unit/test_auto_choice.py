@@ -7,7 +7,7 @@ import pytest
 from headrace.plugins.auto.choice import Choice, Instruction, Load, Serve, Unload
 from tests.support.simulated_devices import Device, World
 
-SEQUENCES = 600
+SEQUENCES = 1000
 
 
 def choice(candidates: str, loaded: str, failed: str = "", *, fallback: bool = True) -> Choice:
@@ -103,6 +103,8 @@ class Auto:
                 assert self.serving() or self.world.told
 
     def go_on(self) -> None:
+        if self.world.random.random() < 0.1:
+            self.choice.forgive(self.world.random.choice("ABC"))
         self.follow(self.choice.look(self.serving()))
         if self.choice.loading is not None and self.world.random.random() < 0.3:
             works = self.world.random.random() < 0.7
@@ -123,7 +125,9 @@ def random_life(seed: int, fallback: bool) -> None:
         device = dice.choice(listed)
         if what < 0.5:
             for _ in range(dice.randint(1, 4)):
-                world.arrive(dice.randint(-1, 1))
+                asked = world.arrive(dice.randint(-1, 1))
+                if dice.random() < 0.2:
+                    world.expire_at(asked, world.now + dice.uniform(0, 0.2))
         elif what < 0.6 and world.asked:
             world.cancel(dice.choice(world.asked))
         elif what < 0.7:

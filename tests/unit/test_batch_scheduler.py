@@ -275,6 +275,12 @@ class Bench:
         if wanted is not None and wanted <= self.now:
             self.now = wanted
             self.run(self.scheduler.tick(self.now))
+        late = [member for member in self.waiting if member.deadline <= self.now]
+        assert self.retried.issuperset(late), "one expires that nobody has handed over"
+        for member in late:
+            assert self.scheduler.leave(member)
+            self.waiting.remove(member)
+            self.answered.append(member)
 
     def check(self) -> None:
         scheduler = self.scheduler
