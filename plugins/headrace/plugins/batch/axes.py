@@ -9,7 +9,7 @@ its result depends on the same row of what it reads.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -110,3 +110,14 @@ def moved(before: Sequence[int], axis: int, after: Sequence[int]) -> int:
             return where
         product *= size
     raise Mixes("its result has the batch on no axis of its own")
+
+
+Rule: TypeAlias = Callable[[Layer], Sequence[int]]
+"""Where an operator takes the batch of each result; raises `Mixes` or `Doubt`."""
+
+
+def apart(layer: Layer, axes: Sequence[int], what: str) -> None:
+    """Refuses an operation over axes of which one is the batch's."""
+    rank = len(layer.shape())
+    if layer.axis in [axis % rank if rank else 0 for axis in axes]:
+        raise Mixes(f"{what} over the batch")

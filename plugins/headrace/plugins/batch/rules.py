@@ -6,13 +6,10 @@ meet, that is the reason to give. What operators do: https://onnx.ai/onnx/operat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Mapping
 
-from headrace.plugins.batch.axes import Doubt, Layer, Mixes, moved
-
-Rule: TypeAlias = Callable[[Layer], Sequence[int]]
-"""Where the batch of each result is; raises `Mixes` or `Doubt`."""
+from headrace.plugins.batch.axes import Doubt, Layer, Mixes, Rule, apart
+from headrace.plugins.batch.layout_rules import LAYOUT_RULES
 
 
 def _elementwise(layer: Layer) -> list[int]:
@@ -37,22 +34,15 @@ def _elementwise(layer: Layer) -> list[int]:
     return [where]
 
 
-def _apart(layer: Layer, axes: Sequence[int], what: str) -> None:
-    """Refuses an operation over axes of which one is the batch's."""
-    rank = len(layer.shape())
-    if layer.axis in [axis % rank if rank else 0 for axis in axes]:
-        raise Mixes(f"{what} over the batch")
-
-
 def _normalized(what: str, default: int = -1) -> Rule:
     def rule(layer: Layer) -> list[int]:
         layer.only_first()
         if what == "softmax" and layer.opset < 13:
             rank = len(layer.shape())
             over = range(layer.integer("axis", 1) % rank, rank)  # older ones flatten from there on
-            _apart(layer, list(over), "it normalizes")
+            apart(layer, list(over), "it normalizes")
         else:
-            _apart(layer, [layer.integer("axis", default)], "it normalizes")
+            apart(layer, [layer.integer("axis", default)], "it normalizes")
         return [layer.axis] * len(layer.outputs)
 
     return rule
@@ -61,7 +51,7 @@ def _normalized(what: str, default: int = -1) -> Rule:
 def _layer_normalization(layer: Layer) -> list[int]:
     layer.only_first()
     rank = len(layer.shape())
-    _apart(layer, list(range(layer.integer("axis", -1) % rank, rank)), "it normalizes")
+    apart(layer, list(range(layer.integer("axis", -1) % rank, rank)), "it normalizes")
     return [layer.axis] * len(layer.outputs)
 
 
@@ -73,7 +63,7 @@ def _reduce(layer: Layer) -> list[int]:
         if layer.integer("noop_with_empty_axes", 0):
             return [layer.axis]
         raise Mixes("it reduces over the batch")
-    _apart(layer, axes, "it reduces")
+    apart(layer, axes, "it reduces")
     if layer.integer("keepdims", 1):
         return [layer.axis]
     return [layer.axis - sum(axis % rank < layer.axis for axis in axes)]
@@ -81,7 +71,7 @@ def _reduce(layer: Layer) -> list[int]:
 
 def _arg(layer: Layer) -> list[int]:
     axis = layer.integer("axis", 0)
-    _apart(layer, [axis], "it looks for the largest or smallest")
+    apart(layer, [axis], "it looks for the largest or smallest")
     before = axis % len(layer.shape()) < layer.axis
     return [layer.axis - (before and not layer.integer("keepdims", 1))]
 
@@ -92,69 +82,10 @@ def _along(what: str, default: int, at: int | None = None) -> Rule:
     def rule(layer: Layer) -> list[int]:
         layer.only_first()
         given = layer.constant(at) if at is not None else None
-        _apart(layer, given or [layer.integer("axis", default)], what)
+        apart(layer, given or [layer.integer("axis", default)], what)
         return [layer.axis] * len(layer.outputs)
 
     return rule
-
-
-def _reshape(layer: Layer) -> list[int]:
-    layer.only_first()
-    if layer.node.op_type == "Flatten" and layer.integer("axis", 1) == 0:
-        raise Mixes("it flattens the batch")
-    return [moved(layer.shape(), layer.axis, layer.result())]
-
-
-def _transpose(layer: Layer) -> list[int]:
-    order = layer.node.attributes.get("perm")
-    rank = len(layer.shape())
-    order_of = list(order.as_ints()) if order is not None else list(reversed(range(rank)))
-    return [order_of.index(layer.axis)]
-
-
-def _concat(layer: Layer) -> list[int]:
-    axis = layer.integer("axis", 0) % len(layer.shape())
-    if None in layer.axes:
-        raise Mixes("it joins the batch with a constant")
-    (where, *others) = set(layer.axes)
-    if others:
-        raise Mixes("its inputs have the batch on different axes")
-    if where == axis:
-        raise Mixes("it joins over the batch")
-    assert where is not None
-    return [where]
-
-
-def _slice(layer: Layer) -> list[int]:
-    layer.only_first()
-    axes = layer.constant(3, "axes")
-    if axes is None:
-        starts = layer.constant(1, "starts")
-        axes = list(range(len(starts or ())))
-    _apart(layer, axes, "it cuts out")
-    return [layer.axis]
-
-
-def _gather(layer: Layer) -> list[int]:
-    data, indices = layer.axes[0], layer.axes[1]
-    axis = layer.integer("axis", 0) % len(layer.shape())
-    if data is None:
-        assert indices is not None
-        return [axis + indices]
-    if indices is not None:
-        raise Mixes("it picks from the batch what the batch says")
-    if axis == data:
-        raise Mixes("it picks single rows of the batch")
-    return [data + (len(layer.shape(1)) - 1 if data > axis else 0)]
-
-
-def _gather_elements(layer: Layer) -> list[int]:
-    axis = layer.integer("axis", 0) % len(layer.shape())
-    if layer.axes[0] != layer.axes[1]:
-        raise Doubt("only one of data and indices has the batch")
-    if axis == layer.axis:
-        raise Mixes("it picks over the batch")
-    return [layer.axis]
 
 
 def _matmul(layer: Layer) -> list[int]:
@@ -215,51 +146,11 @@ def _recurrent(layer: Layer) -> list[int]:
     return results[: len(layer.outputs)]
 
 
-def _squeeze(layer: Layer) -> list[int]:
-    layer.only_first()
-    axes = layer.constant(1, "axes")
-    if not axes:
-        raise Doubt("it drops every axis of size 1, which a batch of one row is too")
-    rank = len(layer.shape())
-    _apart(layer, axes, "it drops an axis")
-    return [layer.axis - sum(axis % rank < layer.axis for axis in axes)]
-
-
-def _unsqueeze(layer: Layer) -> list[int]:
-    layer.only_first()
-    axes = layer.constant(1, "axes") or []
-    rank = len(layer.shape()) + len(axes)
-    added = {axis % rank for axis in axes}
-    return [[axis for axis in range(rank) if axis not in added][layer.axis]]
-
-
 def _dropout(layer: Layer) -> list[int]:
     layer.only_first()
     if len(layer.inputs) > 2:
         raise Doubt("it may be in training")
     return [layer.axis] * len(layer.outputs)
-
-
-def _expand(layer: Layer) -> list[int]:
-    layer.only_first()
-    return [layer.axis + len(layer.result()) - len(layer.shape())]
-
-
-def _pad(layer: Layer) -> list[int]:
-    pads = layer.constant(1, "pads") or []
-    if layer.constant(3) is not None:
-        raise Doubt("its axes are chosen")
-    rank = len(layer.shape())
-    if pads[layer.axis] or pads[layer.axis + rank]:
-        raise Mixes("it adds rows")
-    return [layer.axis]
-
-
-def _tile(layer: Layer) -> list[int]:
-    repeats = layer.constant(1) or []
-    if repeats[layer.axis] != 1:
-        raise Mixes("it repeats the batch")
-    return [layer.axis]
 
 
 def _quantized(layer: Layer) -> list[int]:
@@ -294,6 +185,7 @@ _REDUCTIONS = """
 """.split()  # noqa: SIM905 - as a list it would fill a page
 
 RULES: Mapping[str, Rule] = {
+    **LAYOUT_RULES,
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
     **dict.fromkeys(_SPATIAL, _spatial),
     **dict.fromkeys(_REDUCTIONS, _reduce),
@@ -306,23 +198,11 @@ RULES: Mapping[str, Rule] = {
     "TopK": _along("it looks for the largest", -1),
     "CumSum": _along("it sums", 0, at=1),
     "Split": _along("it splits", 0),
-    "Reshape": _reshape,
-    "Flatten": _reshape,
-    "Transpose": _transpose,
-    "Concat": _concat,
-    "Slice": _slice,
-    "Gather": _gather,
-    "GatherElements": _gather_elements,
     "MatMul": _matmul,
     "MatMulInteger": _matmul,
     "Gemm": _gemm,
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
-    "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze,
     "Dropout": _dropout,
-    "Expand": _expand,
-    "Pad": _pad,
-    "Tile": _tile,
     "QuantizeLinear": _quantized,
     "DequantizeLinear": _quantized,
     "DynamicQuantizeLinear": _mixing("it takes its scale from the whole batch"),
