@@ -209,3 +209,9 @@ def test_the_table_of_answers_is_bounded_and_forgets_the_oldest() -> None:
     for opset in (13, 14, 13, 15):
         assert trials.reason(relu(opset)) is None
     assert len(trials) == 2
+
+
+def test_a_layer_that_the_provider_leaves_to_another_one_has_no_kernel_there() -> None:
+    add = networks.add().model.SerializeToString()
+    reason = Trials(Provider("CoreMLExecutionProvider")).reason(onnx.load_from_string(add))
+    assert reason == "CoreMLExecutionProvider has no kernel for it"

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from headrace.plugins import cuda
+from headrace.plugins.cpu.session import Provider
 from headrace.plugins.cuda.bound_runs import bindable
 from headrace.plugins.cuda.config import SCHEMA, auto_streams, provider
 from headrace.plugins.cuda.memory import PinnedMemory
@@ -23,6 +24,7 @@ from headrace.runtime.errors import (
     InvalidArgument,
     NotFound,
     ResourceExhausted,
+    Unavailable,
 )
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.infer_request import InferRequest
@@ -157,6 +159,16 @@ def test_a_network_goes_to_the_gpu_that_is_asked_for(plugin: PaperCuda) -> None:
 )
 def test_streams_do_not_follow_the_processors(config: dict[str, str], streams: int) -> None:
     assert auto_streams(SCHEMA.resolve(config)) == streams
+
+
+def test_a_gpu_that_the_provider_cannot_use_is_no_lack_of_kernels(offered: Services) -> None:
+    class Unusable(PaperCuda):
+        def _cuda(self, *_: Any, **__: Any) -> Provider:
+            return Provider("CoreMLExecutionProvider")  # which ONNX Runtime goes without
+
+    plugin = Unusable("CUDA", offered, {}, machine())
+    with pytest.raises(Unavailable, match="cannot load its CoreMLExecutionProvider"):
+        load(plugin, FIXED)
 
 
 # -- runs --

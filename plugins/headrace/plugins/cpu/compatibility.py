@@ -98,7 +98,7 @@ class Compatibility:
             self._ir_version = _newest(
                 onnx.IR_VERSION,
                 _OLDEST_IR_VERSION,
-                lambda version: self._loads(_identity(version, {"": 7})),
+                lambda version: self._loads(identity(version, {"": 7})),
             )
         return self._ir_version
 
@@ -107,7 +107,7 @@ class Compatibility:
 
         def loads(version: int) -> bool:
             imports = {domain: version} if domain in ("", "ai.onnx") else {"": 7, domain: version}
-            return self._loads(_identity(ir_version, imports))
+            return self._loads(identity(ir_version, imports))
 
         known = defs.onnx_opset_version() if domain in ("", "ai.onnx") else _known_version(domain)
         return _newest(known, 1, loads)
@@ -125,8 +125,8 @@ def _known_version(domain: str) -> int:
     )
 
 
-def _identity(ir_version: int, opset_imports: dict[str, int]) -> bytes:
-    """The smallest model there is."""
+def identity(ir_version: int, opset_imports: dict[str, int]) -> bytes:
+    """The smallest model there is, serialised."""
     x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
     graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "g", [x], [y])
     model = onnx.helper.make_model(

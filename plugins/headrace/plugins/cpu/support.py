@@ -23,6 +23,7 @@ from headrace.runtime.naming import bodies, walk
 from headrace.runtime.type_guesses import Guess, type_guesses
 from headrace.runtime.type_names import type_text
 
+_ELSEWHERE = "assigned to the default CPU EP"  # where a provider leaves a layer to another one
 _NO_KERNEL = re.compile(r"(?:Could not find an implementation|Failed to find kernel) for (\S+)")
 
 
@@ -39,6 +40,8 @@ class Trials(trials.Trials):
             try:
                 session.open_bytes(data, provider, Settings(strict=True))
             except HeadraceError as error:
+                if _ELSEWHERE in error.message:
+                    return f"{provider.name} has no kernel for it"
                 return error.message.removeprefix(failures.REFUSED)
             return None
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from headrace.plugins.cpu import session
+from headrace.plugins.cpu.compatibility import identity
 from headrace.plugins.cpu.runs import HostRuns, Runs
-from headrace.plugins.cpu.session import Provider
+from headrace.plugins.cpu.session import Provider, Settings
 from headrace.plugins.cpu.session_plugin import Open, SessionPlugin
 from headrace.plugins.cpu.support import Trials
 from headrace.plugins.cpu.tensors import Conversion
@@ -27,6 +29,7 @@ from headrace.runtime.config import Configuration, Range
 from headrace.runtime.device_metrics import Metric
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument
 from headrace.runtime.network import Network
+from headrace.runtime.plugin import Support
 from headrace.runtime.services import Services
 from headrace.runtime.standard_keys import DEVICE_ID
 
@@ -53,6 +56,7 @@ class CudaPlugin(SessionPlugin):
         self.capabilities = first.capabilities
         defaults = self.schema.resolve()
         self._asked = {each: Trials(self._cuda(defaults, each)) for each in machine.gpus}
+        self._working: set[str] = set()
         super().__init__(name, services, config)
 
     # -- what it says of itself --
@@ -94,6 +98,19 @@ class CudaPlugin(SessionPlugin):
     def _provider(self, config: Configuration) -> Provider:
         self._check_provider(config)
         return settings.provider(config, self.device_id(config))
+
+    def _support(self, network: Network, config: Configuration) -> Support:
+        """
+        Raises:
+            Unavailable: the provider does not work with the GPU, which would else look as if it had
+                no kernels.
+        """
+        device_id = self.device_id(config)
+        if device_id not in self._working:
+            smallest = identity(8, {"": 7})
+            session.open_bytes(smallest, self._cuda(self.schema.resolve(), device_id), Settings())
+            self._working.add(device_id)
+        return super()._support(network, config)
 
     def _trials(self, config: Configuration) -> Trials:
         return self._asked[self.device_id(config)]
