@@ -10,43 +10,24 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 
 from headrace.plugins.multi.alarm import Alarm
 from headrace.plugins.multi.blame import Blame, blame
 from headrace.plugins.multi.chores import Chores
 from headrace.plugins.multi.counters import RERUN, MemberCounters
-from headrace.plugins.multi.instructions import Answer, Instruction, Request, Run, Told
+from headrace.plugins.multi.instructions import Answer, Instruction, Run, Told
 from headrace.plugins.multi.member import Member
+from headrace.plugins.multi.pool_request import PoolRequest
 from headrace.plugins.multi.schedule import Schedule
 from headrace.plugins.multi.station import Standing
 from headrace.runtime.device_state import DeviceEvent, DeviceStates
 from headrace.runtime.errors import Internal
 from headrace.runtime.job import Job
-from headrace.runtime.part_job import PartJob
-from headrace.runtime.tensor import Value
 from headrace.runtime.timer import Timer
 
 _log = logging.getLogger(__name__)
 
 _Todo = Instruction[Job]
-
-
-class PoolRequest(Request[Job]):
-    """A job on its way through the pool."""
-
-    __slots__ = ("listens", "outputs", "part", "pool")
-
-    def __init__(self, job: Job, pool: Pool) -> None:
-        super().__init__(job, job.priority)
-        self.pool = pool
-        self.part: Job | None = None  # the latest
-        self.outputs: dict[str, Value] = {}
-        self.listens = False
-
-    def leave_queue(self) -> None:
-        """The job was cancelled. Nothing happens if a device has it, which is told by its token."""
-        self.pool.cancelled(self)
 
 
 class Pool:
@@ -149,19 +130,16 @@ class Pool:
 
     def submit(self, job: Job) -> None:
         """Has a device run the job, now or when one is free."""
-        request = PoolRequest(job, self)
+        request = PoolRequest(job, self._cancelled, self._ended)
         with self._lock:
             todo = self._schedule.arrive(request, self._clock())
             waits = request.station is None
             self._alarm.set(self._schedule.wake_at)
         self._do(todo, inline=job.may_run_inline)
         if waits:
-            request.listens = True
-            job.token.attach(request.leave_queue)
-            if job.outcome is not None:  # on another thread, which may not have seen `listens`
-                job.token.detach(request.leave_queue)
+            request.listen()
 
-    def cancelled(self, request: PoolRequest) -> None:
+    def _cancelled(self, request: PoolRequest) -> None:
         error = request.item.token.error
         assert error is not None
         self._tell(lambda now: self._schedule.cancelled(request, error, now))
@@ -269,38 +247,21 @@ class Pool:
         if isinstance(each, Run):
             self._run(each, inline)
         elif isinstance(each, Answer):
-            self._answer(each)
+            assert isinstance(each.request, PoolRequest)
+            each.request.settle(each.error)
         else:
             self._report(each)
 
     def _run(self, run: Run[Job], inline: bool) -> None:
-        request, job = run.request, run.request.item
+        request = run.request
         assert isinstance(request, PoolRequest)
-        token = job.token.child()
-        done = partial(self._ended, request)
-        part = PartJob(job, job.inputs, done, job.output_names, token, inline=inline)
-        request.part = part
+        part = request.part(inline=inline)
         try:
-            if token.error is not None:
-                raise token.error
+            if part.token.error is not None:
+                raise part.token.error
             self._members[run.device].executable.submit(part)
         except Exception as error:  # noqa: BLE001 - whatever a device does, the request has an outcome
             part.fail(error)
-
-    def _answer(self, answer: Answer[Job]) -> None:
-        request, error = answer.request, answer.error
-        assert isinstance(request, PoolRequest)
-        job, part = request.item, request.part
-        if part is not None:
-            job.input, job.inference, job.layers = part.input, part.inference, part.layers
-        if error is None:
-            job.outputs = request.outputs
-            job.complete()
-        else:
-            job.fail(error)
-        request.part, request.outputs = None, {}
-        if request.listens:
-            job.token.detach(request.leave_queue)
 
     def _report(self, told: Told) -> None:
         if told.reason:
