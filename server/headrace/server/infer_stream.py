@@ -20,6 +20,7 @@ from headrace.server.boundary import Boundary, describe, ended_code
 from headrace.server.inference import Inference, build_reply, cancel
 from headrace.wire.codec import CodecError
 from headrace.wire.errors import to_status
+from headrace.wire.request import decode_request
 from headrace.wire.stream import (
     StreamRequest,
     StreamResult,
@@ -154,7 +155,7 @@ class _Stream:
         try:
             self._owner.boundary.refuse_if_draining()
             job = self._owner.inference.start(
-                request.message, request.attachments, deliver, self._context.time_remaining()
+                decode_request(*request), deliver, self._context.time_remaining()
             )
         except (HeadraceError, CodecError) as error:
             self._in_flight.pop(identifier, None)

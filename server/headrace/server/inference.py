@@ -25,8 +25,10 @@ from headrace.server.completion_sink import CompletionSink
 from headrace.server.convert import layer_profiles
 from headrace.server.logs import CURRENT_REQUEST
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire.codec import decode_values, encode_values
+from headrace.wire.codec import encode_values
 from headrace.wire.message import parse_infer_request, serialize
+from headrace.wire.reply import encode_small_reply
+from headrace.wire.request import Request, RequestLayouts, decode_request
 
 MAX_PRIORITY = 10
 MAX_ID_LENGTH = 128
@@ -40,6 +42,7 @@ class Inference:
         self.networks = networks
         self.sink = sink
         self._ids = itertools.count(1)
+        self._layouts = RequestLayouts()
 
     async def infer(self, data: bytes, context: Any) -> bytes:
         """The unary call, from and to serialised messages.
@@ -48,16 +51,23 @@ class Inference:
             CodecError: the message breaks the protocol.
             As `NetworkRegistry.acquire` and `ExecutableNetwork.submit`, and what the job raised.
         """
-        request, attachments = parse_infer_request(data)
-        identifier = request.id or f"r{next(self._ids)}"
-        CURRENT_REQUEST.set(identifier[:MAX_ID_LENGTH])
+        request = self._layouts.read(data)
+        if request is None:
+            message, attachments = parse_infer_request(data)
+            identifier = message.id or f"r{next(self._ids)}"
+            CURRENT_REQUEST.set(identifier[:MAX_ID_LENGTH])
+            request = decode_request(message, attachments)
+            self._layouts.learn(data, request)
+        else:
+            identifier = f"r{next(self._ids)}"
+            CURRENT_REQUEST.set(identifier)
         waiter: asyncio.Future[None] | None = None
 
         def deliver(_: Job) -> None:
             if waiter is not None and not waiter.done():
                 waiter.set_result(None)
 
-        job = self.start(request, attachments, deliver, context.time_remaining())
+        job = self.start(request, deliver, context.time_remaining())
         if job.outcome is None:
             # `deliver` runs on this thread, so it has not been missed.
             waiter = asyncio.get_running_loop().create_future()
@@ -68,13 +78,18 @@ class Inference:
                 raise
         if job.error is not None:
             raise job.take_error()
+        if not job.layers:
+            times = job.queue_seconds, job.execution_seconds, _inference_seconds(job)
+            outputs: Any = {name: job.outputs[name] for name in job.output_names}
+            small = encode_small_reply(identifier, outputs, times, job.generation)
+            if small is not None:
+                return small
         reply, parts = build_reply(identifier, job)
         return serialize(reply, parts)
 
     def start(
         self,
-        request: pb.InferRequest,
-        attachments: Any,
+        request: Request,
         deliver: Callable[[Job], None],
         remaining: float | None,
     ) -> Job:
@@ -90,12 +105,12 @@ class Inference:
                 f"{request.priority} is not from -{MAX_PRIORITY} to {MAX_PRIORITY}",
                 field="priority",
             )
-        inputs: Any = decode_values(request.inputs, attachments)
+        inputs: Any = request.inputs
         sink = self.sink
         job = Job(
             inputs,
             lambda job: sink.put(deliver, job),
-            output_names=tuple(request.outputs),
+            output_names=request.outputs,
             deadline=_deadline(request.timeout_seconds, remaining),
             priority=request.priority,
             profile=request.performance_counts,
@@ -128,11 +143,14 @@ def build_reply(identifier: str, job: Job) -> tuple[pb.InferReply, list[Any]]:
     timings = reply.timings
     timings.queue_seconds = job.queue_seconds
     timings.execution_seconds = job.execution_seconds
-    if job.inference:
-        timings.inference_seconds = job.inference - (job.input or job.started)
+    timings.inference_seconds = _inference_seconds(job)
     if job.layers:
         reply.performance_counts.extend(layer_profiles(job.layers))
     return reply, parts
+
+
+def _inference_seconds(job: Job) -> float:
+    return job.inference - (job.input or job.started) if job.inference else 0.0
 
 
 def _deadline(timeout: float, remaining: float | None) -> float | None:

@@ -1,0 +1,163 @@
+"""Requests that are like earlier ones: read as protobuf reads them, or left to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.codec import encode_values
+from headrace.wire.message import SMALL_BYTES, parse_infer_request, serialize
+from headrace.wire.request import MAX_LAYOUTS, Request, RequestLayouts, decode_request
+
+
+def message(inputs: dict[str, Any], **fields: Any) -> bytes:
+    request = pb.InferRequest(**{"network": "net", **fields})
+    attachments: list[Any] = []
+    encode_values(inputs, request.inputs, attachments, "inputs")
+    return serialize(request, attachments)
+
+
+def parsed(data: bytes) -> Request:
+    return decode_request(*parse_infer_request(data))
+
+
+def learn(layouts: RequestLayouts, data: bytes, times: int = 2) -> None:
+    for _ in range(times):
+        layouts.learn(data, parsed(data))
+
+
+def assert_same(one: Request, other: Request) -> None:
+    assert one[:-1] == other[:-1]
+    assert list(one.inputs) == list(other.inputs)
+    for mine, theirs in zip(one.inputs.values(), other.inputs.values(), strict=True):
+        assert isinstance(mine, np.ndarray)
+        assert isinstance(theirs, np.ndarray)
+        assert mine.dtype == theirs.dtype
+        assert mine.shape == theirs.shape
+        assert mine.tobytes() == theirs.tobytes()
+        assert mine.flags.aligned
+        assert not mine.flags.writeable
+
+
+shapes = st.lists(st.integers(0, 4), max_size=3).map(tuple)
+dtypes = st.sampled_from([np.float32, np.int64, np.uint8, np.float16, np.complex128])
+tensors = st.dictionaries(st.text(max_size=5), st.tuples(dtypes, shapes), max_size=3)
+fields = st.fixed_dictionaries(
+    {},
+    optional={
+        "outputs": st.lists(st.text(max_size=5), max_size=2),
+        "priority": st.integers(-10, 10),
+        "timeout_seconds": st.floats(0, 1e6),
+        "performance_counts": st.booleans(),
+    },
+)
+
+
+@given(tensors, fields, st.randoms(use_true_random=False))
+def test_a_request_like_one_that_came_twice_is_read_as_protobuf_reads_it(
+    kinds: dict[str, tuple[Any, tuple[int, ...]]], others: dict[str, Any], random: Any
+) -> None:
+    def some() -> bytes:
+        values = {}
+        for name, (dtype, shape) in kinds.items():
+            size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            values[name] = np.frombuffer(random.randbytes(size), dtype).reshape(shape)
+        return message(values, **others)
+
+    layouts = RequestLayouts()
+    learn(layouts, some())
+    data = some()
+    found = layouts.read(data)
+    if found is not None:
+        assert_same(found, parsed(data))
+    # A tensor without elements has no data in its message, and nothing that would differ.
+    assert (found is not None) == all(np.prod(shape) for _, shape in kinds.values())
+
+
+@given(st.integers(0, 10_000), st.integers(1, 255))
+def test_whatever_byte_differs_it_is_read_as_protobuf_reads_it_or_not_at_all(
+    place: int, flip: int
+) -> None:
+    values = {"a": np.arange(6, dtype=np.int32).reshape(2, 3), "b": np.ones(3, np.float32)}
+    data = message(values, priority=3, outputs=["y"])
+    layouts = RequestLayouts()
+    learn(layouts, data)
+    changed = bytearray(data)
+    changed[place % len(data)] ^= flip
+    found = layouts.read(bytes(changed))
+    if found is not None:
+        assert_same(found, parsed(bytes(changed)))
+
+
+X = np.ones((1, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        message({"x": X}, id="one"),
+        message({"x": np.array([True, False])}),
+        message({"x": np.array(["a", "b"], object)}),
+        message({"x": [X, X]}),
+        message({"x": None}),
+        message({"x": np.zeros((4, SMALL_BYTES), np.uint8)}),
+        message({"x": X, "y": None}),
+    ],
+    ids=["id", "bool", "string", "sequence", "absent", "attachment", "in part"],
+)
+def test_others_are_always_parsed(data: bytes) -> None:
+    layouts = RequestLayouts()
+    learn(layouts, data, times=3)
+    assert layouts.read(data) is None
+
+
+def test_a_value_that_is_written_in_two_pieces_is_parsed() -> None:
+    value = pb.Value(name="x", tensor=pb.Tensor(dtype=pb.DataType.FLOAT, shape=[4]))
+    rest = pb.Value(tensor=pb.Tensor(data=bytes(16))).SerializeToString()
+    whole = value.SerializeToString() + rest  # merged by whoever reads it
+    data = pb.InferRequest(network="net").SerializeToString()
+    data += b"\x1a" + bytes([len(whole)]) + whole
+    assert parsed(data).inputs["x"].shape == (4,)  # type: ignore[union-attr]
+    layouts = RequestLayouts()
+    learn(layouts, data)
+    assert layouts.read(data) is None
+
+
+def test_one_that_came_once_is_not_known() -> None:
+    layouts = RequestLayouts()
+    learn(layouts, message({"x": X}), times=1)
+    assert layouts.read(message({"x": X})) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: message({"x": X}, network="met"),
+        lambda: message({"x": X.reshape(4, 1)}),
+        lambda: message({"y": X}),
+        lambda: message({"x": X.view(np.int32)}),
+        lambda: message({"x": X})[:-1],
+    ],
+    ids=["network", "shape", "name", "type", "cut off"],
+)
+def test_one_that_differs_elsewhere_is_another(other: Callable[[], bytes]) -> None:
+    layouts = RequestLayouts()
+    learn(layouts, message({"x": X}))
+    assert layouts.read(message({"x": X})) is not None
+    assert layouts.read(other()) is None
+
+
+def test_only_so_many_are_remembered_the_oldest_go() -> None:
+    layouts = RequestLayouts()
+    every = [message({"x": X}, network=f"net{number:03}") for number in range(MAX_LAYOUTS + 1)]
+    for data in every:
+        learn(layouts, data)
+    assert layouts.read(every[0]) is None
+    assert layouts.read(every[1]) is not None
+    assert layouts.read(every[-1]) is not None
