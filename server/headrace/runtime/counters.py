@@ -30,7 +30,7 @@ from headrace.runtime.series import SeriesTable
 
 _log = logging.getLogger(__name__)
 
-OUTCOMES = tuple(outcome.value for outcome in Outcome)
+OUTCOMES: tuple[str, ...] = tuple(outcome.value for outcome in Outcome)
 
 # Upper bounds, inclusive. Tiny networks take microseconds, generated text takes minutes.
 REQUEST_SECONDS = (

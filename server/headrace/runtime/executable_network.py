@@ -161,7 +161,7 @@ class ExecutableNetwork:
         self._settled(job, part=False)
         if self._network_counters is not None and job.outcome is not None:
             self._network_counters.observe(
-                job.outcome.value, job.finished - job.queued, self._batch_size(job)
+                job.outcome, job.finished - job.queued, self._batch_size(job)
             )
 
     def _part_settled(self, job: Job) -> None:
@@ -171,7 +171,7 @@ class ExecutableNetwork:
         assert job.outcome is not None
         execution_seconds = job.execution_seconds if job.started else None
         self.place.counters.observe(
-            job.outcome.value, job.queue_seconds, execution_seconds, part=part
+            job.outcome, job.queue_seconds, execution_seconds, part=part
         )
         if job.layers:
             self.last_profile = tuple(job.layers)

@@ -22,8 +22,8 @@ from headrace.runtime.tensor import Value
 _log = logging.getLogger(__name__)
 
 
-class Outcome(enum.Enum):
-    """What became of an accepted job; exactly one of these."""
+class Outcome(enum.StrEnum):
+    """What became of an accepted job; exactly one of these. Each is the word that metrics say."""
 
     COMPLETED = "completed"
     FAILED = "failed"
