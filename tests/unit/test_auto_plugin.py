@@ -319,6 +319,15 @@ def test_one_device_serves_at_a_time(rig: Rig) -> None:
     assert network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 1
 
 
+def test_it_shows_the_streams_of_the_device_that_serves(rig: Rig) -> None:
+    rig.device("BEST").set_config({"NUM_STREAMS": "3"})
+    network = rig.load(NEXT__NUM_STREAMS="2", CPU__NUM_STREAMS="1", BEST__NUM_STREAMS="3")
+    await_device(network, "BEST")
+    eventually(lambda: network.config.to_strings()["NUM_STREAMS"] == "3", "its streams")
+    rig.services.states.set("BEST", DeviceState.DOWN, "unplugged")
+    assert network.config.to_strings()["NUM_STREAMS"] == "1"
+
+
 def test_for_throughput_the_processor_takes_what_the_best_one_has_no_room_for(rig: Rig) -> None:
     network = rig.load(PERFORMANCE_HINT="THROUGHPUT")
     await_device(network, "BEST", "CPU")

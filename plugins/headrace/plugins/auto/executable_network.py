@@ -14,8 +14,15 @@ from headrace.runtime.config import Configuration
 from headrace.runtime.executable_network import Place
 from headrace.runtime.network import Network
 from headrace.runtime.services import Services
+from headrace.runtime.standard_keys import (
+    ALLOW_AUTO_BATCHING,
+    INFERENCE_NUM_THREADS,
+    NUM_STREAMS,
+)
 
 _log = logging.getLogger(__name__)
+
+_CHOSEN = (NUM_STREAMS, INFERENCE_NUM_THREADS, ALLOW_AUTO_BATCHING)
 
 
 class AutoNetwork(PooledNetwork):
@@ -73,6 +80,7 @@ class AutoNetwork(PooledNetwork):
         if self._pool is None:  # a device is down already: `open` looks once the pool is there
             return
         self._ask(self._choice.look)
+        self._show()
 
     def _ask(self, event: Callable[[Sequence[str]], list[Instruction]]) -> None:
         serving = [each.name for each in self.pool.serving]
@@ -89,11 +97,20 @@ class AutoNetwork(PooledNetwork):
             with self._lock:
                 order = [self._members[name] for name in instruction.devices]
             self.pool.arrange([(each, each.count) for each in order])
+            self._show()
             _log.info("%s is on %s now", self.label, ", ".join(instruction.devices))
             return
         with self._lock:
             member = self._members.pop(instruction.device)
         self.pool.when_empty(member, member.executable.close)
+
+    def _show(self) -> None:
+        """Has the configuration tell what the device that serves has chosen."""
+        front = (*self.pool.serving, *self.pool.members)[0].executable.config
+        values = front.to_strings()
+        found = {key.name: values[key.name] for key in _CHOSEN if key in front}
+        with self._lock:
+            self.config = self.config.schema.resolve(self.config.explicit_strings(), found)
 
     # -- hooks --
 

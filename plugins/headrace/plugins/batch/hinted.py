@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from headrace.plugins.batch import loading, measurement, runs
 from headrace.plugins.batch.executable_network import BatchNetwork
@@ -13,6 +13,7 @@ from headrace.runtime.cancel import CancelToken
 from headrace.runtime.errors import Cancelled, HeadraceError, Unavailable
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.standard_keys import ALLOW_AUTO_BATCHING
+from headrace.runtime.tensor import Array
 
 _log = logging.getLogger(__name__)
 
@@ -86,10 +87,20 @@ def _choose(
         raise
     gained = (
         f"{found.gain:.2f} times the throughput of requests apart, measured in "
-        f"{found.seconds:.1f} s"
+        f"{found.seconds:.1f} s{_sizes(plain, row)}"
     )
     if not found.pays:
         other.close()
         return plain, f"batches of up to {size} rows have {gained}"
     other.take_over(plain)
     return other, f"batches of up to {size} rows: {gained}"
+
+
+def _sizes(network: ExecutableNetwork, row: Mapping[str, Array]) -> str:
+    """What was chosen for sizes that are not fixed: with others, batches may pay more or less."""
+    chosen = [
+        f"{port.name}[{','.join(map(str, row[port.name].shape))}]"
+        for port in network.inputs
+        if any(not isinstance(size, int) for size in (port.shape or ())[1:])
+    ]
+    return f" with {', '.join(chosen)}" if chosen else ""

@@ -22,7 +22,7 @@ from headrace.runtime.services import Services
 
 class PooledNetwork(ExecutableNetwork):
     """Owns no streams: each request runs on those of the device that it is given to. Thread-safe:
-    `_lock` guards the members.
+    `_lock` guards the members and changes of the configuration.
 
     Args:
         given: the network as it came, for the loads to come.
@@ -90,7 +90,8 @@ class PooledNetwork(ExecutableNetwork):
         """Changes the devices' keys too, and those of the loads to come."""
         self.config.changed(changes)  # raises before anything is written down
         self._late.remember(changes)
-        super().set_config(changes)
+        with self._lock:
+            super().set_config(changes)
         for member in self._loaded():
             known = member.executable.config.schema
             own = {key: changes[key] for key in changes if key in known}
