@@ -6,12 +6,18 @@ import gc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import TypeVar
+from typing import Final, TypeVar
+
+from tinygrad.codegen import to_program_cache
+from tinygrad.engine.realize import runtime_cache
+from tinygrad.schedule import schedule_cache
 
 from headrace.plugins.opencl.devices import Found, find
 from headrace.runtime.errors import Unavailable
 
 _T = TypeVar("_T")
+
+_KERNELS: Final = 1024
 
 
 class Backend:
@@ -44,7 +50,15 @@ class Backend:
 
     def release(self) -> None:
         """Gives back what networks held that are gone: their graphs refer to themselves."""
-        self.run(gc.collect)
+        self.run(_release)
+
+
+def _release() -> None:
+    # tinygrad keeps every kernel that it ever made; it makes anew what still is needed.
+    if len(to_program_cache) > _KERNELS:
+        for kept in (to_program_cache, schedule_cache, runtime_cache):
+            kept.clear()
+    gc.collect()
 
 
 @cache

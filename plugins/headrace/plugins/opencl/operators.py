@@ -14,6 +14,8 @@ from tinygrad.dtype import dtypes
 from tinygrad.nn.onnx import Domain, OnnxRunner, OpSetId, onnx_ops, required_input_python_consts
 from tinygrad.tensor import Tensor
 
+from headrace.plugins.opencl.attention import attention
+
 Function = Callable[..., Any]
 
 HOST_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
@@ -89,6 +91,7 @@ def _lp_normalization(x: Tensor, axis: int = -1, p: int = 2) -> Tensor:
 
 
 _OWN: Final[dict[str, Function]] = {
+    "Attention": attention,
     "Div": _div,
     "LpNormalization": _lp_normalization,
     "Mod": _mod,
