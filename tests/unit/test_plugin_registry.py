@@ -140,6 +140,36 @@ def test_an_unknown_device_is_not_found_with_a_suggestion(services: Services) ->
     assert caught.value.field == "device"
 
 
+class LatePlugin(FakePlugin):
+    """Finds its devices when it is asked for them; here it finds that it cannot."""
+
+    asked = 0
+
+    def _device_ids(self) -> list[str]:
+        self.asked += 1
+        raise Unavailable("the driver is missing")
+
+
+@plugin_api(PLUGIN_API_VERSION)
+def create_late(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    return LatePlugin(name, services, config)
+
+
+def test_devices_are_asked_for_when_their_type_is_looked_up(services: Services) -> None:
+    registry = started(services, source("GPU"), source("LATE", create_late))
+    late = registry.plugin("LATE")
+    assert isinstance(late, LatePlugin)
+    available = registry.available()
+    assert list(available) == ["GPU", "LATE"]
+    assert "LATE" in available
+    assert available["GPU"] == ["0", "1"]
+    assert late.asked == 0
+    assert available["LATE"] == []  # it is for the load to say why
+    assert late.asked == 1
+    with pytest.raises(KeyError):
+        available["OTHER"]
+
+
 def test_every_device_type_has_its_available_devices(services: Services) -> None:
     registry = started(services, source("GPU"), source("BAD", undeclared), source("BAD2", newer))
     available = registry.available()

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
 from grpc_health.v1 import health_pb2
 
+from headrace.plugins.template.plugin import TemplatePlugin
+from headrace.runtime.core import Core
+from headrace.runtime.device_state import DeviceState
+from headrace.runtime.errors import Unavailable
+from headrace.runtime.plugin import Plugin, plugin_api
+from headrace.runtime.plugin_registry import PluginSource
+from headrace.runtime.services import Services
 from headrace.server.health import HealthReporter
 from headrace.server.servicer import Servicer
 from headrace.v1 import inference_engine_pb2 as pb
@@ -60,3 +68,35 @@ def test_a_network_is_healthy_although_whoever_loaded_it_left_as_it_was_ready() 
         assert await check(health, "net") == health_pb2.HealthCheckResponse.SERVING
 
     asyncio.run(scenario())
+
+
+class LatePlugin(TemplatePlugin):
+    """Starts its backend when it is asked for its devices, and finds that it cannot."""
+
+    def _device_ids(self) -> list[str]:
+        self.services.states.set(self.name, DeviceState.DOWN, "the driver is missing")
+        raise Unavailable("the driver is missing")
+
+    def announce(self) -> None:
+        """Knows no device yet."""
+
+
+@plugin_api(1)
+def create_late(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    return LatePlugin(name, services, config)
+
+
+def test_a_device_whose_backend_does_not_start_when_it_is_looked_at_is_down_with_the_reason() -> (
+    None
+):
+    core = Core([PluginSource("LATE", lambda: create_late)], blob_key=b"key")
+    try:
+        assert core.devices_up() == {"LATE": True}
+        nothing: Any = None
+        servicer = Servicer(core, nothing, nothing, HealthReporter(), max_blob_bytes=1)
+        reply = asyncio.run(servicer.list_devices(nothing, nothing))
+        (device,) = reply.devices
+        assert (device.state, device.reason) == (pb.DOWN, "the driver is missing")
+        assert core.devices_up() == {"LATE": False}
+    finally:
+        core.stop()
