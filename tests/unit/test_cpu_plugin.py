@@ -292,3 +292,15 @@ def test_a_value_that_a_layer_does_not_take_names_the_layer(plugin: Plugin) -> N
         infer(network, x=np.ones(4, np.float32), i=np.array([9]))
     assert "onnxruntime_src" not in caught.value.message
     network.close()
+
+
+def test_a_precision_that_is_changed_is_said(plugin: Plugin) -> None:
+    half = "m (float16[N,4] x, float16[4,4] w) => (float16[N,4] y) { y = MatMul(x, w) }"
+    network = load(plugin, half)
+    (note,) = network.notes
+    assert note.startswith("what it computes in float16 is computed in float32")
+    assert network.get_metric("NOTES") == [note]
+    network.close()
+    kept = load(plugin, half, {"INFERENCE_PRECISION_HINT": "f16"})
+    assert kept.notes == ()
+    kept.close()

@@ -62,12 +62,18 @@ class Network:
 
     Reading is thread-safe. Tensors are shared with the bytes that the network came from and with
     every clone.
+
+    Attributes:
+        notes: what was changed of the network as it came that its results may show.
     """
 
-    def __init__(self, model: ir.Model, files: MappedFiles | None = None) -> None:
+    def __init__(
+        self, model: ir.Model, files: MappedFiles | None = None, notes: tuple[str, ...] = ()
+    ) -> None:
         """Takes ownership of `model`, whose layers have unique names, and whose tensors may lie in
         `files`."""
         self.model = model
+        self.notes = notes
         self._files = files
 
     @classmethod

@@ -26,6 +26,7 @@ from headrace.runtime.network import Network
 from headrace.runtime.network_options import LoadRequest
 from headrace.runtime.network_store import NetworkStore
 from headrace.runtime.registry import NetworkEntry, NetworkRegistry, NetworkState
+from headrace.runtime.series import NOTES
 
 T = TypeVar("T")
 
@@ -209,6 +210,8 @@ class NetworkLife:
             counters = self._counters.network(entry.key.name, executable.place.device)
             counters.observe_load(entry.load_seconds)
             executable.count_as(entry.key.name, counters)
+            if executable.notes:
+                counters.series.get(NOTES).add(len(executable.notes))
             self._networks.publish(entry, executable, self._close_later)
 
     def _fail(self, load: _Load, error: BaseException) -> None:

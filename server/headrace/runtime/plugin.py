@@ -11,6 +11,7 @@ It raises if the device cannot work here; the registry keeps the reason.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, TypeAlias, TypeVar
@@ -42,6 +43,8 @@ from headrace.runtime.standard_keys import (
     INFERENCE_PRECISION_HINT,
 )
 from headrace.runtime.transform import Transformation, transform_network
+
+_log = logging.getLogger(__name__)
 
 PLUGIN_API_VERSION = 1
 """Raised when a plugin written for an earlier one would no longer work."""
@@ -280,13 +283,17 @@ class Plugin(Device, ABC):
         if not self.compile_checks_support:
             self._refuse_unsupported(network, transformed, config)
         try:
-            return make(transformed, config, token)
+            made = make(transformed, config, token)
         except HeadraceError as error:
             if isinstance(error, InvalidArgument | FailedPrecondition | Internal):
                 self._refuse_unsupported(network, transformed, config)
             if isinstance(error, Internal):
                 raise InvalidModel(error.message, field="model") from error
             raise
+        for note in transformed.notes:
+            _log.info("a network on %s: %s", self.name, note)
+        made.notes = (*transformed.notes, *made.notes)
+        return made
 
     def _refuse_unsupported(
         self, network: Network, transformed: Network, config: Configuration

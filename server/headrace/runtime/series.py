@@ -32,6 +32,15 @@ class Family:
     bounds: tuple[float, ...] = ()
 
 
+NOTES = Family(
+    "network_notes_total",
+    "counter",
+    (),
+    "What a load did that it was not asked for: left out a device, did without batches, changed a "
+    "precision; GetMetric NOTES says what.",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class SeriesSnapshot:
     """A series; `labels` are the values of the family's labels."""

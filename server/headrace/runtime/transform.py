@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
@@ -23,8 +22,6 @@ from headrace.runtime.provenance import Transformation, origins, stamp, tracked
 from headrace.runtime.type_inference import infer_types
 
 __all__ = ["Transformation", "origins", "rewriting", "transform_network"]
-
-_log = logging.getLogger(__name__)
 
 
 def transform_network(
@@ -55,17 +52,21 @@ def transform_network(
     add_postprocessing(model, outputs)
     if common:
         tracked(model, simplify)
+    notes: tuple[str, ...] = ()
     if fp16_to_fp32:
-        model, reason = to_float32(model)
+        given = model
+        model, reason = to_float32(given)
         if reason:
-            _log.info("the network stays in float16: %s", reason)
+            notes = (f"its float16 is left to the device, which lacks it: {reason}",)
+        elif model is not given:
+            notes = ("what it computes in float16 is computed in float32, for the device lacks it",)
     ports = _port_names(model)
     for transformation in device_passes:
         tracked(model, transformation)
     _restore_outputs(model, ports)
     infer_types(model)
     naming.name_layers(model.graph)
-    return Network(model)
+    return Network(model, notes=notes)
 
 
 def _port_names(model: ir.Model) -> tuple[list[str | None], list[str | None]]:
