@@ -257,6 +257,17 @@ def test_bytes_that_are_none_of_its_own_are_compiled_anew_and_it_says_so(plugin:
     assert_same_outputs(infer(network, **case.inputs), case.expected(), 1e-5)
 
 
+def test_a_network_that_was_imported_can_be_exported_and_imported_again(plugin: Plugin) -> None:
+    case = networks.mlp()
+    native = plugin.load_network(case.network, {}).export()
+    restored = plugin.import_network(case.network, native, {})
+    again = plugin.import_network(case.network, restored.export(), {})
+    assert restored.restored
+    assert again.restored
+    assert again.notes == ()
+    assert_same_outputs(InferRequest(again).infer(case.inputs), case.expected(), 1e-4)
+
+
 def test_a_network_with_loops_exports_nothing(plugin: Plugin) -> None:
     assert plugin.load_network(networks.loop().network, {}).export() == b""
 

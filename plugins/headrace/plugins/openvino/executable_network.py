@@ -82,7 +82,9 @@ class RequestNetwork(ExecutableNetwork):
         pool = self._pool
         if pool is None or pool.compiled.checkpoints is not None:
             return b""
-        return bytes(pool.compiled.model.export_model().getvalue())
+        # What OpenVINO 2026.4 exports of a network that it has imported, it cannot read again.
+        compiled = self._compile_again() if self.restored else pool.compiled
+        return bytes(compiled.model.export_model().getvalue())
 
     def _layers(self) -> tuple[Layer, ...]:
         return tuple(self._graph.values())
