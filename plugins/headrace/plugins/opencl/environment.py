@@ -41,6 +41,11 @@ def settings(environ: Mapping[str, str], state: Path | None, owner: int) -> dict
     return {**_TINYGRAD, **{name: environ.get(name) or path for name, path in kept.items()}}
 
 
+def trials_file(environ: Mapping[str, str]) -> Path:
+    """Where the answers of trials are kept: beside the kernels, as `settings` has them."""
+    return Path(environ["CACHEDB"]).with_name("trials.db")
+
+
 def private_folder(candidates: Iterable[Path], owner: int) -> Path:
     """The first of the folders that can be made, or is there, and that nobody else can write to.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import metadata
 
 import numpy as np
@@ -12,7 +14,9 @@ from headrace.plugins.opencl.backend import Backend
 from headrace.plugins.opencl.bounds import IndexBounds
 from headrace.plugins.opencl.config import JIT_CACHE_CAPACITY, SCHEMA
 from headrace.plugins.opencl.devices import Found
+from headrace.plugins.opencl.environment import trials_file
 from headrace.plugins.opencl.executable_network import OpenClNetwork
+from headrace.plugins.opencl.kept_trials import KeptTrials
 from headrace.plugins.opencl.session import Session
 from headrace.plugins.opencl.support import LayerSupport
 from headrace.plugins.opencl.transformations import TRANSFORMATIONS
@@ -52,7 +56,7 @@ class OpenClPlugin(Plugin):
         self.full_name = default.name
         self.backend_version = f"tinygrad {metadata.version('tinygrad')}, OpenCL {default.driver}"
         self.capabilities = _capabilities(default)
-        self._trials = [Trials(self._trial_on(f"CL:{at}")) for at in range(len(devices))]
+        self._trials = [Trials(self._trial_on(at)) for at in range(len(devices))]
         super().__init__(name, services, config)
 
     # -- what it says of itself --
@@ -105,8 +109,11 @@ class OpenClPlugin(Plugin):
         bounds = IndexBounds(network.model)
         return OpenClNetwork(network, config, self.executor(config), self._backend, session, bounds)
 
-    def _trial_on(self, device: str) -> Callable[[bytes], str | None]:
-        return lambda network: self._backend.run(lambda: why_not(network, device))
+    def _trial_on(self, number: int) -> Callable[[bytes], str | None]:
+        device = self._backend.devices[number]
+        kept = KeptTrials(trials_file(os.environ), f"{self.backend_version} {device}")
+        ask = partial(why_not, device=f"CL:{number}")
+        return lambda network: self._backend.run(lambda: kept.reason(network, ask))
 
 
 def _capabilities(device: Found) -> tuple[str, ...]:
