@@ -148,6 +148,59 @@ def test_deadlines_of_those_that_are_gone_take_no_room() -> None:
     assert scheduler.finished(1.0) == [(stays,)]
 
 
+def learned(scheduler: Scheduler, row_seconds: float) -> Scheduler:
+    """The scheduler when all runs have taken so long."""
+    scheduler.ran(4, 4 * row_seconds)
+    return scheduler
+
+
+def test_nobody_joins_a_batch_that_would_end_after_a_deadline_in_it() -> None:
+    scheduler = learned(busy(size=8), row_seconds=0.08)  # 0.1 with the margin
+    urgent, *patient = Member("g", deadline=0.35), *members(7)
+    arrive(scheduler, urgent, *patient)
+    assert scheduler.finished(0.04) == [(urgent, *patient[:2])]
+    assert scheduler.finished(0.05) == [tuple(patient[2:])]
+
+
+def test_whoever_is_in_a_hurry_joins_none_that_would_end_too_late() -> None:
+    scheduler = learned(busy(size=8), row_seconds=0.08)
+    *patient, urgent = *members(4), Member("g", deadline=0.35)
+    arrive(scheduler, *patient, urgent)
+    assert scheduler.finished(0.04) == [tuple(patient)]
+    assert scheduler.finished(0.05) == [(urgent,)]
+
+
+def test_a_batch_is_as_large_as_its_members_deadlines_allow() -> None:
+    scheduler = learned(busy(size=8), row_seconds=0.08)
+    waiting = [Member("g", deadline=0.45) for _ in range(6)]
+    arrive(scheduler, *waiting)
+    assert scheduler.finished(0.1) == [tuple(waiting[:3])]
+    assert scheduler.finished(0.11) == [tuple(waiting[3:])]
+
+
+def test_one_that_is_late_even_alone_makes_no_batch_smaller() -> None:
+    scheduler = learned(busy(size=8), row_seconds=0.08)
+    late, *others = Member("g", deadline=0.15), *members(5)
+    arrive(scheduler, late, *others)
+    assert scheduler.finished(0.07) == [(late, *others)]
+
+
+def test_without_deadlines_batches_are_full_however_long_they_take() -> None:
+    scheduler = learned(busy(size=4), row_seconds=100.0)
+    waiting = members(4)
+    arrive(scheduler, *waiting)
+    assert scheduler.finished(0.1) == [tuple(waiting)]
+
+
+def test_what_a_row_takes_follows_the_latest_runs() -> None:
+    scheduler = learned(busy(size=8), row_seconds=10.0)
+    for _ in range(40):
+        scheduler.ran(4, 4 * 0.008)
+    waiting = [Member("g", deadline=0.45) for _ in range(6)]
+    arrive(scheduler, *waiting)
+    assert scheduler.finished(0.1) == [tuple(waiting)]
+
+
 def test_low_priority_waits_no_longer_than_the_timeout() -> None:
     scheduler = busy(size=1, timeout=1.0)
     low = Member("g", priority=-10)
@@ -247,6 +300,7 @@ class Bench:
         if not self.running:
             return
         batch = self.running.pop(self.random.randrange(len(self.running)))
+        self.scheduler.ran(sum(each.rows for each in batch), self.random.expovariate(20.0))
         again: tuple[Member, ...] = ()
         if len(batch) > 1 and self.random.random() < 0.2:
             again = batch  # it failed as a whole

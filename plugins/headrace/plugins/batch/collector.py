@@ -212,6 +212,9 @@ class Collector:
         if batch.started and batch.rows:
             self._count(sum(batch.rows))
         batch.tell_times()
+        if batch.started and error is None and not self._shape.padded_to:
+            with self._lock:
+                self._scheduler.ran(sum(batch.rows), time.monotonic() - batch.started)
         parted: list[dict[str, Value]] = []
         if error is None:
             try:

@@ -4,9 +4,12 @@ Nothing waits for company while the device could run it: what comes first runs a
 comes while the device is busy is collected and runs as one batch when a run ends. So batches grow
 with the load, and a caller alone never waits. A request that has been collected for as long as the
 timeout, or for half of the time that it had left until its deadline, is handed to the device with
-whoever fits, busy or not, and waits in the device's own queue. The other half is the device's: a
-request that expires there has been given its chance. How long a run takes is not estimated: under
-load that is mostly queueing, and batches that shrink because a queue is long make it longer.
+whoever fits, busy or not, and waits in the device's own queue. The other half is the device's. When
+to leave goes by no estimate of the device: under load that is mostly queueing, and batches that
+shrink because a queue is long make it longer.
+
+How many leave together does: nobody joins a batch that would then, by what a row took lately, end
+after the deadline of somebody who could be in time.
 """
 
 from __future__ import annotations
@@ -19,6 +22,10 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
 _FEW: Final = 64
+_MARGIN: Final = 1.25
+"""By which a batch is taken to last longer than its rows did lately."""
+_WEIGHT: Final = 0.25
+"""Of the latest run, in what a row takes."""
 
 
 class Member:
@@ -72,6 +79,7 @@ class BatchScheduler(Generic[M]):
         self._by_group: dict[Hashable, dict[int, dict[M, None]]] = {}
         self._urgent: list[tuple[float, int, M]] = []  # by halfway; those that left stay a while
         self._arrivals = itertools.count()
+        self._row_seconds = 0.0  # 0: not known, or the same for any number of rows
 
     @property
     def waiting(self) -> int:
@@ -105,6 +113,13 @@ class BatchScheduler(Generic[M]):
         self._remove(member)
         return True
 
+    def ran(self, rows: int, seconds: float) -> None:
+        """A batch of so many rows has taken so long on the device, without its time in the queue.
+        To be told before `finished`, where the time depends on the rows."""
+        took = seconds / rows
+        known = self._row_seconds or took
+        self._row_seconds = known + _WEIGHT * (took - known)
+
     def finished(self, now: float, again: Iterable[M] = ()) -> list[tuple[M, ...]]:
         """A run has ended.
 
@@ -123,7 +138,7 @@ class BatchScheduler(Generic[M]):
             batches.append((self._again.popleft(),))
             self.running += 1
         while (leader := self._leader(now)) is not None:
-            batches.append(self._take(leader))
+            batches.append(self._take(leader, now))
             self.running += 1
         return batches
 
@@ -142,9 +157,10 @@ class BatchScheduler(Generic[M]):
             return None
         return next(iter(self._by_priority[max(self._by_priority)]))
 
-    def _take(self, leader: M) -> tuple[M, ...]:
-        """The leader and those of its group, by priority and then age, as far as there is room."""
-        chosen, rows = [leader], leader.rows
+    def _take(self, leader: M, now: float) -> tuple[M, ...]:
+        """The leader and those of its group, by priority and then age, as far as there is room and
+        nobody gets late."""
+        chosen, rows, end = [leader], leader.rows, self._latest_end(leader, now)
         for member in self._of_group(leader.group):
             if rows >= self.size:
                 break
@@ -152,11 +168,23 @@ class BatchScheduler(Generic[M]):
                 continue
             if rows + member.rows > self.size:
                 break
+            end = min(end, self._latest_end(member, now))
+            if now + self._seconds(rows + member.rows) > end:
+                break
             chosen.append(member)
             rows += member.rows
         for member in chosen:
             self._remove(member)
         return tuple(chosen)
+
+    def _seconds(self, rows: int) -> float:
+        """What a batch takes on the device."""
+        return _MARGIN * self._row_seconds * rows
+
+    def _latest_end(self, member: M, now: float) -> float:
+        """When a batch with the member has to end; whenever, if it is late even alone."""
+        in_time = now + self._seconds(member.rows) <= member.deadline
+        return member.deadline if in_time else math.inf
 
     def _first_due(self) -> tuple[float, M] | None:
         """Whose time is up first, and when."""
