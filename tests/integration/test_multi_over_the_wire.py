@@ -118,6 +118,24 @@ def test_a_device_that_is_killed_and_revived_under_load_costs_no_reply(server: S
     assert server.total("headrace_member_outages_total", network="m", device="FRAGILE") >= KILLS
 
 
+@pytest.mark.parametrize("kind", ["MULTI", "AUTO"])
+def test_a_device_that_failed_to_load_joins_once_it_can(server: Server, kind: str) -> None:
+    set_config(server, {"LOADS": "NO"}, device="FAULTY")
+    try:
+        server.load(relu("m"), f"{kind}:FAULTY,CPU", "m")
+        await_state(server, "FAULTY=failed: the device has no room")
+        assert "FAULTY does not serve: the device has no room" in metric(server, "m", "NOTES")
+        assert server.total("headrace_member_load_failures_total", network="m", device="FAULTY")
+        with Callers(server, "m") as callers:
+            callers.await_ok(5)
+            set_config(server, {"LOADS": "YES"}, device="FAULTY")
+            until(lambda: served(server, "m").get("FAULTY"), "FAULTY to serve")
+    finally:
+        set_config(server, {"LOADS": "YES"}, device="FAULTY")
+    assert callers.outcomes.keys() == {"OK"}
+    assert metric(server, "m", "NOTES") == []
+
+
 @pytest.mark.parametrize("fault", ["down", "bug", "exit", "nothing"])
 def test_a_device_that_fails_in_any_way_costs_no_reply(server: Server, fault: str) -> None:
     server.load(relu("m"), "MULTI:FAULTY,CPU", "m")

@@ -1,4 +1,5 @@
-"""TEMPLATE with faults: a device that fails in the middle of a request when it is told to."""
+"""TEMPLATE with faults: a device that fails at a load, or in the middle of a request, when it is
+told to."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ FAULT = Key(
     choices=(*FAULTS, ""),
     scope="device",
 )
+LOADS = Key("LOADS", bool, True, "Whether networks can be loaded.", scope="device")
 
 
 class FaultyNetwork(TemplateNetwork):
@@ -47,9 +49,11 @@ class FaultyNetwork(TemplateNetwork):
 
 
 class FaultyPlugin(TemplatePlugin):
-    schema = ConfigSchema(*SCHEMA, FAULT)
+    schema = ConfigSchema(*SCHEMA, FAULT, LOADS)
 
     def _compile(self, network: Network, config: Configuration, _: CancelToken) -> FaultyNetwork:
+        if not self.config[LOADS]:
+            raise Unavailable("the device has no room")
         return FaultyNetwork(network, config, self)
 
 
