@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import encode_values
 from headrace.wire.dtypes import NUMPY_TYPES, STRING
-from headrace.wire.reply import MAX_BYTES, encode_small_reply
+from headrace.wire.reply import MAX_BYTES, MAX_NAME_LENGTH, encode_small_reply
 
 TIMES = (0.5, 0.25, 0.125)
 
@@ -84,3 +84,8 @@ def test_elements_go_in_c_order_however_they_lie(array: Any) -> None:
 )
 def test_anything_else_is_left_to_protobuf(value: Any) -> None:
     assert encode_small_reply("r", {"x": np.ones(2), "y": value}, TIMES, 1) is None
+
+
+def test_long_names_are_left_to_protobuf() -> None:
+    outputs: dict[str, Any] = {"y" * (MAX_NAME_LENGTH + 1): np.ones(2)}
+    assert encode_small_reply("r", outputs, TIMES, 1) is None

@@ -16,6 +16,8 @@ from headrace.wire.framing import varint
 
 MAX_BYTES: Final = ATTACHMENT_BYTES
 """Arrays larger than this travel as attachments."""
+MAX_NAME_LENGTH: Final = 256
+"""Of an output, so that what is kept for it is small."""
 
 _TIMINGS = struct.Struct("<3sdsdsd")  # field 3 of 27 bytes; in it the doubles 1, 2 and 3
 
@@ -26,7 +28,8 @@ def encode_small_reply(
     timings: tuple[float, float, float],
     generation: int,
 ) -> bytes | None:
-    """An InferReply of numeric tensors; None if an output is anything else, or large.
+    """An InferReply of numeric tensors; None if an output is anything else, large, or has a
+    long name.
 
     Args:
         timings: queue, execution and inference, in seconds.
@@ -34,7 +37,7 @@ def encode_small_reply(
     name = identifier.encode()
     parts = [b"\x0a", varint(len(name)), name]
     for key, value in outputs.items():
-        if type(value) is not np.ndarray or value.nbytes > MAX_BYTES:
+        if type(value) is not np.ndarray or value.nbytes > MAX_BYTES or len(key) > MAX_NAME_LENGTH:
             return None
         head = _head(key, value.dtype, value.shape)
         if head is None:
