@@ -133,6 +133,31 @@ def test_a_plugin_whose_import_fails_keeps_its_reason(services: Services) -> Non
     assert registry.reasons() == {"BAD": "ModuleNotFoundError: No module named 'driver'"}
 
 
+@pytest.mark.parametrize(
+    ("error", "level", "reason"),
+    [
+        (Unavailable("the machine has no such thing"), "INFO", "the machine has no such thing"),
+        (OSError("the disk is full"), "WARNING", "OSError: the disk is full"),
+    ],
+)
+def test_a_plugin_that_says_what_is_missing_is_no_event_to_be_warned_of(
+    services: Services,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    level: str,
+    reason: str,
+) -> None:
+    @plugin_api(PLUGIN_API_VERSION)
+    def missing(*_: object) -> Plugin:
+        raise error
+
+    registry = PluginRegistry()
+    with caplog.at_level("INFO"):
+        registry.start([source("GPU", missing)], services)
+    (record,) = caplog.records
+    assert (record.levelname, registry.reasons()) == (level, {"GPU": reason})
+
+
 def test_an_unknown_device_is_not_found_with_a_suggestion(services: Services) -> None:
     registry = started(services, source("GPU"), source("BAD", undeclared))
     with pytest.raises(NotFound, match="unknown device 'GPV'; did you mean 'GPU'") as caught:

@@ -92,10 +92,13 @@ class PluginRegistry:
             try:
                 self._plugins[source.device] = self._create(source, services)
             except Exception as error:  # noqa: BLE001 - a plugin may fail in any way, the server runs on
-                reason = f"{type(error).__name__}: {error}"
+                # What says itself that the machine lacks something is no event to be warned of.
+                lacks = isinstance(error, Unavailable)
+                reason = str(error) if lacks else f"{type(error).__name__}: {error}"
                 self._reasons[source.device] = reason
                 services.states.set(source.device, DeviceState.DOWN, reason)
-                _log.warning("device %s did not start: %s", source.device, reason)
+                level = logging.INFO if lacks else logging.WARNING
+                _log.log(level, "device %s did not start: %s", source.device, reason)
             else:
                 services.states.set(source.device, DeviceState.UP)
 
