@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -75,7 +76,10 @@ class Life:
 
     def _trouble(self) -> None:
         dice, states = random.Random(self._seed), self._services.states
-        for _ in range(_TROUBLES):
+        for number in range(_TROUBLES):
+            if number == _TROUBLES // 2:  # from now on it loads the network
+                self._device("C").mends()
+                states.set("C", DeviceState.UP)
             device = self._device(dice.choice("AB"))
             what = dice.random()
             if what < 0.3:
@@ -106,6 +110,10 @@ def test_every_request_has_one_answer_whatever_happens(
     kind: type[MultiPlugin | AutoPlugin], seed: int
 ) -> None:
     with real_services([moody(name) for name in "ABC"]) as services, frequent_switches():
+        late = services.devices.plugin("C")
+        assert isinstance(late, MoodyPlugin)
+        late.refuses(Unavailable("not yet"))
+        services.states.set("C", DeviceState.DOWN, "not yet")
         name = kind.__name__.removesuffix("Plugin").upper()
         options = NetworkOptions(members=DeviceName.parse(f"{name}:A,B,C").members)
         network = kind(name, services, {}).load_network(_ADD.network, {}, options)
@@ -116,4 +124,8 @@ def test_every_request_has_one_answer_whatever_happens(
         assert network.place.admission.in_flight == 0
         assert network.pool.waiting == 0
         eventually(lambda: not network.pool.running, "the end of what runs")
+        if kind is MultiPlugin:
+            network.set_config({"MULTI_DEVICE_PRIORITIES": "A,B,C"})
+            states = partial(network.get_metric, "DEVICE_STATES")
+            eventually(lambda: "C=serving" in states(), "the device that loads late")  # type: ignore[operator]
         network.close()
