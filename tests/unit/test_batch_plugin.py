@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from headrace.plugins import batch, cpu, template
-from headrace.plugins.batch import measurement
+from headrace.plugins.batch import loading, measurement
 from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.plugins.batch.plugin import BatchPlugin
 from headrace.plugins.batch.trial import ROWS
@@ -257,6 +257,23 @@ def test_a_load_that_is_cancelled_leaves_nothing(plugin: Plugin) -> None:
         plugin.load_network(networks.mlp().network, {}, on("BATCH:CPU(4)"), token)
 
 
+def test_a_load_that_is_cancelled_at_its_very_end_leaves_nothing(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, made = CancelToken(), []
+    load_it = loading.load
+
+    def cancel_then(*arguments: Any) -> BatchNetwork:
+        made.append(load_it(*arguments))
+        token.cancel(Cancelled("nobody waits"))
+        return made[0]
+
+    monkeypatch.setattr(loading, "load", cancel_then)
+    with pytest.raises(Cancelled):
+        plugin.load_network(networks.mlp().network, {}, on("BATCH:CPU(4)"), token)
+    assert made[0].inner._closed
+
+
 # -- what it says of itself --
 
 
@@ -286,7 +303,7 @@ def test_where_the_device_loses_streams_fewer_batches_run_at_once(
     assert network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 8
     services.devices.plugin("CPU").set_config({"NUM_STREAMS": "1"})
     assert network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 4
-    assert network._collector._scheduler.slots == 1
+    assert network.collector._scheduler.slots == 1
     network.close()
 
 

@@ -52,8 +52,13 @@ class BatchNetwork(ExecutableNetwork):
         self._executors = executors
         self._lent = lent
         self._unfollow: Callable[[], None] = lambda: None
-        self._collector: Collector
+        self._collector: Collector | None = None
         self._origins = {node.name or "": origins(node) for node in network.nodes()}
+
+    @property
+    def collector(self) -> Collector:
+        assert self._collector is not None, "the network is not open"
+        return self._collector
 
     def open(self, place: Place) -> None:
         super().open(place)
@@ -73,7 +78,7 @@ class BatchNetwork(ExecutableNetwork):
         super().set_config(changes)
         known = self.inner.config.schema
         self.inner.set_config({key: changes[key] for key in changes if key in known})
-        self._collector.timeout = self._timeout()
+        self.collector.timeout = self._timeout()
 
     def take_over(self, lender: ExecutableNetwork) -> None:
         """Nobody else uses the network that may have been lent; if it was not, it is closed."""
@@ -85,14 +90,15 @@ class BatchNetwork(ExecutableNetwork):
     # -- hooks --
 
     def _start(self, job: Job) -> None:
-        self._collector.take(job)
+        self.collector.take(job)
 
     def _batch_size(self, job: Job) -> int | None:
         return None
 
     def _close(self) -> None:
         self._unfollow()
-        self._collector.close()
+        if self._collector is not None:  # the load was not cancelled at its very end
+            self._collector.close()
         if not self._lent:
             self.inner.close()
 
@@ -121,7 +127,7 @@ class BatchNetwork(ExecutableNetwork):
         return max(1, found)
 
     def _follow_streams(self) -> None:
-        self._collector.set_slots(self._slots())
+        self.collector.set_slots(self._slots())
 
     def _timeout(self) -> float:
         return self.config[AUTO_BATCH_TIMEOUT] / 1000
