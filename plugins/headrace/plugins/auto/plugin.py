@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 from headrace.plugins.auto.config import RUNTIME_FALLBACK, SCHEMA, STARTUP_FALLBACK
@@ -14,10 +15,12 @@ from headrace.plugins.multi.spread_plugin import SpreadPlugin
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration
 from headrace.runtime.device_name import VIRTUAL_TYPES, DeviceName, Member
-from headrace.runtime.errors import HeadraceError, InvalidArgument, Unavailable
+from headrace.runtime.errors import HeadraceError, Internal, InvalidArgument, Unavailable
 from headrace.runtime.network import Network
 from headrace.runtime.network_options import NetworkOptions
 from headrace.runtime.standard_keys import DEVICE_ID, PERFORMANCE_HINT
+
+_log = logging.getLogger(__name__)
 
 
 class AutoPlugin(SpreadPlugin):
@@ -122,6 +125,8 @@ class AutoPlugin(SpreadPlugin):
                 if token.error is not None or is_callers(error):
                     raise
                 failures.append(Failure(candidate.name, error))
+                bug = error if isinstance(error, Internal) else None
+                _log.warning("%s", failures[-1], exc_info=bug)
                 continue
             try:
                 made = AutoNetwork(

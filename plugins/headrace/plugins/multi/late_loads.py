@@ -83,8 +83,10 @@ class LateLoads:
     def open(self) -> None:
         """Asks devices again from now on."""
         with self._lock:
-            for each in self._failures.values():
-                self._plan(each)
+            delays = {each.device: self._plan(each) for each in self._failures.values()}
+        for device, delay in delays.items():
+            if delay is not None:
+                _log.info("%s: %s is tried again in %g s", self._owner.label, device, delay)
         self._unsubscribe = self._states.subscribe(self._hear)
         self._hears = True  # what it heard before was how things are, and no change
 
