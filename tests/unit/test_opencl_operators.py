@@ -76,6 +76,13 @@ def test_kernels_are_not_kept_of_what_may_be_another_thing_each_time(
             " else_branch = e () => (float[3] v) { v = Neg(x) }> }",
             {"c", "s"},
         ),
+        (
+            "(float[4] x, int64[2] s, int64[2] t, bool[1] d) => (float[a,b] y)"
+            " { c = Shape(d) n = Squeeze(c) g = Cast<to = 9>(n) u = If (g) <"
+            " then_branch = p () => (int64[2] v) { v = Identity(s) },"
+            " else_branch = e () => (int64[2] w) { w = Identity(t) }> y = Reshape(x, u) }",
+            {"s", "t"},
+        ),
     ],
 )
 def test_inputs_that_decide_shapes_or_the_course_are_known_on_the_host(

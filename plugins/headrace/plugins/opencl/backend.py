@@ -17,7 +17,7 @@ from headrace.runtime.errors import Unavailable
 
 _T = TypeVar("_T")
 
-_KERNELS: Final = 1024
+_KERNELS: Final = 512
 
 
 class Backend:
@@ -48,13 +48,13 @@ class Backend:
         """The function's result; raises what it raises."""
         return self._thread.submit(function).result()
 
-    def release(self) -> None:
-        """Gives back what networks held that are gone: their graphs refer to themselves."""
-        self.run(_release)
+    def forget(self) -> None:
+        """Gives back what networks held that are gone, and bounds what tinygrad keeps: every kernel
+        that it ever made. What is still needed it makes anew."""
+        self.run(_forget)
 
 
-def _release() -> None:
-    # tinygrad keeps every kernel that it ever made; it makes anew what still is needed.
+def _forget() -> None:
     if len(to_program_cache) > _KERNELS:
         for kept in (to_program_cache, schedule_cache, runtime_cache):
             kept.clear()

@@ -152,6 +152,8 @@ class Evaluator:
         ]
         if node.op_type == "Gather":
             arguments[1] = _as_slices(values[1], arguments[1])
+        if node.op_type == "Unsqueeze" and isinstance(arguments[-1], int):
+            arguments[-1] = [arguments[-1]]
         options = dict(self._attributes_of(node))
         if node.op_type == "Split" and "num_outputs" not in options:
             options["num_outputs"] = len(node.outputs)
@@ -162,7 +164,11 @@ class Evaluator:
                 raise InvalidModel(f"tinygrad has no {node.op_type}", field="model")
             self._functions[node] = function
         outputs = function(*arguments, **options)
-        return list(outputs) if isinstance(outputs, tuple | list) else [outputs]
+        results = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
+        for each in results:
+            if isinstance(each, Tensor):
+                _ = each.shape  # which is found here, or here not to fit
+        return results
 
     # -- control flow --
 

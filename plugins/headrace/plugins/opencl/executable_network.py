@@ -67,5 +67,4 @@ class OpenClNetwork(ExecutableNetwork):
         session, self._session = self._session, None
         if session is not None:
             self._backend.run(session.close)
-            del session
-            self._backend.release()
+            self._backend.forget()

@@ -19,7 +19,7 @@ from headrace.plugins.opencl.values import Value
 HOST_ELEMENTS: Final = 4096
 """Values with more elements are computed on the device, whatever they depend on."""
 
-_ASK_NO_VALUES: Final = frozenset({"Shape", "Size", "Loop", "If"})
+_ASK_NO_VALUES: Final = frozenset({"Shape", "Size"})
 
 
 class HostLayers:
@@ -67,14 +67,19 @@ def known_inputs(model: ir.Model) -> set[str]:
         wanted = [node.inputs[at] for at in operators.host_inputs(node) if at < len(node.inputs)]
         decides = any(output in needed for output in node.outputs)
         if decides and node.op_type not in _ASK_NO_VALUES:
-            wanted = list(node.inputs)
+            wanted = [*node.inputs, *(output for body in _bodies(node) for output in body.outputs)]
         needed |= {value for value in wanted if value is not None}
     return {value.name or "" for value in model.graph.inputs if value in needed}
 
 
 def _bodies_first(graph: ir.Graph) -> Iterator[ir.Node]:
     for node in graph:
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                yield from _bodies_first(attribute.as_graph())
+        for body in _bodies(node):
+            yield from _bodies_first(body)
         yield node
+
+
+def _bodies(node: ir.Node) -> Iterator[ir.Graph]:
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()

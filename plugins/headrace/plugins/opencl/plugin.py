@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import metadata
 
@@ -24,6 +25,7 @@ from headrace.plugins.opencl.trial import why_not
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration
 from headrace.runtime.device_metrics import Metric
+from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network import Network, Port
 from headrace.runtime.plugin import Plugin, Support
 from headrace.runtime.services import Services
@@ -102,7 +104,8 @@ class OpenClPlugin(Plugin):
         def make() -> Session:
             session = Session(network.model, device, config[JIT_CACHE_CAPACITY])
             if example is not None and session.can_be_warmed:
-                session.warm(example, token)
+                with suppress(InvalidArgument):  # what is made up may not suit the network
+                    session.warm(example, token)
             return session
 
         session = self._backend.run(make)

@@ -84,14 +84,21 @@ class Session:
         return not self._known and not self._loops
 
     def close(self) -> None:
+        """Gives back the device's memory; nothing runs after it."""
+        for captured in self._jits.values():
+            if captured is not None:
+                captured.close()
         self._jits.clear()
+        del self._evaluator
 
     # -- inside --
 
     def _keep(self, key: _Key, captured: _Captured | None) -> None:
         self._jits[key] = captured
         while len(self._jits) > self._capacity:
-            self._jits.popitem(last=False)
+            _, oldest = self._jits.popitem(last=False)
+            if oldest is not None:
+                oldest.close()
 
     def _key(self, inputs: Mapping[str, Any], known: set[str]) -> _Key | None:
         """None where there can be no captured kernels."""
@@ -149,6 +156,10 @@ class _Captured:
         computed = iter(self._jit(*tensors))
         values = (next(computed) if isinstance(each, Tensor) else each for each in self._form)
         return [_fetch(value, self._device) for value in values]
+
+    def close(self) -> None:
+        """The kernels refer to what they were captured from, and that to them: ends it."""
+        del self._jit
 
     def _compute(self, *tensors: Tensor) -> list[Tensor]:
         given = {**self._values, **dict(zip(self._names, tensors, strict=True))}
