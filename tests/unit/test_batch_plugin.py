@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from headrace.plugins import batch, cpu, template
+from headrace.plugins.batch import hinted as hint_module
 from headrace.plugins.batch import loading, measurement
 from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.plugins.batch.plugin import BatchPlugin
@@ -39,6 +40,7 @@ from headrace.runtime.services import Services
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from headrace.testing.compare import assert_same_outputs
+from headrace.testing.occupied import occupied
 from headrace.testing.services import services as real_services
 from tests.support.hook_plugin import Copies
 from tests.support.manual_clock import ManualClock
@@ -413,6 +415,40 @@ def test_a_run_too_long_for_the_time_budget_is_not_measured(
     assert note.startswith("served unbatched: whether batches pay was not measured: time budget")
     assert loaded.get_metric("NOTES") == [note]
     loaded.close()
+
+
+def test_a_device_that_is_busy_with_other_networks_holds_no_load_up(
+    plugin: BatchPlugin, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hint_module, "PATIENCE_SECONDS", 0.1)
+    other = services.devices.plugin("CPU").load_network(networks.add().network, {})
+    with occupied(other):
+        loaded = hinted(plugin, networks.mlp().network)
+    (note,) = loaded.notes
+    assert "not measured: the device was too busy" in note
+    assert_same_outputs(
+        InferRequest(loaded).infer(networks.mlp().inputs), networks.mlp().expected(), 1e-4
+    )
+    loaded.close()
+    other.close()
+
+
+def test_a_cancelled_load_is_not_taken_for_a_busy_device(
+    plugin: BatchPlugin, services: Services
+) -> None:
+    other, made = services.devices.plugin("CPU").load_network(networks.add().network, {}), []
+    token = CancelToken()
+
+    def load_and_cancel() -> ExecutableNetwork:
+        made.append(services.devices.plugin("CPU").load_network(networks.mlp().network, {}))
+        token.cancel(Cancelled("nobody waits"))
+        return made[0]
+
+    given, options = networks.mlp().network, NetworkOptions()
+    with occupied(other), pytest.raises(Cancelled, match="nobody waits"):
+        plugin.join_if_it_pays(load_and_cancel, DeviceName.parse("CPU"), given, {}, options, token)
+    assert made[0]._closed
+    other.close()
 
 
 def test_what_takes_any_number_of_rows_is_loaded_once(

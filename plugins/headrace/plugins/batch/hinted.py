@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from headrace.plugins.batch import loading, measurement, runs
 from headrace.plugins.batch.executable_network import BatchNetwork
@@ -14,17 +15,24 @@ from headrace.runtime.errors import Cancelled, HeadraceError, Unavailable
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.standard_keys import ALLOW_AUTO_BATCHING
 from headrace.runtime.tensor import Array
+from headrace.runtime.timer import Timer
 
 _log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS: Final = 5.0
+LOADS: Final = 3
+"""As many times as the load took, the second one may take before it is given up."""
 
 
 def choose(
     load: Callable[[], ExecutableNetwork],
-    batched: Callable[[ExecutableNetwork], BatchNetwork],
+    batched: Callable[[ExecutableNetwork, CancelToken], BatchNetwork],
     size: int,
     token: CancelToken,
+    timer: Timer,
 ) -> ExecutableNetwork:
-    """The better of two ways to serve a network; a note tells which, and why.
+    """The better of two ways to serve a network; a note tells which, and why. That a device is busy
+    with other networks holds nothing up for long.
 
     Args:
         load: the network as the device has it by itself.
@@ -36,12 +44,25 @@ def choose(
     """
     begun = time.monotonic()
     plain = load()
-    wanted = measurement.wanted_seconds(time.monotonic() - begun)
+    took = time.monotonic() - begun
+    wanted = measurement.wanted_seconds(took)
+    bounded, busy = token.child(), Cancelled("the device is too busy")
+    patience = PATIENCE_SECONDS + LOADS * took
+    entry = timer.schedule(time.monotonic() + patience, lambda: bounded.cancel(busy))
     try:
-        found, why = _choose(plain, batched, size, wanted, token)
+        found, why = _choose(plain, batched, size, wanted, bounded)
+    except Cancelled:
+        if bounded.error is not busy:
+            plain.close()
+            raise
+        found = plain
+        why = f"whether batches pay was not measured: the device was too busy for {patience:.0f} s"
     except BaseException:
         plain.close()
         raise
+    finally:
+        timer.cancel(entry)
+        bounded.close()
     if found is not plain:
         found.notes = (why, *found.notes)
     else:
@@ -56,7 +77,7 @@ def choose(
 
 def _choose(
     plain: ExecutableNetwork,
-    batched: Callable[[ExecutableNetwork], BatchNetwork],
+    batched: Callable[[ExecutableNetwork, CancelToken], BatchNetwork],
     size: int,
     wanted: float,
     token: CancelToken,
@@ -74,7 +95,7 @@ def _choose(
             f"{measurement.MOST_SECONDS:g} s, for runs of {one:.3f} s each"
         )
     try:
-        other = batched(plain)
+        other = batched(plain, token)
     except (Cancelled, Unavailable):
         raise
     except HeadraceError as error:

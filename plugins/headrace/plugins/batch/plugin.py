@@ -118,13 +118,13 @@ class BatchPlugin(VirtualPlugin):
         asked = replace(options, members=(Member(device),))
         wish = self._wish(own, asked)
 
-        def batched(plain: ExecutableNetwork) -> BatchNetwork:
+        def batched(plain: ExecutableNetwork, token: CancelToken) -> BatchNetwork:
             make = partial(self._batched, wish=wish, options=asked, plain=plain)
             made = self._make(network, wish.config, asked, make, token)
             assert isinstance(made, BatchNetwork)
             return made
 
-        return hinted.choose(load, batched, wish.size, token)
+        return hinted.choose(load, batched, wish.size, token, self.services.timer)
 
     # -- inside --
 
