@@ -170,7 +170,8 @@ class NetworkLife:
         request: LoadRequest = entry.record.request
         try:
             self._raise_if_cancelled(entry)
-            entry.record = Record(request, read())
+            network = read()
+            entry.record = Record(request, network)
             executable = compile_network(entry)
             try:
                 entry.load_seconds = time.monotonic() - start
@@ -182,7 +183,7 @@ class NetworkLife:
         except BaseException as error:
             self._fail(load, error)
             raise
-        entry.record.given.forget_pages()
+        network.forget_pages()  # its own: unloaded by now, the entry may have none any more
         return entry
 
     def _ended(self, future: Future[NetworkEntry]) -> None:
