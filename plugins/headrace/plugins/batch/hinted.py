@@ -92,7 +92,7 @@ def _choose(
     if not batches:
         return plain, (
             f"whether batches pay was not measured: time budget, of "
-            f"{measurement.MOST_SECONDS:g} s, for runs of {one:.3f} s each"
+            f"{measurement.LEAST_SECONDS:g} s, for runs of {one:.3f} s each"
         )
     try:
         other = batched(plain, token)
