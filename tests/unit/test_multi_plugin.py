@@ -38,7 +38,7 @@ from headrace.testing.occupied import eventually
 from headrace.testing.services import services as real_services
 from tests.support.fake_device import Outcomes
 from tests.support.gate import PATIENCE_SECONDS, Gate
-from tests.support.moody_device import MoodyPlugin, missing, moody
+from tests.support.moody_device import MoodyNetwork, MoodyPlugin, missing, moody
 
 _ADD = networks.add()
 _SUM = np.sum([np.asarray(value) for value in _ADD.inputs.values()], axis=0)
@@ -329,6 +329,38 @@ def test_one_that_is_left_out_is_not_asked_until_it_is_wanted_again(rig: Rig) ->
     rig.device("A").mends()
     network.set_config({"MULTI_DEVICE_PRIORITIES": "B,A"})
     await_state(network, "A=serving")
+
+
+def test_one_that_is_wanted_again_while_it_loads_is_loaded_once(rig: Rig) -> None:
+    rig.device("A").refuses(Unavailable("out of order"))
+    network, gate = rig.load(), Gate()
+    rig.device("A").on_compile = lambda _: gate()
+    gate.await_arrivals()
+    network.set_config({"MULTI_DEVICE_PRIORITIES": "B,A"})
+    loads = rig.services.executors.find("late-loads")
+    assert loads is not None
+    eventually(lambda: loads.waiting == 1, "another load")
+    gate.open()
+    await_state(network, "A=serving")
+    eventually(lambda: not loads.waiting and not loads.busy, "its end")
+    network.close()
+    assert [each.closed for each in rig.device("A").compiled] == [1]
+
+
+def test_one_that_cannot_be_set_as_the_others_serves_as_it_is(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise Unavailable("it is starting")
+
+    rig.device("A").refuses(Unavailable("out of order"))
+    network = rig.load()
+    network.set_config({"EXECUTION_TIMEOUT": "7"})
+    monkeypatch.setattr(MoodyNetwork, "set_config", refuse)
+    rig.device("A").mends()
+    await_state(network, "A=serving")
+    InferRequest(network).infer(_ADD.inputs)
+    assert len(rig.device("A").jobs) == 1
 
 
 def test_an_order_of_devices_that_have_not_loaded_is_refused(rig: Rig) -> None:

@@ -96,14 +96,22 @@ class MultiNetwork(PooledNetwork):
         return order
 
     def _arrange(self) -> None:
+        """Goes on until the pool has the order as it is: a device may have loaded the network, or
+        another order have been set, while an older one was on its way there."""
+        arranged, order = None, self._places()
+        while order != arranged:
+            self.pool.arrange(order)
+            arranged, order = order, self._places()
+        self._show()
+
+    def _places(self) -> list[tuple[Member, int | None]]:
+        """The members in order, with the numbers that were given."""
         with self._lock:
-            order = [
+            return [
                 (self._members[name], count)
                 for name, count in self._order.items()
                 if name in self._members
             ]
-        self.pool.arrange(order)
-        self._show()
 
     def _members_changed(self) -> None:
         if self._pool is not None:

@@ -32,6 +32,9 @@ class Owner(Protocol):
     label: str
     """Of the network, for the log."""
 
+    def has(self, device: str) -> bool:
+        """Whether the device has been adopted, and is still there."""
+
     def adopt(self, member: Member, notes: Sequence[str]) -> None:
         """Takes a loaded device, without giving it requests yet."""
 
@@ -178,6 +181,9 @@ class LateLoads:
         given = self._given
         if self._is_closed() or given is None:
             return
+        if self._owner.has(device):  # it was wanted again while it was loading
+            self.drop(device)
+            return
         candidate = self._candidates[device]
         try:
             member, notes = load_member(given, candidate, self._token, None, self._ports)
@@ -193,12 +199,20 @@ class LateLoads:
             self._failures.pop(device, None)
             self._reloads.drop(device)
             changes = dict(self._changes)
-        known = member.executable.config.schema
-        own = {key: text for key, text in changes.items() if key in known}
-        if own:
-            member.executable.set_config(own)
+        self._set(member, changes)
         _log.info("%s: %s has loaded it", self._owner.label, device)
         self._owner.is_loaded(device)
+
+    def _set(self, member: Member, changes: Mapping[str, str]) -> None:
+        """Has the device be as the others were set meanwhile; one that refuses serves as it is."""
+        known = member.executable.config.schema
+        own = {key: text for key, text in changes.items() if key in known}
+        if not own:
+            return
+        try:
+            member.executable.set_config(own)
+        except HeadraceError as error:
+            _log.warning("%s: %s cannot be set as asked: %s", self._owner.label, member.name, error)
 
     def _failed(self, device: str, error: Exception) -> None:
         known = error if isinstance(error, HeadraceError) else Internal(f"{error!r}")

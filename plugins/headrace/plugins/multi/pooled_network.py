@@ -100,6 +100,11 @@ class PooledNetwork(ExecutableNetwork):
 
     # -- loads while it serves --
 
+    def has(self, device: str) -> bool:
+        """As `late_loads.Owner`."""
+        with self._lock:
+            return device in self._members
+
     def adopt(self, member: Member, notes: Sequence[str]) -> None:
         """As `late_loads.Owner`."""
         with self._lock:
