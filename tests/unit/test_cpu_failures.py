@@ -65,6 +65,28 @@ def test_an_error_of_a_run_is_laid_to_its_inputs(
     assert type(failure) is expected
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; hostname=node-1 ; "
+        "file=/onnxruntime_src/onnxruntime/core/providers/cuda/cuda_call.cc ; line=12 ; expr=x; ",
+        "CUBLAS failure 13: CUBLAS_STATUS_EXECUTION_FAILED ; GPU=0 ; hostname=node-1 ; expr=y; ",
+    ],
+)
+def test_a_gpu_that_fails_in_a_layer_is_not_the_inputs_fault(text: str) -> None:
+    failure = run_failure(raised("Fail", KERNEL + text))
+    assert type(failure) is Internal
+    assert failure.message.endswith(text.partition(" ; GPU")[0])
+
+
+def test_a_network_that_cannot_be_recorded_is_no_failure_of_ours() -> None:
+    text = (
+        "This session cannot use the graph capture feature as requested by the user as all compute "
+        "graph nodes have not been partitioned to the CUDAExecutionProvider"
+    )
+    assert type(load_failure(raised("Fail", text))) is FailedPrecondition
+
+
 def test_an_error_of_unknown_cause_stays_what_it_is() -> None:
     for error in (raised("EPFail", "the device is gone"), TypeError("a bug of ours")):
         assert run_failure(error) is error

@@ -33,13 +33,17 @@ _KERNEL = re.compile(
     re.DOTALL,
 )
 _BAD_MODEL = ("InvalidArgument", "InvalidGraph", "InvalidProtobuf")
+_NOT_RECORDABLE = "cannot use the graph capture feature"
+_GPU = re.compile(r"\b(?:CUDA|CUDNN|CUBLAS|CURAND|CUFFT|CUSPARSE) (?:failure|error)\b")
+_PLACE = re.compile(r" ; GPU=.*", re.DOTALL)
 _NO_MEMORY = re.compile(r"bad_alloc|[Ff]ailed to allocate memory|out of memory|_ALLOC_FAILED")
 
 
 def load_failure(error: Exception) -> HeadraceError:
     """What to raise for an error that opening a session raised.
 
-    Cancelled: the load was cancelled. FailedPrecondition: an operator has no kernel.
+    Cancelled: the load was cancelled. FailedPrecondition: an operator has no kernel, or runs of the
+    network cannot be recorded.
     ResourceExhausted: no memory. InvalidModel: the model is at fault. Internal: anything else.
     """
     kind, text = type(error).__name__, readable(error)
@@ -47,7 +51,7 @@ def load_failure(error: Exception) -> HeadraceError:
         return Cancelled("loading the network was cancelled")
     if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
         return ResourceExhausted(f"no memory for the network: {text}")
-    if kind == "NotImplemented":
+    if kind == "NotImplemented" or _NOT_RECORDABLE in text:
         return FailedPrecondition(REFUSED + text, field="model")
     if kind in _BAD_MODEL:
         return InvalidModel(REFUSED + text, field="model")
@@ -59,13 +63,15 @@ def run_failure(error: Exception) -> Exception:
 
     InvalidArgument: the inputs do not fit the network, or a layer does not take the values it got.
     FailedPrecondition: a layer turns out not to be supported. ResourceExhausted: no memory.
-    The error itself: anything else.
+    Internal: a library of the GPU's failed, in whichever layer. The error itself: anything else.
     """
     if isinstance(error, HeadraceError):
         return error
     kind, text = type(error).__name__, readable(error)
     if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
         return ResourceExhausted(f"no memory for the request: {text}")
+    if _GPU.search(text):
+        return Internal(f"the GPU failed: {_PLACE.sub('', text)}")
     if kind == "NotImplemented":
         return FailedPrecondition(f"the device does not support this inference: {text}")
     if kind == "InvalidArgument" or isinstance(error, RuntimeError):
