@@ -11,11 +11,12 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnxruntime
 import pytest
 
 from headrace.plugins import cuda
 from headrace.plugins.cpu.session import Provider
-from headrace.plugins.cuda.bound_runs import bindable
+from headrace.plugins.cuda.bound_runs import Where, bindable
 from headrace.plugins.cuda.config import SCHEMA, auto_streams, provider
 from headrace.plugins.cuda.memory import PinnedMemory
 from headrace.runtime.config import Range
@@ -122,8 +123,9 @@ def test_a_limit_on_memory_is_used_to_the_full() -> None:
 
 def test_tensorrt_leaves_to_cuda_what_it_cannot_run() -> None:
     first, second = options("1", EXECUTION_PROVIDER="TENSORRT", INFERENCE_PRECISION_HINT="f16")
-    assert first == ("TensorrtExecutionProvider", {"device_id": "1", "trt_fp16_enable": "1"})
+    assert first == ("TensorrtExecutionProvider", {"device_id": "1", "trt_fp16_enable": "True"})
     assert second[0] == "CUDAExecutionProvider"
+    assert options(EXECUTION_PROVIDER="TENSORRT")[0][1]["trt_fp16_enable"] == "False"
 
 
 def test_tensorrt_that_is_missing_is_refused_with_the_reason(plugin: PaperCuda) -> None:
@@ -233,6 +235,13 @@ def test_only_wanted_outputs_come_back(plugin: PaperCuda) -> None:
     done.wait()
     (output,) = job.outputs.items()
     assert output == ("z", np.array([3], np.float32))
+
+
+def test_recorded_values_lie_where_the_provider_looks_for_them() -> None:
+    where, asked = Where.gpu(1).device, onnxruntime.OrtDevice.make("cuda", 1)
+    found = (where.device_type(), where.device_id(), where.vendor_id())
+    assert found == (asked.device_type(), 1, asked.device_vendor_id())
+    assert where.vendor_id() == 0x10DE  # NVIDIA's number among makers of PCI devices
 
 
 def test_a_recorded_network_has_a_session_for_each_stream(plugin: PaperCuda) -> None:

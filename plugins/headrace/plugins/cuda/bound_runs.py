@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 import onnx_ir as ir
+import onnxruntime
 from onnxruntime.capi import _pybind_state as binding
 
 from headrace.plugins.cpu import tensors
@@ -69,8 +70,9 @@ class Where:
 
     @classmethod
     def gpu(cls, device_id: int) -> Where:
-        kind = binding.OrtDevice
-        return cls(kind(kind.cuda(), kind.default_memory(), device_id))
+        # The binding's own constructor leaves out the maker, and a GPU of no maker is another
+        # device, from which nothing is copied to NVIDIA's.
+        return cls(onnxruntime.OrtDevice.make("cuda", device_id)._get_c_device())
 
 
 class Lane(Protocol):

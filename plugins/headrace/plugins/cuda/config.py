@@ -84,7 +84,8 @@ def provider(config: Configuration, device_id: str) -> Provider:
     behind = cuda(config, device_id)
     if config[EXECUTION_PROVIDER] == "CUDA":
         return behind
-    half = "1" if config[INFERENCE_PRECISION_HINT] == "f16" else "0"
+    # The binding reads this provider's options by itself, and of a flag these two words alone.
+    half = str(config[INFERENCE_PRECISION_HINT] == "f16")
     options = {"device_id": device_id, "trt_fp16_enable": half}
     return Provider(TENSORRT, MappingProxyType(options), (behind,))
 
