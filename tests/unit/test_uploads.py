@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, closing
@@ -135,3 +136,23 @@ def test_nothing_is_left_when_it_closes(make: Make) -> None:
     uploads.close()
     with pytest.raises(NotFound):
         uploads.read(digest)
+
+
+def test_a_model_that_is_being_read_holds_up_no_upload_and_may_go_meanwhile(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uploads = make(100, 100)
+    first = receive(uploads, b"1" * 100)
+    others: list[str] = []
+
+    def read(descriptor: int, size: int, offset: int) -> bytes:
+        if not others:
+            others.append(receive(uploads, b"2" * 100))
+        return real(descriptor, min(size, 60), offset)
+
+    real = os.pread
+    monkeypatch.setattr(os, "pread", read)
+    assert uploads.read(first) == b"1" * 100
+    assert uploads.read(others[0]) == b"2" * 100
+    with pytest.raises(NotFound):
+        uploads.read(first)

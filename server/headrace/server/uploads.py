@@ -22,7 +22,8 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 class Uploads:
     """Files without a name, so that they vanish with the server, however it ends.
 
-    Thread-safe; `_lock` guards the table and its files.
+    Thread-safe; `_lock` guards the table. No file is read under it, for uploads to come take it on
+    the event loop's thread.
 
     Args:
         max_model_bytes: of one model.
@@ -93,9 +94,12 @@ class Uploads:
                 raise NotFound(
                     "no uploaded model has this digest; upload it (again)", field="model.digest"
                 )
-            file, _ = self._models[digest] = self._models.pop(digest)
-            file.seek(0)
-            return bytes(file.readall())
+            file, size = self._models[digest] = self._models.pop(digest)
+            descriptor = os.dup(file.fileno())  # it may be dropped while it is read
+        try:
+            return _read(descriptor, size)
+        finally:
+            os.close(descriptor)
 
     def close(self) -> None:
         with self._lock:
@@ -121,6 +125,15 @@ class Uploads:
         file, size = self._models.pop(digest)
         file.close()
         self._total -= size
+
+
+def _read(descriptor: int, size: int) -> bytes:
+    pieces: list[bytes] = []  # one, unless the system reads less at a time
+    left = size
+    while left and (piece := os.pread(descriptor, left, size - left)):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
 
 
 def _write(file: Any, data: bytes) -> None:
