@@ -325,6 +325,20 @@ def test_large_tensors_share_memory_that_is_given_back(services: Services) -> No
         assert pool.idle() == 0
 
 
+def test_one_large_answer_has_later_ones_reserve_no_more_than_they_take(
+    services: Services,
+) -> None:
+    with isolated(services) as plugin:
+        network = relu(plugin)
+        exchange = network._resident.exchange()  # type: ignore[attr-defined]
+        expected = []
+        for size in (10, 400_000, 50_000, 10):
+            InferRequest(network).infer({"x": np.zeros(size, np.float32)})
+            expected.append(exchange._expected)
+        assert expected == [0, 1_600_000, 200_000, 0]
+        network.close()
+
+
 def test_the_worker_dies_with_its_server_whatever_it_does(tmp_path: Path) -> None:
     """A second process stands for the server, and is killed while its worker computes."""
     import subprocess

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from headrace.runtime.isolation.channel import Disconnected, Message
+from headrace.runtime.isolation.channel import Disconnected, Message, expect
 from headrace.runtime.isolation.descriptions import profile_from_json
 from headrace.runtime.isolation.failures import error_from_json
 from headrace.runtime.isolation.process import WorkerProcess
@@ -28,6 +28,10 @@ class Exchange:
     Args:
         worker: where the network is.
         number: the network's, there.
+
+    Attributes:
+        _expected: bytes of shared memory that the last answer took, so that one of a great size
+            does not have all later ones reserve as much.
     """
 
     worker: WorkerProcess
@@ -118,7 +122,9 @@ class Exchange:
                 raise Disconnected("an answer names shared memory that nobody gave it")
             segment = Segment.attach(spare, reply.descriptors[0])
         if segment is not None:
-            self._expected = max(self._expected, segment.size)
+            self._expected = min(max(expect(header, "taken", int), 0), segment.size)
+        elif "error" not in header:
+            self._expected = 0
         memory = pool.lend(segment) if segment is not None else None
         if "error" in header:
             raise error_from_json(header["error"])

@@ -101,6 +101,7 @@ class WorkerLane:
         if not outputs.segment_bytes:
             self._channel.send(reply, outputs.body)
             return
+        reply["taken"] = outputs.segment_bytes
         segment = None if header["out"] is None else self._segments.get(header["out"])
         if segment is not None and segment.size >= outputs.segment_bytes:
             outputs.place(segment.array)
