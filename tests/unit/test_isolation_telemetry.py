@@ -107,6 +107,16 @@ def test_a_worker_that_has_ended_holds_and_counts_nothing() -> None:
     assert telemetry.told() == NOTHING
 
 
+def test_what_a_worker_told_is_nothing_that_the_next_one_counts() -> None:
+    first, second, clock = Prompt(), Worker(), ManualClock()
+    workers: list[Worker] = [first]
+    telemetry = Telemetry(lambda: workers[-1](), patience=0.0, clock=clock)
+    assert telemetry.told() == TOLD
+    workers.append(second)
+    clock.advance(1)
+    assert telemetry.told() is None
+
+
 def test_a_worker_that_ends_before_it_answers_is_asked_no_more() -> None:
     worker, clock = Worker(), ManualClock()
     telemetry = Telemetry(worker, patience=0.0, clock=clock)

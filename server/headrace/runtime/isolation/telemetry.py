@@ -61,6 +61,7 @@ class Telemetry:
         self._patience = patience
         self._clock = clock
         self._lock = threading.Lock()
+        self._of: WorkerProcess | None = None
         self._asked: Future[tuple[Any, list[memoryview]]] | None = None
         self._told: Told | None = None
         self._again_at = clock()
@@ -77,12 +78,15 @@ class Telemetry:
     def _ask(self) -> None:
         try:
             if self._asked is None:
-                self._asked = self._worker().ask("telemetry")
+                worker = self._worker()
+                if worker is not self._of:  # whose networks have numbers of their own
+                    self._of, self._told = worker, None
+                self._asked = worker.ask("telemetry")
             facts, _ = self._asked.result(self._patience)
         except FutureTimeout:
             return
         except HeadraceError:
-            self._asked, self._told = None, NOTHING
+            self._of, self._asked, self._told = None, None, NOTHING
             return
         self._asked = None
         try:
