@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import encode_values
 from headrace.wire.message import SMALL_BYTES, parse_infer_request, serialize
-from headrace.wire.request import MAX_LAYOUTS, Request, RequestLayouts, decode_request
+from headrace.wire.request import MAX_LAYOUTS, MAX_PARTS, Request, RequestLayouts, decode_request
 
 
 def message(inputs: dict[str, Any], **fields: Any) -> bytes:
@@ -151,6 +151,14 @@ def test_one_that_differs_elsewhere_is_another(other: Callable[[], bytes]) -> No
     learn(layouts, message({"x": X}))
     assert layouts.read(message({"x": X})) is not None
     assert layouts.read(other()) is None
+
+
+def test_one_of_very_many_parts_is_always_parsed() -> None:
+    for outputs, known in ((MAX_PARTS - 1, True), (MAX_PARTS, False)):
+        data = message({"x": X}, outputs=["y"] * outputs)
+        layouts = RequestLayouts()
+        learn(layouts, data)
+        assert (layouts.read(data) is not None) is known
 
 
 def test_only_so_many_are_remembered_the_oldest_go() -> None:

@@ -18,7 +18,10 @@ from headrace.wire.dtypes import BOOL, NUMPY_TYPES, STRING
 from headrace.wire.message import SMALL_BYTES, Attachments
 
 MAX_LAYOUTS: Final = 64
-"""Remembered at a time, the oldest go; each takes less than SMALL_BYTES of memory."""
+"""Remembered at a time, the oldest go; each takes less than twice SMALL_BYTES of memory."""
+MAX_PARTS: Final = 64
+"""Inputs and wanted outputs of a request that is remembered; what is kept of each is many times
+what it takes in a message."""
 
 _INPUTS = 3  # of InferRequest
 _TENSOR = 2  # of Value
@@ -101,6 +104,9 @@ class RequestLayouts:
         """Takes note of a message that had to be parsed, and of what was read in it."""
         if request.id or len(data) >= SMALL_BYTES:
             return
+        inputs = request.inputs
+        if len(inputs) + len(request.outputs) > MAX_PARTS or not all(map(_plain, inputs.values())):
+            return
         layouts, key = self._layouts, _key(data)
         if key not in layouts:
             if len(layouts) >= MAX_LAYOUTS:
@@ -115,6 +121,11 @@ def _key(data: bytes) -> tuple[int, bytes]:
     return len(data), data[: data[1] + 2] if len(data) > 1 else data
 
 
+def _plain(value: Value) -> bool:
+    """Whether any bytes are a value of its type and shape."""
+    return isinstance(value, np.ndarray) and value.dtype in _PLAIN
+
+
 def _layout(data: bytes, request: Request) -> _Layout | None:
     values = framing.split(data, 0, len(data), _INPUTS)
     if values is None or len(values.payloads) != len(request.inputs):
@@ -124,7 +135,7 @@ def _layout(data: bytes, request: Request) -> _Layout | None:
     position = 0
     for span, (name, value) in zip(values.payloads, request.inputs.items(), strict=True):
         place = _only(data, _only(data, span, _TENSOR), _DATA)
-        if place is None or not isinstance(value, np.ndarray) or value.dtype not in _PLAIN:
+        if place is None or not isinstance(value, np.ndarray):
             return None
         start, end = place
         if end - start != value.nbytes:
