@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import _ctypes
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -105,6 +107,26 @@ def test_the_drivers_errors_are_told_apart(code: int, words: str) -> None:
 
 
 # -- which GPUs --
+
+
+def test_a_gpu_that_is_lost_has_its_reason_and_no_memory_to_tell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Failed(Exception):
+        value = 15
+
+    def lost(_: object) -> object:
+        raise Failed("GPU is lost")
+
+    binding = SimpleNamespace(
+        NVMLError=Failed, nvmlInit=lambda: None, nvmlDeviceGetHandleByUUID=lost
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", binding)
+    management = nvml.Nvml()
+    with pytest.raises(Unavailable, match="has lost a GPU"):
+        management.taken_bytes("GPU-1")
+    assert management.taken_by("GPU-1", 1) is None
+    assert management.find("MIG-1") is None
 
 
 @pytest.mark.parametrize(

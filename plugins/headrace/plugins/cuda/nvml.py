@@ -34,7 +34,11 @@ class Management(Protocol):
         """The GPU or part of one with this unique id, if there is one."""
 
     def taken_bytes(self, uuid: str) -> int:
-        """What all processes together take of a GPU's memory."""
+        """What all processes together take of a GPU's memory.
+
+        Raises:
+            Unavailable: the driver does not answer; with its reason.
+        """
 
     def taken_by(self, uuid: str, process: int) -> int | None:
         """What a process takes; None where the driver does not tell, as in most containers."""
@@ -94,11 +98,18 @@ class Nvml:
 
     def taken_bytes(self, uuid: str) -> int:
         nvml = self._nvml
-        return int(nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(uuid)).used)
+        try:
+            return int(nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(uuid)).used)
+        except nvml.NVMLError as error:
+            raise Unavailable(reason(error.value, str(error))) from error
 
     def taken_by(self, uuid: str, process: int) -> int | None:
         nvml = self._nvml
-        running = nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByUUID(uuid))
+        try:
+            gpu = nvml.nvmlDeviceGetHandleByUUID(uuid)
+            running = nvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+        except nvml.NVMLError:  # not supported: parts of GPUs, and those of virtual machines
+            return None
         return next((each.usedGpuMemory for each in running if each.pid == process), None)
 
     def close(self) -> None:
