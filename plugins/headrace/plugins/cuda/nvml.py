@@ -99,7 +99,8 @@ class Nvml:
     def taken_bytes(self, uuid: str) -> int:
         nvml = self._nvml
         try:
-            return int(nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(uuid)).used)
+            gpu = nvml.nvmlDeviceGetHandleByUUID(uuid)
+            return int(nvml.nvmlDeviceGetMemoryInfo(gpu).used)
         except nvml.NVMLError as error:
             raise Unavailable(reason(error.value, str(error))) from error
 
