@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
@@ -16,6 +19,7 @@ from headrace.runtime.device_state import DeviceState
 from headrace.runtime.errors import Unavailable
 from headrace.runtime.plugin import Plugin, plugin_api
 from headrace.runtime.plugin_registry import PluginSource
+from headrace.runtime.registry import NetworkState
 from headrace.runtime.services import Services
 from headrace.server.health import HealthReporter
 from headrace.server.servicer import Servicer
@@ -49,7 +53,10 @@ async def check(health: HealthReporter, name: str) -> int:
     return int(reply.status)
 
 
-def test_a_network_is_healthy_although_whoever_loaded_it_left_as_it_was_ready() -> None:
+@pytest.mark.parametrize("state", [NetworkState.READY, NetworkState.DRAINING])
+def test_a_network_is_healthy_while_it_is_there_although_whoever_loaded_it_left(
+    state: NetworkState,
+) -> None:
     async def scenario() -> None:
         core, health = LoadingCore(), HealthReporter()
         core_: Any = core
@@ -63,9 +70,66 @@ def test_a_network_is_healthy_although_whoever_loaded_it_left_as_it_was_ready() 
         with pytest.raises(asyncio.CancelledError):
             await call
         assert core.cancelled
-        core.load.set_result(object())
+        core.load.set_result(SimpleNamespace(state=state))
         await asyncio.sleep(0)  # the loop hears of it
-        assert await check(health, "net") == health_pb2.HealthCheckResponse.SERVING
+        there = state is NetworkState.READY
+        assert health.service.services() == (["net"] if there else [])
+        if there:
+            assert await check(health, "net") == health_pb2.HealthCheckResponse.SERVING
+
+    asyncio.run(scenario())
+
+
+class ImportingCore(LoadingCore):
+    """Takes its time to look at the blob."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen, self.threads = threading.Event(), set[int]()
+        self.given_up = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def import_network(self, *_: object, **__: object) -> Future[Any]:
+        self.threads.add(threading.get_ident())
+        self._loop.call_soon_threadsafe(self.asked.set)
+        self.seen.wait()
+        return self.load
+
+    def cancel_load(self, load: Future[Any]) -> None:
+        super().cancel_load(load)
+        self.given_up.set()
+
+
+class Parts:
+    """The messages of an import."""
+
+    def __init__(self) -> None:
+        options = pb.ImportOptions(name="net", device="CPU")
+        self._left: list[Any] = [
+            pb.ImportNetworkRequest(options=options).SerializeToString(),
+            pb.ImportNetworkRequest(chunk=b"blob").SerializeToString(),
+            grpc.aio.EOF,
+        ]
+
+    async def read(self) -> Any:
+        return self._left.pop(0)
+
+
+def test_a_blob_is_looked_at_beside_the_loop_and_given_up_with_its_caller() -> None:
+    async def scenario() -> None:
+        core = ImportingCore()
+        core_: Any = core
+        nothing: Any = None
+        servicer = Servicer(core_, nothing, nothing, HealthReporter(), max_blob_bytes=9)
+        call = asyncio.create_task(servicer.import_network(None, Parts()))
+        await core.asked.wait()
+        assert threading.get_ident() not in core.threads
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        core.seen.set()
+        await core.given_up.wait()
+        assert core.cancelled
 
     asyncio.run(scenario())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +19,7 @@ from headrace.runtime.device_state import DeviceState
 from headrace.runtime.errors import InvalidArgument, Unavailable
 from headrace.runtime.network import Network
 from headrace.runtime.network_options import LoadRequest
-from headrace.runtime.registry import NetworkEntry, check_network_name
+from headrace.runtime.registry import NetworkEntry, NetworkState, check_network_name
 from headrace.server.convert import (
     executable_layers,
     layer_profiles,
@@ -160,16 +160,29 @@ class Servicer:
                 chunks.append(part.chunk)
         if options is None:
             raise InvalidArgument("the stream ended before the options", field="options")
-        if options.device:
-            await _aside(self._core.plugin, _device(options.device))
-        future = self._core.import_network(
-            options.name,
-            options.device,
-            dict(options.config),
-            b"".join(chunks),
-            replace=options.replace,
-        )
-        return await self._loaded(options.name, future)
+        return await self._loaded(options.name, await self._imported(options, chunks))
+
+    async def _imported(
+        self, options: pb.ImportOptions, chunks: Sequence[bytes]
+    ) -> Future[NetworkEntry]:
+        """The load, begun on another thread: to verify a gigabyte takes a second."""
+
+        def begin() -> Future[NetworkEntry]:
+            name, config, blob = options.name, dict(options.config), b"".join(chunks)
+            return self._core.import_network(
+                name, options.device, config, blob, replace=options.replace
+            )
+
+        def give_up(begun: asyncio.Future[Future[NetworkEntry]]) -> None:
+            if not begun.cancelled() and begun.exception() is None:
+                self._core.cancel_load(begun.result())
+
+        begun = asyncio.get_running_loop().run_in_executor(None, begin)
+        try:
+            return await asyncio.shield(begun)
+        except asyncio.CancelledError:
+            begun.add_done_callback(give_up)
+            raise
 
     async def export_network(
         self, request: pb.ExportNetworkRequest, _: Any
@@ -266,8 +279,11 @@ class Servicer:
         loop = asyncio.get_running_loop()
 
         def tell() -> None:
-            # Whoever asked may be gone by now; the network is there all the same.
-            if not future.cancelled() and future.exception() is None:
+            # Whoever asked may be gone by now; the network is there all the same, unless somebody
+            # else has unloaded it already.
+            if future.cancelled() or future.exception() is not None:
+                return
+            if future.result().state is NetworkState.READY:
                 self._health.network_ready(name)
 
         future.add_done_callback(lambda _: loop.call_soon_threadsafe(tell))
