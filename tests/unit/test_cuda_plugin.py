@@ -206,6 +206,14 @@ def test_inputs_of_any_size_and_layout_are_staged(plugin: PaperCuda) -> None:
         assert_same(infer(loaded, x=x)["y"], -x, 0.0)
 
 
+def test_an_output_of_another_shape_than_it_is_said_to_have_comes_as_it_is(
+    plugin: PaperCuda,
+) -> None:
+    loaded = load(plugin, "m (float[N] x) => (float[1] y) { y = Neg(x) }")
+    x = np.array([1, 2, 3], np.float32)
+    assert_same(infer(loaded, x=x)["y"], -x, 0.0)
+
+
 def test_types_that_numpy_lacks_pass_as_their_bytes(plugin: PaperCuda) -> None:
     text = """b (float[N] x) => (bfloat16[N] y, bfloat16[2] z) {
         y = Cast<to=16>(x)

@@ -101,8 +101,8 @@ class BoundRuns:
 
 
 class StagedLane:
-    """Inputs are copied into pinned memory, and outputs of known shape come into it and are copied
-    to the caller; memory for the others is ONNX Runtime's. All of it grows and stays.
+    """Inputs are copied into pinned memory, and outputs of a network of known shapes come into it
+    and are copied to the caller; memory for the others is ONNX Runtime's. It grows and stays.
 
     Args:
         memory: where it gets some.
@@ -115,6 +115,9 @@ class StagedLane:
         self._where = Where.processor().device
         self._inputs = network.inputs
         self._outputs = {port.name: port for port in network.outputs}
+        # Of a network whose inputs vary, an output that is said to be fixed often is not: a batch
+        # of 1 stayed there from its export. Processors give what comes of it, and so do GPUs.
+        self._known = all(map(_fixed, network.inputs))
         self._staged: dict[str, Array] = {}
 
     def __call__(self, job: Job, options: Any) -> dict[str, Value]:
@@ -135,7 +138,7 @@ class StagedLane:
             ports.clear_binding_outputs()
 
     def _bind_output(self, port: Port) -> Array | None:
-        shape = fixed_shape(port)
+        shape = fixed_shape(port) if self._known else None
         if shape is None:
             self._ports.bind_output(port.name, self._where)
             return None
