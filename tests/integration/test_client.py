@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 from headrace.client import Outputs, errors
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
-from tests.integration.harness import BASIC, CALL_SECONDS, Server
+from headrace.testing.occupied import eventually
+from tests.integration.harness import BASIC, CALL_SECONDS, Server, infer_request
 from tests.support.client_fake import KINDS, connected
 
 MLP, ADD, ENDLESS = networks.mlp(), networks.add(), networks.endless()
@@ -301,16 +303,27 @@ def test_a_device_learns_operators_from_functions_or_says_that_it_does_not(clien
 def test_a_full_queue_is_said_at_once_or_waited_for(kind: str) -> None:
     with Server(*BASIC) as server, connected(kind, server.address) as client:
         client.set_config("TEMPLATE", {"NUM_STREAMS": 1, "QUEUE_CAPACITY": 1})
-        endless = client.load_network(ENDLESS.model, device="TEMPLATE", name="endless")
+        client.load_network(ENDLESS.model, device="TEMPLATE", name="endless")
         add = client.load_network(ADD.model, device="TEMPLATE", name="add")
-        held = [endless.start_async(ENDLESS.inputs, timeout=0.3) for _ in range(2)]
-        assert not any(request.wait(timeout=0.05) for request in held)
+        request = infer_request("endless", ENDLESS.inputs)
+        held = [server.stub.Infer.future(request) for _ in range(2)]
+        accepted, refused = "headrace_device_accepted_total", "headrace_device_refused_total"
+        eventually(lambda: server.total(accepted, device="TEMPLATE.0") == 2, "a full device")
         with pytest.raises(errors.ResourceExhausted) as caught:
             add.infer(ADD.inputs)
         delay = caught.value.details.retry_delay_seconds
         assert delay is not None
         assert delay > 0
-        check(add.infer(ADD.inputs, retry_when_full=True), ADD)
+
+        def make_room() -> None:
+            eventually(lambda: server.total(refused) >= 2, "another refusal")
+            for call in held:
+                call.cancel()
+
+        with ThreadPoolExecutor(1) as pool:
+            made = pool.submit(make_room)
+            check(add.infer(ADD.inputs, retry_when_full=True), ADD)
+            made.result()
 
 
 @pytest.mark.parametrize("kind", KINDS)
