@@ -574,6 +574,26 @@ def test_a_request_that_fails_everywhere_takes_no_device_out(rig: Rig) -> None:
     assert states(network) == ["A=serving", "B=serving"]
 
 
+def test_a_request_that_failed_and_waits_for_another_device_can_be_cancelled(rig: Rig) -> None:
+    rig.device("A").breaks(RuntimeError("broken"))
+    gate = hold(rig, "B")
+    network = rig.load()
+    rig.submit(network)
+    gate.await_arrivals()
+    job = rig.submit(network)
+    eventually(
+        lambda: (
+            len(rig.device("A").jobs) == 2
+            and network.get_metric("NUMBER_OF_WAITING_INFER_REQUESTS") == 1
+        ),
+        "a request that waits for B",
+    )
+    job.token.cancel(Cancelled("nobody waits"))
+    eventually(lambda: job.outcome is Outcome.CANCELLED, "its outcome")
+    assert network.get_metric("NUMBER_OF_EXEC_INFER_REQUESTS") == 1  # B is busy as before
+    gate.open()
+
+
 def test_a_device_that_failed_is_tried_again_and_put_back(rig: Rig) -> None:
     network = rig.load()
     rig.device("A").breaks(Unavailable("gone"))

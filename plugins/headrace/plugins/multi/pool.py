@@ -228,6 +228,8 @@ class Pool:
                 outcome = RERUN
         del given
         self._counters.ended(device, outcome)
+        if outcome == RERUN:
+            request.listen()  # it may have to wait for another device
         self._do(todo)
         if self._leaving:
             self._let_go()

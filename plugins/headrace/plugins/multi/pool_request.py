@@ -38,6 +38,8 @@ class PoolRequest(Request[Job]):
 
     def listen(self) -> None:
         """Hears from now on that the job is cancelled. A device that has it is told by its part."""
+        if self._listens:
+            return
         self._listens = True
         self.item.token.attach(self._cancelled)
         if self.item.outcome is not None:  # on another thread, which may not have seen `_listens`
