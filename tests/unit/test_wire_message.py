@@ -238,6 +238,17 @@ def test_garbage_on_a_stream_is_refused(parse: Any, data: bytes) -> None:
         parse(data)
 
 
+@pytest.mark.parametrize("first", [b"", b"\x5b\x5c"], ids=["plain", "after a group"])
+def test_a_message_of_very_many_requests_is_refused(first: bytes) -> None:
+    empty = b"\x0a\x00"
+    requests, _ = stream.parse_infer_stream_request(first + empty * framing.MAX_FIELDS)
+    assert len(requests) == framing.MAX_FIELDS
+    with pytest.raises(CodecError, match="more than 4096 in one message"):
+        stream.parse_infer_stream_request(first + empty * (framing.MAX_FIELDS + 1))
+    with pytest.raises(CodecError, match="more than 4096 in one message"):
+        stream.parse_infer_stream_request(first + empty * LARGE)
+
+
 def test_arrays_survive_the_whole_way() -> None:
     arrays: dict[str, codec.Value] = {
         "small": np.arange(7.0),

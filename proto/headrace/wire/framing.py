@@ -19,7 +19,9 @@ PADDING: Final = 14
 ALIGNMENT: Final = 16
 """What an allocator guarantees for the beginning of a message's bytes."""
 
-_MAX_FIELDS = 4096  # a message of more fields is faster parsed by protobuf's C than split by Python
+MAX_FIELDS: Final = 4096
+"""A message of more fields is faster parsed by protobuf's C than split by Python."""
+
 _LENGTH_DELIMITED = 2
 _FIXED_SIZES = {1: 8, 5: 4}
 _ATTACHMENT_TAG = bytes([ATTACHMENTS << 3 | _LENGTH_DELIMITED])
@@ -47,24 +49,13 @@ def split(data: bytes, start: int, end: int, number: int) -> Split | None:
     rest: list[Span] = []
     wanted = number << 3 | _LENGTH_DELIMITED
     position = rest_start = start
-    for _ in range(_MAX_FIELDS):
+    for _ in range(MAX_FIELDS):
         if position == end:
             if rest_start != end:
                 rest.append((rest_start, end))
             return Split(payloads, rest)
         field_start = position
-        tag, position = _read_varint(data, position, end)
-        kind = tag & 7
-        if kind == _LENGTH_DELIMITED:
-            length, position = _read_varint(data, position, end)
-            payload_start = position
-            position += length
-        elif kind == 0:
-            _, position = _read_varint(data, position, end)
-        elif kind in _FIXED_SIZES:
-            position += _FIXED_SIZES[kind]
-        else:
-            return None
+        tag, payload_start, position = _field(data, position, end)
         if position > end:
             return None
         if tag == wanted:
@@ -73,6 +64,30 @@ def split(data: bytes, start: int, end: int, number: int) -> Split | None:
                 rest.append((rest_start, field_start))
             rest_start = position
     return None
+
+
+def is_long(data: bytes) -> bool:
+    """Whether the message begins with more fields than `split` splits."""
+    position, end = 0, len(data)
+    for _ in range(MAX_FIELDS):
+        _, _, position = _field(data, position, end)
+        if position >= end:
+            return False
+    return True
+
+
+def _field(data: bytes, position: int, end: int) -> tuple[int, int, int]:
+    """The tag of the field at `position`, and the offsets of its payload and of what comes after
+    it; that is beyond `end` if it is malformed, or a group."""
+    tag, payload = _read_varint(data, position, end)
+    kind = tag & 7
+    if kind == _LENGTH_DELIMITED:
+        length, payload = _read_varint(data, payload, end)
+        return tag, payload, payload + length
+    if kind == 0:
+        return tag, payload, _read_varint(data, payload, end)[1]
+    size = _FIXED_SIZES.get(kind)
+    return tag, payload, end + 1 if size is None else payload + size
 
 
 def _read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from google.rpc import status_pb2
 
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import framing
+from headrace.wire.codec import CodecError
 from headrace.wire.message import SMALL_BYTES, Attachments, parse_plain, parse_span
 
 _ID = 1
@@ -42,7 +43,8 @@ def parse_infer_stream_request(data: bytes) -> tuple[list[StreamRequest], list[s
     """The requests of a message, and the ids to cancel.
 
     Raises:
-        CodecError: `data` is no InferStreamRequest.
+        CodecError: `data` is no InferStreamRequest, or holds very many requests: an empty one takes
+            two bytes there, and most of a kilobyte here.
     """
     if len(data) >= SMALL_BYTES:
         parts = framing.split(data, 0, len(data), _REQUESTS)
@@ -53,9 +55,17 @@ def parse_infer_stream_request(data: bytes) -> tuple[list[StreamRequest], list[s
                 for start, end in parts.payloads
             ]
             return requests, list(rest.cancel)
+        if framing.is_long(data):  # before protobuf takes fifty times the message's size for it
+            raise _too_many()
     message = parse_plain(pb.InferStreamRequest, data)
+    if len(message.requests) > framing.MAX_FIELDS:
+        raise _too_many()
     requests = [StreamRequest(request, request.attachments) for request in message.requests]
     return requests, list(message.cancel)
+
+
+def _too_many() -> CodecError:
+    return CodecError("requests", f"are more than {framing.MAX_FIELDS} in one message; send more")
 
 
 def parse_infer_stream_reply(data: bytes) -> list[StreamResult]:
