@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 
+import grpc
 import pytest
 
 from headrace.testing import networks
@@ -116,6 +117,20 @@ def test_no_reply_is_lost_or_doubled_and_every_counter_is_exact(small: Server, d
         assert counted == outcomes[status], outcome
     assert_settled(small)
     small.unload(name)
+
+
+def test_a_stream_that_breaks_the_protocol_cancels_what_it_had_in_flight(small: Server) -> None:
+    case = networks.endless()
+    small.load(case, "CPU")
+    stream = Stream(small.stub)
+    for number in range(CAPACITY + 2):
+        stream.send(infer_request("endless", case.inputs, id=f"r{number}"))
+    assert outcome_of(stream.next()) == "RESOURCE_EXHAUSTED"
+    stream.send(*[pb.InferRequest()] * 5000)
+    with pytest.raises(grpc.RpcError, match="more than 4096"):
+        stream.next()
+    small.unload("endless")  # returns when nothing of it runs any more
+    assert_settled(small)
 
 
 def test_a_caller_that_goes_away_cancels_what_it_had_in_flight(small: Server, device: str) -> None:

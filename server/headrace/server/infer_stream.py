@@ -103,6 +103,9 @@ class _Stream:
                 self._task.uncancel()
             await self._settle()
             raise Unavailable("the server is shutting down; use another one") from None
+        except Exception:
+            self.cancel_all(Cancelled("the caller's stream has ended by an error"))
+            raise
         finally:
             self.closed.set()
 
