@@ -145,11 +145,18 @@ def test_attachments_of_large_messages_lie_aligned(
     assert all(offset % framing.ALIGNMENT == 0 for offset in offsets)
 
 
-def test_a_message_of_very_many_fields_is_left_to_protobuf() -> None:
+def test_a_request_of_very_many_parts_is_refused_before_it_is_built() -> None:
     data = pb.InferRequest(outputs=["a"] * 20_000, attachments=[b"b"] * 20_000).SerializeToString()
-    assert framing.split(data, 0, len(data), framing.ATTACHMENTS) is None
-    received, bulk = message.parse_infer_request(data)
-    assert len(received.outputs) == len(bulk) == 20_000
+    with pytest.raises(CodecError, match="more than 4096 parts"):
+        message.parse_infer_request(data)
+
+
+def test_a_reply_may_have_as_many_parts_as_its_network_has_layers() -> None:
+    layers = [pb.LayerProfile(layer=f"layer{number}") for number in range(20_000)]
+    received, _ = message.parse_infer_reply(
+        pb.InferReply(performance_counts=layers).SerializeToString()
+    )
+    assert len(received.performance_counts) == 20_000
 
 
 @given(

@@ -71,6 +71,9 @@ def parse_span(message_type: Any, data: bytes, start: int, end: int) -> tuple[An
             view = memoryview(data)
             return message, [view[begin:stop] for begin, stop in parts.payloads]
     whole = data if start == 0 and end == len(data) else data[start:end]
+    if message_type is _Request and len(whole) >= SMALL_BYTES and framing.is_long(whole):
+        # Before protobuf takes thirty times the message's size for it.
+        raise CodecError("", f"a request of more than {framing.MAX_FIELDS} parts; send several")
     message = parse_plain(message_type, whole)
     return message, message.attachments
 
