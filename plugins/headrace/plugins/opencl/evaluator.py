@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 from tinygrad.tensor import Tensor
 
-from headrace.plugins.opencl import operators
+from headrace.plugins.opencl import halves, operators
 from headrace.plugins.opencl.on_host import HOST_ELEMENTS, HostLayers, are_known
 from headrace.plugins.opencl.values import (
     Constants,
@@ -57,11 +57,13 @@ class Evaluator:
     Args:
         model: transformed; its weights are copied to the device now.
         device: as tinygrad calls it, ``CL:0``.
+        widens: the device has no float16, and is given float32 instead.
     """
 
-    def __init__(self, model: ir.Model, device: str) -> None:
+    def __init__(self, model: ir.Model, device: str, *, widens: bool = False) -> None:
         self._graph = model.graph
         self._device = device
+        self._widens = widens
         self._opsets = model.opset_imports
         self._functions: dict[ir.Node, operators.Function] = {}
         self._attributes: dict[ir.Node, dict[str, Any]] = {}
@@ -99,6 +101,8 @@ class Evaluator:
         values = [None if each is None else evaluation.values[each] for each in node.inputs]
         name = f"layer {node.name!r} ({node.op_type})"
         try:
+            if self._widens and halves.is_edge(node):
+                return values
             if node.op_type == "If" and not node.domain:
                 return self._if(node, evaluation, values)
             if node.op_type == "Loop" and not node.domain:
@@ -219,6 +223,8 @@ class Evaluator:
     def _typed(self, value: ir.Value, output: Any) -> Value:
         """As ONNX says it is: tinygrad gives some integers another width."""
         dtype = value.dtype
+        if self._widens and dtype == ir.DataType.FLOAT16:
+            dtype = ir.DataType.FLOAT
         if isinstance(output, Tensor) and dtype is not None:
             wanted = tiny_type(dtype)
             return output if output.dtype == wanted else output.cast(wanted)

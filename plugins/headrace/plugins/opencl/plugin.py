@@ -98,11 +98,13 @@ class OpenClPlugin(Plugin):
     def _compile(
         self, network: Network, config: Configuration, token: CancelToken
     ) -> OpenClNetwork:
-        device = f"CL:{self._number(config)}"
+        number = self._number(config)
+        widens = int(ir.DataType.FLOAT16) not in self._backend.devices[number].types
         example = _example(network.inputs)
 
         def make() -> Session:
-            session = Session(network.model, device, config[JIT_CACHE_CAPACITY])
+            capacity = config[JIT_CACHE_CAPACITY]
+            session = Session(network.model, f"CL:{number}", capacity, widens=widens)
             if example is not None and session.can_be_warmed:
                 with suppress(InvalidArgument):  # what is made up may not suit the network
                     session.warm(example, token)

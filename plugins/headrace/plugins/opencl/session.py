@@ -11,6 +11,7 @@ import onnx_ir as ir
 from tinygrad.engine.jit import JitError, TinyJit
 from tinygrad.tensor import Tensor
 
+from headrace.plugins.opencl import halves
 from headrace.plugins.opencl.evaluator import Evaluation, Evaluator, Timed
 from headrace.plugins.opencl.on_host import HOST_ELEMENTS, known_inputs
 from headrace.plugins.opencl.values import Value, in_memory, realize, to_device, to_host
@@ -34,10 +35,19 @@ class Session:
         model: transformed for the device.
         device: as tinygrad calls it, ``CL:0``.
         capacity: combinations to keep.
+        widens: the device has no float16, and is given float32 instead.
     """
 
-    def __init__(self, model: ir.Model, device: str, capacity: int) -> None:
-        self._evaluator = Evaluator(model, device)
+    def __init__(
+        self, model: ir.Model, device: str, capacity: int, *, widens: bool = False
+    ) -> None:
+        self._evaluator = Evaluator(model, device, widens=widens)
+        self._widens = widens
+        self._narrow = [
+            value.name or ""
+            for value in model.graph.outputs
+            if widens and value.dtype == ir.DataType.FLOAT16
+        ]
         self._device = device
         self._capacity = capacity
         self._known = known_inputs(model)
@@ -56,6 +66,15 @@ class Session:
         Raises:
             As `Evaluator.evaluate`.
         """
+        if self._widens:
+            inputs = {name: halves.widened(value) for name, value in inputs.items()}
+        outputs = self._run(inputs, token, timed)
+        outputs.update((name, halves.narrowed(outputs[name])) for name in self._narrow)
+        return outputs
+
+    def _run(
+        self, inputs: Mapping[str, Any], token: CancelToken, timed: Timed | None
+    ) -> dict[str, Output]:
         known = {name for name in self._known if _is_small(inputs.get(name))}
         key = self._key(inputs, known)
         if timed is not None or key is None:

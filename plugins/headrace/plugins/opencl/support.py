@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 
 import onnx_ir as ir
 
-from headrace.plugins.opencl import limits, operators
+from headrace.plugins.opencl import halves, limits, operators
 from headrace.plugins.opencl.trial import static_shape
 from headrace.runtime import single_layer
 from headrace.runtime.trials import Trials
@@ -27,11 +27,14 @@ class LayerSupport:
         self._model = model
         self._types = types
         self._trials = trials
+        self._has_halves = int(ir.DataType.FLOAT16) in types
 
     def __call__(self, node: ir.Node) -> str | None:
         """None if the device runs the node, else the reason why not."""
         if node.op_identifier() in self._model.functions:
             return "a function that was not inlined, for DISABLE_TRANSFORMATIONS is set"
+        if not self._has_halves and halves.is_edge(node):
+            return None
         return (
             self._without_operator(node)
             or self._without_type(node)

@@ -1,0 +1,43 @@
+"""float16 on a device without it: networks are computed in float32, and what they take and give is
+converted on the host. The casts at their edges, which say so, then have nothing to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+
+def is_edge(node: ir.Node) -> bool:
+    """Whether a node casts an input of the network from float16 to float32, or a value to float16
+    that is an output of the network and nothing else."""
+    if node.op_type != "Cast" or node.domain not in ("", "ai.onnx"):
+        return False
+    (given,), (made,) = node.inputs, node.outputs
+    if given is None:
+        return False
+    widens = given.dtype == ir.DataType.FLOAT16 and made.dtype == ir.DataType.FLOAT
+    narrows = given.dtype == ir.DataType.FLOAT and made.dtype == ir.DataType.FLOAT16
+    at_end = made.is_graph_output() and not made.uses()
+    return (widens and given.is_graph_input()) or (narrows and at_end)
+
+
+def widened(value: Any) -> Any:
+    """Arrays of float16, those in lists too, as float32; anything else as it is."""
+    return _converted(value, np.float16, np.float32)
+
+
+def narrowed(value: Any) -> Any:
+    """Arrays of float32 as float16."""
+    return _converted(value, np.float32, np.float16)
+
+
+def _converted(value: Any, old: type[np.generic], new: type[np.generic]) -> Any:
+    if isinstance(value, list):
+        return [_converted(element, old, new) for element in value]
+    if not isinstance(value, np.ndarray) or value.dtype != old:
+        return value
+    with np.errstate(over="ignore"):
+        return value.astype(new)
