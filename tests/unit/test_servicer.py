@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,7 @@ from headrace.runtime.registry import NetworkState
 from headrace.runtime.services import Services
 from headrace.server.health import HealthReporter
 from headrace.server.servicer import Servicer
+from headrace.server.uploads import Uploads
 from headrace.v1 import inference_engine_pb2 as pb
 
 
@@ -61,7 +63,7 @@ def test_a_network_is_healthy_while_it_is_there_although_whoever_loaded_it_left(
         core, health = LoadingCore(), HealthReporter()
         core_: Any = core
         nothing: Any = None
-        servicer = Servicer(core_, nothing, nothing, health, max_blob_bytes=1)
+        servicer = Servicer(core_, nothing, nothing, health)
         model = pb.ModelSource(data=b"model")
         request = pb.LoadNetworkRequest(name="net", device="CPU", model=model)
         call = asyncio.create_task(servicer.load_network(request, None))
@@ -120,16 +122,17 @@ def test_a_blob_is_looked_at_beside_the_loop_and_given_up_with_its_caller() -> N
         core = ImportingCore()
         core_: Any = core
         nothing: Any = None
-        servicer = Servicer(core_, nothing, nothing, HealthReporter(), max_blob_bytes=9)
-        call = asyncio.create_task(servicer.import_network(None, Parts()))
-        await core.asked.wait()
-        assert threading.get_ident() not in core.threads
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        core.seen.set()
-        await core.given_up.wait()
-        assert core.cancelled
+        with closing(Uploads(100, 100)) as uploads:
+            servicer = Servicer(core_, uploads, nothing, HealthReporter())
+            call = asyncio.create_task(servicer.import_network(None, Parts()))
+            await core.asked.wait()
+            assert threading.get_ident() not in core.threads
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            core.seen.set()
+            await core.given_up.wait()
+            assert core.cancelled
 
     asyncio.run(scenario())
 
@@ -157,7 +160,7 @@ def test_a_device_whose_backend_does_not_start_when_it_is_looked_at_is_down_with
     try:
         assert core.devices_up() == {"LATE": True}
         nothing: Any = None
-        servicer = Servicer(core, nothing, nothing, HealthReporter(), max_blob_bytes=1)
+        servicer = Servicer(core, nothing, nothing, HealthReporter())
         reply = asyncio.run(servicer.list_devices(nothing, nothing))
         (device,) = reply.devices
         assert (device.state, device.reason) == (pb.DOWN, "the driver is missing")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, closing
@@ -111,6 +112,30 @@ def test_what_is_on_its_way_counts_and_what_failed_does_not(make: Make) -> None:
         return digest
 
     assert uploads.read(asyncio.run(both())) == b"y" * 200
+
+
+def test_a_call_that_sends_nothing_holds_no_file(make: Make) -> None:
+    uploads = make(100, 1000)
+
+    async def idle() -> int:
+        started, go = asyncio.Event(), asyncio.Event()
+
+        async def silent() -> AsyncIterator[bytes]:
+            started.set()
+            await go.wait()
+            yield b"late"
+
+        before = len(os.listdir("/proc/self/fd"))
+        calls = [asyncio.create_task(uploads.receive(silent(), "blob")) for _ in range(5)]
+        await started.wait()
+        more = len(os.listdir("/proc/self/fd")) - before
+        go.set()
+        await asyncio.gather(*calls)
+        return more
+
+    assert asyncio.run(idle()) == 0
+    with pytest.raises(InvalidArgument, match="the blob is empty"):
+        asyncio.run(uploads.receive(chunks(), "blob"))
 
 
 def test_there_are_at_most_so_many(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

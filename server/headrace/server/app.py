@@ -95,13 +95,7 @@ class App:
             # The boundary refuses what is too much; health and reflection have room above it.
             maximum_concurrent_rpcs=settings.max_concurrent_rpcs + _SPARE_RPCS,
         )
-        servicer = Servicer(
-            self.core,
-            self._uploads,
-            self._repository,
-            self._health,
-            max_blob_bytes=settings.max_model_bytes,
-        )
+        servicer = Servicer(self.core, self._uploads, self._repository, self._health)
         register(self._server, servicer, self._inference, self._streams, self._boundary)
         _register_health(self._server, self._health)
         reflection.enable_server_reflection(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -12,7 +12,6 @@ from typing import Any, ParamSpec, TypeVar
 
 import grpc
 
-from headrace.runtime.config import ParameterValue
 from headrace.runtime.core import Core
 from headrace.runtime.device_name import DeviceName
 from headrace.runtime.device_state import DeviceState
@@ -29,6 +28,7 @@ from headrace.server.convert import (
 )
 from headrace.server.health import HealthReporter
 from headrace.server.repository import Repository
+from headrace.server.targets import Targets
 from headrace.server.uploads import Uploads
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.message import parse_plain
@@ -55,14 +55,12 @@ class Servicer:
         uploads: Uploads,
         repository: Repository,
         health: HealthReporter,
-        *,
-        max_blob_bytes: int,
     ) -> None:
         self._core = core
+        self._targets = Targets(core)
         self._uploads = uploads
         self._repository = repository
         self._health = health
-        self._max_blob_bytes = max_blob_bytes
 
     # -- networks --
 
@@ -138,37 +136,30 @@ class Servicer:
         return query_reply(await _result(future))
 
     async def import_network(self, _: Any, context: Any) -> pb.NetworkInfo:
-        options: pb.ImportOptions | None = None
-        chunks: list[bytes] = []
-        size = 0
-        while (data := await context.read()) is not grpc.aio.EOF:
-            part = parse_plain(pb.ImportNetworkRequest, data)
-            if options is None:
-                if part.WhichOneof("part") != "options":
-                    raise InvalidArgument("the first message has the options", field="options")
-                options = part.options
-                check_network_name(options.name)
-            elif part.WhichOneof("part") != "chunk":
-                raise InvalidArgument("every message but the first has a chunk", field="chunk")
-            else:
-                size += len(part.chunk)
-                if size > self._max_blob_bytes:
-                    raise InvalidArgument(
-                        f"the blob is larger than the {self._max_blob_bytes} bytes allowed",
-                        field="chunk",
-                    )
-                chunks.append(part.chunk)
-        if options is None:
+        first = await context.read()
+        if first is grpc.aio.EOF:
             raise InvalidArgument("the stream ended before the options", field="options")
-        return await self._loaded(options.name, await self._imported(options, chunks))
+        part = parse_plain(pb.ImportNetworkRequest, first)
+        if part.WhichOneof("part") != "options":
+            raise InvalidArgument("the first message has the options", field="options")
+        options = part.options
+        check_network_name(options.name)
 
-    async def _imported(
-        self, options: pb.ImportOptions, chunks: Sequence[bytes]
-    ) -> Future[NetworkEntry]:
+        async def chunks() -> AsyncIterator[bytes]:
+            while (data := await context.read()) is not grpc.aio.EOF:
+                part = parse_plain(pb.ImportNetworkRequest, data)
+                if part.WhichOneof("part") != "chunk":
+                    raise InvalidArgument("every message but the first has a chunk", field="chunk")
+                yield part.chunk
+
+        digest, _size = await self._uploads.receive(chunks(), "blob")
+        return await self._loaded(options.name, await self._imported(options, digest))
+
+    async def _imported(self, options: pb.ImportOptions, digest: str) -> Future[NetworkEntry]:
         """The load, begun on another thread: to verify a gigabyte takes a second."""
 
         def begin() -> Future[NetworkEntry]:
-            name, config, blob = options.name, dict(options.config), b"".join(chunks)
+            name, config, blob = options.name, dict(options.config), self._uploads.read(digest)
             return self._core.import_network(
                 name, options.device, config, blob, replace=options.replace
             )
@@ -198,52 +189,16 @@ class Servicer:
     # -- metrics and configuration --
 
     async def get_metric(self, request: pb.GetMetricRequest, _: Any) -> pb.GetMetricReply:
-        value = await _aside(self._metric, request)
+        value = await _aside(self._targets.metric, request)
         return pb.GetMetricReply(value=encode_parameter(value))
 
-    def _metric(self, request: pb.GetMetricRequest) -> ParameterValue:
-        if request.target.WhichOneof("target") == "network":
-            entry = self._core.networks.acquire(request.target.network)
-            try:
-                assert entry.executable is not None
-                return entry.executable.get_metric(request.name)
-            finally:
-                self._core.networks.release(entry)
-        device = _target(request.target)
-        plugin = self._core.plugin(device)
-        return plugin.get_metric(request.name, _options(device, request.options))
-
     async def get_config(self, request: pb.GetConfigRequest, _: Any) -> pb.GetConfigReply:
-        value = await _aside(self._config, request)
+        value = await _aside(self._targets.config, request)
         return pb.GetConfigReply(value=encode_parameter(value))
 
-    def _config(self, request: pb.GetConfigRequest) -> ParameterValue:
-        if request.target.WhichOneof("target") == "network":
-            entry = self._core.networks.acquire(request.target.network)
-            try:
-                assert entry.executable is not None
-                return entry.executable.config.get_parameter(request.name)
-            finally:
-                self._core.networks.release(entry)
-        device = _target(request.target)
-        plugin = self._core.plugin(device)
-        return plugin.get_config(request.name, _options(device, request.options))
-
     async def set_config(self, request: pb.SetConfigRequest, _: Any) -> pb.SetConfigReply:
-        await _aside(self._set_config, request)
+        await _aside(self._targets.set_config, request)
         return pb.SetConfigReply()
-
-    def _set_config(self, request: pb.SetConfigRequest) -> None:
-        changes = dict(request.config)
-        if request.target.WhichOneof("target") == "network":
-            entry = self._core.networks.acquire(request.target.network)
-            try:
-                assert entry.executable is not None
-                entry.executable.set_config(changes)
-            finally:
-                self._core.networks.release(entry)
-        else:
-            self._core.set_config(_target(request.target), changes)
 
     # -- devices --
 
@@ -322,13 +277,3 @@ async def _aside(call: Callable[P, R], *arguments: P.args, **named: P.kwargs) ->
 
 def _device(text: str) -> DeviceName:
     return DeviceName.parse(text)
-
-
-def _target(target: pb.Target) -> DeviceName:
-    if target.WhichOneof("target") is None:
-        raise InvalidArgument("give a device or a network", field="target")
-    return DeviceName.parse(target.device, field="target.device")
-
-
-def _options(device: DeviceName, options: Mapping[str, str]) -> dict[str, str]:
-    return {**({"DEVICE_ID": device.id} if device.id else {}), **options}

@@ -1,4 +1,4 @@
-"""Uploaded models by their digest; for a new one, the least recently used go."""
+"""Uploaded models and blobs by their digest; for a new one, the least recently used go."""
 
 from __future__ import annotations
 
@@ -37,8 +37,11 @@ class Uploads:
         self._models: dict[str, tuple[Any, int]] = {}  # file and size, the least recent first
         self._total = 0
 
-    async def receive(self, chunks: AsyncIterator[bytes]) -> tuple[str, int]:
+    async def receive(self, chunks: AsyncIterator[bytes], what: str = "model") -> tuple[str, int]:
         """Writes the chunks to a file; returns its digest and size in bytes.
+
+        Args:
+            what: it is, for messages.
 
         Raises:
             InvalidArgument: no bytes came, or more than a model may have.
@@ -46,27 +49,26 @@ class Uploads:
         """
         sha = hashlib.sha256()
         size = reserved = 0
-        try:
-            file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - lives in the table
-        except OSError as error:
-            raise _no_room(error) from error
+        file: Any = None  # until there is something to write: idle calls hold no descriptors
         try:
             async for chunk in chunks:
                 size += len(chunk)
                 if size > self._max_model_bytes:
                     raise InvalidArgument(
-                        f"the model is larger than the {self._max_model_bytes} bytes allowed",
+                        f"the {what} is larger than the {self._max_model_bytes} bytes allowed",
                         field="chunk",
                     )
                 self._reserve(len(chunk))
                 reserved = size
                 sha.update(chunk)
+                file = file or _open()
                 _write(file, chunk)
             if not size:
-                raise InvalidArgument("the model is empty", field="chunk")
+                raise InvalidArgument(f"the {what} is empty", field="chunk")
         except BaseException:
-            with suppress(OSError):  # a full disk may say so once more
-                file.close()
+            if file is not None:
+                with suppress(OSError):  # a full disk may say so once more
+                    file.close()
             self._give_back(reserved)
             raise
         digest = f"sha256:{sha.hexdigest()}"
@@ -134,6 +136,13 @@ def _read(descriptor: int, size: int) -> bytes:
         pieces.append(piece)
         left -= len(piece)
     return b"".join(pieces)
+
+
+def _open() -> Any:
+    try:
+        return tempfile.TemporaryFile(buffering=0)
+    except OSError as error:
+        raise _no_room(error) from error
 
 
 def _write(file: Any, data: bytes) -> None:

@@ -1,0 +1,75 @@
+"""Metrics and configuration, of a device or of a network: what the request's target says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from headrace.runtime.config import ParameterValue
+from headrace.runtime.core import Core
+from headrace.runtime.device_name import DeviceName
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.v1 import inference_engine_pb2 as pb
+
+
+class Targets:
+    """Thread-safe, for the core is; to be called off the event loop, for a device may have to wait
+    for its worker or its backend.
+
+    All raise NotFound on an unknown target, name or key, and InvalidArgument on what breaks the
+    protocol or on a value.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def metric(self, request: pb.GetMetricRequest) -> ParameterValue:
+        """A metric's value."""
+        if _is_network(request.target):
+            with self._network(request.target.network) as network:
+                return network.get_metric(request.name)
+        device = _device(request.target)
+        plugin = self._core.plugin(device)
+        return plugin.get_metric(request.name, _options(device, request.options))
+
+    def config(self, request: pb.GetConfigRequest) -> ParameterValue:
+        """A key's value."""
+        if _is_network(request.target):
+            with self._network(request.target.network) as network:
+                return network.config.get_parameter(request.name)
+        device = _device(request.target)
+        plugin = self._core.plugin(device)
+        return plugin.get_config(request.name, _options(device, request.options))
+
+    def set_config(self, request: pb.SetConfigRequest) -> None:
+        """Changes keys."""
+        changes = dict(request.config)
+        if _is_network(request.target):
+            with self._network(request.target.network) as network:
+                network.set_config(changes)
+        else:
+            self._core.set_config(_device(request.target), changes)
+
+    @contextmanager
+    def _network(self, name: str) -> Iterator[ExecutableNetwork]:
+        entry = self._core.networks.acquire(name)
+        try:
+            assert entry.executable is not None
+            yield entry.executable
+        finally:
+            self._core.networks.release(entry)
+
+
+def _is_network(target: pb.Target) -> bool:
+    return bool(target.WhichOneof("target") == "network")
+
+
+def _device(target: pb.Target) -> DeviceName:
+    if target.WhichOneof("target") is None:
+        raise InvalidArgument("give a device or a network", field="target")
+    return DeviceName.parse(target.device, field="target.device")
+
+
+def _options(device: DeviceName, options: Mapping[str, str]) -> dict[str, str]:
+    return {**({"DEVICE_ID": device.id} if device.id else {}), **options}
