@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -106,8 +106,27 @@ def this_machine() -> Machine:
     """
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus, nvml = look(Nvml, _providers, _installed(), partial(_lacking, "cuda"), setting)
-    runtime = ctypes.CDLL(next(name for name in _needed("cuda") if name.startswith("libcudart")))
+    try:
+        runtime = _runtime(_needed("cuda"))
+    except BaseException:
+        nvml.close()
+        raise
     return Machine(gpus, nvml, partial(_lacking, "tensorrt"), partial(PinnedMemory, runtime))
+
+
+def _runtime(libraries: Iterable[str]) -> ctypes.CDLL:
+    """CUDA's own library, of those that the provider needs.
+
+    Raises:
+        Unavailable: it is not among them, or cannot be loaded.
+    """
+    for name in libraries:
+        if name.startswith("libcudart"):
+            try:
+                return ctypes.CDLL(name)
+            except OSError as error:
+                raise Unavailable(f"CUDA's runtime cannot be loaded: {error}") from error
+    raise Unavailable("this ONNX Runtime needs no CUDA runtime of its own, which pins memory here")
 
 
 def _providers() -> Sequence[str]:

@@ -45,7 +45,7 @@ def start_openvino() -> Compiler:
         raise Unavailable(f"OpenVINO cannot be imported ({error}); {_REMEDY}") from error
     try:
         runtime = Runtime()
-    except RuntimeError as error:
+    except Exception as error:
         raise Unavailable(f"OpenVINO does not start: {error}") from error
     if not runtime.devices:
         raise Unavailable("OpenVINO finds no device on this machine")
