@@ -170,9 +170,7 @@ class ExecutableNetwork:
     def _settled(self, job: Job, *, part: bool) -> None:
         assert job.outcome is not None
         execution_seconds = job.execution_seconds if job.started else None
-        self.place.counters.observe(
-            job.outcome, job.queue_seconds, execution_seconds, part=part
-        )
+        self.place.counters.observe(job.outcome, job.queue_seconds, execution_seconds, part=part)
         if job.layers:
             self.last_profile = tuple(job.layers)
 
