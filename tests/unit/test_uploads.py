@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, closing
@@ -34,6 +33,10 @@ def make() -> Iterator[Make]:
             return stack.enter_context(closing(Uploads(max_model_bytes, max_total_bytes)))
 
         yield made
+
+
+def descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def receive(uploads: Uploads, *pieces: bytes) -> str:
@@ -125,10 +128,10 @@ def test_a_call_that_sends_nothing_holds_no_file(make: Make) -> None:
             await go.wait()
             yield b"late"
 
-        before = len(os.listdir("/proc/self/fd"))
+        before = descriptors()
         calls = [asyncio.create_task(uploads.receive(silent(), "blob")) for _ in range(5)]
         await started.wait()
-        more = len(os.listdir("/proc/self/fd")) - before
+        more = descriptors() - before
         go.set()
         await asyncio.gather(*calls)
         return more
