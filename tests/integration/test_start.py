@@ -1,7 +1,8 @@
-"""A server that cannot start names the setting at fault, and ends with 1."""
+"""A server that cannot start names the setting at fault, and ends with 1; one that can heeds it."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -38,3 +39,10 @@ def test_a_port_that_is_taken_is_named(server: Server) -> None:
     code, said = refused_start(*BASIC, "--metrics-port", server.http.rpartition(":")[2])
     assert code == 1
     assert re.search("^error: metrics_port: .*in use", said, re.MULTILINE), said
+
+
+@pytest.mark.parametrize("how", ["batch", "normal"])
+def test_the_servers_threads_are_scheduled_as_it_is_told(how: str) -> None:
+    with Server(*BASIC, "--scheduling", how) as server:
+        policy = os.SCHED_BATCH if how == "batch" else os.SCHED_OTHER
+        assert os.sched_getscheduler(server.process.pid) == policy

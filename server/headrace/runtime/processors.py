@@ -26,6 +26,23 @@ def usable_processors(root: Path = Path("/"), affinity: int | None = None) -> in
     return max(1, processors)
 
 
+def schedule_as_batch() -> bool:
+    """Has the threads that this process starts from now on, and this one, run on when others of
+    them wake up (SCHED_BATCH, sched(7)). A request passes through four threads, each of which
+    would interrupt the one that works: that took 18 % of the processor time of tiny requests over
+    gRPC, and 22 % of those of 600 KB. The price: beside other processes that keep all processors
+    busy, a thread that wakes up waits for some milliseconds.
+
+    Returns:
+        Whether the system has such a thing, and allows it.
+    """
+    try:
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
 def cpu_quota(root: Path = Path("/")) -> float | None:
     """The tightest CPU quota of the process's control groups, in processors; None: no limit."""
     quotas = [_quota_v2(group) or _quota_v1(group) for group in _groups(root)]

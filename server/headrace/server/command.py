@@ -14,6 +14,7 @@ import uvloop
 
 from headrace.runtime.allocator import tune_allocator
 from headrace.runtime.errors import HeadraceError
+from headrace.runtime.processors import schedule_as_batch
 from headrace.server.app import Addresses, App
 from headrace.server.logs import configure_logging
 from headrace.server.settings import Settings, options
@@ -26,6 +27,8 @@ def serve(*, json_output: bool, **arguments: Any) -> None:
         settings = load_settings(arguments, os.environ)
         configure_logging(settings.log_level, settings.log_format, sys.stderr)
         tune_allocator()
+        if settings.scheduling == "batch":
+            schedule_as_batch()
         uvloop.run(_serve(settings, json_output=json_output))
     except HeadraceError as error:
         where = f"{error.field}: " if error.field else ""

@@ -82,6 +82,12 @@ class Settings:
         "key that signs exported and cached networks, made if it is not there; servers may share "
         "it; default: blob.key in the state directory, without one a fresh key at each start",
     )
+    scheduling: str = option(
+        "batch",
+        choice("batch", "normal"),
+        "how the system schedules the server's threads: batch, so that they do not interrupt each "
+        "other, or normal, where other busy processes share the processors and latency counts",
+    )
     log_level: str = option(
         "info", choice("debug", "info", "warning", "error"), "least level that is logged"
     )
