@@ -185,14 +185,15 @@ def describe(client: Client, network: Network, model: Path, device: str) -> str:
     return "\n".join(lines + [f"GetMetric {name}: {value}" for name, value in metrics.items()])
 
 
-def metrics_excerpt(address: str) -> str:
-    """A few lines of what Prometheus would read."""
+def metrics_excerpt(address: str, device: str) -> str:
+    """A few lines of what Prometheus would read, of one device."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as reply:
         lines = reply.read().decode().splitlines()
     return "\n".join(
         line
         for line in lines
         if line.startswith("headrace_")
+        and (f'device="{device}"' in line or f'device="{device}.' in line)
         and any(wanted in line for wanted in METRICS)
         and 'kind="part"' not in line  # only a device that splits requests has any
     )
@@ -210,7 +211,7 @@ def run(device: str, folder: Path, log: IO[bytes]) -> None:
         print(f"It loaded magika's network onto {network.device}.\n")
         print(classify(network, config, files))
         print(f"\n{describe(client, network, model, device)}")
-        print(f"\n{metrics_excerpt(addresses.http)}")
+        print(f"\n{metrics_excerpt(addresses.http, device)}")
         network.unload()
     print("\nThe server has stopped cleanly.")
 
