@@ -22,7 +22,7 @@ Each class carries the name of its gRPC status; mapping it to one is the server'
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, NamedTuple
 
 
@@ -159,17 +159,23 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return ""
 
 
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and all that led to it, each once."""
+    met: set[int] = set()
+    ahead = [error]
+    while ahead:
+        each = ahead.pop()
+        if each is not None and id(each) not in met:
+            met.add(id(each))
+            ahead += (each.__cause__, each.__context__)
+            yield each
+
+
 def forget_frames(error: BaseException) -> None:
     """Drops the tracebacks of `error` and of what led to it.
 
     A traceback keeps every local variable on the way, tensors included; and where one of those
     refers to the error, until the next garbage collection.
     """
-    met: set[int] = set()
-    ahead: list[BaseException | None] = [error]
-    while ahead:
-        each = ahead.pop()
-        if each is not None and id(each) not in met:
-            met.add(id(each))
-            each.__traceback__ = None
-            ahead += (each.__cause__, each.__context__)
+    for each in chain(error):
+        each.__traceback__ = None

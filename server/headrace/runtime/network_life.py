@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from headrace.runtime.allocator import release_memory
 from headrace.runtime.counters import Counters
-from headrace.runtime.errors import Cancelled, HeadraceError, Internal
+from headrace.runtime.errors import Cancelled, HeadraceError, Internal, chain
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.load_executor import LoadExecutor
 from headrace.runtime.network import Network
@@ -292,8 +292,5 @@ def collect_garbage() -> None:
 
 def _forget_locals(error: BaseException | None) -> None:
     """Empties the frames in an error's traceback, which hold what was being loaded."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
+    for each in chain(error):
+        traceback.clear_frames(each.__traceback__)
