@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire.codec import encode_values
+from headrace.wire.codec import ATTACHMENT_BYTES, encode_values
 from headrace.wire.dtypes import NUMPY_TYPES, STRING
-from headrace.wire.reply import MAX_BYTES, MAX_NAME_LENGTH, encode_small_reply
+from headrace.wire.reply import MAX_NAME_LENGTH, encode_small_reply
 
 TIMES = (0.5, 0.25, 0.125)
 
@@ -75,7 +75,7 @@ def test_elements_go_in_c_order_however_they_lie(array: Any) -> None:
         None,
         [np.ones(2)],
         np.array(["a"], object),
-        np.ones(MAX_BYTES + 1, np.uint8),
+        np.ones(ATTACHMENT_BYTES + 1, np.uint8),
         np.ones(2, ">f4"),
         np.ones(2, "datetime64[s]"),
         np.ma.masked_array([1.0]),

@@ -14,8 +14,6 @@ from headrace.wire.codec import ATTACHMENT_BYTES, Value
 from headrace.wire.dtypes import STRING, number_of
 from headrace.wire.framing import varint
 
-MAX_BYTES: Final = ATTACHMENT_BYTES
-"""Arrays larger than this travel as attachments."""
 MAX_NAME_LENGTH: Final = 256
 """Of an output, so that what is kept for it is small."""
 
@@ -37,7 +35,11 @@ def encode_small_reply(
     name = identifier.encode()
     parts = [b"\x0a", varint(len(name)), name]
     for key, value in outputs.items():
-        if type(value) is not np.ndarray or value.nbytes > MAX_BYTES or len(key) > MAX_NAME_LENGTH:
+        if (
+            type(value) is not np.ndarray
+            or value.nbytes > ATTACHMENT_BYTES
+            or len(key) > MAX_NAME_LENGTH
+        ):
             return None
         head = _head(key, value.dtype, value.shape)
         if head is None:

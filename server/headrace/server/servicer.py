@@ -82,7 +82,7 @@ class Servicer:
             load = replace(
                 described,
                 name=name,
-                device=_device(request.device) if request.device else described.device,
+                device=DeviceName.parse(request.device) if request.device else described.device,
                 config={**described.config, **request.config},
                 options=replace(
                     described.options,
@@ -94,7 +94,10 @@ class Servicer:
             )
         else:
             load = LoadRequest(
-                name, _device(request.device), dict(request.config), network_options(request)
+                name,
+                DeviceName.parse(request.device),
+                dict(request.config),
+                network_options(request),
             )
         await _aside(self._core.plugin, load.device)
         future = self._core.load_network(
@@ -124,7 +127,7 @@ class Servicer:
         return reply
 
     async def query_network(self, request: pb.QueryNetworkRequest, _: Any) -> pb.QueryNetworkReply:
-        device = _device(request.device)
+        device = DeviceName.parse(request.device)
         await _aside(self._core.plugin, device)
         future = self._core.query_network(
             device,
@@ -203,7 +206,7 @@ class Servicer:
     # -- devices --
 
     async def add_extension(self, request: pb.AddExtensionRequest, _: Any) -> pb.AddExtensionReply:
-        device = _device(request.device)
+        device = DeviceName.parse(request.device)
         operators = await _aside(self._core.add_extension, device, request.functions)
         return pb.AddExtensionReply(operators=operators)
 
@@ -273,7 +276,3 @@ async def _aside(call: Callable[P, R], *arguments: P.args, **named: P.kwargs) ->
     backend that is started when it is first needed."""
     run = partial(call, *arguments, **named)
     return await asyncio.get_running_loop().run_in_executor(None, run)
-
-
-def _device(text: str) -> DeviceName:
-    return DeviceName.parse(text)
