@@ -11,8 +11,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
-import time
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -24,6 +23,7 @@ import psutil
 from headrace.client import Client
 from headrace.plugins.cuda.machine import PROVIDER, this_machine
 from headrace.runtime.errors import Unavailable
+from tests.benchmark.busy import keep_busy
 from tests.benchmark.resnet50 import resnet50
 from tests.benchmark.servers import INFER, Load, headrace, load, request
 
@@ -46,23 +46,7 @@ def alone(path: str, batch: int, seconds: float) -> None:
     feed = {"x": np.ones((batch, 3, 224, 224), np.float32)}
     for _ in range(5):
         session.run(None, feed)
-    counts: list[int] = []
-    start, used = time.monotonic(), time.process_time()
-    end = start + seconds
-
-    def stream() -> None:
-        count = 0
-        while time.monotonic() < end:
-            session.run(None, feed)
-            count += 1
-        counts.append(count)
-
-    threads = [threading.Thread(target=stream) for _ in range(STREAMS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    print(sum(counts), time.monotonic() - start, time.process_time() - used)
+    keep_busy([partial(session.run, None, feed)] * STREAMS, seconds)
 
 
 def in_process(model: Path, batch: int) -> Load:

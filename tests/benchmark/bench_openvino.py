@@ -10,8 +10,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
-import time
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -22,6 +21,7 @@ import psutil
 from headrace.client import Client
 from headrace.plugins.openvino.library import openvino
 from headrace.runtime.processors import usable_processors
+from tests.benchmark.busy import keep_busy
 from tests.benchmark.resnet50 import resnet50
 from tests.benchmark.servers import INFER, Load, headrace, load, request
 
@@ -43,23 +43,8 @@ def alone(path: str, precision: str, seconds: float) -> None:
     for each in requests:
         each.set_input_tensor(image)
         each.infer()
-    counts: list[int] = []
-    start, used = time.monotonic(), time.process_time()
-    end = start + seconds
-
-    def stream(each: openvino.InferRequest) -> None:
-        count = 0
-        while time.monotonic() < end:
-            each.infer(share_inputs=True, share_outputs=True)
-            count += 1
-        counts.append(count)
-
-    threads = [threading.Thread(target=stream, args=(each,)) for each in requests]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    print(sum(counts), time.monotonic() - start, time.process_time() - used)
+    runs = [partial(each.infer, share_inputs=True, share_outputs=True) for each in requests]
+    keep_busy(runs, seconds)
 
 
 def in_process(model: Path, precision: str) -> Load:

@@ -6,13 +6,16 @@ Usage: inprocess.py MODEL SECONDS. Prints runs, seconds and processor seconds.
 from __future__ import annotations
 
 import sys
-import threading
-import time
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 import onnxruntime
 
 from headrace.runtime.processors import usable_processors
+from tests.benchmark.busy import keep_busy
 
 
 def main(path: str, seconds: float) -> None:
@@ -21,23 +24,7 @@ def main(path: str, seconds: float) -> None:
     session = onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
     feed = {each.name: np.ones(each.shape, np.float32) for each in session.get_inputs()}
     session.run(None, feed)
-    counts: list[int] = []
-    start, used = time.monotonic(), time.process_time()
-    end = start + seconds
-
-    def stream() -> None:
-        count = 0
-        while time.monotonic() < end:
-            session.run(None, feed)
-            count += 1
-        counts.append(count)
-
-    threads = [threading.Thread(target=stream) for _ in range(usable_processors())]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    print(sum(counts), time.monotonic() - start, time.process_time() - used)
+    keep_busy([partial(session.run, None, feed)] * usable_processors(), seconds)
 
 
 if __name__ == "__main__":
