@@ -63,7 +63,9 @@ def to_status(error: ErrorDetails) -> status_pb2.Status:
         details.append(request)
     if error.retry_delay_seconds is not None:
         retry = error_details_pb2.RetryInfo()
-        retry.retry_delay.FromNanoseconds(math.ceil(error.retry_delay_seconds * 1e9))
+        # Never too early; but what binary fractions add to 0.267 seconds is no nanosecond.
+        nanoseconds = round(error.retry_delay_seconds * 1e9, 3)
+        retry.retry_delay.FromNanoseconds(math.ceil(nanoseconds))
         details.append(retry)
     if error.request_id:
         details.append(error_details_pb2.RequestInfo(request_id=error.request_id))
