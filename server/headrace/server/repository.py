@@ -84,7 +84,10 @@ class Repository:
             )
         check_network_name(name)
         folder = (self._folder / name).resolve()
-        if folder.parent != self._folder or not (folder / _MODEL).is_file():
+        if folder.parent != self._folder:
+            message = f"{name!r} is a link that leads out of the model repository"
+            raise FailedPrecondition(message, field="model.repository")
+        if not (folder / _MODEL).is_file():
             raise NotFound.unknown(
                 "network in the model repository", name, self.names(), field="model.repository"
             )
@@ -94,17 +97,14 @@ class Repository:
 def _input(facts: Any, name: str) -> InputOptions:
     where = f"inputs.{name}"
     _only(facts, {"dtype", "layout", "network_layout", "resize", "mean", "scale"}, where)
-    try:
-        return InputOptions(
-            dtype=_dtype(facts, where),
-            layout=facts.get("layout", ""),
-            network_layout=facts.get("network_layout", ""),
-            resize=facts.get("resize", ""),
-            mean=tuple(float(each) for each in facts.get("mean", ())),
-            scale=tuple(float(each) for each in facts.get("scale", ())),
-        )
-    except (TypeError, ValueError) as error:
-        raise InvalidArgument(str(error), field=f"{_DESCRIPTION}: {where}") from error
+    return InputOptions(
+        dtype=_dtype(facts, where),
+        layout=_text(facts, "layout", where),
+        network_layout=_text(facts, "network_layout", where),
+        resize=_text(facts, "resize", where),
+        mean=_numbers(facts, "mean", where),
+        scale=_numbers(facts, "scale", where),
+    )
 
 
 def _output(facts: Any, name: str) -> OutputOptions:
@@ -112,9 +112,30 @@ def _output(facts: Any, name: str) -> OutputOptions:
     _only(facts, {"dtype", "layout", "network_layout"}, where)
     return OutputOptions(
         dtype=_dtype(facts, where),
-        layout=facts.get("layout", ""),
-        network_layout=facts.get("network_layout", ""),
+        layout=_text(facts, "layout", where),
+        network_layout=_text(facts, "network_layout", where),
     )
+
+
+def _text(facts: Mapping[str, Any], key: str, where: str) -> str:
+    text = facts.get(key, "")
+    if not isinstance(text, str):
+        message = f"has to be text in quotes, and is {text!r}"
+        raise InvalidArgument(message, field=f"{_DESCRIPTION}: {where}.{key}")
+    return text
+
+
+def _numbers(facts: Mapping[str, Any], key: str, where: str) -> tuple[float, ...]:
+    numbers = facts.get(key, [])
+    if not isinstance(numbers, list) or not all(map(_is_number, numbers)):
+        message = f"has to be a list of numbers, as [0.5], and is {numbers!r}"
+        raise InvalidArgument(message, field=f"{_DESCRIPTION}: {where}.{key}")
+    return tuple(float(each) for each in numbers)
+
+
+def _is_number(value: object) -> bool:
+    """Whether `float` takes it: TOML's integers may be of any size here."""
+    return type(value) is float or (type(value) is int and abs(value) < 2**1000)
 
 
 def _dtype(facts: Mapping[str, Any], where: str) -> ir.DataType | None:
@@ -142,5 +163,5 @@ def _only(facts: Any, known: set[str], where: str) -> None:
         raise InvalidArgument("has to be a table", field=f"{_DESCRIPTION}: {where}")
     for key in facts:
         if key not in known:
-            field = f"{_DESCRIPTION}: {where}"
+            field = f"{_DESCRIPTION}: {where}" if where else _DESCRIPTION
             raise NotFound.unknown("key", str(key), known, field=field)
