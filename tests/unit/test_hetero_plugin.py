@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
@@ -236,6 +237,43 @@ def test_each_unsupported_layer_is_listed_once_with_every_devices_reason(
 def test_inputs_and_outputs_are_with_the_layers_beside_them(plugin: HeteroPlugin) -> None:
     result = plugin.query_network(CASE.network, {}, over("CPU,PICKY", y="PICKY"))
     assert result.housekeeping == {"x": "CPU", "y": "PICKY"}
+
+
+THIRDS = """t (float16[64] x) => (float16[64] y) {
+    k = Constant <value = float[1] {3.0}> ()
+    [three] c = Cast <to = 10> (k)
+    [third] a = Div(x, c)
+    [like] d = CastLike(k, a)
+    y = Mul(a, d)
+}"""
+IN_HALVES = Case("t", parse(THIRDS), {"x": networks.random(64).astype(np.float16)})
+
+
+def test_a_tensor_read_for_its_type_alone_does_not_cross(plugin: HeteroPlugin) -> None:
+    options = over("CPU,TEMPLATE", like="TEMPLATE")
+    found = subgraphs(plugin, IN_HALVES, options)
+    assert [device for device, _ in found] == ["TEMPLATE", "CPU"]
+    as_it_came = subgraphs(plugin, IN_HALVES, options, {"DISABLE_TRANSFORMATIONS": "YES"})
+    assert [device for device, _ in as_it_came] == ["CPU", "TEMPLATE", "CPU"]
+
+
+def test_a_cast_to_float16_elsewhere_leaves_what_a_device_computes_in_float32(
+    plugin: HeteroPlugin, services: Services
+) -> None:
+    alone = services.devices.plugin("CPU").load_network(IN_HALVES.network, {})
+    split = plugin.load_network(IN_HALVES.network, {}, over("CPU,TEMPLATE", like="TEMPLATE"))
+    assert split.get_metric("HETERO_NUMBER_OF_SUBGRAPHS") == 2
+    one, other = (InferRequest(each).infer(IN_HALVES.inputs)["y"] for each in (alone, split))
+    assert np.array_equal(np.asarray(one), np.asarray(other))
+    for each in (alone, split):
+        each.close()
+
+
+def test_an_unsupported_layer_has_the_operator_that_the_network_gives_it(
+    plugin: HeteroPlugin,
+) -> None:
+    result = plugin.query_network(IN_HALVES.network, {}, over("PICKY"))
+    assert ("like", "CastLike") in [(each.layer, each.op_type) for each in result.unsupported]
 
 
 UNTYPED = """t (float[2] x) => (float[2] y) {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
@@ -13,14 +13,21 @@ from headrace.plugins.hetero.container import read
 from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.hetero.members import targets
 from headrace.plugins.hetero.planning import Plan, plan
+from headrace.plugins.hetero.transformations import TRANSFORMATIONS
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration
-from headrace.runtime.errors import InvalidArgument, Unimplemented, UnsupportedLayers
+from headrace.runtime.errors import (
+    InvalidArgument,
+    Unimplemented,
+    UnsupportedLayer,
+    UnsupportedLayers,
+)
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.members import Target, check_owners, listed, own_config
 from headrace.runtime.network import Network
 from headrace.runtime.network_options import NetworkOptions
 from headrace.runtime.query import QueryResult
+from headrace.runtime.standard_keys import DISABLE_TRANSFORMATIONS
 from headrace.runtime.transform import transform_network
 from headrace.runtime.virtual_plugin import VirtualPlugin
 
@@ -57,13 +64,17 @@ class HeteroPlugin(VirtualPlugin):
     def transform_network(
         self, network: Network, config: Configuration, options: NetworkOptions
     ) -> Network:
-        """With preprocessing, and nothing else: the devices transform their parts themselves.
+        """With preprocessing, and with what must not wait for the cut; all else the devices do to
+        their parts themselves.
 
         Preprocessing comes before the cut, so that an input that several parts read is converted
         once, and an output that others read as well is converted for the caller alone.
         """
         return transform_network(
-            network, preprocess=(options.inputs, options.outputs), common=False
+            network,
+            preprocess=(options.inputs, options.outputs),
+            common=False,
+            device_passes=() if config.get(DISABLE_TRANSFORMATIONS) else TRANSFORMATIONS,
         )
 
     def query_network(
@@ -144,13 +155,14 @@ class HeteroPlugin(VirtualPlugin):
     def _plan(
         self, network: Network, wish: _Wish, options: NetworkOptions, token: CancelToken
     ) -> Plan:
-        return plan(
+        planned = plan(
             self.transform_network(network, wish.config, options),
             wish.targets,
             options.affinities,
             merge_islands=wish.config[MERGE_ISLANDS],
             token=token,
         )
+        return replace(planned, unsupported=_as_given(planned.unsupported, network))
 
     def _split(
         self, network: Network, wish: _Wish, options: NetworkOptions, token: CancelToken
@@ -168,6 +180,12 @@ class HeteroPlugin(VirtualPlugin):
         raise Unimplemented(
             "HETERO computes nothing: give the extension to the devices of its list"
         )
+
+
+def _as_given(layers: Sequence[UnsupportedLayer], network: Network) -> tuple[UnsupportedLayer, ...]:
+    """The layers with the operators that the network has, for its transformation changes some."""
+    operators = {node.name: node.op_type for node in network.nodes()} if layers else {}
+    return tuple(each._replace(op_type=operators.get(each.layer, each.op_type)) for each in layers)
 
 
 def _check_config(target: Target) -> None:
