@@ -74,12 +74,10 @@ class AutoPlugin(SpreadPlugin):
             capabilities = plugin.get_metric("OPTIMIZATION_CAPABILITIES", options)
             tells = plugin.metrics().get("DEVICE_TYPE")
             told = tells(options) if tells is not None else ""
-            full_name = plugin.get_metric("FULL_DEVICE_NAME", options)
         except HeadraceError:
             return None  # it did not start, or is down: the load says why
         assert isinstance(capabilities, list)
-        kind = device_type(str(name), told, str(full_name))
-        return Facts(kind, frozenset(capabilities))
+        return Facts(device_type(str(name), told), frozenset(capabilities))
 
     def _passed_over(self, listed: Listed, config: Mapping[str, str]) -> Listed:
         """Without the devices that do not take what was meant for all of them, such as a precision.

@@ -30,7 +30,6 @@ class DeviceType(enum.IntEnum):
     REFERENCE = 4
 
 
-_POCL = ("pthread-", "cpu-", "basic-")
 _KNOWN = {
     "CUDA": DeviceType.DISCRETE,
     "CPU": DeviceType.PROCESSOR,
@@ -50,18 +49,15 @@ class Facts:
     capabilities: frozenset[str]
 
 
-def device_type(name: str, told: object = None, full_name: str = "") -> DeviceType:
+def device_type(name: str, told: object = None) -> DeviceType:
     """The type that a device tells, else the one that its name is known for; a device that nobody
     knows is taken for an accelerator, for why else would it be there.
 
     Args:
         told: DEVICE_TYPE, if it has that metric.
-        full_name: FULL_DEVICE_NAME; PoCL's OpenCL devices on processors are told by it.
     """
     if isinstance(told, str) and told.upper() in DeviceType.__members__:
         return DeviceType[told.upper()]
-    if full_name.startswith(_POCL):
-        return DeviceType.EMULATED
     return _KNOWN.get(name, _KNOWN.get(name.partition(".")[0], DeviceType.INTEGRATED))
 
 
