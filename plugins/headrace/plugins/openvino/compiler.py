@@ -83,12 +83,11 @@ class Compiler:
         executor: StreamsExecutor,
         share: int,
         compiled: Compiled,
-        device: str,
         again: Callable[[], Compiled],
     ) -> RequestNetwork:
         """The arguments are `RequestNetwork`'s."""
         release_memory()  # what converting took
-        return RequestNetwork(network, config, executor, share, compiled, device, again)
+        return RequestNetwork(network, config, executor, share, compiled, again)
 
     def _trials_of(self, device: str) -> Trials:
         def ask(data: bytes) -> str | None:

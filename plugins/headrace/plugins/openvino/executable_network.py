@@ -24,7 +24,6 @@ class RequestNetwork(ExecutableNetwork):
 
     Args:
         compiled: the network.
-        device: OpenVINO's name of what it was compiled for.
         compile_again: compiles it anew.
     """
 
@@ -35,11 +34,9 @@ class RequestNetwork(ExecutableNetwork):
         executor: StreamsExecutor,
         streams: int,
         compiled: Compiled,
-        device: str,
         compile_again: Callable[[], Compiled],
     ) -> None:
         super().__init__(network, config, executor, streams=streams)
-        self._device = device
         self._streams = streams
         self._compile_again = compile_again
         self._lock = threading.Lock()
@@ -88,9 +85,6 @@ class RequestNetwork(ExecutableNetwork):
 
     def _layers(self) -> tuple[Layer, ...]:
         return tuple(self._graph.values())
-
-    def _execution_devices(self) -> list[str]:
-        return [f"{self.place.device} ({self._device})"]
 
     def _close(self) -> None:
         self._pool = None

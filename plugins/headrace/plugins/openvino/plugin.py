@@ -200,6 +200,5 @@ class OpenVinoPlugin(Plugin):
             self.executor(config),
             share,
             compiled,
-            device,
             partial(compiler.compile, network, device, self._properties(config, device)),
         )
