@@ -82,6 +82,13 @@ def test_its_devices_and_what_they_can_do_are_openvinos(plugin: Plugin) -> None:
             assert plugin.get_metric(metric, named) == core.get_property(device, metric)
 
 
+def test_it_tells_what_kind_of_device_each_is(compiler: Compiler, plugin: Plugin) -> None:
+    assert plugin.get_metric("DEVICE_TYPE", {"DEVICE_ID": "CPU"}) == "PROCESSOR"
+    kinds = {compiler.runtime.device_type(each) for each in compiler.runtime.devices}
+    assert kinds <= {"DISCRETE", "INTEGRATED", "PROCESSOR"}
+    assert compiler.runtime.device_type("GPU.9") == "INTEGRATED"
+
+
 def test_a_network_is_on_the_device_that_clients_name(plugin: Plugin) -> None:
     network = plugin.load_network(matrices().network, {"DEVICE_ID": "CPU"})
     assert network.get_metric("EXECUTION_DEVICES") == ["OPENVINO.CPU"]

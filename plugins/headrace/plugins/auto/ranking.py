@@ -31,12 +31,7 @@ class DeviceType(enum.IntEnum):
 
 
 _KNOWN = {
-    "CUDA": DeviceType.DISCRETE,
     "CPU": DeviceType.PROCESSOR,
-    "OPENVINO": DeviceType.PROCESSOR,
-    "OPENVINO.CPU": DeviceType.PROCESSOR,
-    "OPENVINO.GPU": DeviceType.INTEGRATED,
-    "OPENVINO.NPU": DeviceType.INTEGRATED,
     "TEMPLATE": DeviceType.REFERENCE,
 }
 
@@ -58,7 +53,7 @@ def device_type(name: str, told: object = None) -> DeviceType:
     """
     if isinstance(told, str) and told.upper() in DeviceType.__members__:
         return DeviceType[told.upper()]
-    return _KNOWN.get(name, _KNOWN.get(name.partition(".")[0], DeviceType.INTEGRATED))
+    return _KNOWN.get(name.partition(".")[0], DeviceType.INTEGRATED)
 
 
 def needs(network: Network) -> frozenset[str]:

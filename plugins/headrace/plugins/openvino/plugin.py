@@ -113,6 +113,7 @@ class OpenVinoPlugin(Plugin):
     def _metrics(self) -> Mapping[str, Metric]:
         return {
             "FULL_DEVICE_NAME": lambda options: self._runtime.full_name(self._named(options)),
+            "DEVICE_TYPE": lambda options: self._runtime.device_type(self._named(options)),
             "DEVICE_ARCHITECTURE": lambda options: self._runtime.architecture(self._named(options)),
             "OPTIMIZATION_CAPABILITIES": lambda options: list(
                 self._runtime.capabilities(self._named(options))

@@ -42,6 +42,15 @@ class Runtime:
             architecture = ""
         return str(architecture) or platform.machine()
 
+    def device_type(self, device: str) -> str:
+        """DISCRETE, INTEGRATED or PROCESSOR, which OpenVINO takes for integrated."""
+        if device.partition(".")[0] == "CPU":
+            return "PROCESSOR"
+        try:
+            return str(self._core.get_property(device, "DEVICE_TYPE").name)
+        except RuntimeError:  # not every device has one
+            return "INTEGRATED"
+
     def settable(self, device: str) -> frozenset[str]:
         """Names of the properties that a network on the device is compiled with."""
         properties = self._core.get_property(device, "SUPPORTED_PROPERTIES")
