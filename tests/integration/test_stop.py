@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import urllib.error
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import grpc
 import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
@@ -83,6 +85,31 @@ def test_sigterm_finishes_what_was_accepted_and_refuses_the_rest() -> None:
 def test_an_idle_server_stops_with_exit_code_0() -> None:
     with Server(*BASIC) as server:
         assert server.stop() == 0, server.log()
+
+
+def test_who_only_watches_keeps_no_server_from_stopping() -> None:
+    """Open watches of its health, and of what it is, outlast the work and not the server."""
+    with Server(*BASIC, "--grace-seconds", str(100 * CALL_SECONDS)) as server:
+        health = health_pb2_grpc.HealthStub(server.channel)
+        watch = health.Watch(health_pb2.HealthCheckRequest(service="nobody"))
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        asked = threading.Event()
+        question = reflection_pb2.ServerReflectionRequest(list_services="")
+
+        def questions() -> Iterator[reflection_pb2.ServerReflectionRequest]:
+            yield question
+            asked.wait(CALL_SECONDS)
+
+        reflection = reflection_pb2_grpc.ServerReflectionStub(server.channel)
+        answers = reflection.ServerReflectionInfo(questions())
+        assert next(answers).list_services_response.service
+        assert server.stop() == 0, server.log()
+        with pytest.raises(grpc.RpcError) as ended:
+            next(watch)
+        assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert list(answers) == []
+        asked.set()
+        assert "Traceback" not in server.log(), server.log()
 
 
 def test_calls_that_wait_at_sigterm_are_answered_and_new_ones_sent_elsewhere() -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import grpc
 from grpc_health.v1 import health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection_pb2_grpc
 
 from headrace.runtime.core import Core
 from headrace.runtime.device_name import DeviceName
@@ -32,6 +32,7 @@ from headrace.server.inference import Inference
 from headrace.server.logs import log_internal_error
 from headrace.server.methods import register
 from headrace.server.metrics import make_registry
+from headrace.server.reflection import ReflectionService
 from headrace.server.repository import Repository
 from headrace.server.servicer import Servicer
 from headrace.server.settings import Settings
@@ -81,6 +82,7 @@ class App:
         self._uploads = Uploads(settings.max_model_bytes, settings.max_uploads_bytes)
         self._unready: str | None = "starting"
         self._health = HealthReporter()
+        self._reflection = ReflectionService([SERVICE, "grpc.health.v1.Health"])
         self._boundary = Boundary(self.core.counters, settings.max_concurrent_rpcs)
         self._inference = Inference(self.core.networks, CompletionSink(asyncio.get_running_loop()))
         self._streams = InferStreams(
@@ -97,10 +99,8 @@ class App:
         )
         servicer = Servicer(self.core, self._uploads, self._repository, self._health)
         register(self._server, servicer, self._inference, self._streams, self._boundary)
-        _register_health(self._server, self._health)
-        reflection.enable_server_reflection(
-            (SERVICE, "grpc.health.v1.Health", reflection.SERVICE_NAME), self._server
-        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health.service, self._server)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(self._reflection, self._server)
         self._http = HttpServer(
             settings.metrics_host or settings.host,
             settings.metrics_port,
@@ -152,6 +152,8 @@ class App:
                 await asyncio.gather(self._boundary.wait_idle(), self._streams.drain())
         except TimeoutError:
             _log.warning("requests were still in flight after the grace period and are cancelled")
+        self._health.close()
+        self._reflection.close()
         await self._server.stop(max(_CLOSE_SECONDS, deadline - time.monotonic()))
         await asyncio.get_running_loop().run_in_executor(None, self.core.stop)
         self._http.stop()
@@ -247,7 +249,3 @@ def plugin_sources(settings: Settings) -> list[PluginSource]:
                 raise NotFound.unknown("device", name, sources, field="devices")
         sources = {name: sources[name] for name in settings.devices}
     return [source for _, source in sorted(sources.items())]
-
-
-def _register_health(server: grpc.aio.Server, health: HealthReporter) -> None:
-    health_pb2_grpc.add_HealthServicer_to_server(health.service, server)

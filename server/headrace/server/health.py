@@ -25,6 +25,7 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     def __init__(self) -> None:
         self._statuses: dict[str, int] = {}
         self._watchers: dict[str, set[asyncio.Event]] = {}
+        self._closed = False
 
     def set(self, service: str, status: int | None) -> None:
         """Changes a status; None: there is no such service any more."""
@@ -37,6 +38,13 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 
     def services(self) -> list[str]:
         return list(self._statuses)
+
+    def close(self) -> None:
+        """Ends every watch, which would else last until the server's grace period is over."""
+        self._closed = True
+        for watchers in self._watchers.values():
+            for changed in watchers:
+                changed.set()
 
     async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802 - the protocol's name
         status = self._statuses.get(request.service)
@@ -65,6 +73,8 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
                 if status != last:
                     await context.write(health_pb2.HealthCheckResponse(status=status))
                     last = status
+                if self._closed:
+                    await context.abort(grpc.StatusCode.UNAVAILABLE, "the server has shut down")
                 await changed.wait()
         finally:
             watchers.discard(changed)
@@ -100,6 +110,10 @@ class HealthReporter:
         self._draining = True
         for service in self.service.services():
             self.service.set(service, _NOT_SERVING)
+
+    def close(self) -> None:
+        """Nothing more will be told."""
+        self.service.close()
 
     def _set_server(self, status: int) -> None:
         for service in ("", SERVICE):
