@@ -153,6 +153,61 @@ def test_a_part_of_a_gpu_is_one_like_any_other() -> None:
     assert part.memory_bytes == 10 * 2**30
 
 
+class Refused(Exception):
+    """NVML's error."""
+
+    value = 4
+
+
+class DividedGpu:
+    """NVML in a container that was given one part, the second of seven places, of a GPU."""
+
+    NVMLError = Refused
+    NVML_DEVICE_MIG_ENABLE = 1
+
+    nvmlInit = staticmethod(lambda: None)
+    nvmlDeviceGetCount = staticmethod(lambda: 1)
+    nvmlDeviceGetHandleByIndex = staticmethod(lambda index: "whole")
+    nvmlDeviceGetMigMode = staticmethod(lambda whole: [1, 1])
+    nvmlDeviceGetMaxMigDeviceCount = staticmethod(lambda whole: 7)
+    nvmlDeviceGetCudaComputeCapability = staticmethod(lambda handle: (9, 0))
+    nvmlDeviceGetUUID = staticmethod(lambda handle: "MIG-1")
+    nvmlDeviceGetName = staticmethod(lambda handle: "NVIDIA H100 MIG 1g.10gb")
+
+    @staticmethod
+    def nvmlDeviceGetMigDeviceHandleByIndex(whole: str, place: int) -> str:
+        if place != 1:
+            raise Refused
+        return "part"
+
+    @staticmethod
+    def nvmlDeviceGetMemoryInfo(handle: str) -> SimpleNamespace:
+        if handle == "whole":
+            raise Refused
+        return SimpleNamespace(total=10 * 2**30, used=0)
+
+
+def test_of_a_gpu_that_is_divided_its_parts_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", DividedGpu)
+    (gpu,) = nvml.Nvml().gpus()
+    assert gpu == Gpu(0, "MIG-1", "NVIDIA H100 MIG 1g.10gb", 10 * 2**30, (9, 0))
+    assert gpu.is_part
+
+
+PARTS = [Gpu(1, f"MIG-{at}", "NVIDIA H100 MIG 1g.10gb", 10 * 2**30, (9, 0)) for at in range(3)]
+
+
+@pytest.mark.parametrize("setting", [None, "1", "MIG-0,MIG-1", "1,0"])
+def test_of_parts_cuda_shows_one_and_no_whole_gpu_then(setting: str | None) -> None:
+    there = [GPUS[0], *PARTS]
+    found = {part.uuid: part for part in PARTS}
+    assert visible(there, setting, found.get) == PARTS[:1]
+
+
+def test_a_whole_gpu_beside_a_divided_one_can_be_asked_for() -> None:
+    assert visible([GPUS[0], *PARTS], "0", lambda _: None) == [GPUS[0]]
+
+
 def test_a_gpu_says_what_it_computes_in() -> None:
     assert GPUS[0].capabilities == ("FP32", "FP16", "BF16", "FP64")
     assert GPUS[1].capabilities == ("FP32", "FP16", "FP64")

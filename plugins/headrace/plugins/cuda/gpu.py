@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+_PART: Final = "MIG-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,7 +14,7 @@ class Gpu:
     """One GPU, or a part of one (MIG) that is used like one.
 
     Attributes:
-        index: the driver's number for it, which follows the bus.
+        index: the driver's number for it, or for the GPU that it is a part of; follows the bus.
         memory_bytes: all that it has.
         compute_capability: generation of its instructions, as (9, 0).
     """
@@ -21,6 +24,10 @@ class Gpu:
     name: str
     memory_bytes: int
     compute_capability: tuple[int, int]
+
+    @property
+    def is_part(self) -> bool:
+        return self.uuid.startswith(_PART)
 
     @property
     def architecture(self) -> str:
@@ -40,22 +47,25 @@ def visible(
     """The GPUs that CUDA shows the process, in its order, so that their places are its ids.
 
     As CUDA's documentation has it: CUDA_VISIBLE_DEVICES lists numbers, or beginnings of unique ids;
-    what follows one that is none counts for nothing.
+    what follows one that is none counts for nothing. Of parts it shows one, and no whole GPU then.
 
     Args:
-        gpus: all, in the order of the bus.
+        gpus: all, in the order of the bus; of one that is divided, its parts.
         setting: CUDA_VISIBLE_DEVICES; None if it is not set.
         find: the GPU, or part of one, of a unique id that is none of those of `gpus`.
     """
-    if setting is None:
-        return list(gpus)
+    shown = list(gpus) if setting is None else _listed(gpus, setting, find)
+    return [gpu for gpu in shown if gpu.is_part][:1] or shown
+
+
+def _listed(gpus: Sequence[Gpu], setting: str, find: Callable[[str], Gpu | None]) -> list[Gpu]:
     shown: list[Gpu] = []
     for word in (each.strip() for each in setting.split(",")):
-        if word.startswith("MIG-"):
+        if word.startswith(_PART):
             known = find(word)
             found = [known] if known is not None else []
         elif word.isdigit():
-            found = [gpu for gpu in gpus if gpu.index == int(word)]
+            found = [gpu for gpu in gpus if gpu.index == int(word)][:1]
         else:
             found = [gpu for gpu in gpus if word and gpu.uuid.startswith(word)]
         if len(found) != 1 or found[0] in shown:

@@ -3,6 +3,7 @@ memory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -28,7 +29,7 @@ class Management(Protocol):
     """What is asked of NVML."""
 
     def gpus(self) -> list[Gpu]:
-        """All of the machine, in the order of the bus."""
+        """All of the machine, in the order of the bus; of one that is divided (MIG), its parts."""
 
     def find(self, uuid: str) -> Gpu | None:
         """The GPU or part of one with this unique id, if there is one."""
@@ -81,8 +82,9 @@ class Nvml:
         nvml = self._nvml
         try:
             return [
-                self._gpu(nvml.nvmlDeviceGetHandleByIndex(index), index)
+                gpu
                 for index in range(nvml.nvmlDeviceGetCount())
+                for gpu in self._usable(nvml.nvmlDeviceGetHandleByIndex(index), index)
             ]
         except nvml.NVMLError as error:
             raise Unavailable(reason(error.value, str(error))) from error
@@ -115,6 +117,27 @@ class Nvml:
 
     def close(self) -> None:
         self._nvml.nvmlShutdown()
+
+    def _usable(self, whole: Any, index: int) -> list[Gpu]:
+        """The GPU, or its parts if it is divided: a container that was given one of these may not
+        ask for the memory of the whole."""
+        nvml = self._nvml
+        try:
+            is_divided = nvml.nvmlDeviceGetMigMode(whole)[0] == nvml.NVML_DEVICE_MIG_ENABLE
+        except nvml.NVMLError:  # one that cannot be
+            is_divided = False
+        if not is_divided:
+            return [self._gpu(whole, index)]
+        return [self._gpu(part, index, whole) for part in self._parts(whole)]
+
+    def _parts(self, whole: Any) -> Iterator[Any]:
+        nvml = self._nvml
+        for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(whole)):
+            try:
+                part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(whole, place)
+            except nvml.NVMLError:  # none there, or not for this container
+                continue
+            yield part
 
     def _gpu(self, handle: Any, index: int, whole: Any = None) -> Gpu:
         nvml = self._nvml
