@@ -16,7 +16,7 @@ from headrace.plugins.cuda import nvml
 from headrace.plugins.cuda.elf import needed
 from headrace.plugins.cuda.gpu import Gpu, visible
 from headrace.plugins.cuda.libraries import explained, lacking
-from headrace.plugins.cuda.machine import look, without_provider
+from headrace.plugins.cuda.machine import look, shown_by, without_provider
 from headrace.plugins.cuda.nvml import Management
 from headrace.runtime.errors import Unavailable
 from tests.support.paper_gpu import GPUS, NoDriver, PaperManagement
@@ -212,6 +212,52 @@ def test_a_gpu_says_what_it_computes_in() -> None:
     assert GPUS[0].capabilities == ("FP32", "FP16", "BF16", "FP64")
     assert GPUS[1].capabilities == ("FP32", "FP16", "FP64")
     assert GPUS[1].architecture == "sm_75"
+
+
+# -- CUDA itself --
+
+
+class PaperRuntime:
+    """CUDA's library, which finds `count` GPUs or answers with `code`."""
+
+    def __init__(self, code: int = 0, count: int = 0) -> None:
+        self._code = code
+        self._count = count
+
+    def cudaGetDeviceCount(self, found: Any) -> int:
+        found._obj.value = self._count
+        return self._code
+
+    def cudaRuntimeGetVersion(self, found: Any) -> int:
+        found._obj.value = 13000
+        return 0
+
+    def cudaDriverGetVersion(self, found: Any) -> int:
+        found._obj.value = 12040
+        return 0
+
+    @property
+    def cudaGetErrorString(self) -> Any:
+        names = {100: b"no CUDA-capable device is detected"}
+
+        def describe(code: int) -> bytes:
+            return names[code]
+
+        return describe
+
+
+def test_cuda_itself_says_how_many_gpus_it_shows() -> None:
+    assert shown_by(PaperRuntime(count=2)) == 2
+
+
+def test_a_driver_that_is_older_than_cuda_is_told_with_both_versions() -> None:
+    with pytest.raises(Unavailable, match=r"for CUDA 12\.4, and .* needs 13\.0; .* newer driver"):
+        shown_by(PaperRuntime(code=35))
+
+
+def test_cuda_that_does_not_start_is_told_in_its_own_words() -> None:
+    with pytest.raises(Unavailable, match=r"no CUDA-capable device is detected \(CUDA error 100\)"):
+        shown_by(PaperRuntime(code=100))
 
 
 # -- libraries --

@@ -8,8 +8,9 @@ import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from headrace.plugins.cuda import libraries
 from headrace.plugins.cuda.elf import needed
@@ -21,6 +22,7 @@ from headrace.runtime.errors import Unavailable
 PROVIDER: Final = "CUDAExecutionProvider"
 TENSORRT: Final = "TensorrtExecutionProvider"
 _PACKAGES: Final = ("onnxruntime", "onnxruntime-gpu")
+_OLD_DRIVER: Final = 35  # cudaErrorInsufficientDriver
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +110,11 @@ def this_machine() -> Machine:
     gpus, nvml = look(Nvml, _providers, _installed(), partial(_lacking, "cuda"), setting)
     try:
         runtime = _runtime(_needed("cuda"))
+        count = shown_by(runtime)
     except BaseException:
         nvml.close()
         raise
+    gpus = dict(islice(gpus.items(), count))
     return Machine(gpus, nvml, partial(_lacking, "tensorrt"), partial(PinnedMemory, runtime))
 
 
@@ -127,6 +131,36 @@ def _runtime(libraries: Iterable[str]) -> ctypes.CDLL:
             except OSError as error:
                 raise Unavailable(f"CUDA's runtime cannot be loaded: {error}") from error
     raise Unavailable("this ONNX Runtime needs no CUDA runtime of its own, which pins memory here")
+
+
+def shown_by(runtime: Any) -> int:
+    """How many GPUs CUDA itself finds, which is what counts if it is fewer than the driver tells.
+
+    Args:
+        runtime: CUDA's own library.
+
+    Raises:
+        Unavailable: none, or it does not start, as on a driver that is older than CUDA.
+    """
+    found = ctypes.c_int()
+    code = runtime.cudaGetDeviceCount(ctypes.byref(found))
+    if code == _OLD_DRIVER:
+        driver, needs = map(_version, (runtime.cudaDriverGetVersion, runtime.cudaRuntimeGetVersion))
+        raise Unavailable(
+            f"the NVIDIA driver is for CUDA {driver}, and this ONNX Runtime needs {needs}; install a "
+            f"newer driver"
+        )
+    if code:
+        described = runtime.cudaGetErrorString
+        described.restype = ctypes.c_char_p
+        raise Unavailable(f"CUDA does not start: {described(code).decode()} (CUDA error {code})")
+    return found.value
+
+
+def _version(ask: Callable[[Any], int]) -> str:
+    found = ctypes.c_int()
+    ask(ctypes.byref(found))
+    return f"{found.value // 1000}.{found.value % 1000 // 10}"
 
 
 def _providers() -> Sequence[str]:
