@@ -23,6 +23,7 @@ PROVIDER: Final = "CUDAExecutionProvider"
 TENSORRT: Final = "TensorrtExecutionProvider"
 _PACKAGES: Final = ("onnxruntime", "onnxruntime-gpu")
 _OLD_DRIVER: Final = 35  # cudaErrorInsufficientDriver
+_ERROR: Final = 3  # ONNX Runtime's log level
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ def this_machine() -> Machine:
     except BaseException:
         nvml.close()
         raise
+    _quieten()
     gpus = dict(islice(gpus.items(), count))
     return Machine(gpus, nvml, partial(_lacking, "tensorrt"), partial(PinnedMemory, runtime))
 
@@ -147,8 +149,8 @@ def shown_by(runtime: Any) -> int:
     if code == _OLD_DRIVER:
         driver, needs = map(_version, (runtime.cudaDriverGetVersion, runtime.cudaRuntimeGetVersion))
         raise Unavailable(
-            f"the NVIDIA driver is for CUDA {driver}, and this ONNX Runtime needs {needs}; install a "
-            f"newer driver"
+            f"the NVIDIA driver is for CUDA {driver}, and this ONNX Runtime needs {needs}; install "
+            f"a newer driver"
         )
     if code:
         described = runtime.cudaGetErrorString
@@ -161,6 +163,14 @@ def _version(ask: Callable[[Any], int]) -> str:
     found = ctypes.c_int()
     ask(ctypes.byref(found))
     return f"{found.value // 1000}.{found.value % 1000 // 10}"
+
+
+def _quieten() -> None:
+    """ONNX Runtime warns, for each session, that its CUDA provider is not of its newer kind; a
+    session's own options come too late for that."""
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(_ERROR)
 
 
 def _providers() -> Sequence[str]:
