@@ -33,6 +33,7 @@ from tests.integration.bad_input import (
     refusal,
 )
 from tests.integration.bad_models import MODELS, NAMES, ON_CPU, external
+from tests.integration.bad_parts import PARTS, field
 from tests.integration.harness import (
     BASIC,
     CALL_SECONDS,
@@ -43,7 +44,7 @@ from tests.integration.harness import (
     outcome_of,
 )
 
-TABLE = (*MODELS, *ON_CPU, *NAMES, *TENSORS, *MESSAGES, *CONFIGURATION, *BLOBS)
+TABLE = (*MODELS, *ON_CPU, *NAMES, *TENSORS, *PARTS, *MESSAGES, *CONFIGURATION, *BLOBS)
 
 
 @pytest.fixture(scope="module")
@@ -103,11 +104,21 @@ def test_bad_requests_end_themselves_and_not_their_stream(sound: Server) -> None
     assert outcomes == {"": INVALID, "unknown": MISSING, "short": INVALID, "good": "OK"}
 
 
-def test_a_stream_of_garbage_ends_alone(sound: Server) -> None:
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        (b"\xff" * 32, "not a headrace.v1.InferStreamRequest"),
+        (field(1, b"") * 20_000, "^requests.* 4096 .*send more"),
+        (field(1, field(3, b"\x1a\x00" * 10_000)) * 200, r"^requests\.inputs: .* parts.*fewer"),
+    ],
+    ids=["bytes that are none", "very many requests", "requests of very many parts"],
+)
+def test_a_stream_of_garbage_ends_alone(sound: Server, message: bytes, says: str) -> None:
     method = sound.channel.stream_stream("/headrace.v1.InferenceEngine/InferStream")
     with pytest.raises(grpc.RpcError) as caught:
-        list(method(iter([b"\xff" * 32]), timeout=CALL_SECONDS))
+        list(method(iter([message]), timeout=CALL_SECONDS))
     assert caught.value.code().name == INVALID
+    assert re.search(says, caught.value.details() or "")
     assert_answers(sound)
 
 

@@ -24,6 +24,7 @@ MAX_FIELDS: Final = 4096
 
 _LENGTH_DELIMITED = 2
 _FIXED_SIZES = {1: 8, 5: 4}
+_GROUPS = (3, 4)  # begin and end of one
 _ATTACHMENT_TAG = bytes([ATTACHMENTS << 3 | _LENGTH_DELIMITED])
 _PADDING_FIELDS = [b"" for _ in range(2)] + [
     bytes([PADDING << 3 | _LENGTH_DELIMITED, size - 2]) + bytes(size - 2)
@@ -67,10 +68,12 @@ def split(data: bytes, start: int, end: int, number: int) -> Split | None:
 
 
 def is_long(data: bytes) -> bool:
-    """Whether the message begins with more fields than `split` splits."""
+    """Whether the message begins with more fields than `split` splits, those in groups included."""
     position, end = 0, len(data)
     for _ in range(MAX_FIELDS):
-        _, _, position = _field(data, position, end)
+        tag, payload, position = _field(data, position, end)
+        if tag & 7 in _GROUPS:
+            position = payload
         if position >= end:
             return False
     return True

@@ -6,7 +6,8 @@ message without a copy, and appended to one with a single copy. The bytes are or
 ways, so the other side may be any protobuf implementation. Small messages take protobuf's own way.
 
 Bare messages go through `parse_infer_request`, `parse_infer_reply` and `serialize`; those of the
-stream through `headrace.wire.stream`.
+stream through `headrace.wire.stream`. What a client sends to other methods goes through
+`parse_request`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import framing
+from headrace.wire.bounds import MAX_CONTROL_PARTS, MAX_PARTS, check_parts, malformed
 from headrace.wire.codec import Buffer, CodecError
 
 Attachments: TypeAlias = Sequence[Buffer]
@@ -35,7 +37,7 @@ def parse_infer_request(data: bytes) -> tuple[pb.InferRequest, Attachments]:
     The request's own field `attachments` holds nothing that the second result lacks: read that one.
 
     Raises:
-        CodecError: `data` is no InferRequest.
+        CodecError: `data` is no InferRequest, or one of very many parts.
     """
     if len(data) < SMALL_BYTES:
         try:
@@ -43,6 +45,7 @@ def parse_infer_request(data: bytes) -> tuple[pb.InferRequest, Attachments]:
         except DecodeError:
             raise malformed("InferRequest") from None
         return message, message.attachments
+    check_parts(_Request, data, MAX_PARTS)
     return parse_span(_Request, data, 0, len(data))
 
 
@@ -78,6 +81,16 @@ def parse_span(message_type: Any, data: bytes, start: int, end: int) -> tuple[An
     return message, message.attachments
 
 
+def parse_request(message_type: Any, data: bytes) -> Any:
+    """A message from a client, of another method than Infer and InferStream.
+
+    Raises:
+        CodecError: protobuf refuses `data`, or it has very many parts.
+    """
+    check_parts(message_type, data, MAX_CONTROL_PARTS)
+    return parse_plain(message_type, data)
+
+
 def parse_plain(message_type: Any, data: bytes) -> Any:
     """protobuf's own parse.
 
@@ -88,7 +101,3 @@ def parse_plain(message_type: Any, data: bytes) -> Any:
         return message_type.FromString(data)
     except DecodeError:
         raise malformed(message_type.DESCRIPTOR.name) from None
-
-
-def malformed(name: str) -> CodecError:
-    return CodecError("", f"the bytes are not a headrace.v1.{name}")

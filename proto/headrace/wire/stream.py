@@ -12,6 +12,7 @@ from google.rpc import status_pb2
 
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import framing
+from headrace.wire.bounds import MAX_PARTS, check_parts
 from headrace.wire.codec import CodecError
 from headrace.wire.message import SMALL_BYTES, Attachments, parse_plain, parse_span
 
@@ -43,10 +44,11 @@ def parse_infer_stream_request(data: bytes) -> tuple[list[StreamRequest], list[s
     """The requests of a message, and the ids to cancel.
 
     Raises:
-        CodecError: `data` is no InferStreamRequest, or holds very many requests: an empty one takes
-            two bytes there, and most of a kilobyte here.
+        CodecError: `data` is no InferStreamRequest, or holds very many requests, of which an empty
+            one takes two bytes there and most of a kilobyte here, or requests of very many parts.
     """
     if len(data) >= SMALL_BYTES:
+        check_parts(pb.InferStreamRequest, data, MAX_PARTS)
         parts = framing.split(data, 0, len(data), _REQUESTS)
         if parts is not None:
             rest = parse_plain(pb.InferStreamRequest, framing.join(data, parts.rest))

@@ -17,6 +17,7 @@ from headrace.runtime.preprocessing import InputOptions, OutputOptions
 from headrace.runtime.query import QueryResult
 from headrace.runtime.registry import NetworkEntry, NetworkState
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.framing import MAX_FIELDS
 
 _STATES = {
     NetworkState.LOADING: pb.LOADING,
@@ -31,6 +32,13 @@ def network_options(request: pb.LoadNetworkRequest | pb.QueryNetworkRequest) -> 
     Raises:
         InvalidArgument: naming the option that cannot be.
     """
+    for field, options in (("inputs", request.inputs), ("outputs", request.outputs)):
+        if len(options) > MAX_FIELDS:
+            raise InvalidArgument(
+                f"there are options for {len(options)}, but a request holds at most {MAX_FIELDS}; "
+                "give options only where the defaults do not do",
+                field=field,
+            )
     return NetworkOptions(
         inputs={
             name: InputOptions(

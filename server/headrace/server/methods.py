@@ -13,7 +13,7 @@ from headrace.server.infer_stream import InferStreams
 from headrace.server.inference import Inference
 from headrace.server.servicer import Servicer
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire.message import parse_plain
+from headrace.wire.message import parse_request
 
 T = TypeVar("T")
 
@@ -67,4 +67,4 @@ def register(
 
 def _parsing(kind: Any, handler: Callable[[Any, Any], T]) -> Callable[[bytes, Any], T]:
     """The handler for serialised requests: behind the boundary, so that garbage has its status."""
-    return lambda data, context: handler(parse_plain(kind, data), context)
+    return lambda data, context: handler(parse_request(kind, data), context)

@@ -31,7 +31,7 @@ from headrace.server.repository import Repository
 from headrace.server.targets import Targets
 from headrace.server.uploads import Uploads
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire.message import parse_plain
+from headrace.wire.message import parse_request
 from headrace.wire.parameters import encode_parameter
 
 P = ParamSpec("P")
@@ -67,7 +67,7 @@ class Servicer:
     async def upload_model(self, _: Any, context: Any) -> pb.UploadModelReply:
         async def chunks() -> AsyncIterator[bytes]:
             while (data := await context.read()) is not grpc.aio.EOF:
-                yield parse_plain(pb.UploadModelRequest, data).chunk
+                yield parse_request(pb.UploadModelRequest, data).chunk
 
         digest, size = await self._uploads.receive(chunks())
         return pb.UploadModelReply(digest=digest, size_bytes=size)
@@ -142,7 +142,7 @@ class Servicer:
         first = await context.read()
         if first is grpc.aio.EOF:
             raise InvalidArgument("the stream ended before the options", field="options")
-        part = parse_plain(pb.ImportNetworkRequest, first)
+        part = parse_request(pb.ImportNetworkRequest, first)
         if part.WhichOneof("part") != "options":
             raise InvalidArgument("the first message has the options", field="options")
         options = part.options
@@ -150,7 +150,7 @@ class Servicer:
 
         async def chunks() -> AsyncIterator[bytes]:
             while (data := await context.read()) is not grpc.aio.EOF:
-                part = parse_plain(pb.ImportNetworkRequest, data)
+                part = parse_request(pb.ImportNetworkRequest, data)
                 if part.WhichOneof("part") != "chunk":
                     raise InvalidArgument("every message but the first has a chunk", field="chunk")
                 yield part.chunk

@@ -1,0 +1,190 @@
+"""Bounds what is built of a message, before it is built.
+
+A part of a message, such as an empty string or an entry of a map, takes two bytes on the wire and
+up to seventy in memory. So the parts of a large message are counted first, at all depths, by
+walking the wire format (https://protobuf.dev/programming-guides/encoding/). Of a message whose
+bytes cannot hold more parts than are allowed nothing is read, and a long field is passed over in
+one step.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from headrace.wire.codec import CodecError
+
+MAX_PARTS: Final = 1 << 20
+"""Of a message of Infer or InferStream: with all that is built of them 100 MB at most."""
+MAX_CONTROL_PARTS: Final = 1 << 18
+"""Of a message of any other method: a load may name a device for each layer of a large network."""
+
+_LEAST_BYTES: Final = 2
+"""Of a part: its tag and its length or value."""
+_DEPTH: Final = 100
+"""Of messages in messages; protobuf takes no more either."""
+
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
+
+
+def check_parts(message_type: Any, data: bytes, limit: int) -> None:
+    """Sees to it that a message has at most `limit` parts, those in its parts included.
+
+    Two numbers of a packed field are a part. A message of at most two bytes for each part that is
+    allowed is not looked at, nor is the rest of one once it is no longer.
+
+    Raises:
+        CodecError: `data` has more parts, is no message of this type, or holds groups, which
+            messages of proto3 do not.
+    """
+    if len(data) > _LEAST_BYTES * limit:
+        _count(message_type.DESCRIPTOR, data, limit)
+
+
+def malformed(name: str) -> CodecError:
+    """What is said of bytes that are no message of this name."""
+    return CodecError("", f"the bytes are not a headrace.v1.{name}")
+
+
+class _Kind:
+    """What a message's length-delimited fields hold, by tag: messages, or numbers (None)."""
+
+    __slots__ = ("descriptor", "fields")
+
+    def __init__(self, descriptor: Descriptor) -> None:
+        self.descriptor = descriptor
+        self.fields: dict[int, _Kind | None] = {}
+
+
+@lru_cache
+def _kind(descriptor: Descriptor) -> _Kind:
+    kinds: dict[str, _Kind] = {}
+
+    def kind_of(descriptor: Descriptor) -> _Kind:
+        if descriptor.full_name in kinds:
+            return kinds[descriptor.full_name]
+        kind = kinds[descriptor.full_name] = _Kind(descriptor)
+        for field in descriptor.fields:
+            tag = field.number << 3 | _LENGTH_DELIMITED
+            if field.message_type is not None:
+                kind.fields[tag] = kind_of(field.message_type)
+            elif field.is_repeated and field.cpp_type != FieldDescriptor.CPPTYPE_STRING:
+                kind.fields[tag] = None
+        return kind
+
+    return kind_of(descriptor)
+
+
+def _count(descriptor: Descriptor, data: bytes, limit: int) -> None:
+    fields = _kind(descriptor).fields
+    enclosing: list[tuple[int, dict[int, _Kind | None], int]] = []  # end, fields, field's tag
+    size = len(data)
+    position, end, left = 0, size, limit
+    try:
+        while True:
+            if position >= end:
+                if position > end:
+                    raise malformed(descriptor.name)
+                if not enclosing:
+                    return
+                end, fields, _ = enclosing.pop()
+                continue
+            tag = data[position]
+            position += 1
+            if tag > 127:
+                tag, position = _varint(data, position - 1)
+            left -= 1
+            if left < 0:
+                raise _too_many(descriptor, enclosing, tag, limit)
+            kind = tag & 7
+            if kind == _LENGTH_DELIMITED:
+                length = data[position]
+                position += 1
+                if length > 127:
+                    if size - position <= _LEAST_BYTES * left:
+                        return
+                    length, position = _varint(data, position - 1)
+                if tag not in fields:
+                    position += length
+                    if position < end and data[position] == tag < 128:
+                        position, left = _run(data, position, end, left)
+                    continue
+                inner = fields[tag]
+                if inner is None:
+                    position += length
+                    left -= length // _LEAST_BYTES
+                    if left < 0:
+                        raise _too_many(descriptor, enclosing, tag, limit)
+                    continue
+                enclosing.append((end, fields, tag))
+                if position + length > end or len(enclosing) > _DEPTH:
+                    raise malformed(descriptor.name)
+                fields, end = inner.fields, position + length
+            elif kind == _VARINT:
+                while data[position] > 127:
+                    position += 1
+                position += 1
+            elif kind == _FIXED64:
+                position += 8
+            elif kind == _FIXED32:
+                position += 4
+            else:
+                raise malformed(descriptor.name)
+    except IndexError:  # a number or a length runs over the end
+        raise malformed(descriptor.name) from None
+
+
+def _run(data: bytes, position: int, end: int, left: int) -> tuple[int, int]:
+    """Passes over fields like the one at `position`, whose payloads have less than 16 KiB, as the
+    strings of a tensor are; returns where they end and how many are left."""
+    tag = data[position]
+    for passed in range(left):
+        if position >= end or data[position] != tag:
+            return position, left - passed
+        length = data[position + 1]
+        if length < 128:
+            position += length + 2
+        elif (high := data[position + 2]) < 128:
+            position += (high << 7) + length - 125
+        else:
+            return position, left - passed
+    return position, 0
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """The number at `position`, cut to 32 bits as tags and lengths are, and where it ends."""
+    low, high = data[position], data[position + 1]
+    if high < 128:
+        return low & 127 | high << 7, position + 2
+    number = 0
+    for shift in range(0, 70, 7):
+        byte = data[position]
+        position += 1
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number & 0xFFFF_FFFF, position
+    raise IndexError
+
+
+def _too_many(
+    descriptor: Descriptor, enclosing: list[tuple[int, Any, int]], tag: int, limit: int
+) -> CodecError:
+    """Names the repeated field at which there were too many."""
+    path: list[str] = []
+    repeated = 0
+    message: Descriptor | None = descriptor
+    for each in (*(entered for _, _, entered in enclosing), tag):
+        field = None if message is None else message.fields_by_number.get(each >> 3)
+        if message is None or field is None:
+            break
+        if not message.GetOptions().map_entry:
+            path.append(field.name)
+            repeated = len(path) if field.is_repeated else repeated
+        message = field.message_type
+    return CodecError(
+        ".".join(path[:repeated]),
+        f"with these the message has more than {limit} parts, those in other parts included; "
+        "send fewer at a time",
+    )
