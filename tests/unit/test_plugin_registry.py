@@ -106,6 +106,7 @@ def no_plugin(name: str, services: Services, config: Mapping[str, str]) -> objec
         (source("BAD", no_plugin), "returned object, not a Plugin"),
         (source("BAD", NUM_STREAM="1"), "did you mean 'NUM_STREAMS'"),
         (source("BAD", NUM_STREAMS="many"), "NUM_STREAMS"),
+        (source("HETERO", ISOLATION="PROCESS"), "set ISOLATION for those"),
         (source("bad"), "'bad' is not a device name"),
         (source("BAD:X"), "is not a device name"),
     ],

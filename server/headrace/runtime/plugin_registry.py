@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from headrace.runtime.device_name import VIRTUAL_TYPES
 from headrace.runtime.device_state import DeviceState
 from headrace.runtime.errors import NotFound, Unavailable
 from headrace.runtime.isolation.plugin import IsolatedPlugin
@@ -180,6 +181,11 @@ def _isolated(source: PluginSource) -> bool:
     """Whether the device gets a process of its own, which alone then imports its backend."""
     asked = source.config.get(ISOLATION.name)
     if asked is not None and ISOLATION.parse(asked) == PROCESS:
+        if source.device in VIRTUAL_TYPES:
+            raise ValueError(
+                f"{source.device} has other devices compute and cannot live in a process of its "
+                f"own; set {ISOLATION.name} for those"
+            )
         return True
     create = source.load()
     _check_version(create)
