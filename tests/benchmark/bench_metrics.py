@@ -9,6 +9,7 @@ import statistics
 import timeit
 
 from headrace.runtime.counters import Counters
+from headrace.runtime.job import Outcome
 
 BUDGET_MICROSECONDS = 4.0
 REQUESTS = 100_000
@@ -23,8 +24,8 @@ def microseconds_per_request() -> float:
     def request() -> None:
         network.accept()
         device.accept()
-        device.observe("completed", 0.00021, 0.0033)
-        network.observe("completed", 0.0036, 1)
+        device.observe(Outcome.COMPLETED, 0.00021, 0.0033)
+        network.observe(Outcome.COMPLETED, 0.0036, 1)
         counters.grpc("Infer", "OK")
 
     runs = timeit.repeat(request, number=REQUESTS, repeat=5)

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from headrace.runtime.counters import Counters
+from headrace.runtime.job import Outcome
 from headrace.runtime.network_cache_counters import CacheCounters
 from headrace.server.metrics import DECLARED, PREFIX, make_registry, metrics_table
 
@@ -27,9 +28,9 @@ def counters() -> Counters:
     counters = Counters(cache)
     device = counters.device("CPU")
     device.accept()
-    device.observe("completed", 0.0002, 0.003)
+    device.observe(Outcome.COMPLETED, 0.0002, 0.003)
     device.accept(part=True)
-    device.observe("failed", 0.0002, 0.003, part=True)
+    device.observe(Outcome.FAILED, 0.0002, 0.003, part=True)
     device.refuse("queue_full")
     device.register_gauge("queue_depth", lambda: 3)
     device.register_gauge("queue_capacity", lambda: 1024)
@@ -38,7 +39,7 @@ def counters() -> Counters:
     device.register_gauge("memory_bytes", lambda: 4096)
     network = counters.network("m", "CPU")
     network.accept()
-    network.observe("completed", 0.004, 8)
+    network.observe(Outcome.COMPLETED, 0.004, 8)
     network.observe_load(1.5)
     counters.grpc("Infer", "OK")
     return counters

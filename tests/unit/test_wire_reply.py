@@ -47,7 +47,7 @@ arrays = st.builds(
 def test_a_reply_says_what_protobufs_own_would(
     identifier: str, outputs: Any, times: Any, generation: int
 ) -> None:
-    data = encode_small_reply(identifier, outputs, times, generation)
+    data = encode_small_reply(identifier, tuple(outputs), outputs, times, generation)
     assert data is not None
     expected = by_protobuf(identifier, outputs, times, generation)
     assert pb.InferReply.FromString(data) == expected
@@ -64,7 +64,7 @@ def test_a_reply_says_what_protobufs_own_would(
     ids=["transposed", "strided", "scalar", "bfloat16"],
 )
 def test_elements_go_in_c_order_however_they_lie(array: Any) -> None:
-    data = encode_small_reply("r", {"y": array}, TIMES, 1)
+    data = encode_small_reply("r", ("y",), {"y": array}, TIMES, 1)
     assert data is not None
     assert pb.InferReply.FromString(data) == by_protobuf("r", {"y": array}, TIMES, 1)
 
@@ -83,9 +83,9 @@ def test_elements_go_in_c_order_however_they_lie(array: Any) -> None:
     ids=["absent", "sequence", "string", "large", "big-endian", "no type", "subclass"],
 )
 def test_anything_else_is_left_to_protobuf(value: Any) -> None:
-    assert encode_small_reply("r", {"x": np.ones(2), "y": value}, TIMES, 1) is None
+    assert encode_small_reply("r", ("x", "y"), {"x": np.ones(2), "y": value}, TIMES, 1) is None
 
 
 def test_long_names_are_left_to_protobuf() -> None:
     outputs: dict[str, Any] = {"y" * (MAX_NAME_LENGTH + 1): np.ones(2)}
-    assert encode_small_reply("r", outputs, TIMES, 1) is None
+    assert encode_small_reply("r", tuple(outputs), outputs, TIMES, 1) is None

@@ -4,7 +4,7 @@ in every reply of a network, and kept as bytes."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ _TIMINGS = struct.Struct("<3sdsdsd")  # field 3 of 27 bytes; in it the doubles 1
 
 def encode_small_reply(
     identifier: str,
+    names: Sequence[str],
     outputs: Mapping[str, Value],
     timings: tuple[float, float, float],
     generation: int,
@@ -30,11 +31,13 @@ def encode_small_reply(
     long name.
 
     Args:
+        names: of `outputs` those that the reply has, in order.
         timings: queue, execution and inference, in seconds.
     """
     name = identifier.encode()
-    parts = [b"\x0a", varint(len(name)), name]
-    for key, value in outputs.items():
+    parts = [b"\x0a", _varint(len(name)), name]
+    for key in names:
+        value = outputs[key]
         if (
             type(value) is not np.ndarray
             or value.nbytes > ATTACHMENT_BYTES
@@ -48,9 +51,12 @@ def encode_small_reply(
     parts += (
         _TIMINGS.pack(b"\x1a\x1b\x09", timings[0], b"\x11", timings[1], b"\x19", timings[2]),
         b"\x28",
-        varint(generation),
+        _varint(generation),
     )
     return b"".join(parts)
+
+
+_varint = lru_cache(maxsize=1024)(varint)
 
 
 @lru_cache(maxsize=1024)

@@ -39,9 +39,10 @@ class Admission:
             QueueFull: with the time in which the queue would empty, as the delay for a retry.
         """
         with self._lock:
-            limit = self.capacity + self._streams()
-            if self._in_flight >= limit:
-                delay = self._in_flight * self._mean_seconds / self._streams()
+            if self._in_flight >= self.capacity and (
+                self._in_flight >= self.capacity + (streams := self._streams())
+            ):
+                delay = self._in_flight * self._mean_seconds / streams
                 raise QueueFull(
                     f"the queue of {self.ticket.admitted_by} is full: {self._in_flight} requests "
                     f"in flight, QUEUE_CAPACITY is {self.capacity}; try again later or elsewhere",

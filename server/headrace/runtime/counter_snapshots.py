@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace.runtime.histogram import HistogramSnapshot
+from headrace.runtime.job import Outcome
 from headrace.runtime.network_cache_counters import CacheSnapshot
 from headrace.runtime.series import SeriesSnapshot
 
@@ -20,7 +21,7 @@ class RequestsSnapshot:
     """How many requests were accepted and how those that ended did."""
 
     accepted: int
-    outcomes: Mapping[str, int]
+    outcomes: Mapping[Outcome, int]
 
     @property
     def in_flight(self) -> int:

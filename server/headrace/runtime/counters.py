@@ -1,9 +1,10 @@
 """What is counted about devices, networks and RPCs: always on, and no metrics library needed.
 
-A request costs a handful of integer additions under one lock per object, so that nobody has a
-reason to turn this off. Whoever exposes the numbers reads frozen snapshots.
+A request costs an addition and a note of its end per object, so that nobody has a reason to turn
+this off: ends are sorted into histograms many at a time, when enough have come or somebody looks.
+Whoever exposes the numbers reads frozen snapshots.
 
-Accounting: every accepted request ends in exactly one of `OUTCOMES`, so at any moment
+Accounting: every accepted request ends in exactly one `Outcome`, so at any moment
 ``accepted == completed + failed + cancelled + expired + in_flight``. A refused request was never
 accepted; it is counted apart, with the reason.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 
 from headrace.runtime.counter_snapshots import (
@@ -30,8 +32,6 @@ from headrace.runtime.series import SeriesTable
 
 _log = logging.getLogger(__name__)
 
-OUTCOMES: tuple[str, ...] = tuple(outcome.value for outcome in Outcome)
-
 # Upper bounds, inclusive. Tiny networks take microseconds, generated text takes minutes.
 REQUEST_SECONDS = (
     *(5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2),
@@ -39,6 +39,9 @@ REQUEST_SECONDS = (
 )
 LOAD_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 BATCH_SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+
+_NOTED = 64
+"""Ends that are noted before somebody sorts them."""
 
 
 class _Requests:
@@ -48,23 +51,35 @@ class _Requests:
 
     def __init__(self) -> None:
         self.accepted = 0
-        self.outcomes: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
+        self.outcomes = dict.fromkeys(Outcome, 0)
 
     def snapshot(self) -> RequestsSnapshot:
         return RequestsSnapshot(self.accepted, dict(self.outcomes))
 
 
 class _Executions:
-    """One kind of work on a device. Not thread-safe: the owner's lock guards it."""
+    """One kind of work on a device. The owner's lock guards all but `ended`, to which anybody may
+    append: outcome, seconds in the queue, and on a stream or None."""
 
-    __slots__ = ("execution_seconds", "queue_wait_seconds", "requests")
+    __slots__ = ("ended", "execution_seconds", "queue_wait_seconds", "requests")
 
     def __init__(self) -> None:
         self.requests = _Requests()
+        self.ended: deque[tuple[Outcome, float, float | None]] = deque()
         self.queue_wait_seconds = Histogram(REQUEST_SECONDS)
         self.execution_seconds = Histogram(REQUEST_SECONDS)
 
+    def sort(self) -> None:
+        """Counts what has ended so far."""
+        for _ in range(len(self.ended)):
+            outcome, queue_seconds, execution_seconds = self.ended.popleft()
+            self.requests.outcomes[outcome] += 1
+            self.queue_wait_seconds.observe(queue_seconds)
+            if execution_seconds is not None:
+                self.execution_seconds.observe(execution_seconds)
+
     def snapshot(self) -> ExecutionSnapshot:
+        self.sort()
         return ExecutionSnapshot(
             self.requests.snapshot(),
             self.queue_wait_seconds.snapshot(),
@@ -99,7 +114,7 @@ class DeviceCounters:
 
     def observe(
         self,
-        outcome: str,
+        outcome: Outcome,
         queue_seconds: float,
         execution_seconds: float | None,
         part: bool = False,
@@ -107,17 +122,16 @@ class DeviceCounters:
         """Counts the end of an accepted request.
 
         Args:
-            outcome: how it ended, one of `OUTCOMES`.
+            outcome: how it ended.
             queue_seconds: from acceptance to the start on a stream, or to the end in the queue.
             execution_seconds: on a stream; None if it never got there.
             part: whether it was part of a request split over devices.
         """
         executions = self._parts if part else self._requests
-        with self._lock:
-            executions.requests.outcomes[outcome] += 1
-            executions.queue_wait_seconds.observe(queue_seconds)
-            if execution_seconds is not None:
-                executions.execution_seconds.observe(execution_seconds)
+        executions.ended.append((outcome, queue_seconds, execution_seconds))
+        if len(executions.ended) >= _NOTED:
+            with self._lock:
+                executions.sort()
 
     def register_gauge(self, gauge: Gauge, read: Callable[[], float]) -> None:
         """Makes snapshots call `read`, on any thread; it has to be quick. While it raises, the
@@ -162,6 +176,8 @@ class NetworkCounters:
     def __init__(self, network: str, device: str) -> None:
         self.network = network
         self.device = device
+        # Anybody may append: outcome, seconds, rows or None.
+        self._ended: deque[tuple[Outcome, float, int | None]] = deque()
         self._lock = threading.Lock()  # guards all below; no other lock is taken under it
         self._requests = _Requests()
         self._request_seconds = Histogram(REQUEST_SECONDS)
@@ -174,20 +190,19 @@ class NetworkCounters:
         with self._lock:
             self._requests.accepted += 1
 
-    def observe(self, outcome: str, request_seconds: float, batch_size: int | None = 1) -> None:
+    def observe(self, outcome: Outcome, request_seconds: float, batch_size: int | None = 1) -> None:
         """Counts the end of an admitted request.
 
         Args:
-            outcome: how it ended, one of `OUTCOMES`.
+            outcome: how it ended.
             request_seconds: from admission to the end.
             batch_size: rows that the request brought; 1 for a network without a batch dimension;
                 None where runs are counted by themselves, with `observe_batch`.
         """
-        with self._lock:
-            self._requests.outcomes[outcome] += 1
-            self._request_seconds.observe(request_seconds)
-            if batch_size is not None:
-                self._batch_size.observe(batch_size)
+        self._ended.append((outcome, request_seconds, batch_size))
+        if len(self._ended) >= _NOTED:
+            with self._lock:
+                self._sort()
 
     def observe_batch(self, rows: int) -> None:
         """Counts a run of several requests' rows together."""
@@ -202,6 +217,7 @@ class NetworkCounters:
     def snapshot(self) -> NetworkSnapshot:
         series = self.series.snapshot()  # without the lock, for some are read elsewhere
         with self._lock:
+            self._sort()
             return NetworkSnapshot(
                 self.network,
                 self.device,
@@ -211,6 +227,14 @@ class NetworkCounters:
                 self._batch_size.snapshot(),
                 series,
             )
+
+    def _sort(self) -> None:
+        for _ in range(len(self._ended)):
+            outcome, request_seconds, batch_size = self._ended.popleft()
+            self._requests.outcomes[outcome] += 1
+            self._request_seconds.observe(request_seconds)
+            if batch_size is not None:
+                self._batch_size.observe(batch_size)
 
 
 class Counters:

@@ -28,13 +28,15 @@ class InlineBudget:
     Attributes:
         allowed: the next run may be inline.
         clock: what to measure the next run with, in seconds.
+        unremarkable: by that clock; a run that took no longer need not be recorded.
     """
 
-    __slots__ = ("_doubt", "_mean", "_runs", "allowed", "clock")
+    __slots__ = ("_doubt", "_mean", "_runs", "allowed", "clock", "unremarkable")
 
     def __init__(self) -> None:
         self.allowed = False
         self.clock: Callable[[], float] = time.thread_time
+        self.unremarkable = -1.0
         self._mean = 0.0
         self._runs = _FIRST_RUNS  # to measure precisely before the next verdict
         self._doubt = _DOUBTFUL_RUNS
@@ -43,7 +45,7 @@ class InlineBudget:
         """Takes note of one run's duration by `clock`."""
         if self.clock is time.perf_counter:
             if seconds > LIMIT_SECONDS:
-                self.clock = time.thread_time
+                self.clock, self.unremarkable = time.thread_time, -1.0
                 self._runs = self._doubt
                 self._doubt = min(2 * self._doubt, _PENALTY_RUNS)
                 self._mean = 0.0
@@ -58,4 +60,4 @@ class InlineBudget:
         elif self._runs <= 0:
             self.allowed = mean <= LIMIT_SECONDS
             if self.allowed:
-                self.clock = time.perf_counter
+                self.clock, self.unremarkable = time.perf_counter, LIMIT_SECONDS

@@ -69,7 +69,11 @@ class Job:
         trace: identifies the request in logs.
 
     Time stamps (seconds, `time.monotonic`; 0.0 until reached): `queued`, `started`, then the
-    ends of the stages: `input`, `inference`, `output`; `finished`.
+    ends of the stages: `input`, `inference`; `finished`.
+
+    Durations (seconds; 0.0 until it has its outcome): `queue_seconds`, accepted until started, or
+    until it ended without a start; `execution_seconds`, started until finished;
+    `inference_seconds`, in the backend.
     """
 
     __slots__ = (
@@ -78,19 +82,21 @@ class Job:
         "backend",
         "deadline",
         "error",
+        "execution_seconds",
         "finished",
         "generation",
         "inference",
+        "inference_seconds",
         "input",
         "inputs",
         "layers",
         "may_run_inline",
         "outcome",
-        "output",
         "output_names",
         "outputs",
         "priority",
         "profile",
+        "queue_seconds",
         "queued",
         "started",
         "ticket",
@@ -127,8 +133,8 @@ class Job:
         self.backend: Any = None  # the device's own, between its stages
         self.error: BaseException | None = None
         self.outcome: Outcome | None = None
-        self.queued = self.started = self.input = self.inference = self.output = 0.0
-        self.finished = 0.0
+        self.queued = self.started = self.input = self.inference = self.finished = 0.0
+        self.queue_seconds = self.execution_seconds = self.inference_seconds = 0.0
         self._observers: list[Callable[[Job], None]] = [done]
         self._right_to_settle = [True]
 
@@ -154,7 +160,15 @@ class Job:
         except IndexError:
             return False
         error = self.token.error or error
-        self.finished = time.monotonic()
+        finished, started = time.monotonic(), self.started
+        self.finished = finished
+        if started:
+            self.queue_seconds = started - self.queued
+            self.execution_seconds = finished - started
+            if self.inference:
+                self.inference_seconds = self.inference - (self.input or started)
+        else:
+            self.queue_seconds = finished - self.queued
         if error is None:
             self.outcome = Outcome.COMPLETED
         else:
@@ -183,13 +197,3 @@ class Job:
         error, self.error = self.error, None
         assert error is not None
         return error
-
-    @property
-    def queue_seconds(self) -> float:
-        """Accepted until started, or until it ended without a start."""
-        return (self.started or self.finished) - self.queued
-
-    @property
-    def execution_seconds(self) -> float:
-        """Started until finished; 0.0 for a job that never started."""
-        return self.finished - self.started if self.started else 0.0

@@ -83,7 +83,8 @@ class _Passage:
 
     def enter(self) -> None:
         """Submits the hop at hand."""
-        self._pipeline.hops[self._index].share.submit(self, inline=self._inline)
+        share = self._pipeline.hops[self._index].share
+        share.executor.submit(share.flow, self, inline=self._inline)
         if self.job.token.error is not None:
             self._leave_queue()
 
@@ -118,7 +119,9 @@ class _Passage:
             self.fail(error)
             return
         if budget is not None:
-            budget.record(clock() - start)
+            seconds = clock() - start
+            if seconds > budget.unremarkable:
+                budget.record(seconds)
         if self._index + 1 == len(self._pipeline.hops):
             self._end(None)
             return

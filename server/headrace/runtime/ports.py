@@ -10,7 +10,7 @@ import numpy as np
 from headrace.runtime.errors import InvalidArgument, did_you_mean
 from headrace.runtime.job import Job
 from headrace.runtime.network import Port
-from headrace.runtime.tensor import Array, Tensor, Value
+from headrace.runtime.tensor import Tensor, Value
 
 _TENSOR = (np.ndarray, Tensor)
 
@@ -90,13 +90,11 @@ class _Expected:
         return f"{'optional ' if port.optional else ''}{kind}{_name(self._dtype)}{shape}"
 
     def fits(self, value: Value) -> bool:
-        if isinstance(value, _TENSOR):
-            return not self._sequence and self._fits(value)
         if isinstance(value, list):
-            return self._sequence and all(
-                isinstance(element, _TENSOR) and self._fits(element) for element in value
-            )
-        return value is None and self._optional
+            return self._sequence and all(map(self._takes, value))
+        if value is None:
+            return self._optional
+        return not self._sequence and self._takes(value)
 
     def explain(self, value: Value) -> InvalidArgument:
         """The error for a value that does not fit."""
@@ -108,9 +106,7 @@ class _Expected:
         if self._sequence and isinstance(value, list):
             in_sequence = True
             index, value = next(
-                (index, element)
-                for index, element in enumerate(value)
-                if not (isinstance(element, _TENSOR) and self._fits(element))
+                (index, element) for index, element in enumerate(value) if not self._takes(element)
             )
             what, field = f"element {index} of {what}", f"{field}[{index}]"
         if not isinstance(value, _TENSOR) or self._sequence != in_sequence:
@@ -125,10 +121,10 @@ class _Expected:
             f"{what} takes {self}, not shape {list(value.shape)}", field=f"{field}.shape"
         )
 
-    def _fits(self, tensor: Array | Tensor) -> bool:
-        if tensor.dtype != self._dtype:
+    def _takes(self, value: Value) -> bool:
+        if not isinstance(value, _TENSOR) or value.dtype != self._dtype:
             return False
-        shape = tensor.shape
+        shape = value.shape
         if self._rank is not None and len(shape) != self._rank:
             return False
         for axis, size in self._fixed:  # noqa: SIM110 - twice as fast as all() in every request

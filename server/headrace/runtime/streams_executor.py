@@ -233,7 +233,7 @@ class StreamsExecutor:
         Returns:
             False if it is parked. Asked under the lock, for it may be woken the moment after.
         """
-        self._queue.finished(flow)
+        flow.running -= 1
         stream.work = None
         if self._stopped or len(self._streams) > self._target:
             self._retire(stream)
@@ -274,7 +274,11 @@ class StreamsExecutor:
 
 
 class Share:
-    """A network's lane on an executor."""
+    """A network's lane on an executor.
+
+    Attributes:
+        executor, flow: for `executor.submit`, by whom a call more would be felt.
+    """
 
     __slots__ = ("executor", "flow")
 

@@ -12,6 +12,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -79,9 +80,9 @@ class Inference:
         if job.error is not None:
             raise job.take_error()
         if not job.layers:
-            times = job.queue_seconds, job.execution_seconds, _inference_seconds(job)
-            outputs: Any = {name: job.outputs[name] for name in job.output_names}
-            small = encode_small_reply(identifier, outputs, times, job.generation)
+            times = job.queue_seconds, job.execution_seconds, job.inference_seconds
+            outputs: Any = job.outputs
+            small = encode_small_reply(identifier, job.output_names, outputs, times, job.generation)
             if small is not None:
                 return small
         reply, parts = build_reply(identifier, job)
@@ -106,12 +107,12 @@ class Inference:
                 field="priority",
             )
         inputs: Any = request.inputs
-        sink = self.sink
+        timeout = request.timeout_seconds
         job = Job(
             inputs,
-            lambda job: sink.put(deliver, job),
+            partial(self.sink.put, deliver),
             output_names=request.outputs,
-            deadline=_deadline(request.timeout_seconds, remaining),
+            deadline=_deadline(timeout, remaining) if timeout or remaining is not None else None,
             priority=request.priority,
             profile=request.performance_counts,
             may_run_inline=True,
@@ -143,17 +144,13 @@ def build_reply(identifier: str, job: Job) -> tuple[pb.InferReply, list[Any]]:
     timings = reply.timings
     timings.queue_seconds = job.queue_seconds
     timings.execution_seconds = job.execution_seconds
-    timings.inference_seconds = _inference_seconds(job)
+    timings.inference_seconds = job.inference_seconds
     if job.layers:
         reply.performance_counts.extend(layer_profiles(job.layers))
     return reply, parts
 
 
-def _inference_seconds(job: Job) -> float:
-    return job.inference - (job.input or job.started) if job.inference else 0.0
-
-
-def _deadline(timeout: float, remaining: float | None) -> float | None:
+def _deadline(timeout: float, remaining: float | None) -> float:
     if timeout:
         if not math.isfinite(timeout) or not 0 < timeout <= MAX_TIMEOUT_SECONDS:
             raise InvalidArgument(
@@ -161,4 +158,5 @@ def _deadline(timeout: float, remaining: float | None) -> float | None:
                 field="timeout_seconds",
             )
         remaining = timeout if remaining is None else min(timeout, remaining)
-    return None if remaining is None else time.monotonic() + remaining
+    assert remaining is not None
+    return time.monotonic() + remaining
