@@ -41,7 +41,7 @@ class Server:
     def __init__(self, *options: str, environment: Mapping[str, str] | None = None) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the server
         self.process = subprocess.Popen(
-            _command(options),
+            command_line(options),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -189,7 +189,7 @@ class Server:
 def refused_start(*options: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
     """Starts a server that cannot start; its exit code, and what it said on stderr."""
     ended = subprocess.run(
-        _command(options),
+        command_line(options),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -200,7 +200,8 @@ def refused_start(*options: str, environment: Mapping[str, str] | None = None) -
     return ended.returncode, ended.stderr
 
 
-def _command(options: Iterable[str]) -> list[str]:
+def command_line(options: Iterable[str]) -> list[str]:
+    """What starts a server on free ports, unless the options say otherwise."""
     command = [sys.executable, "-m", "headrace.server", "--json"]
     return [*command, "--port", "0", "--metrics-port", "0", *options]
 

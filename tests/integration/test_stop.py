@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
 import threading
 import urllib.error
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.v1 import inference_engine_pb2_grpc as rpc
 from headrace.wire.codec import decode_values
 from tests.integration.harness import (
     BASIC,
@@ -25,6 +28,7 @@ from tests.integration.harness import (
     Server,
     Stream,
     assert_settled,
+    command_line,
     details_of,
     infer_request,
     outcome_of,
@@ -85,6 +89,39 @@ def test_sigterm_finishes_what_was_accepted_and_refuses_the_rest() -> None:
 def test_an_idle_server_stops_with_exit_code_0() -> None:
     with Server(*BASIC) as server:
         assert server.stop() == 0, server.log()
+
+
+def test_sigterm_ends_a_server_that_is_still_loading_its_networks(tmp_path: Path) -> None:
+    settings = tmp_path / "headrace.toml"
+    settings.write_text("""
+        [plugins.GATED]
+        factory = "tests.support.gated_device:create_plugin"
+        config = { HOLD = "YES" }
+    """)
+    for name in ("running", "second", "waiting"):  # more than there are threads that load
+        folder = tmp_path / "repository" / name
+        folder.mkdir(parents=True)
+        (folder / "model.onnx").write_bytes(networks.add().model.SerializeToString())
+        (folder / "network.toml").write_text('device = "GATED"')
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    options = ["--config", str(settings), "--devices", "GATED", "--port", address.split(":")[1]]
+    command = command_line([*options, "--model-repository", str(tmp_path / "repository")])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
+        try:
+            with grpc.insecure_channel(address) as channel:
+                stub = rpc.InferenceEngineStub(channel)  # type: ignore[no-untyped-call]
+                list_networks = partial(stub.ListNetworks, pb.ListNetworksRequest())
+                waiting = {"wait_for_ready": True, "timeout": CALL_SECONDS}
+                until(lambda: len(list_networks(**waiting).networks) == 3)
+                assert {each.state for each in list_networks().networks} == {pb.LOADING}
+            server.terminate()
+            said, logged = server.communicate(timeout=CALL_SECONDS)
+        finally:
+            server.kill()
+    assert (server.returncode, said) == (0, b""), logged.decode()
+    assert b"stopped" in logged
+    assert b"error" not in logged, logged.decode()
 
 
 def test_who_only_watches_keeps_no_server_from_stopping() -> None:

@@ -136,8 +136,13 @@ class App:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        on_ready(await self.start())
-        await stop.wait()
+        starting, stopping = asyncio.create_task(self.start()), asyncio.create_task(stop.wait())
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            on_ready(starting.result())
+            await stopping
+        else:
+            starting.cancel()  # what still loads would keep the server for as long as it takes
         await self.stop()
 
     async def stop(self) -> None:
