@@ -27,7 +27,7 @@ def test_parts_are_counted_apart_from_requests() -> None:
     device.accept(part=True)
     device.observe(Outcome.COMPLETED, 0.001, 0.002, part=True)
     kinds = device.snapshot().kinds
-    assert kinds["part"].requests.outcomes["completed"] == 1
+    assert kinds["part"].requests.outcomes[Outcome.COMPLETED] == 1
     assert kinds["part"].execution_seconds.count == 1
     assert kinds["request"].requests.accepted == 0
     assert kinds["request"].execution_seconds.count == 0
@@ -121,7 +121,7 @@ def test_a_network_counts_requests_seconds_batch_and_loads() -> None:
     network.observe_load(1.5)
     snapshot = network.snapshot()
     assert (snapshot.network, snapshot.device) == ("m", "CPU")
-    assert snapshot.requests.outcomes["completed"] == 1
+    assert snapshot.requests.outcomes[Outcome.COMPLETED] == 1
     assert snapshot.requests.in_flight == 1
     assert snapshot.request_seconds.sum == 0.25
     assert snapshot.batch_size.sum == 8
@@ -148,7 +148,7 @@ def test_a_replaced_network_keeps_counting_until_the_last_one_is_removed() -> No
     counters.network("m", "CPU").observe(Outcome.COMPLETED, 0.1)  # the replacement
     counters.remove_network("m", "CPU")  # the old one has drained
     (snapshot,) = counters.snapshot().networks
-    assert snapshot.requests.outcomes["completed"] == 2
+    assert snapshot.requests.outcomes[Outcome.COMPLETED] == 2
 
 
 def test_removing_a_network_twice_is_harmless() -> None:
