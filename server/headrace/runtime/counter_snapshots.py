@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace.runtime.histogram import HistogramSnapshot
-from headrace.runtime.job import Outcome
 from headrace.runtime.network_cache_counters import CacheSnapshot
 from headrace.runtime.series import SeriesSnapshot
 
@@ -21,7 +20,7 @@ class RequestsSnapshot:
     """How many requests were accepted and how those that ended did."""
 
     accepted: int
-    outcomes: Mapping[Outcome, int]
+    outcomes: Mapping[str, int]
 
     @property
     def in_flight(self) -> int:

@@ -54,7 +54,7 @@ class _Requests:
         self.outcomes = dict.fromkeys(Outcome, 0)
 
     def snapshot(self) -> RequestsSnapshot:
-        return RequestsSnapshot(self.accepted, dict(self.outcomes))
+        return RequestsSnapshot(self.accepted, dict(self.outcomes.items()))
 
 
 class _Executions:
