@@ -163,6 +163,14 @@ def test_streams_do_not_follow_the_processors(config: dict[str, str], streams: i
     assert auto_streams(SCHEMA.resolve(config)) == streams
 
 
+@pytest.mark.parametrize(("config", "at_once"), [({}, 1), ({"NUM_STREAMS": "2"}, 2)])
+def test_a_recorded_network_runs_one_request_at_once_unless_told_otherwise(
+    plugin: PaperCuda, config: dict[str, str], at_once: int
+) -> None:
+    loaded = load(plugin, FIXED, CUDA_GRAPH="YES", **config)
+    assert loaded.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == at_once
+
+
 def test_a_gpu_that_the_provider_cannot_use_is_no_lack_of_kernels(offered: Services) -> None:
     class Unusable(PaperCuda):
         def _cuda(self, *_: Any, **__: Any) -> Provider:

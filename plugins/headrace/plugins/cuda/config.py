@@ -31,7 +31,8 @@ CUDA_GRAPH: Final = Key(
     bool,
     False,
     "Whether a run is recorded once and then repeated as a whole: for small networks of fixed "
-    "shapes. Each stream takes a session, and so the weights' memory, of its own.",
+    "shapes. Each stream takes a session, and so the weights' memory, of its own; there is one "
+    "where NUM_STREAMS is AUTO.",
 )
 TF32: Final = Key(
     "TF32",
@@ -100,5 +101,7 @@ def auto_streams(config: Configuration) -> int:
 
 
 def streams(config: Configuration) -> int:
-    """Requests of a network with this configuration that run at once, if the device allows it."""
-    return config.get(NUM_STREAMS) or auto_streams(config)
+    """Requests of a network with this configuration that run at once, if the device allows it: of
+    one that is recorded one, unless it is told otherwise, for CUDA fails what a second stream
+    allocates while the first one records, and the recording with it."""
+    return config.get(NUM_STREAMS) or (1 if config[CUDA_GRAPH] else auto_streams(config))
