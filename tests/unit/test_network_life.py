@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -351,3 +352,17 @@ def test_a_loaded_network_is_exported_as_it_came(core: Core, spooled: Callable[[
     blob = b"".join(core.export_network("m"))
     copied = core.import_network("copy", "", {}, blob, replace=False).result(PATIENCE_SECONDS)
     assert copied.record.given.digest == Network.from_bytes(LARGE).digest
+
+
+# -- the log --
+
+
+def test_the_log_says_which_networks_come_and_go(
+    core: Core, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "headrace.runtime.network_life"):
+        load(core).result(PATIENCE_SECONDS)
+        core.unload_network("m").result(PATIENCE_SECONDS)
+    loaded, unloaded = caplog.messages
+    assert re.fullmatch(r"network m is loaded on HOOK\S*, in \d+\.\d{3} s", loaded)
+    assert unloaded == "network m is unloaded"

@@ -8,6 +8,7 @@ there: the model, which may be large, is written before, and only its name is sa
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 import time
 import traceback
@@ -29,6 +30,8 @@ from headrace.runtime.registry import NetworkEntry, NetworkRegistry, NetworkStat
 from headrace.runtime.series import NOTES
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _LARGE_BYTES = 2**20
 """Of garbage; less is left to Python's own collector."""
@@ -214,6 +217,8 @@ class NetworkLife:
             if executable.notes:
                 counters.series.get(NOTES).add(len(executable.notes))
             self._networks.publish(entry, executable, self._close_later)
+        name, device = entry.key.name, executable.place.device
+        _log.info("network %s is loaded on %s, in %.3f s", name, device, entry.load_seconds)
 
     def _fail(self, load: _Load, error: BaseException) -> None:
         entry = load.entry
@@ -265,6 +270,7 @@ class NetworkLife:
                 collect_garbage()
             else:
                 release_memory()
+        _log.info("network %s is unloaded", entry.key.name)
 
 
 def use(read: Callable[[], Network], task: Callable[[Network], T]) -> T:
