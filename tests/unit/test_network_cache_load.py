@@ -11,7 +11,13 @@ import pytest
 from headrace.plugins import cpu, hetero
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.device_name import DeviceName
-from headrace.runtime.errors import Cancelled, FailedPrecondition, InvalidArgument, InvalidModel
+from headrace.runtime.errors import (
+    Cancelled,
+    FailedPrecondition,
+    InvalidArgument,
+    InvalidModel,
+    NotFound,
+)
 from headrace.runtime.extension import read_functions
 from headrace.runtime.network import Network
 from headrace.runtime.network_cache import NetworkCache
@@ -237,6 +243,14 @@ def test_a_device_that_cannot_say_what_it_is_loads_without_the_cache(
     assert len(plugin.compiled) == 1
     assert events(cache) == {}
     assert "no key for the cache" in caplog.text
+
+
+def test_a_mistake_of_the_callers_is_no_event_to_be_warned_of(
+    plugin: ExportingPlugin, network: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(NotFound, match="DEVICE_ID"):
+        plugin.load_network(network, {"DEVICE_ID": "7"})
+    assert caplog.text == ""
 
 
 def test_a_load_that_fails_leaves_no_entry(

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration
+from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.network import Network
 from headrace.runtime.network_cache import NetworkCache
@@ -107,6 +108,8 @@ class _Load:
     def _key(self) -> CacheKey | None:
         try:
             return self.how.key()
+        except (InvalidArgument, NotFound):
+            return None  # the configuration is wrong, as compiling will say
         except Exception as error:  # noqa: BLE001 - a device may fail to say what it is
             _log.warning("no key for the cache of %s: %s", self.how.device, error)
             return None
