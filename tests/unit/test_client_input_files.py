@@ -47,6 +47,24 @@ def test_an_unknown_name_is_refused(tmp_path: Path) -> None:
         read([f"X={tmp_path}/a.npy"], port())
 
 
+def test_a_shape_of_an_unknown_input_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones(2))
+    with pytest.raises(errors.InvalidArgument, match="no input 'y'"):
+        read([tmp_path / "a.npy"], port(), y=(2,))
+
+
+def test_two_files_for_one_input_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones(2))
+    np.savez(tmp_path / "b.npz", x=np.ones(2))
+    with pytest.raises(errors.InvalidArgument, match="two files for the input 'x'"):
+        read([f"x={tmp_path}/a.npy", tmp_path / "b.npz"], port())
+
+
+def test_a_bfloat16_array_in_an_npz_gets_its_type_back(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.ones(2, ml_dtypes.bfloat16))
+    assert read([tmp_path / "a.npz"], port("bfloat16"))["x"].dtype == ml_dtypes.bfloat16
+
+
 def test_npz_holds_inputs_by_name_or_one_alone(tmp_path: Path) -> None:
     both = tmp_path / "both.npz"
     np.savez(both, x=np.zeros(1), y=np.ones(2))
@@ -72,7 +90,7 @@ def test_pickles_are_never_opened(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([{}], dtype=object), allow_pickle=True)
     np.savez(tmp_path / "a.npz", x=np.array([{}], dtype=object))
     for name in ("a.npy", "a.npz"):
-        with pytest.raises(errors.InvalidArgument, match=r"cannot read .*allow_pickle"):
+        with pytest.raises(errors.InvalidArgument, match=r"cannot read .*; save strings as an array of str"):
             read([f"x={tmp_path}/{name}"], port())
 
 

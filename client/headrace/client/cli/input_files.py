@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,8 @@ from headrace.wire.codec import Array
 IMAGE_SUFFIXES: Final = frozenset(
     {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 )
+
+_OBJECTS: Final = "it holds Python objects, which are not read; save strings as an array of str"
 
 
 def read_inputs(
@@ -34,24 +36,40 @@ def read_inputs(
     Raises:
         InvalidArgument: an unknown input, or a file that does not make one.
     """
+    for name in shapes:
+        _check_name(name, ports)
     inputs: dict[str, Array] = {}
     for argument in arguments:
-        name, separator, rest = argument.partition("=")
-        if separator and (name in ports.names or not Path(argument).exists()):
-            path = Path(rest)
-        elif Path(argument).suffix == ".npz":
-            inputs.update(_load_npz(Path(argument)))
-            continue
-        elif len(ports) == 1:
-            name, path = ports[0].name, Path(argument)
-        else:
-            known = ", ".join(ports.names)
-            raise invalid("inputs", f"{argument!r} names no input; pass NAME=FILE, NAME of {known}")
-        if name not in ports.names:
-            hint = did_you_mean(name, ports.names)
-            raise invalid(f"inputs[{name!r}]", f"the network has no input {name!r}{hint}")
-        inputs[name] = _read(path, ports[name], shapes.get(name))
+        for name, array in _arrays(argument, ports, shapes):
+            if name in inputs:
+                raise invalid(f"inputs[{name!r}]", f"there are two files for the input {name!r}")
+            inputs[name] = array
     return inputs
+
+
+def _arrays(
+    argument: str, ports: Ports, shapes: Mapping[str, tuple[int, ...]]
+) -> Iterator[tuple[str, Array]]:
+    name, separator, rest = argument.partition("=")
+    if separator and (name in ports.names or not Path(argument).exists()):
+        path = Path(rest)
+    elif Path(argument).suffix == ".npz":
+        for name, array in _load_npz(Path(argument)).items():
+            yield name, _typed(array, _check_name(name, ports))
+        return
+    elif len(ports) == 1:
+        name, path = ports[0].name, Path(argument)
+    else:
+        known = ", ".join(ports.names)
+        raise invalid("inputs", f"{argument!r} names no input; pass NAME=FILE, NAME of {known}")
+    yield name, _read(path, _check_name(name, ports), shapes.get(name))
+
+
+def _check_name(name: str, ports: Ports) -> Port:
+    if name not in ports.names:
+        hint = did_you_mean(name, ports.names)
+        raise invalid(f"inputs[{name!r}]", f"the network has no input {name!r}{hint}")
+    return ports[name]
 
 
 def _read(path: Path, port: Port, shape: tuple[int, ...] | None) -> Array:
@@ -77,6 +95,8 @@ def _load(path: Path) -> Any:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        if "allow_pickle" in str(error):
+            reason = _OBJECTS
         raise invalid("inputs", f"cannot read {path}: {reason}") from None
 
 
@@ -88,7 +108,8 @@ def _load_npz(path: Path) -> dict[str, Array]:
         try:
             return {name: archive[name] for name in archive.files}
         except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise invalid("inputs", f"cannot read {path}: {error}") from None
+            reason = _OBJECTS if "allow_pickle" in str(error) else error
+            raise invalid("inputs", f"cannot read {path}: {reason}") from None
 
 
 def _typed(array: Array, port: Port) -> Array:
