@@ -472,3 +472,17 @@ def test_types_beyond_numpys_own_may_be_options() -> None:
     from headrace.client.options import output_options
 
     assert output_options({"y": {"dtype": ml_dtypes.bfloat16}})["y"].dtype == pb.DataType.BFLOAT16
+
+
+def test_an_option_that_has_to_be_text_is_named() -> None:
+    from headrace.client.options import input_options
+
+    with pytest.raises(errors.InvalidArgument, match=r"\['x'\]\.layout: pass text, and not 5"):
+        input_options({"x": {"layout": 5}})  # type: ignore[typeddict-item]
+
+
+def test_a_timeout_that_is_no_number_is_refused() -> None:
+    from headrace.client.plan import seconds
+
+    with pytest.raises(errors.InvalidArgument, match="timeout is not a number"):
+        seconds(float("nan"), 1.0)

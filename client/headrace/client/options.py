@@ -100,8 +100,10 @@ def _options(fields: Mapping[str, Any], message_type: Any, path: str) -> Any:
             elif key in ("mean", "scale"):
                 numbers = [value] if isinstance(value, int | float) else value
                 getattr(message, key).extend(numbers)
-            else:
+            elif isinstance(value, str):
                 setattr(message, key, value)
+            else:
+                raise TypeError(f"pass text, and not {value!r}")
         except (TypeError, ValueError) as error:
             raise invalid(f"{path}.{key}", f"{path}.{key}: {error}") from None
     return message

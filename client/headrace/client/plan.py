@@ -14,6 +14,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+from headrace.client.errors import invalid
+
 T = TypeVar("T")
 
 
@@ -77,6 +79,12 @@ def present(method: Callable[..., Any], plan: Callable[..., Any], *, bound: bool
 
 
 def seconds(timeout: float | None, default: float) -> float | None:
-    """A call's time limit as gRPC wants it: None for none."""
+    """A call's time limit as gRPC wants it: None for none.
+
+    Raises:
+        InvalidArgument: it is not a number.
+    """
     chosen = default if timeout is None else timeout
+    if math.isnan(chosen):
+        raise invalid("timeout", "timeout is not a number; pass seconds, or None")
     return None if math.isinf(chosen) else max(chosen, 0.0)
