@@ -13,6 +13,7 @@ import structlog
 
 from headrace.runtime.network import Network
 from headrace.server.logs import (
+    CURRENT_REQUEST,
     configure_logging,
     log_internal_error,
     new_request_id,
@@ -138,6 +139,18 @@ def test_an_internal_error_is_explained_under_the_id_that_the_client_gets() -> N
     assert event["where"] == "Infer"
     assert "secret" in json.dumps(event["exception"])
     assert "secret" not in error_id
+
+
+def test_an_internal_error_is_logged_with_the_request_that_met_it() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream)
+    before = CURRENT_REQUEST.set("r7")
+    try:
+        log_internal_error(RuntimeError(), where="Infer")
+    finally:
+        CURRENT_REQUEST.reset(before)
+    (event,) = events(stream)
+    assert event["request_id"] == "r7"
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

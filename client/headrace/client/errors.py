@@ -9,7 +9,7 @@
     ├── ResourceExhausted    `details.retry_delay_seconds` says when to try again
     ├── FailedPrecondition
     ├── Unimplemented
-    ├── Internal             `details.request_id` is the id that the server's log explains
+    ├── Internal             `details.metadata["error_id"]` is what the server's log explains
     └── Unavailable          the server cannot be reached, is stopping, or the device is down
 
 Statuses without a class of their own raise `Error`.

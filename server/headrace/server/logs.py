@@ -100,7 +100,7 @@ def request_id(identifier: str) -> Iterator[None]:
 
 
 def log_internal_error(error: BaseException, *, where: str) -> str:
-    """Logs a bug with its traceback under a new id.
+    """Logs a bug with its traceback under a new id, beside that of the request, if it is known.
 
     Args:
         error: what was raised; its text goes to the log only.
@@ -110,7 +110,8 @@ def log_internal_error(error: BaseException, *, where: str) -> str:
         The id, which is all that the client is told.
     """
     error_id = new_request_id()
+    facts = {"request_id": identifier} if (identifier := CURRENT_REQUEST.get()) else {}
     structlog.get_logger(f"{ROOT}.server").error(
-        "internal error", error_id=error_id, where=where, exc_info=error
+        "internal error", error_id=error_id, where=where, **facts, exc_info=error
     )
     return error_id
