@@ -90,7 +90,9 @@ def test_pickles_are_never_opened(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([{}], dtype=object), allow_pickle=True)
     np.savez(tmp_path / "a.npz", x=np.array([{}], dtype=object))
     for name in ("a.npy", "a.npz"):
-        with pytest.raises(errors.InvalidArgument, match=r"cannot read .*; save strings as an array of str"):
+        with pytest.raises(
+            errors.InvalidArgument, match=r"cannot read .*; save strings as an array of str"
+        ):
             read([f"x={tmp_path}/{name}"], port())
 
 
