@@ -42,7 +42,7 @@ PARTS = (
             f"millions of {name} of {method}",
             raw(method, field(number, b"") * MILLIONS),
             INVALID,
-            rf"^{name}: .* 262144 parts.*fewer",
+            rf"^{name}: .* 131072 parts.*fewer",
         )
         for method, number, name in (
             ("LoadNetwork", 7, "affinities"),
@@ -56,7 +56,7 @@ PARTS = (
         "millions of options of an import",
         streamed("ImportNetwork", field(1, b"\x1a\x00" * MILLIONS)),
         INVALID,
-        r"^options\.config: .* 262144 parts.*fewer",
+        r"^options\.config: .* 131072 parts.*fewer",
     ),
     Bad(
         "options for inputs that no request could hold",

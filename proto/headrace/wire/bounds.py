@@ -18,11 +18,13 @@ from headrace.wire.codec import CodecError
 
 MAX_PARTS: Final = 1 << 20
 """Of a message of Infer or InferStream: with all that is built of them 100 MB at most."""
-MAX_CONTROL_PARTS: Final = 1 << 18
+MAX_CONTROL_PARTS: Final = 1 << 17
 """Of a message of any other method: a load may name a device for each layer of a large network."""
 
 _LEAST_BYTES: Final = 2
 """Of a part: its tag and its length or value."""
+_SHORT: Final = 24
+"""Messages of fewer bytes are not looked into, but counted as if they were of the least parts."""
 _DEPTH: Final = 100
 """Of messages in messages; protobuf takes no more either."""
 
@@ -32,8 +34,9 @@ _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 def check_parts(message_type: Any, data: bytes, limit: int) -> None:
     """Sees to it that a message has at most `limit` parts, those in its parts included.
 
-    Two numbers of a packed field are a part. A message of at most two bytes for each part that is
-    allowed is not looked at, nor is the rest of one once it is no longer.
+    An entry of a map of strings is one part, and so are two bytes of a packed field or of a message
+    of less than 24. A message of at most two bytes for each part that is allowed is not looked at,
+    nor is the rest of one once it is no longer.
 
     Raises:
         CodecError: `data` has more parts, is no message of this type, or holds groups, which
@@ -49,13 +52,12 @@ def malformed(name: str) -> CodecError:
 
 
 class _Kind:
-    """What a message's length-delimited fields hold, by tag: messages, or numbers (None)."""
+    """What those of a message's fields hold that can have parts: messages, or numbers (None)."""
 
-    __slots__ = ("descriptor", "fields")
+    __slots__ = ("fields",)
 
-    def __init__(self, descriptor: Descriptor) -> None:
-        self.descriptor = descriptor
-        self.fields: dict[int, _Kind | None] = {}
+    def __init__(self) -> None:
+        self.fields: dict[int, _Kind | None] = {}  # by tag
 
 
 @lru_cache
@@ -65,16 +67,24 @@ def _kind(descriptor: Descriptor) -> _Kind:
     def kind_of(descriptor: Descriptor) -> _Kind:
         if descriptor.full_name in kinds:
             return kinds[descriptor.full_name]
-        kind = kinds[descriptor.full_name] = _Kind(descriptor)
+        kind = kinds[descriptor.full_name] = _Kind()
         for field in descriptor.fields:
             tag = field.number << 3 | _LENGTH_DELIMITED
             if field.message_type is not None:
-                kind.fields[tag] = kind_of(field.message_type)
+                if not _is_plain_entry(field.message_type):
+                    kind.fields[tag] = kind_of(field.message_type)
             elif field.is_repeated and field.cpp_type != FieldDescriptor.CPPTYPE_STRING:
                 kind.fields[tag] = None
         return kind
 
     return kind_of(descriptor)
+
+
+def _is_plain_entry(descriptor: Descriptor) -> bool:
+    """Whether it is the entry of a map to values that hold nothing else."""
+    value = descriptor.fields_by_name.get("value")
+    entry: bool = descriptor.GetOptions().map_entry
+    return entry and value is not None and value.message_type is None
 
 
 def _count(descriptor: Descriptor, data: bytes, limit: int) -> None:
@@ -109,12 +119,14 @@ def _count(descriptor: Descriptor, data: bytes, limit: int) -> None:
                 if tag not in fields:
                     position += length
                     if position < end and data[position] == tag < 128:
-                        position, left = _run(data, position, end, left)
+                        position, left = _pass_strings(data, position, end, left)
                     continue
                 inner = fields[tag]
-                if inner is None:
+                if inner is None or length < _SHORT:
                     position += length
                     left -= length // _LEAST_BYTES
+                    if position < end and data[position] == tag < 128:
+                        position, left = _pass_short(data, position, end, left)
                     if left < 0:
                         raise _too_many(descriptor, enclosing, tag, limit)
                     continue
@@ -136,9 +148,9 @@ def _count(descriptor: Descriptor, data: bytes, limit: int) -> None:
         raise malformed(descriptor.name) from None
 
 
-def _run(data: bytes, position: int, end: int, left: int) -> tuple[int, int]:
-    """Passes over fields like the one at `position`, whose payloads have less than 16 KiB, as the
-    strings of a tensor are; returns where they end and how many are left."""
+def _pass_strings(data: bytes, position: int, end: int, left: int) -> tuple[int, int]:
+    """Passes over fields like the one at `position`, whose payloads have less than 16 KiB; returns
+    where they end and how many parts are left."""
     tag = data[position]
     for passed in range(left):
         if position >= end or data[position] != tag:
@@ -151,6 +163,18 @@ def _run(data: bytes, position: int, end: int, left: int) -> tuple[int, int]:
         else:
             return position, left - passed
     return position, 0
+
+
+def _pass_short(data: bytes, position: int, end: int, left: int) -> tuple[int, int]:
+    """Passes over short fields like the one at `position`, counting all bytes in them as parts."""
+    tag = data[position]
+    while left >= 0 and position < end and data[position] == tag:
+        length = data[position + 1]
+        if length >= _SHORT:
+            break
+        left -= 1 + length // _LEAST_BYTES
+        position += length + 2
+    return position, left
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
