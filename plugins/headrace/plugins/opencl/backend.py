@@ -49,15 +49,21 @@ class Backend:
         return self._thread.submit(function).result()
 
     def forget(self) -> None:
-        """Gives back what networks held that are gone, and bounds what tinygrad keeps: every kernel
-        that it ever made. What is still needed it makes anew."""
+        """Gives back what networks held that are gone."""
         self.run(_forget)
 
 
-def _forget() -> None:
+def bound_kernels() -> None:
+    """Bounds what tinygrad keeps: every kernel that it ever made. What is still needed it makes
+    anew. For the backend's thread, between runs."""
     if len(to_program_cache) > _KERNELS:
         for kept in (to_program_cache, schedule_cache, runtime_cache):
             kept.clear()
+        gc.collect()
+
+
+def _forget() -> None:
+    bound_kernels()
     gc.collect()
 
 

@@ -12,6 +12,7 @@ from tinygrad.engine.jit import JitError, TinyJit
 from tinygrad.tensor import Tensor
 
 from headrace.plugins.opencl import halves
+from headrace.plugins.opencl.backend import bound_kernels
 from headrace.plugins.opencl.evaluator import Evaluation, Evaluator, Timed
 from headrace.plugins.opencl.on_host import HOST_ELEMENTS, known_inputs
 from headrace.plugins.opencl.values import Value, in_memory, realize, to_device, to_host
@@ -80,6 +81,7 @@ class Session:
         if timed is not None or key is None:
             return self._evaluate(inputs, known, token, timed)[0]
         if key not in self._jits:
+            bound_kernels()  # before new ones, for what is captured next needs those
             outputs, varies = self._evaluate(inputs, known, token, None)
             self._keep(key, None if varies else _Captured(self._evaluator, self._device, known))
             return outputs
