@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from headrace.runtime.device_name import DeviceName
+from headrace.runtime.errors import ResourceExhausted, Unavailable
 from headrace.runtime.limits import Limits
 from headrace.runtime.network import Network
 from headrace.runtime.network_options import LoadRequest
@@ -96,3 +101,31 @@ def test_settings_and_extensions_come_back(state: StateDirectory, tmp_path: Path
     assert list(again.configs()) == [("CPU", {"NUM_STREAMS": "2"})]
     assert list(again.extensions()) == [("CPU", b"first")]
     assert json.loads((tmp_path / "devices" / "CPU.json").read_text("utf-8"))
+
+
+def test_a_folder_that_cannot_be_written_is_said_so(state: StateDirectory, tmp_path: Path) -> None:
+    network = networks.add().network
+    save(state, network, "m")
+    shutil.rmtree(tmp_path)
+    changes: list[Callable[[], None]] = [
+        lambda: save(state, network, "n"),
+        lambda: state.save_network(asked("n"), "digest"),
+        lambda: state.forget_network("m"),
+        lambda: state.save_config("CPU", {}),
+        lambda: state.save_extension("CPU", b"functions"),
+    ]
+    for change in changes:
+        with pytest.raises(Unavailable, match="cannot write to its state directory: No such file"):
+            change()
+
+
+def test_a_full_disk_is_want_of_room(
+    state: StateDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_file(path: Path, data: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr("headrace.server.state.write_file", write_file)
+    with pytest.raises(ResourceExhausted, match="No space left"):
+        save(state, networks.add().network, "m")
+    assert list(state.networks()) == []

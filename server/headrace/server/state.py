@@ -11,6 +11,7 @@ Every file is written whole or not at all, a model before the network that names
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -21,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headrace.runtime.atomic_file import remove_file, remove_leftovers, write_file
+from headrace.runtime.errors import ResourceExhausted, Unavailable
 from headrace.runtime.limits import Limits
 from headrace.runtime.network import Network
 from headrace.runtime.network_options import LoadRequest
@@ -30,7 +32,11 @@ _log = logging.getLogger(__name__)
 
 class StateDirectory:
     """Implements the core's NetworkStore. Thread-safe: `_lock` orders the changes and guards which
-    models are kept though no network names them yet."""
+    models are kept though no network names them yet.
+
+    What the core tells raises ResourceExhausted where the disk is full, and Unavailable where the
+    folder cannot be written for another reason; nothing has changed then.
+    """
 
     def __init__(self, folder: Path, limits: Limits) -> None:
         self._limits = limits
@@ -56,7 +62,8 @@ class StateDirectory:
         try:
             model = self._models / f"{digest}.onnx"
             if not model.exists():
-                write_file(model, network.chunks())
+                with _writing():
+                    write_file(model, network.chunks())
             yield digest
         finally:
             with self._lock:
@@ -66,21 +73,21 @@ class StateDirectory:
 
     def save_network(self, request: LoadRequest, model: str) -> None:
         facts = {"request": request.to_json(), "model": model}
-        with self._lock:
+        with self._lock, _writing():
             write_file(self._networks / f"{request.name}.json", json.dumps(facts).encode())
 
     def forget_network(self, name: str) -> None:
-        with self._lock:
+        with self._lock, _writing():
             remove_file(self._networks / f"{name}.json")
             self._collect()
 
     def save_config(self, device: str, config: Mapping[str, str]) -> None:
-        with self._lock:
+        with self._lock, _writing():
             write_file(self._devices / f"{device}.json", json.dumps(dict(config)).encode())
 
     def save_extension(self, device: str, functions: bytes) -> None:
         folder = self._extensions / device
-        with self._lock:
+        with self._lock, _writing():
             folder.mkdir(mode=0o700, exist_ok=True)
             name = hashlib.sha256(functions).hexdigest()
             write_file(folder / f"{name}.onnx", functions)
@@ -121,3 +128,14 @@ class StateDirectory:
         for model in self._models.glob("*.onnx"):
             if model.stem not in used:
                 remove_file(model)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        message = f"the server cannot write to its state directory: {error.strerror or error}"
+        _log.error("%s: %s", message, error.filename)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise (ResourceExhausted if full else Unavailable)(message) from error
