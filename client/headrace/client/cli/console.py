@@ -145,8 +145,6 @@ def _explain(error: errors.Error) -> str:
         )
     if details.retry_delay_seconds is not None:
         return f"{message}; try again in {details.retry_delay_seconds:g} s"
-    if isinstance(error, errors.Internal) and details.request_id:
-        return f"{message}; the server's log explains request {details.request_id}"
     return message
 
 
