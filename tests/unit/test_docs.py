@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from headrace.runtime.config import ConfigSchema
+from headrace.runtime.config import MAX_KEYS, ConfigSchema
 from headrace.runtime.limits import Limits
 from headrace.runtime.standard_keys import STANDARD_KEYS
 from headrace.server.metrics import metrics_table
 from headrace.server.repository import Repository
 from headrace.server.settings import settings_table
 from headrace.server.settings_sources import load_settings
+from headrace.wire import bounds, codec, framing
 
 REPOSITORY = Path(__file__).parents[2]
 README = REPOSITORY / "README.md"
@@ -49,6 +50,23 @@ def toml_block(key: str) -> str:
 def test_a_table_is_the_one_that_the_code_generates(name: str) -> None:
     remedy = "run: .venv/bin/python tests/unit/test_docs.py"
     assert section(name, README.read_text("utf-8")) == TABLES[name](), remedy
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    rows = section("limits", README.read_text("utf-8")).splitlines()[2:]
+    assert [int(row.split("|")[2].replace(",", "")) for row in rows] == [
+        framing.MAX_FIELDS,
+        framing.MAX_FIELDS,
+        bounds.MAX_PARTS,
+        bounds.MAX_CONTROL_PARTS,
+        codec.MAX_SEQUENCE_ELEMENTS,
+        codec.MAX_NESTING,
+        framing.MAX_FIELDS,
+        MAX_KEYS,
+    ]
+    contract = (REPOSITORY / "proto/headrace/v1/inference_engine.proto").read_text("utf-8")
+    for limit in (framing.MAX_FIELDS, bounds.MAX_PARTS, bounds.MAX_CONTROL_PARTS, MAX_KEYS):
+        assert f" {limit:,}" in contract
 
 
 def test_the_table_of_devices_names_every_plugin() -> None:

@@ -30,6 +30,11 @@ class InferenceEngineStub(object):
 
     Errors are google.rpc.Status with ErrorInfo (domain "headrace", a reason and metadata), BadRequest
     (the field at fault) and RetryInfo where a retry makes sense.
+
+    A message of Infer or InferStream has at most 1,048,576 parts, one of any other method 131,072, so
+    that none takes many times its size in memory. A part is a field of the message or of what is in it,
+    such as a string of a tensor; of a map of strings each entry is one, and of a packed shape, or of a
+    message of less than 24 bytes, every two bytes. More are refused with INVALID_ARGUMENT.
     """
 
     def __init__(self, channel):
@@ -120,6 +125,11 @@ class InferenceEngineServicer(object):
 
     Errors are google.rpc.Status with ErrorInfo (domain "headrace", a reason and metadata), BadRequest
     (the field at fault) and RetryInfo where a retry makes sense.
+
+    A message of Infer or InferStream has at most 1,048,576 parts, one of any other method 131,072, so
+    that none takes many times its size in memory. A part is a field of the message or of what is in it,
+    such as a string of a tensor; of a map of strings each entry is one, and of a packed shape, or of a
+    message of less than 24 bytes, every two bytes. More are refused with INVALID_ARGUMENT.
     """
 
     def UploadModel(self, request_iterator, context):
@@ -311,6 +321,11 @@ class InferenceEngine(object):
 
     Errors are google.rpc.Status with ErrorInfo (domain "headrace", a reason and metadata), BadRequest
     (the field at fault) and RetryInfo where a retry makes sense.
+
+    A message of Infer or InferStream has at most 1,048,576 parts, one of any other method 131,072, so
+    that none takes many times its size in memory. A part is a field of the message or of what is in it,
+    such as a string of a tensor; of a map of strings each entry is one, and of a packed shape, or of a
+    message of less than 24 bytes, every two bytes. More are refused with INVALID_ARGUMENT.
     """
 
     @staticmethod
