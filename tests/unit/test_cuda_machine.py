@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -160,25 +160,29 @@ class Refused(Exception):
 
 
 class DividedGpu:
-    """NVML in a container that was given one part, the second of seven places, of a GPU."""
+    """NVML in a container that was given three parts of a GPU, two of one instance, at the places
+    1, 2 and 4 of seven."""
 
     NVMLError = Refused
     NVML_DEVICE_MIG_ENABLE = 1
+    INSTANCES: ClassVar = {"MIG-1": 7, "MIG-2": 7, "MIG-4": 9}
 
     nvmlInit = staticmethod(lambda: None)
     nvmlDeviceGetCount = staticmethod(lambda: 1)
     nvmlDeviceGetHandleByIndex = staticmethod(lambda index: "whole")
     nvmlDeviceGetMigMode = staticmethod(lambda whole: [1, 1])
     nvmlDeviceGetMaxMigDeviceCount = staticmethod(lambda whole: 7)
+    nvmlDeviceGetGpuInstanceId = staticmethod(INSTANCES.__getitem__)
     nvmlDeviceGetCudaComputeCapability = staticmethod(lambda handle: (9, 0))
-    nvmlDeviceGetUUID = staticmethod(lambda handle: "MIG-1")
+    nvmlDeviceGetUUID = staticmethod(lambda handle: handle)
     nvmlDeviceGetName = staticmethod(lambda handle: "NVIDIA H100 MIG 1g.10gb")
 
-    @staticmethod
-    def nvmlDeviceGetMigDeviceHandleByIndex(whole: str, place: int) -> str:
-        if place != 1:
+    @classmethod
+    def nvmlDeviceGetMigDeviceHandleByIndex(cls, whole: str, place: int) -> str:
+        part = f"MIG-{place}"
+        if part not in cls.INSTANCES:
             raise Refused
-        return "part"
+        return part
 
     @staticmethod
     def nvmlDeviceGetMemoryInfo(handle: str) -> SimpleNamespace:
@@ -187,25 +191,29 @@ class DividedGpu:
         return SimpleNamespace(total=10 * 2**30, used=0)
 
 
-def test_of_a_gpu_that_is_divided_its_parts_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+PARTS = [Gpu(0, f"MIG-{at}", "NVIDIA H100 MIG 1g.10gb", 10 * 2**30, (9, 0)) for at in (1, 4)]
+
+
+def test_of_a_gpu_that_is_divided_there_is_a_part_of_each_instance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", DividedGpu)
-    (gpu,) = nvml.Nvml().gpus()
-    assert gpu == Gpu(0, "MIG-1", "NVIDIA H100 MIG 1g.10gb", 10 * 2**30, (9, 0))
-    assert gpu.is_part
+    assert nvml.Nvml().gpus() == PARTS
 
 
-PARTS = [Gpu(1, f"MIG-{at}", "NVIDIA H100 MIG 1g.10gb", 10 * 2**30, (9, 0)) for at in range(3)]
-
-
-@pytest.mark.parametrize("setting", [None, "1", "MIG-0,MIG-1", "1,0"])
-def test_of_parts_cuda_shows_one_and_no_whole_gpu_then(setting: str | None) -> None:
-    there = [GPUS[0], *PARTS]
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        (None, [*PARTS, GPUS[1]]),
+        ("0", PARTS),
+        ("1", [GPUS[1]]),
+        ("MIG-4,1", [PARTS[1], GPUS[1]]),
+        ("MIG-4,MIG-9,1", [PARTS[1]]),
+    ],
+)
+def test_parts_are_shown_beside_whole_gpus(setting: str | None, expected: list[Gpu]) -> None:
     found = {part.uuid: part for part in PARTS}
-    assert visible(there, setting, found.get) == PARTS[:1]
-
-
-def test_a_whole_gpu_beside_a_divided_one_can_be_asked_for() -> None:
-    assert visible([GPUS[0], *PARTS], "0", lambda _: None) == [GPUS[0]]
+    assert visible([*PARTS, GPUS[1]], setting, found.get) == expected
 
 
 def test_a_gpu_says_what_it_computes_in() -> None:

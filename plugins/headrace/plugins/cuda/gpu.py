@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
-
-_PART: Final = "MIG-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +23,6 @@ class Gpu:
     compute_capability: tuple[int, int]
 
     @property
-    def is_part(self) -> bool:
-        return self.uuid.startswith(_PART)
-
-    @property
     def architecture(self) -> str:
         """What compiled kernels depend on, as ``sm_90``."""
         return "sm_{}{}".format(*self.compute_capability)
@@ -47,28 +40,26 @@ def visible(
     """The GPUs that CUDA shows the process, in its order, so that their places are its ids.
 
     As CUDA's documentation has it: CUDA_VISIBLE_DEVICES lists numbers, or beginnings of unique ids;
-    what follows one that is none counts for nothing. Of parts it shows one, and no whole GPU then.
+    what follows one that is none counts for nothing. Drivers before R570 show but one part.
 
     Args:
-        gpus: all, in the order of the bus; of one that is divided, its parts.
+        gpus: all, in the order of the bus; of one that is divided, the parts that CUDA can use.
         setting: CUDA_VISIBLE_DEVICES; None if it is not set.
         find: the GPU, or part of one, of a unique id that is none of those of `gpus`.
     """
-    shown = list(gpus) if setting is None else _listed(gpus, setting, find)
-    return [gpu for gpu in shown if gpu.is_part][:1] or shown
-
-
-def _listed(gpus: Sequence[Gpu], setting: str, find: Callable[[str], Gpu | None]) -> list[Gpu]:
+    if setting is None:
+        return list(gpus)
     shown: list[Gpu] = []
     for word in (each.strip() for each in setting.split(",")):
-        if word.startswith(_PART):
+        if word.startswith("MIG-"):
             known = find(word)
             found = [known] if known is not None else []
         elif word.isdigit():
-            found = [gpu for gpu in gpus if gpu.index == int(word)][:1]
+            found = [gpu for gpu in gpus if gpu.index == int(word)]
         else:
-            found = [gpu for gpu in gpus if word and gpu.uuid.startswith(word)]
-        if len(found) != 1 or found[0] in shown:
+            alike = [gpu for gpu in gpus if word and gpu.uuid.startswith(word)]
+            found = alike if len(alike) == 1 else []
+        if not found or found[0] in shown:
             break
         shown += found
     return shown

@@ -3,7 +3,7 @@ memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -29,7 +29,8 @@ class Management(Protocol):
     """What is asked of NVML."""
 
     def gpus(self) -> list[Gpu]:
-        """All of the machine, in the order of the bus; of one that is divided (MIG), its parts."""
+        """All of the machine, in the order of the bus; of one that is divided (MIG), the parts that
+        CUDA can use."""
 
     def find(self, uuid: str) -> Gpu | None:
         """The GPU or part of one with this unique id, if there is one."""
@@ -130,14 +131,17 @@ class Nvml:
             return [self._gpu(whole, index)]
         return [self._gpu(part, index, whole) for part in self._parts(whole)]
 
-    def _parts(self, whole: Any) -> Iterator[Any]:
+    def _parts(self, whole: Any) -> Iterable[Any]:
+        """The first compute instance of each GPU instance, for CUDA shows no more."""
         nvml = self._nvml
+        parts: dict[int, Any] = {}
         for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(whole)):
             try:
                 part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(whole, place)
+                parts.setdefault(nvml.nvmlDeviceGetGpuInstanceId(part), part)
             except nvml.NVMLError:  # none there, or not for this container
                 continue
-            yield part
+        return parts.values()
 
     def _gpu(self, handle: Any, index: int, whole: Any = None) -> Gpu:
         nvml = self._nvml
