@@ -121,6 +121,30 @@ dtype = "float64"
     np.testing.assert_allclose(scores, expected, rtol=1e-3, atol=1e-3)
 
 
+def test_a_query_of_a_network_of_the_repository_goes_by_its_folder_as_a_load_does(
+    tmp_path: Path,
+) -> None:
+    for name, said in {"sound": "", "unsound": "[inputs.nobody]\ndtype = 'uint8'"}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        onnx.save(ADD.model, folder / "model.onnx")
+        (folder / "network.toml").write_text(f"device = 'TEMPLATE'\n{said}")
+    with Server(*BASIC, "--model-repository", str(tmp_path)) as server:
+
+        def query(name: str, device: str = "") -> pb.QueryNetworkReply:
+            request = pb.QueryNetworkRequest(
+                model=pb.ModelSource(repository=name), device=device, config={"UNKNOWN": "1"}
+            )
+            reply: pb.QueryNetworkReply = server.stub.QueryNetwork(request, timeout=CALL_SECONDS)
+            return reply
+
+        assert set(query("sound").supported_layers.values()) == {"TEMPLATE"}
+        assert set(query("sound", "CPU").supported_layers.values()) == {"CPU"}
+        with pytest.raises(grpc.RpcError) as caught:
+            query("unsound")
+        assert details_of(caught.value).field == "inputs['nobody']"
+
+
 def test_servers_that_share_a_key_trust_each_other_s_blobs(tmp_path: Path) -> None:
     key = ("--mac-key-file", str(tmp_path / "key"))
     with Server(*BASIC, *key) as first, Server(*BASIC, *key) as second, Server(*BASIC) as stranger:

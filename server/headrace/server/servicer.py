@@ -73,32 +73,9 @@ class Servicer:
         return pb.UploadModelReply(digest=digest, size_bytes=size)
 
     async def load_network(self, request: pb.LoadNetworkRequest, _: Any) -> pb.NetworkInfo:
-        source = request.model.WhichOneof("source")
-        name = request.name or (request.model.repository if source == "repository" else "")
+        name = request.name or request.model.repository
         check_network_name(name)
-        if source == "repository":
-            described = self._repository.request(request.model.repository)
-            asked = network_options(request)
-            load = replace(
-                described,
-                name=name,
-                device=DeviceName.parse(request.device) if request.device else described.device,
-                config={**described.config, **request.config},
-                options=replace(
-                    described.options,
-                    inputs={**described.options.inputs, **asked.inputs},
-                    outputs={**described.options.outputs, **asked.outputs},
-                    affinities={**described.options.affinities, **asked.affinities},
-                ),
-                origin="client",
-            )
-        else:
-            load = LoadRequest(
-                name,
-                DeviceName.parse(request.device),
-                dict(request.config),
-                network_options(request),
-            )
+        load = self._asked(request, name)
         await _aside(self._core.plugin, load.device)
         future = self._core.load_network(
             load, self._network(request.model, spooled=True), replace=request.replace
@@ -127,16 +104,36 @@ class Servicer:
         return reply
 
     async def query_network(self, request: pb.QueryNetworkRequest, _: Any) -> pb.QueryNetworkReply:
-        device = DeviceName.parse(request.device)
-        await _aside(self._core.plugin, device)
+        asked = self._asked(request)
+        await _aside(self._core.plugin, asked.device)
         future = self._core.query_network(
-            device,
-            dict(request.config),
-            network_options(request),
+            asked.device,
+            asked.config,
+            asked.options,
             self._network(request.model),
             graph=request.graph,
         )
         return query_reply(await _result(future))
+
+    def _asked(
+        self, request: pb.LoadNetworkRequest | pb.QueryNetworkRequest, name: str = ""
+    ) -> LoadRequest:
+        """What is asked for; of a network of the repository, its folder says what is left out."""
+        options, config = network_options(request), dict(request.config)
+        if request.model.WhichOneof("source") != "repository":
+            return LoadRequest(name, DeviceName.parse(request.device), config, options)
+        described = self._repository.request(request.model.repository)
+        return LoadRequest(
+            name,
+            DeviceName.parse(request.device) if request.device else described.device,
+            {**described.config, **config},
+            replace(
+                options,
+                inputs={**described.options.inputs, **options.inputs},
+                outputs={**described.options.outputs, **options.outputs},
+                affinities={**described.options.affinities, **options.affinities},
+            ),
+        )
 
     async def import_network(self, _: Any, context: Any) -> pb.NetworkInfo:
         first = await context.read()
