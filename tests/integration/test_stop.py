@@ -240,6 +240,22 @@ def sizeable(layers: int = 30) -> Case:
     return Case("sizeable", case, {"v0": np.ones((1, 512), np.float32)})
 
 
+def test_a_client_s_network_comes_back_in_place_of_the_repository_s(tmp_path: Path) -> None:
+    state, repository = tmp_path / "state", tmp_path / "repository"
+    (repository / "add").mkdir(parents=True)
+    (repository / "add" / "model.onnx").write_bytes(networks.mlp().model.SerializeToString())
+    options = (*BASIC, "--state-dir", str(state), "--model-repository", str(repository))
+    with Server(*options) as server:
+        server.unload("add")
+        server.load(networks.add(), "TEMPLATE", "add")
+        server.kill()
+    with Server(*options) as server:
+        info = server.stub.GetNetwork(pb.GetNetworkRequest(name="add"), timeout=CALL_SECONDS).info
+        assert (info.device, info.origin) == ("TEMPLATE", "client")
+        assert server.stop() == 0
+        assert "error" not in server.log(), server.log()
+
+
 @pytest.mark.parametrize(
     "moment",
     [

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -168,7 +168,8 @@ class App:
     # -- what is there from the start --
 
     async def _restore(self) -> None:
-        loads = [*self._load_state(), *self._load_repository()]
+        loads = [*self._load_state()]
+        loads += self._load_repository({name for name, _ in loads})
         results = await asyncio.gather(*(load for _, load in loads), return_exceptions=True)
         for (name, _), result in zip(loads, results, strict=True):
             if isinstance(result, HeadraceError) and not isinstance(result, Internal):
@@ -190,10 +191,15 @@ class App:
         for request, path in self._state.networks():
             yield from self._load(request, partial(self._read, path))
 
-    def _load_repository(self) -> Iterable[tuple[str, asyncio.Future[NetworkEntry]]]:
+    def _load_repository(
+        self, taken: Collection[str]
+    ) -> Iterable[tuple[str, asyncio.Future[NetworkEntry]]]:
         with usable("model_repository"):
             names = self._repository.names()
         for name in names:
+            if name in taken:
+                _log.info("network %s is a client's, and not loaded from the repository", name)
+                continue
             try:
                 request = self._repository.request(name)
             except HeadraceError as error:
