@@ -23,6 +23,10 @@ class MoodyNetwork(ExecutableNetwork):
         self._plugin = plugin
         self.closed = 0
 
+    def set_config(self, changes: Mapping[str, str]) -> None:
+        self._plugin.on_set_config(changes)
+        super().set_config(changes)
+
     def _infer(self, job: Job) -> None:
         self._plugin.jobs.append(job)
         self._plugin.on_infer(job)
@@ -42,6 +46,7 @@ class MoodyPlugin(Plugin):
     Attributes:
         on_compile: called before a network is made.
         on_infer: called before a request computes, on the device's stream.
+        on_set_config: called before a network's configuration changes, with the changes.
         compiled: the networks made, and `imported` the bytes that some were made of.
         jobs: those that it was given.
     """
@@ -52,6 +57,7 @@ class MoodyPlugin(Plugin):
         super().__init__(name, services, config)
         self.on_compile: Callable[[CancelToken], object] = lambda _: None
         self.on_infer: Callable[[Job], object] = lambda _: None
+        self.on_set_config: Callable[[Mapping[str, str]], object] = lambda _: None
         self.compiled: list[MoodyNetwork] = []
         self.imported: list[bytes] = []
         self.jobs: list[Job] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -230,6 +230,25 @@ def test_what_was_set_meanwhile_counts_on_the_better_device_too(rig: Rig, gate: 
     gate.open()
     await_device(network, "BEST")
     assert rig.device("BEST").compiled[0].config.get_parameter("EXECUTION_TIMEOUT") == 7.0
+
+
+def test_what_is_set_while_the_better_device_is_set_counts_in_the_end(rig: Rig, gate: Gate) -> None:
+    network = rig.load()
+    gate.await_arrivals()
+    network.set_config({"EXECUTION_TIMEOUT": "7"})
+    setting = Gate()
+
+    def hold(changes: Mapping[str, str]) -> None:
+        if changes["EXECUTION_TIMEOUT"] == "7":
+            setting()
+
+    rig.device("BEST").on_set_config = hold
+    gate.open()
+    setting.await_arrivals()
+    network.set_config({"EXECUTION_TIMEOUT": "8"})
+    setting.open()
+    await_device(network, "BEST")
+    assert rig.device("BEST").compiled[0].config.get_parameter("EXECUTION_TIMEOUT") == 8.0
 
 
 # -- falling back and coming back --

@@ -198,10 +198,19 @@ class LateLoads:
         with self._lock:
             self._failures.pop(device, None)
             self._reloads.drop(device)
-            changes = dict(self._changes)
-        self._set(member, changes)
+        self._catch_up(member)
         _log.info("%s: %s has loaded it", self._owner.label, device)
         self._owner.is_loaded(device)
+
+    def _catch_up(self, member: Member) -> None:
+        """Sets what was set before the member was there, again if that changes meanwhile."""
+        changes: dict[str, str] = {}
+        while True:
+            with self._lock:
+                if changes == self._changes:
+                    return
+                changes = dict(self._changes)
+            self._set(member, changes)
 
     def _set(self, member: Member, changes: Mapping[str, str]) -> None:
         """Has the device be as the others were set meanwhile; one that refuses serves as it is."""
