@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from typing import NoReturn
 
 import onnx_ir as ir
 import pytest
@@ -14,6 +17,7 @@ from headrace.runtime.errors import (
     NotFound,
 )
 from headrace.runtime.limits import Limits
+from headrace.runtime.network import Network
 from headrace.server.repository import Repository
 from headrace.testing import networks
 
@@ -154,3 +158,36 @@ def test_a_server_without_a_repository_names_the_option() -> None:
     assert repository.names() == []
     with pytest.raises(FailedPrecondition, match="--model-repository"):
         repository.network("add")
+
+
+def denied(*_: object, **__: object) -> NoReturn:
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def test_a_folder_that_may_not_be_entered_hides_no_other(
+    folder: Path,
+    repository: Repository,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (folder / "lost+found").mkdir()
+    is_file = Path.is_file
+    monkeypatch.setattr(
+        Path, "is_file", lambda self: denied() if "lost+found" in str(self) else is_file(self)
+    )
+    assert repository.names() == ["add"]
+    assert "lost+found is left out: Permission denied" in caplog.text
+
+
+def test_files_that_may_not_be_read_are_named(
+    folder: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "add" / "network.toml").touch()
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    with pytest.raises(FailedPrecondition, match="cannot be read: Permission") as caught:
+        repository.request("add")
+    assert caught.value.field == "network.toml"
+    monkeypatch.setattr(Network, "from_file", denied)
+    with pytest.raises(FailedPrecondition, match="cannot be read: Permission") as caught:
+        repository.network("add")
+    assert caught.value.field == "model.onnx"

@@ -7,8 +7,10 @@ it, as ``mv`` does within a file system, and never write to one in place.
 
 from __future__ import annotations
 
+import logging
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from headrace.runtime.network import Network
 from headrace.runtime.network_options import LoadRequest, NetworkOptions
 from headrace.runtime.preprocessing import InputOptions, OutputOptions
 from headrace.runtime.registry import check_network_name
+
+_log = logging.getLogger(__name__)
 
 _MODEL = "model.onnx"
 _DESCRIPTION = "network.toml"
@@ -39,31 +43,35 @@ class Repository:
         """Sub-folders that hold a model."""
         if self._folder is None:
             return []
-        return sorted(child.name for child in self._folder.iterdir() if (child / _MODEL).is_file())
+        return sorted(child.name for child in self._folder.iterdir() if _holds_model(child))
 
     def network(self, name: str, *, spooled: bool = False) -> Network:
         """The model of that name; `spooled` as in `Network.from_bytes`.
 
         Raises:
-            NotFound, FailedPrecondition: there is none, or no repository.
+            NotFound, FailedPrecondition: there is none, or no repository, or it cannot be read.
             InvalidModel: it is no sound model.
         """
         folder = self._find(name)
-        return Network.from_file(folder / _MODEL, folder, self._limits, spooled=spooled)
+        with _readable(_MODEL):
+            return Network.from_file(folder / _MODEL, folder, self._limits, spooled=spooled)
 
     def request(self, name: str) -> LoadRequest:
         """How ``network.toml`` says to load the network; on the CPU as it is if there is none.
 
         Raises:
+            NotFound, FailedPrecondition: as `network` does.
             InvalidArgument: the file is not as it should be; names the key.
         """
         path = self._find(name) / _DESCRIPTION
-        if not path.is_file():
-            return LoadRequest(name, DeviceName.parse("CPU"), origin="repository")
-        if path.stat().st_size > _MAX_DESCRIPTION_BYTES:
-            raise InvalidArgument("is too large", field=_DESCRIPTION)
+        with _readable(_DESCRIPTION):
+            if not path.is_file():
+                return LoadRequest(name, DeviceName.parse("CPU"), origin="repository")
+            if path.stat().st_size > _MAX_DESCRIPTION_BYTES:
+                raise InvalidArgument("is too large", field=_DESCRIPTION)
+            data = path.read_bytes()
         try:
-            facts = tomllib.loads(path.read_text("utf-8"))
+            facts = tomllib.loads(data.decode("utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InvalidArgument(f"is not TOML: {error}", field=_DESCRIPTION) from error
         _only(facts, {"device", "config", "inputs", "outputs", "affinities"}, "")
@@ -92,6 +100,22 @@ class Repository:
                 "network in the model repository", name, self.names(), field="model.repository"
             )
         return folder
+
+
+def _holds_model(folder: Path) -> bool:
+    try:
+        return (folder / _MODEL).is_file()
+    except OSError as error:  # as the lost+found of a volume, which only root may enter
+        _log.warning("%s is left out: %s", folder, error.strerror)
+        return False
+
+
+@contextmanager
+def _readable(file: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FailedPrecondition(f"cannot be read: {error.strerror}", field=file) from error
 
 
 def _input(facts: Any, name: str) -> InputOptions:
