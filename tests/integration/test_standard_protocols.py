@@ -100,6 +100,25 @@ def test_reflection_names_every_service(server: Server) -> None:
     assert names == {SERVICE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
 
 
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (b"\x12\x80\x80\x04" + bytes(1 << 16), "at most 65536 bytes"),
+        (b"\xff", "no ServerReflectionRequest"),
+    ],
+)
+def test_reflection_takes_no_long_question_and_no_garbage(
+    server: Server, message: bytes, reason: str
+) -> None:
+    ask = server.channel.stream_stream(
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+    )
+    with pytest.raises(grpc.RpcError) as caught:
+        next(ask(iter([message])))
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert reason in caught.value.details()
+
+
 def test_what_reflection_says_is_enough_to_load_and_infer(server: Server) -> None:
     dynamic = Dynamic(server)
     model = {"data": CASE.model.SerializeToString()}

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import grpc
 from grpc_health.v1 import health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2_grpc
 
 from headrace.runtime.core import Core
 from headrace.runtime.device_name import DeviceName
@@ -100,7 +99,7 @@ class App:
         servicer = Servicer(self.core, self._uploads, self._repository, self._health)
         register(self._server, servicer, self._inference, self._streams, self._boundary)
         health_pb2_grpc.add_HealthServicer_to_server(self._health.service, self._server)
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(self._reflection, self._server)
+        self._reflection.register(self._server)
         self._http = HttpServer(
             settings.metrics_host or settings.host,
             settings.metrics_port,

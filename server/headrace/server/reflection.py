@@ -1,12 +1,18 @@
-"""Server reflection whose open calls end with the work, not with the server's grace period."""
+"""Server reflection whose open calls end with the work, not with the server's grace period, and
+whose questions are short."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
-from typing import Any
+from typing import Any, Final
 
-from grpc_reflection.v1alpha import reflection
+import grpc
+from google.protobuf.message import DecodeError
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+MAX_QUESTION_BYTES: Final = 1 << 16
+"""Of a name; as an object a message takes up to eight times its size."""
 
 
 class ReflectionService(reflection.aio.ReflectionServicer):  # type: ignore[misc]
@@ -17,6 +23,17 @@ class ReflectionService(reflection.aio.ReflectionServicer):  # type: ignore[misc
         self._calls: set[asyncio.Task[Any]] = set()
         self._closed = False
 
+    def register(self, server: grpc.aio.Server) -> None:
+        """Adds the service to a server that has not started."""
+        call = grpc.stream_stream_rpc_method_handler(
+            self.ServerReflectionInfo,
+            response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+        )
+        methods = {"ServerReflectionInfo": call}
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(reflection.SERVICE_NAME, methods),)
+        )
+
     def close(self) -> None:
         """Ends every call that waits for its caller."""
         self._closed = True
@@ -24,21 +41,39 @@ class ReflectionService(reflection.aio.ReflectionServicer):  # type: ignore[misc
             call.cancel()
 
     async def ServerReflectionInfo(  # noqa: N802 - the protocol's name
-        self, requests: AsyncIterable[Any], context: Any
+        self, requests: AsyncIterable[bytes], context: Any
     ) -> AsyncIterator[Any]:
-        async for reply in super().ServerReflectionInfo(self._until_closed(requests), context):
+        questions = self._until_closed(requests, context)
+        async for reply in super().ServerReflectionInfo(questions, context):
             yield reply
 
-    async def _until_closed(self, requests: AsyncIterable[Any]) -> AsyncIterator[Any]:
+    async def _until_closed(
+        self, requests: AsyncIterable[bytes], context: Any
+    ) -> AsyncIterator[Any]:
         call = asyncio.current_task()
         assert call is not None
         self._calls.add(call)
         try:
-            async for request in requests:
-                yield request
+            async for data in requests:
+                yield await _question(data, context)
         except asyncio.CancelledError:
             if not self._closed:
                 raise
             call.uncancel()
         finally:
             self._calls.discard(call)
+
+
+async def _question(data: bytes, context: Any) -> reflection_pb2.ServerReflectionRequest:
+    if len(data) > MAX_QUESTION_BYTES:
+        await context.abort(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"a question has at most {MAX_QUESTION_BYTES} bytes; this one has {len(data)}",
+        )
+    try:
+        return reflection_pb2.ServerReflectionRequest.FromString(data)
+    except DecodeError:
+        await context.abort(
+            grpc.StatusCode.INVALID_ARGUMENT, "the message is no ServerReflectionRequest"
+        )
+        raise
