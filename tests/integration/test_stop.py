@@ -349,7 +349,7 @@ def test_a_state_directory_that_was_damaged_loses_what_was_damaged_alone(tmp_pat
 
 def test_one_bad_network_in_the_repository_does_not_stop_the_others(tmp_path: Path) -> None:
     case = networks.add()
-    for name in ("good", "described", "garbage", "misdescribed"):
+    for name in ("good", "described", "garbage", "misdescribed", "misplaced", "not a name"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.onnx").write_bytes(case.model.SerializeToString())
         (tmp_path / name / "network.toml").write_text('device = "TEMPLATE"\n')
@@ -358,10 +358,21 @@ def test_one_bad_network_in_the_repository_does_not_stop_the_others(tmp_path: Pa
     )
     (tmp_path / "garbage" / "model.onnx").write_bytes(b"\xffgarbage")
     (tmp_path / "misdescribed" / "network.toml").write_text('devise = "TEMPLATE"\n')
+    (tmp_path / "misplaced" / "network.toml").write_text('device = "TEMPALTE"\n')
     with Server(*BASIC, "--model-repository", str(tmp_path)) as server:
         assert server.networks() == ["described", "good"]
+        reply = server.stub.ListNetworks(pb.ListNetworksRequest(), timeout=CALL_SECONDS)
+        failed = {each.name: each.reason for each in reply.networks if each.state != pb.READY}
+        assert failed.keys() == {"garbage", "misdescribed", "misplaced"}
+        assert "did you mean 'device'" in failed["misdescribed"]
+        assert "did you mean 'TEMPLATE'" in failed["misplaced"]
+        health = health_pb2_grpc.HealthStub(server.channel)
+        for name in failed:
+            status = health.Check(health_pb2.HealthCheckRequest(service=name)).status
+            assert status == health_pb2.HealthCheckResponse.NOT_SERVING
+            server.unload(name)
         np.testing.assert_array_equal(server.infer("good", case.inputs)["z"], case.expected()["z"])
         log = server.log()
         assert "garbage" in log
-        assert "did you mean 'device'" in log
+        assert "'not a name' is not a network name" in log
         assert server.stop() == 0, server.log()

@@ -17,7 +17,6 @@ from headrace.runtime.errors import (
     NotFound,
 )
 from headrace.runtime.limits import Limits
-from headrace.runtime.network import Network
 from headrace.server.repository import Repository
 from headrace.testing import networks
 
@@ -179,15 +178,11 @@ def test_a_folder_that_may_not_be_entered_hides_no_other(
     assert "lost+found is left out: Permission denied" in caplog.text
 
 
-def test_files_that_may_not_be_read_are_named(
+def test_a_description_that_may_not_be_read_is_named(
     folder: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "add" / "network.toml").touch()
-    monkeypatch.setattr(Path, "read_bytes", denied)
+    monkeypatch.setattr(Path, "read_text", denied)
     with pytest.raises(FailedPrecondition, match="cannot be read: Permission") as caught:
         repository.request("add")
     assert caught.value.field == "network.toml"
-    monkeypatch.setattr(Network, "from_file", denied)
-    with pytest.raises(FailedPrecondition, match="cannot be read: Permission") as caught:
-        repository.network("add")
-    assert caught.value.field == "model.onnx"

@@ -155,6 +155,10 @@ class Core:
         """Tells a load that nobody waits for it any more."""
         self._life.cancel(load, Cancelled("the caller cancelled the load"))
 
+    def list_failed(self, request: LoadRequest, reason: str) -> None:
+        """As `NetworkLife.list_failed`."""
+        self._life.list_failed(request, reason)
+
     def unload_network(self, name: str) -> Future[None]:
         """As `NetworkLife.unload`."""
         return self._life.unload(name)

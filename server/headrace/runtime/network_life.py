@@ -118,6 +118,11 @@ class NetworkLife:
         future.add_done_callback(self._ended)
         return future
 
+    def list_failed(self, request: LoadRequest, reason: str) -> None:
+        """Shows among the networks one whose load could not begin; raises as `load` does."""
+        entry = self._networks.reserve(request.name, str(request.device), Record(request))
+        self._networks.fail(entry, reason, keep=True)
+
     def cancel(self, future: Future[NetworkEntry], error: HeadraceError) -> None:
         """Ends a load for good, unless its network is published already."""
         with self._changing:

@@ -7,6 +7,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -202,7 +203,8 @@ class App:
             try:
                 request = self._repository.request(name)
             except HeadraceError as error:
-                _log.error("network %s was not loaded: %s: %s", name, error.field, error)
+                request = LoadRequest(name, DeviceName.parse("CPU"), origin="repository")
+                self._cannot_begin(request, error)
                 continue
             yield from self._load(request, partial(self._repository.network, name, spooled=True))
 
@@ -212,9 +214,17 @@ class App:
         try:
             future = self.core.load_network(request, network)
         except HeadraceError as error:
-            _log.error("network %s was not loaded: %s", request.name, error)
+            self._cannot_begin(request, error)
             return
         yield request.name, asyncio.wrap_future(future)
+
+    def _cannot_begin(self, request: LoadRequest, error: HeadraceError) -> None:
+        reason = f"{error.field}: {error}" if error.field else str(error)
+        _log.error("network %s was not loaded: %s", request.name, reason)
+        self._health.network_failed(request.name)
+        if request.origin == "repository":
+            with suppress(HeadraceError):  # the folder's name may be none for a network
+                self.core.list_failed(request, reason)
 
     def _configure(self, device: str, config: dict[str, str]) -> None:
         self.core.set_config(DeviceName.parse(device), config)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,29 +48,29 @@ class Repository:
         """The model of that name; `spooled` as in `Network.from_bytes`.
 
         Raises:
-            NotFound, FailedPrecondition: there is none, or no repository, or it cannot be read.
+            NotFound, FailedPrecondition: there is none, or no repository.
             InvalidModel: it is no sound model.
         """
         folder = self._find(name)
-        with _readable(_MODEL):
-            return Network.from_file(folder / _MODEL, folder, self._limits, spooled=spooled)
+        return Network.from_file(folder / _MODEL, folder, self._limits, spooled=spooled)
 
     def request(self, name: str) -> LoadRequest:
         """How ``network.toml`` says to load the network; on the CPU as it is if there is none.
 
         Raises:
-            NotFound, FailedPrecondition: as `network` does.
+            NotFound, FailedPrecondition: as `network` does, or the file cannot be read.
             InvalidArgument: the file is not as it should be; names the key.
         """
         path = self._find(name) / _DESCRIPTION
-        with _readable(_DESCRIPTION):
+        try:
             if not path.is_file():
                 return LoadRequest(name, DeviceName.parse("CPU"), origin="repository")
             if path.stat().st_size > _MAX_DESCRIPTION_BYTES:
                 raise InvalidArgument("is too large", field=_DESCRIPTION)
-            data = path.read_bytes()
-        try:
-            facts = tomllib.loads(data.decode("utf-8"))
+            facts = tomllib.loads(path.read_text("utf-8"))
+        except OSError as error:
+            message = f"cannot be read: {error.strerror}"
+            raise FailedPrecondition(message, field=_DESCRIPTION) from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InvalidArgument(f"is not TOML: {error}", field=_DESCRIPTION) from error
         _only(facts, {"device", "config", "inputs", "outputs", "affinities"}, "")
@@ -108,14 +107,6 @@ def _holds_model(folder: Path) -> bool:
     except OSError as error:  # as the lost+found of a volume, which only root may enter
         _log.warning("%s is left out: %s", folder, error.strerror)
         return False
-
-
-@contextmanager
-def _readable(file: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise FailedPrecondition(f"cannot be read: {error.strerror}", field=file) from error
 
 
 def _input(facts: Any, name: str) -> InputOptions:
