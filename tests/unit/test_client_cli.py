@@ -16,8 +16,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headrace.client import cli
-from headrace.client.cli import console
+from headrace.client.cli import console, infer
 from headrace.client.cli.app import make_app
+from headrace.client.outputs import Outputs
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
 from tests.support.client_fake import Fake, running
@@ -246,6 +247,19 @@ def test_the_largest_values_are_shown_with_their_places(run: Any, tmp_path: Path
         {"index": [0, 1], "value": 9.0},
         {"index": [1, 2], "value": 5.0},
     ]
+
+
+def test_json_says_that_it_leaves_out_many_values(run: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((5001, 2), np.float32))
+    found = json_of(run("infer", "echo", "-i", f"{tmp_path}/x.npy", "--json"))["outputs"]["y"]
+    assert "--output-dir writes them" in found["omitted"]
+    assert "values" not in found
+
+
+def test_what_has_no_largest_value_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    array = np.array(["b", "a"], object)
+    infer._print(Outputs(pb.InferReply(), []), {"y": array}, {}, 1)
+    assert capsys.readouterr().out.splitlines()[:2] == ["y string[2]", "  ['b' 'a']"]
 
 
 def test_the_options_of_a_request_are_sent(run: Any, fake: Fake, tmp_path: Path) -> None:

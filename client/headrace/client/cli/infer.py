@@ -123,10 +123,12 @@ def _write(arrays: dict[str, Array], folder: Path) -> dict[str, Path]:
     return files
 
 
+def _has_order(array: Array) -> bool:
+    return array.dtype.kind not in "Oc"  # strings and complex numbers
+
+
 def _top(array: Array, count: int) -> list[tuple[list[int], Any]]:
     """The largest elements and where they are, largest first; NaN counts as smallest."""
-    if array.dtype.kind in "Oc" or count == 0:
-        return []
     values = array.reshape(-1).astype(np.float64)
     values = np.where(np.isnan(values), -np.inf, values)
     chosen = np.argsort(-values, kind="stable")[:count]
@@ -146,7 +148,9 @@ def _print_json(
             entry["file"] = str(files[name])
         elif array.size <= MAX_JSON_ELEMENTS:
             entry["values"] = array.tolist()
-        if top:
+        else:
+            entry["omitted"] = f"more than {MAX_JSON_ELEMENTS} values; --output-dir writes them"
+        if top and _has_order(array):
             entry["top"] = [{"index": index, "value": value} for index, value in _top(array, top)]
         described[name] = entry
     console.print_json(
@@ -164,7 +168,7 @@ def _print(result: Outputs, arrays: dict[str, Array], files: dict[str, Path], to
         where = f" -> {files[name]}" if name in files else ""
         shape = ",".join(map(str, array.shape))
         typer.echo(f"{name} {_dtype(array)}[{shape}]{where}")
-        if top:
+        if top and _has_order(array):
             for index, value in _top(array, top):
                 typer.echo(f"  {','.join(map(str, index))}  {_number(value)}")
         elif not where:
