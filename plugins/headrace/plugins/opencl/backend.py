@@ -53,6 +53,12 @@ class Backend:
         self.run(_forget)
 
 
+def kept_kernels() -> int:
+    """How much tinygrad keeps of kernels and their order; it grows when it makes new ones. For the
+    backend's thread only."""
+    return len(to_program_cache) + len(schedule_cache) + len(runtime_cache)
+
+
 def bound_kernels() -> None:
     """Bounds what tinygrad keeps: every kernel that it ever made. What is still needed it makes
     anew. For the backend's thread, between runs."""

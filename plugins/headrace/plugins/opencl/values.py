@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 import ml_dtypes
 import numpy as np
 import onnx_ir as ir
+from tinygrad.device import Device
 from tinygrad.dtype import DType, dtypes
 from tinygrad.nn.onnx import OnnxDataType
 from tinygrad.tensor import Tensor
@@ -63,10 +64,16 @@ def to_host(tensor: Tensor, device: str) -> Array:
 
 
 def realize(values: Sequence[Value]) -> None:
-    """Has the device compute the tensors among the values, together."""
+    """Has the device compute the tensors among the values, together, without waiting for them."""
     tensors = [value for value in values if isinstance(value, Tensor)]
     if tensors:
         Tensor.realize(*tensors)
+
+
+def wait_for(device: str) -> None:
+    """Returns when the device has computed all that it was given so far."""
+    opened: Any = Device[device]
+    opened.synchronize()
 
 
 class Constants:
