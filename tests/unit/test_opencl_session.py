@@ -39,20 +39,35 @@ def test_more_kernels_than_are_enough_are_forgotten(
     assert [len(cache) for cache in caches] == [left] * 3
 
 
-def test_kernels_are_bounded_as_shapes_come_and_not_while_one_is_captured(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    events: list[str] = []
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    seen: list[str] = []
+    monkeypatch.setattr(session, "bound_kernels", lambda: seen.append("bound"))
+    return seen
 
+
+def watched(events: list[str], capacity: int) -> session.Session:
     class Watched(session.Session):
         def _evaluate(self, *_: Any) -> tuple[dict[str, Any], bool]:
             events.append("run")
             return {}, True
 
-    monkeypatch.setattr(session, "bound_kernels", lambda: events.append("bound"))
     text = "any (float[N] x) => (float[N] y) { y = Neg(x) }"
-    model = Network.from_bytes(parse(text).SerializeToString()).model
-    watched = Watched(model, "CL:0", capacity=2)
+    return Watched(Network.from_bytes(parse(text).SerializeToString()).model, "CL:0", capacity)
+
+
+@pytest.mark.parametrize("timed", [None, lambda *_: None], ids=["plain", "profiled"])
+def test_kernels_are_bounded_as_shapes_come_and_not_while_one_is_captured(
+    events: list[str], timed: Any
+) -> None:
+    network = watched(events, capacity=2)
     for size in (1, 1, 2, 3):
-        watched.run({"x": np.ones(size, np.float32)}, CancelToken())
+        network.run({"x": np.ones(size, np.float32)}, CancelToken(), timed)
     assert events == ["bound", "run", "run", "bound", "run", "bound", "run"]
+
+
+def test_kernels_are_bounded_before_each_run_of_what_is_not_captured(events: list[str]) -> None:
+    network = watched(events, capacity=0)
+    for _ in range(2):
+        network.run({"x": np.ones(1, np.float32)}, CancelToken())
+    assert events == ["bound", "run"] * 2

@@ -62,7 +62,7 @@ class Session:
         """All outputs by name.
 
         Args:
-            timed: is told of each layer; the run is not captured then, and slower.
+            timed: is told of each layer; layers are computed one by one then, which is slower.
 
         Raises:
             As `Evaluator.evaluate`.
@@ -78,13 +78,16 @@ class Session:
     ) -> dict[str, Output]:
         known = {name for name in self._known if _is_small(inputs.get(name))}
         key = self._key(inputs, known)
-        if timed is not None or key is None:
+        if key is None:
+            bound_kernels()
             return self._evaluate(inputs, known, token, timed)[0]
         if key not in self._jits:
             bound_kernels()  # before new ones, for what is captured next needs those
-            outputs, varies = self._evaluate(inputs, known, token, None)
+            outputs, varies = self._evaluate(inputs, known, token, timed)
             self._keep(key, None if varies else _Captured(self._evaluator, self._device, known))
             return outputs
+        if timed is not None:
+            return self._evaluate(inputs, known, token, timed)[0]
         self._jits.move_to_end(key)
         captured = self._jits[key]
         if captured is not None:
