@@ -118,6 +118,12 @@ def test_a_large_model_is_uploaded_in_chunks(client: Any, fake: Fake, method: st
     assert {total for _, total in progress} == {len(model)}
 
 
+def test_no_message_of_a_load_needs_a_large_limit(client: Any, fake: Fake) -> None:
+    client.load_network(bytes(INLINE_BYTES))
+    (request,) = fake.requests("LoadNetwork")
+    assert max(request.ByteSize(), CHUNK_BYTES) < 2**20
+
+
 def test_a_small_model_is_not_uploaded(client: Any, fake: Fake) -> None:
     client.load_network(bytes(INLINE_BYTES))
     assert not fake.requests("UploadModel")

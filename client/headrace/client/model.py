@@ -11,9 +11,10 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from headrace.client.errors import invalid
 
-CHUNK_BYTES: Final = 1024 * 1024
-INLINE_BYTES: Final = 2 * 1024 * 1024
-"""Models larger than this are uploaded in chunks, so that no message limit stops them."""
+CHUNK_BYTES: Final = 256 * 1024
+INLINE_BYTES: Final = 512 * 1024
+"""Models larger than this are uploaded in chunks, so that no message limit stops them. Chunks fit
+any limit that leaves room for a request."""
 
 _SEARCH_BYTES = 64 * 1024 * 1024  # a model whose weights lie elsewhere is smaller
 

@@ -33,7 +33,7 @@ _MAGIC = b"\x89headrace\r\n\x1a\n"  # not text, and damaged by whatever converts
 _PREFIX = struct.Struct(">13sIIQQ")  # magic, format version, lengths of header, network, native
 _DIGEST_BYTES = 32
 _MAC_DOMAIN = b"headrace export blob, native part, 1\0"
-_PIECE_BYTES = 2**20
+_PIECE_BYTES = 2**18
 
 
 @dataclass(frozen=True, slots=True)
