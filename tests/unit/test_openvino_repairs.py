@@ -118,3 +118,18 @@ def test_bodies_are_repaired_too(runtime: Runtime) -> None:
     }"""
     x = np.full((2, 2), -np.inf, np.float32)
     equal(run(runtime, text, c=np.array(True), x=x), y=[[-np.inf]])
+
+
+SLICE = """f (int64[3] x{0}) => (int64[N] y) {{
+    start = Constant<value = int64[1] {{2}}>() end = Constant<value = int64[1] {{-9}}>()
+    axis = Constant<value = int64[1] {{0}}>() {1} y = Slice(x, start, end, axis, step)
+}}"""
+
+
+@pytest.mark.parametrize(("step", "y"), [(-(2**31), [3]), (-2, [3, 1])])
+def test_the_least_step_of_32_bits_is_no_crash(runtime: Runtime, step: int, y: list[int]) -> None:
+    x = np.array([1, 2, 3], np.int64)
+    given = SLICE.format(", int64[1] step", "")
+    equal(run(runtime, given, x=x, step=np.array([step])), y=y)
+    constant = SLICE.format("", f"step = Constant<value = int64[1] {{{step}}}>()")
+    equal(run(runtime, constant, x=x), y=y)

@@ -14,6 +14,7 @@ import numpy as np
 
 from headrace.plugins.openvino.library import openvino, operations, replace_node
 
+_LEAST_STEP: Final = -(2**31) + 1
 _FLOATS: Final = (openvino.Type.f32, openvino.Type.f16, openvino.Type.bf16)
 
 
@@ -89,11 +90,26 @@ def _suppression(operation: openvino.Node) -> openvino.Node | None:
     return None
 
 
+def _slice(operation: openvino.Node) -> None:
+    """The least step of 32 bits has no opposite there, and is the end of the process, when the
+    network is compiled or when it runs: the next one picks the same, one element at most."""
+    step = operation.input_value(3)
+    kind, known = step.get_element_type().to_dtype(), step.get_node()
+    if known.get_type_name() == "Constant":
+        if known.data.min(initial=0) > _LEAST_STEP:
+            return
+        bounded = operations.constant(np.maximum(known.data, kind.type(_LEAST_STEP)))
+    else:
+        bounded = operations.maximum(step, kind.type(_LEAST_STEP))
+    operation.input(3).replace_source_output(bounded.output(0))
+
+
 _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] = MappingProxyType(
     {
         "NonMaxSuppression": _suppression,
         "ReduceMax": _extreme,
         "ReduceMin": _extreme,
+        "Slice": _slice,
         "TopK": _top_k,
     }
 )
