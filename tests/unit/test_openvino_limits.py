@@ -35,7 +35,7 @@ def reasons(text: str, opset: int) -> list[str]:
         (
             "(int64[2] x) => (int64[2] y) { c = Constant<value = int64 {5000000000}>()"
             " y = Mul(x, c) }",
-            "64 bits in 32",
+            "32 bits",
         ),
         (
             "(float[1,2,4,8] q, float[1,2,6,8] k) => (float[1,2,4,8] y)"

@@ -14,10 +14,12 @@ from typing import Final, TypeAlias
 
 import onnx_ir as ir
 
+from headrace.plugins.openvino import wide_integers
+from headrace.plugins.openvino.wide_integers import constant
+
 Rule: TypeAlias = Callable[[ir.Node, int], "str | None"]
 
 _SIGNED: Final = (ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64)
-_INT32: Final = (-(2**31), 2**31 - 1)
 
 
 def reason(node: ir.Node, version: int) -> str | None:
@@ -26,17 +28,12 @@ def reason(node: ir.Node, version: int) -> str | None:
     if node.domain not in ("", "ai.onnx"):
         return None
     rule = _RULES.get(node.op_type)
-    return (rule(node, version) if rule is not None else None) or _doubles(node) or _wide(node)
+    known = rule(node, version) if rule is not None else None
+    return known or _doubles(node) or wide_integers.reason(node)
 
 
 def _input(node: ir.Node, index: int) -> ir.Value | None:
     return node.inputs[index] if index < len(node.inputs) else None
-
-
-def _constant(value: ir.Value | None) -> ir.TensorProtocol | None:
-    if value is None or value.is_graph_input():
-        return None
-    return ir.convenience.get_const_tensor(value)
 
 
 def _sizes(value: ir.Value | None) -> list[int | None] | None:
@@ -51,23 +48,9 @@ def _doubles(node: ir.Node) -> str | None:
     if node.op_type in ("Shape", "Size", "Constant"):
         return None
     casts = node.op_type in ("Cast", "CastLike")
-    read = (each for each in node.inputs if not casts or _constant(each) is None)
+    read = (each for each in node.inputs if not casts or constant(each) is None)
     if any(v is not None and v.dtype == ir.DataType.DOUBLE for v in (*read, *node.outputs)):
         return "the backend computes float64 in float32"
-    return None
-
-
-def _wide(node: ir.Node) -> str | None:
-    """Integers of 64 bits are computed in 32, and constants beyond that become the nearest that
-    fits, which changes nothing for a bound."""
-    if node.op_type in ("Clip", "Constant", "Loop", "Max", "Min", "Shape", "Size", "Slice"):
-        return None
-    for value in node.inputs:
-        tensor = _constant(value)
-        if tensor is not None and tensor.dtype in (ir.DataType.INT64, ir.DataType.UINT64):
-            array = tensor.numpy()
-            if array.size and (array.min() < _INT32[0] or array.max() > _INT32[1]):
-                return "the backend computes integers of 64 bits in 32, and a constant needs more"
     return None
 
 
@@ -121,7 +104,7 @@ def _quantize(node: ir.Node, _: int) -> str | None:
     """test_dynamicquantizelinear_expanded. With a given scale a half that is rounded the wrong way
     is within what quantisation itself costs."""
     scale = _input(node, 1)
-    if scale is None or scale.is_graph_input() or _constant(scale) is not None:
+    if scale is None or scale.is_graph_input() or constant(scale) is not None:
         return None
     return "with a scale that is computed the backend rounds some halves the wrong way"
 
@@ -188,7 +171,7 @@ def _resize(node: ir.Node, _: int) -> str | None:
 
 
 def _gives_whole_sizes(node: ir.Node) -> bool:
-    scales, sizes = _constant(_input(node, 2)), _sizes(_input(node, 0))
+    scales, sizes = constant(_input(node, 2)), _sizes(_input(node, 0))
     if scales is None or sizes is None:
         return False
     axes = node.attributes.get_ints("axes", list(range(len(sizes))))
@@ -216,7 +199,7 @@ def _space_to_depth(node: ir.Node, _: int) -> str | None:
 def _tile(node: ir.Node, _: int) -> str | None:
     """test_tile; up to three dimensions it is right."""
     sizes = _sizes(_input(node, 0))
-    if _constant(_input(node, 1)) is None and (sizes is None or len(sizes) > 3):
+    if constant(_input(node, 1)) is None and (sizes is None or len(sizes) > 3):
         return "with repeats that are computed the backend's output is not initialised"
     return None
 
