@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -58,6 +59,28 @@ def test_other_logs_say_nothing_of_single_requests() -> None:
         ask(server)
         assert not re.search("well|streamed|refused", server.log())
         assert "stopped" in server.log()
+
+
+def test_every_call_ends_with_the_id_of_its_request(server: Server) -> None:
+    def identifier(call: Any) -> str:
+        return str(dict(call.trailing_metadata())["x-request-id"])
+
+    mine = {"metadata": (("x-request-id", "mine"),), "timeout": CALL_SECONDS}
+    stub, name = server.stub, "identified"
+    parts = iter([pb.UploadModelRequest(chunk=ADD.model.SerializeToString())])
+    digest = stub.UploadModel.future(parts, **mine)
+    assert identifier(digest) == "mine"
+    model = pb.ModelSource(digest=digest.result().digest)
+    load = pb.LoadNetworkRequest(name=name, device="TEMPLATE", model=model)
+    assert identifier(stub.LoadNetwork.with_call(load, **mine)[1]) == "mine"
+    exported = stub.ExportNetwork(pb.ExportNetworkRequest(name=name), **mine)
+    assert list(exported)
+    assert identifier(exported) == "mine"
+    unload = pb.UnloadNetworkRequest(name=name)
+    assert identifier(stub.UnloadNetwork.with_call(unload, timeout=CALL_SECONDS)[1])
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.UnloadNetwork(unload, **mine)
+    assert identifier(caught.value) == "mine"
 
 
 @pytest.mark.parametrize("identifier", ["n\u00e4me", "two\nlines", "i" * 129])

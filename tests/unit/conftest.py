@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 
 import pytest
+import structlog
 
 _GRACE_SECONDS = 5.0
 
@@ -29,3 +31,16 @@ def _no_thread_is_left() -> Iterator[None]:
         thread.join(_GRACE_SECONDS)
     alive = sorted(thread.name for thread in left if thread.is_alive())
     assert not alive, f"threads left behind: {alive}"
+
+
+@pytest.fixture
+def restored_logging() -> Iterator[None]:
+    """For tests that configure the logging: leaves the process's as it was."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name in ("headrace", "onnx_ir"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    structlog.reset_defaults()

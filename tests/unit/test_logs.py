@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import onnx
 import pytest
@@ -22,17 +21,7 @@ from headrace.server.logs import (
 from headrace.testing.case import parse
 
 
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    """Leaves the process's logging as it was."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name in ("headrace", "onnx_ir"):
-        logging.getLogger(name).setLevel(logging.NOTSET)
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("restored_logging")
 
 
 def events(stream: io.StringIO) -> list[dict[str, object]]:

@@ -98,9 +98,20 @@ class Boundary:
             raise Unavailable("the server is shutting down; use another one")
 
     def unary(
-        self, method: str, handler: Callable[[Any, Any], Awaitable[Any]]
+        self,
+        method: str,
+        handler: Callable[[Any, Any], Awaitable[Any]],
+        *,
+        names_request: bool = False,
     ) -> Callable[[Any, Any], Awaitable[Any]]:
-        """A method with one reply."""
+        """A method with one reply.
+
+        Args:
+            names_request: the reply says itself which request it answers. Any other call says so
+                in its trailing metadata.
+        """
+        if not names_request:
+            handler = _naming_request(handler)
 
         async def call(request: Any, context: Any) -> Any:
             code, said = "OK", ""
@@ -187,10 +198,7 @@ class Boundary:
 
     @staticmethod
     async def _abort(context: Any, details: ErrorDetails) -> NoReturn:
-        trailing: tuple[tuple[str, str | bytes], ...] = to_trailing_metadata(details)
-        identifier = details.request_id
-        if identifier.isascii() and identifier.isprintable():  # gRPC takes no other text here
-            trailing = (*trailing, (REQUEST_ID_KEY, identifier))
+        trailing = (*to_trailing_metadata(details), *_id_metadata(details.request_id))
         await context.abort(details.code, details.message, trailing)
         raise AssertionError("abort returned")
 
@@ -202,12 +210,31 @@ def ended_code(context: Any) -> str:
     return "CANCELLED" if remaining is None or remaining > _ON_THE_WAY else "DEADLINE_EXCEEDED"
 
 
+def _naming_request(
+    handler: Callable[[Any, Any], Awaitable[Any]],
+) -> Callable[[Any, Any], Awaitable[Any]]:
+    """The handler, which first sees to it that the call ends with the request's id; an error's own
+    trailing metadata replace this."""
+
+    def call(request: Any, context: Any) -> Awaitable[Any]:
+        context.set_trailing_metadata(_id_metadata(_request_id(context)))
+        return handler(request, context)
+
+    return call
+
+
+def _id_metadata(identifier: str) -> tuple[tuple[str, str], ...]:
+    """Trailing metadata with the request's id; none where it is text that gRPC does not take."""
+    sendable = identifier.isascii() and identifier.isprintable()
+    return ((REQUEST_ID_KEY, identifier),) if sendable else ()
+
+
 def _request_id(context: Any) -> str:
     """That of the request, else what the caller's metadata says, else a new one."""
     if identifier := CURRENT_REQUEST.get():
         return identifier
     for key, value in context.invocation_metadata() or ():
-        if key == REQUEST_ID_KEY and isinstance(value, str):
+        if key == REQUEST_ID_KEY and value and isinstance(value, str):
             CURRENT_REQUEST.set(value[:128])
             return value[:128]
     identifier = new_request_id()

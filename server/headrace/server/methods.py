@@ -46,7 +46,9 @@ def register(
         "ListNetworks": unary("ListNetworks", servicer.list_networks, pb.ListNetworksRequest),
         "GetNetwork": unary("GetNetwork", servicer.get_network, pb.GetNetworkRequest),
         "QueryNetwork": unary("QueryNetwork", servicer.query_network, pb.QueryNetworkRequest),
-        "Infer": grpc.unary_unary_rpc_method_handler(boundary.unary("Infer", inference.infer)),
+        "Infer": grpc.unary_unary_rpc_method_handler(
+            boundary.unary("Infer", inference.infer, names_request=True)
+        ),
         "InferStream": grpc.stream_stream_rpc_method_handler(
             boundary.stream("InferStream", streams.serve)
         ),
