@@ -13,7 +13,7 @@ import pytest
 
 from headrace.runtime.counters import Counters
 from headrace.runtime.errors import NotFound
-from headrace.server.boundary import REQUEST_ID_KEY, Boundary
+from headrace.server.boundary import REQUEST_ID_KEY, Boundary, describe
 from headrace.server.logs import configure_logging
 from headrace.wire.errors import from_trailing_metadata
 
@@ -108,3 +108,12 @@ def test_a_reply_that_says_itself_which_request_it_answers_costs_no_metadata() -
 
     configure_logging("info", "json", io.StringIO())
     assert run(succeed, Untouched(), names_request=True) == {}
+
+
+def test_a_bug_is_logged_with_the_id_of_the_request_of_a_stream_that_met_it() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream)
+    details = describe(RuntimeError("a bug"), where="InferStream", request="r7")
+    (event,) = map(json.loads, stream.getvalue().splitlines())
+    assert event["request_id"] == details.request_id == "r7"
+    assert event["error_id"] == details.metadata["error_id"]

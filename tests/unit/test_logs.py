@@ -20,7 +20,6 @@ from headrace.server.logs import (
 )
 from headrace.testing.case import parse
 
-
 pytestmark = pytest.mark.usefixtures("restored_logging")
 
 

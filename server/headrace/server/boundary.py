@@ -54,7 +54,7 @@ def describe(error: BaseException, *, where: str, request: str = "") -> ErrorDet
             retry_delay_seconds=error.retry_delay_seconds,
             request_id=request,
         )
-    identifier = log_internal_error(error, where=where)
+    identifier = log_internal_error(error, where=where, request=request)
     facts = error.metadata if isinstance(error, Internal) else {}
     place = f" in {facts['place']}" if "place" in facts else ""
     return ErrorDetails(

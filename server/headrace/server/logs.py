@@ -99,18 +99,19 @@ def request_id(identifier: str) -> Iterator[None]:
         yield
 
 
-def log_internal_error(error: BaseException, *, where: str) -> str:
+def log_internal_error(error: BaseException, *, where: str, request: str = "") -> str:
     """Logs a bug with its traceback under a new id, beside that of the request, if it is known.
 
     Args:
         error: what was raised; its text goes to the log only.
         where: the RPC or task that it ended.
+        request: the request's id; default: that of the request that this task handles.
 
     Returns:
         The id, which is all that the client is told.
     """
     error_id = new_request_id()
-    facts = {"request_id": identifier} if (identifier := CURRENT_REQUEST.get()) else {}
+    facts = {"request_id": identifier} if (identifier := request or CURRENT_REQUEST.get()) else {}
     structlog.get_logger(f"{ROOT}.server").error(
         "internal error", error_id=error_id, where=where, **facts, exc_info=error
     )
