@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -300,6 +302,7 @@ def file_refusal(path: Path, folder: Path) -> str:
     with pytest.raises(InvalidModel) as caught:
         Network.from_file(path, folder)
     assert caught.value.field == "model"
+    assert str(folder.parent) not in caught.value.message, "where folders lie is not told"
     return caught.value.message
 
 
@@ -348,6 +351,8 @@ def test_bytes_cannot_pass_for_their_own_external_data(folder: Path) -> None:
         {"location": "missing"},
         {"location": "sub"},
         {"location": "pipe"},
+        {"location": "loop"},
+        {"location": "a" * 300},
         {"location": "w.bin", "offset": 1},
         {"location": "w.bin", "offset": -4},
         {"location": "w.bin", "offset": "9" * 30},
@@ -365,6 +370,7 @@ def test_external_data_elsewhere_or_beyond_is_refused(
     (folder.parent / "secret").write_bytes(bytes(16))
     (folder / "link").symlink_to(folder.parent / "secret")
     (folder / "outside").symlink_to(folder.parent)
+    (folder / "loop").symlink_to("loop")
     (folder / "sub").mkdir()
     os.mkfifo(folder / "pipe")
     (folder / "w.bin").write_bytes(bytes(16))
@@ -378,8 +384,28 @@ def test_a_model_file_that_leads_out_of_its_folder_is_refused(folder: Path) -> N
     assert "leads out" in file_refusal(folder / "model.onnx", folder)
 
 
-def test_a_model_file_that_is_not_there_is_refused(folder: Path) -> None:
-    assert "cannot be read" in file_refusal(folder / "model.onnx", folder)
+@pytest.mark.parametrize("name", ["w.bin", "model.onnx"])
+def test_a_file_that_may_not_be_read_is_refused_by_the_name_it_has_in_the_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (folder / "w.bin").write_bytes(bytes(16))
+    path = save(folder, location="w.bin")
+    opened = Path.open
+
+    def denied(self: Path, *arguments: Any, **named: Any) -> Any:
+        if self.name == name:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+        return opened(self, *arguments, **named)
+
+    monkeypatch.setattr(Path, "open", denied)
+    assert f"{name!r}" in file_refusal(path, folder)
+    assert file_refusal(path, folder).endswith("cannot be read: Permission denied")
+
+
+def test_a_model_file_that_is_not_there_or_leads_to_itself_is_refused(folder: Path) -> None:
+    assert "cannot be read: No such file" in file_refusal(folder / "model.onnx", folder)
+    (folder / "model.onnx").symlink_to("model.onnx")
+    assert "cannot be read: Too many levels" in file_refusal(folder / "model.onnx", folder)
 
 
 def test_inline_data_beside_external_data_is_refused(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import tempfile
@@ -139,6 +140,19 @@ def test_a_call_that_sends_nothing_holds_no_file(make: Make) -> None:
     assert asyncio.run(idle()) == 0
     with pytest.raises(InvalidArgument, match="the blob is empty"):
         asyncio.run(uploads.receive(chunks(), "blob"))
+
+
+def test_that_there_is_no_folder_for_temporary_files_names_none(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nowhere(*_: object, **__: object) -> None:
+        folders = f"No usable temporary directory found in {[str(tmp_path)]}"
+        raise FileNotFoundError(errno.ENOENT, folders)
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", nowhere)
+    with pytest.raises(ResourceExhausted, match="no room for an upload") as caught:
+        receive(make(100, 1000), b"abc")
+    assert str(tmp_path) not in caught.value.message
 
 
 def test_there_are_at_most_so_many(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import onnx
@@ -53,7 +54,7 @@ def from_file(
         InvalidModel: as `from_bytes`, or a file cannot be read or lies outside `folder`.
     """
     try:
-        resolved = path.resolve(strict=True)
+        resolved = Path(os.path.realpath(path, strict=True))
         if not resolved.is_relative_to(folder.resolve()):
             raise InvalidModel(
                 f"{path.name!r} leads out of the model's folder; put the file itself there",
@@ -69,7 +70,9 @@ def from_file(
             )
         data = resolved.read_bytes()
     except OSError as error:
-        raise InvalidModel(f"{path.name!r} cannot be read: {error}", field="model") from error
+        # Without the name that comes with the error: where the server's folders lie is not told.
+        why = error.strerror or error
+        raise InvalidModel(f"{path.name!r} cannot be read: {why}", field="model") from error
     tensors = TensorData(data, limits, files=files, folder=folder, base=path.parent)
     return _model(data, limits, tensors, spooled)
 

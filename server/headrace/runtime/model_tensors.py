@@ -152,7 +152,8 @@ class TensorData:
                 f"{what} lies in {location!r}; external data must be named relative to the "
                 "model's folder, without '..'"
             )
-        path = (self._base / location[: self._limits.name_length]).resolve()
+        # Unlike Path.resolve, this minds no loop of links; opening one is refused below.
+        path = Path(os.path.realpath(self._base / location[: self._limits.name_length]))
         if not path.is_relative_to(self._folder.resolve()):
             raise _invalid(f"{what} lies in {location!r}, which leads out of the model's folder")
         if path not in self._files:
@@ -168,7 +169,9 @@ class TensorData:
                     return memoryview(b"")
                 return self._mapped.map(file)
         except (OSError, ValueError) as error:
-            raise _invalid(f"{what} lies in {location!r}, which cannot be read: {error}") from error
+            # Without the name that comes with a system's error: where folders lie is not told.
+            why = (isinstance(error, OSError) and error.strerror) or error
+            raise _invalid(f"{what} lies in {location!r}, which cannot be read: {why}") from error
 
     def attach(self, model: ir.Model, *, spooled: bool = False) -> None:
         """Gives each external tensor of `model`, checked before, its place in memory.

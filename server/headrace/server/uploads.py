@@ -155,4 +155,6 @@ def _write(file: Any, data: bytes) -> None:
 
 
 def _no_room(error: OSError) -> ResourceExhausted:
-    return ResourceExhausted(f"there is no room for an upload on the server: {error.strerror}")
+    # Where no folder for temporary files can be used, the error's own text names all of them.
+    why = os.strerror(error.errno) if error.errno else "it has no temporary file"
+    return ResourceExhausted(f"there is no room for an upload on the server: {why}")
