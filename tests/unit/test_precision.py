@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 from headrace.runtime.network import Network
 from headrace.runtime.precision import to_float32
+from headrace.runtime.preprocessing import InputOptions, OutputOptions
 from headrace.runtime.transform import transform_network
 from tests.support.model_zoo import (
     FLOAT,
@@ -49,7 +50,7 @@ def half_network() -> Any:
 
 def test_a_network_without_float16_is_returned_as_it_is() -> None:
     it = network(chain()).model
-    assert to_float32(it) == (it, "")
+    assert to_float32(it) == (it, "", False)
 
 
 def test_all_but_the_ends_is_float32() -> None:
@@ -57,6 +58,33 @@ def test_all_but_the_ends_is_float32() -> None:
     assert halves(it) == {"Cast"}
     assert [port.dtype for port in (*it.inputs, *it.outputs)] == [ir.DataType.FLOAT16] * 2
     assert [port.name for port in (*it.inputs, *it.outputs)] == ["x", "y"]
+
+
+def test_a_note_says_that_what_it_computes_has_become_more_exact() -> None:
+    (note,) = widened(half_network()).notes
+    assert note.startswith("what it computes in float16 is computed in float32")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs"),
+    [
+        ({"x": InputOptions(dtype=ir.DataType.FLOAT16)}, {}),
+        ({"x": InputOptions(ir.DataType.FLOAT16, "NC", "CN", scale=(2.0,))}, {}),
+        ({}, {"y": OutputOptions(dtype=ir.DataType.FLOAT16)}),
+    ],
+)
+def test_no_note_is_made_of_float16_that_only_the_caller_has(
+    inputs: dict[str, InputOptions], outputs: dict[str, OutputOptions]
+) -> None:
+    proto = model([node("Exp", ["x"], ["y"])], [value("x", (3, 3))], [value("y", (3, 3))])
+    it = transform_network(network(proto), preprocess=(inputs, outputs), fp16_to_fp32=True)
+    assert ir.DataType.FLOAT16 in [port.dtype for port in (*it.inputs, *it.outputs)]
+    assert it.notes == ()
+
+
+def test_no_note_is_made_of_float16_that_is_only_converted() -> None:
+    nodes = [node("Cast", ["x"], ["f"], to=FLOAT), node("Exp", ["f"], ["y"])]
+    assert widened(model(nodes, [value("x", dtype=HALF)], [value("y")])).notes == ()
 
 
 def test_results_agree_within_the_precision_of_float16() -> None:
@@ -216,7 +244,7 @@ UNSAFE = {
 @pytest.mark.parametrize("kind", UNSAFE)
 def test_what_cannot_be_converted_safely_stays_as_it_was(kind: str) -> None:
     it = network(UNSAFE[kind])
-    converted, reason = to_float32(it.model)
+    converted, reason, _ = to_float32(it.model)
     assert converted is it.model
     assert reason
 

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from headrace.runtime import naming
-from headrace.runtime.provenance import origins, stamp
+from headrace.runtime.provenance import ORIGINS, origins, stamp
 
 _DOMAINS = ("", "ai.onnx.ml")
 _HALF, _SINGLE = ir.DataType.FLOAT16, ir.DataType.FLOAT
@@ -30,10 +30,18 @@ _TYPE_ATTRIBUTES = (
 
 
 class Conversion(NamedTuple):
-    """The converted model, or the model as it was and the reason why it stays so."""
+    """What becomes of a model.
+
+    Attributes:
+        model: the converted one, or the model as it was.
+        reason: why it stays as it was, if it holds float16.
+        computes: whether a layer of the network computes in another type than before, which its
+            results may show.
+    """
 
     model: ir.Model
     reason: str = ""
+    computes: bool = False
 
 
 def to_float32(model: ir.Model) -> Conversion:
@@ -50,8 +58,9 @@ def to_float32(model: ir.Model) -> Conversion:
     reason = _obstacle(clone)
     if reason:
         return Conversion(model, reason)
+    computes = any(map(_computes_in_half, naming.walk(clone.graph)))
     _Converter(clone).convert()
-    return Conversion(clone)
+    return Conversion(clone, computes=computes)
 
 
 def _uses_half(model: ir.Model) -> bool:
@@ -61,6 +70,19 @@ def _uses_half(model: ir.Model) -> bool:
         if any(value.dtype == _HALF for value in values):
             return True
     return False
+
+
+def _computes_in_half(node: ir.Node) -> bool:
+    """Whether it is a layer of the network that takes or gives float16 and converts no types: what
+    preprocessing adds for a caller who sends float16 stands for no layer."""
+    if node.op_type in ("Cast", "CastLike", "Constant") or _is_ours(node):
+        return False
+    values = (*node.inputs, *node.outputs)
+    return any(value is not None and value.dtype == _HALF for value in values)
+
+
+def _is_ours(node: ir.Node) -> bool:
+    return ORIGINS in node.metadata_props and not origins(node)
 
 
 def _obstacle(model: ir.Model) -> str:

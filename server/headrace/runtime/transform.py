@@ -54,11 +54,11 @@ def transform_network(
         tracked(model, simplify)
     notes: tuple[str, ...] = ()
     if fp16_to_fp32:
-        given = model
-        model, reason = to_float32(given)
-        if reason:
-            notes = (f"its float16 is left to the device, which lacks it: {reason}",)
-        elif model is not given:
+        converted = to_float32(model)
+        model = converted.model
+        if converted.reason:
+            notes = (f"its float16 is left to the device, which lacks it: {converted.reason}",)
+        elif converted.computes:
             notes = ("what it computes in float16 is computed in float32, for the device lacks it",)
     ports = _port_names(model)
     for transformation in device_passes:
