@@ -156,6 +156,33 @@ def test_a_failed_network_gives_its_name_to_the_next_load(
     assert [each.executable for each in drained] == [None]
 
 
+def test_a_network_whose_load_cannot_begin_is_listed_beyond_the_limit(
+    device: FakeDevice,
+) -> None:
+    registry = NetworkRegistry(1)
+    load(registry, device.network())
+    registry.list_failed("n", "FAKE", "record", "bad model")
+    entry = registry.find("n")
+    assert (entry.state, entry.device, entry.record) == (NetworkState.FAILED, "FAKE", "record")
+    with pytest.raises(FailedPrecondition, match="failed to load: bad model"):
+        registry.acquire("n")
+    drained: list[NetworkEntry] = []
+    registry.retire("n", drained.append)
+    assert drained == [entry]
+
+
+def test_a_network_whose_load_cannot_begin_takes_no_name_in_use(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    load(registry, device.network(), "ready")
+    registry.reserve("loading", "FAKE", None)
+    for name in ("ready", "loading"):
+        with pytest.raises(AlreadyExists):
+            registry.list_failed(name, "FAKE", None, "bad model")
+    with pytest.raises(InvalidArgument, match="not a network name"):
+        registry.list_failed("not a name", "FAKE", None, "bad model")
+
+
 def test_a_replacement_that_fails_leaves_what_was_there(
     registry: NetworkRegistry, device: FakeDevice
 ) -> None:
@@ -170,12 +197,21 @@ def test_a_replacement_that_fails_leaves_what_was_there(
 def test_there_are_no_more_networks_than_the_limit(
     registry: NetworkRegistry, device: FakeDevice
 ) -> None:
-    for name in "ab":
+    for name in "abc":
         load(registry, device.network(), name)
-    registry.reserve("c", "FAKE", None)
-    registry.fail(registry.reserve("d", "FAKE", None), "bad", keep=True)
+    registry.reserve("d", "FAKE", None)
     with pytest.raises(ResourceExhausted, match="4 networks"):
         registry.reserve("e", "FAKE", None)
+
+
+def test_a_failed_network_takes_no_room_and_is_given_none(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    registry.fail(registry.reserve("failed", "FAKE", None), "bad", keep=True)
+    for name in "abcd":
+        load(registry, device.network(), name)
+    with pytest.raises(ResourceExhausted, match="4 networks"):
+        registry.reserve("failed", "FAKE", None, replace=True)
 
 
 def test_a_network_that_drains_takes_its_room_until_it_is_gone(device: FakeDevice) -> None:

@@ -84,8 +84,8 @@ class NetworkRegistry:
     """Thread-safe; `_lock` guards the table and its entries, callbacks run outside it.
 
     Args:
-        limit: networks at once, whatever their state. One more for each name that is being
-            replaced, for old and new live side by side.
+        limit: networks at once that are loaded, being loaded or draining. One more for each name
+            that is being replaced, for old and new live side by side.
     """
 
     def __init__(self, limit: int) -> None:
@@ -115,18 +115,32 @@ class NetworkRegistry:
                     f"network {name!r} exists; choose another name, unload it, or set replace",
                     field="name",
                 )
+            ready = {key for key, each in self._current.items() if each.state is NetworkState.READY}
             # A replacement takes the room of what it replaces, unless one is still leaving.
-            replaces = current is not None and all(key.name != name for key in self._draining)
-            count = len(self._current.keys() | self._loading.keys()) + len(self._draining)
+            replaces = name in ready and all(key.name != name for key in self._draining)
+            count = len(ready | self._loading.keys()) + len(self._draining)
             if not replaces and count >= self._limit:
                 raise ResourceExhausted(
                     f"{count} networks are loaded or being unloaded, as many as the server allows; "
                     f"unload one"
                 )
-            self._generation += 1
-            key = NetworkKey(name, version, self._generation)
-            entry = self._loading[name] = NetworkEntry(key, device, record)
+            entry = self._loading[name] = self._entry(name, version, device, record)
             return entry
+
+    def list_failed(self, name: str, device: str, record: Any, reason: str) -> None:
+        """Lists a network whose load could not even begin, whatever the limit.
+
+        Raises:
+            AlreadyExists: the name is in use, or being loaded.
+        """
+        check_network_name(name)
+        with self._lock:
+            if name in self._current or name in self._loading:
+                raise AlreadyExists(f"network {name!r} exists", field="name")
+            entry = self._entry(name, "1", device, record)
+            entry.state = NetworkState.FAILED
+            entry.reason = reason
+            self._current[name] = entry
 
     def publish(
         self,
@@ -246,6 +260,10 @@ class NetworkRegistry:
                 *self._loading.values(),
                 *self._draining.values(),
             ]
+
+    def _entry(self, name: str, version: str, device: str, record: Any) -> NetworkEntry:
+        self._generation += 1
+        return NetworkEntry(NetworkKey(name, version, self._generation), device, record)
 
     def _drain(self, entry: NetworkEntry, then: Callable[[], object]) -> bool:
         entry.state = NetworkState.DRAINING
