@@ -242,6 +242,11 @@ def until(condition: Callable[[], object], what: str = "it was to come") -> None
         pause.wait(0.005)  # what is waited for happens in another process
 
 
+def is_running(server: Server, device: str) -> bool:
+    """Whether the device runs exactly one request."""
+    return bool(server.metric("NUMBER_OF_EXEC_INFER_REQUESTS", device) == 1)
+
+
 def infer_request(network: str, inputs: Mapping[str, Any], **fields: Any) -> pb.InferRequest:
     """The message; `fields` are those of InferRequest."""
     request = pb.InferRequest(network=network, **fields)

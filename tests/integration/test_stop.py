@@ -1,8 +1,7 @@
-"""How a server ends, by request or by force, and what the next one finds."""
+"""How a server ends by request, and what becomes of those that use it."""
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import threading
@@ -18,7 +17,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from headrace.testing import networks
-from headrace.testing.case import Case, parse
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.v1 import inference_engine_pb2_grpc as rpc
 from headrace.wire.codec import decode_values
@@ -27,10 +25,10 @@ from tests.integration.harness import (
     CALL_SECONDS,
     Server,
     Stream,
-    assert_settled,
     command_line,
     details_of,
     infer_request,
+    is_running,
     outcome_of,
     until,
 )
@@ -44,11 +42,6 @@ def drained(server: Server) -> None:
     server.terminate()
     assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
     watch.cancel()
-
-
-def is_running(server: Server, device: str) -> bool:
-    """Whether the device runs exactly one request."""
-    return bool(server.metric("NUMBER_OF_EXEC_INFER_REQUESTS", device) == 1)
 
 
 def test_sigterm_finishes_what_was_accepted_and_refuses_the_rest() -> None:
@@ -206,173 +199,3 @@ def test_what_outlives_the_grace_period_is_cancelled_and_its_callers_are_told() 
         assert details_of(ended.value).code is grpc.StatusCode.UNAVAILABLE
         assert "cancelled" in server.log()
         assert "Traceback" not in server.log(), server.log()
-
-
-def test_networks_are_there_again_after_a_kill(tmp_path: Path) -> None:
-    state = ("--state-dir", str(tmp_path))
-    kept, gone = networks.mlp(), networks.add()
-    with Server(*BASIC, *state) as server:
-        device = "CPU" if "CPU" in server.devices() else "TEMPLATE"
-        server.load(kept, device, "kept", {"EXECUTION_TIMEOUT": "7"})
-        server.load(gone, "TEMPLATE", "gone")
-        server.unload("gone")
-        blob = server.export("kept")
-        server.import_blob(blob, "copy")
-        before = server.infer("kept", kept.inputs)
-        server.kill()
-    with Server(*BASIC, *state) as server:
-        assert server.networks() == ["copy", "kept"]
-        reply = server.stub.GetNetwork(pb.GetNetworkRequest(name="kept"), timeout=CALL_SECONDS)
-        assert reply.info.device == device
-        assert float(reply.info.config["EXECUTION_TIMEOUT"]) == 7
-        for name in ("kept", "copy"):
-            after = server.infer(name, kept.inputs)
-            np.testing.assert_array_equal(after["scores"], before["scores"])
-        info = server.import_blob(blob, "again")
-        assert not info.notes, "the key that signs blobs is kept too"
-
-
-def sizeable(layers: int = 30) -> Case:
-    """A network that takes a while to load: many layers, and a few megabytes to write."""
-    body = " ".join(f"[n{k}] v{k + 1} = Add(v{k}, w)" for k in range(layers))
-    text = f"sizeable (float[N,512] v0) => (float[N,512] v{layers}) {{ {body} }}"
-    case = parse(text, {"w": np.ones((1024, 512), np.float32)})
-    return Case("sizeable", case, {"v0": np.ones((1, 512), np.float32)})
-
-
-def test_a_client_s_network_comes_back_in_place_of_the_repository_s(tmp_path: Path) -> None:
-    state, repository = tmp_path / "state", tmp_path / "repository"
-    (repository / "add").mkdir(parents=True)
-    (repository / "add" / "model.onnx").write_bytes(networks.mlp().model.SerializeToString())
-    options = (*BASIC, "--state-dir", str(state), "--model-repository", str(repository))
-    with Server(*options) as server:
-        server.unload("add")
-        server.load(networks.add(), "TEMPLATE", "add")
-        server.kill()
-    with Server(*options) as server:
-        info = server.stub.GetNetwork(pb.GetNetworkRequest(name="add"), timeout=CALL_SECONDS).info
-        assert (info.device, info.origin) == ("TEMPLATE", "client")
-        assert server.stop() == 0
-        assert "error" not in server.log(), server.log()
-
-
-@pytest.mark.parametrize(
-    "moment",
-    [
-        "models",  # its model is being written
-        "networks",  # or how it was loaded
-    ],
-)
-def test_a_kill_during_a_load_leaves_all_of_the_network_or_nothing(
-    moment: str, tmp_path: Path
-) -> None:
-    state = ("--state-dir", str(tmp_path))
-    before, large = networks.add(), sizeable()
-    with Server(*BASIC, *state) as server:
-        server.load(before, "TEMPLATE")
-        request = pb.LoadNetworkRequest(
-            name="large",
-            model=pb.ModelSource(data=large.model.SerializeToString()),
-            device="TEMPLATE",
-        )
-        call = server.stub.LoadNetwork.future(request, timeout=CALL_SECONDS)
-        folder = tmp_path / moment
-        known = set(folder.iterdir())
-        pause = threading.Event()
-        while set(folder.iterdir()) <= known and not call.done():
-            pause.wait(1e-4)  # the moment is a short one
-        server.kill()
-        with pytest.raises(grpc.RpcError):
-            call.result()
-    with Server(*BASIC, *state) as server:
-        there = server.networks()
-        assert set(there) - {"large"} == {"add"}
-        np.testing.assert_array_equal(
-            server.infer("add", before.inputs)["z"], before.expected()["z"]
-        )
-        if "large" not in there:
-            server.load(large, "TEMPLATE", "large")
-        (output,) = server.infer("large", large.inputs).values()
-        np.testing.assert_array_equal(np.asarray(output), *large.expected().values())
-        assert not list(tmp_path.rglob("*.headrace-tmp"))
-        assert len(list((tmp_path / "models").iterdir())) == 2
-        assert "Traceback" not in server.log(), server.log()
-        assert "ERROR" not in server.log().upper(), server.log()
-        assert server.stop() == 0, server.log()
-
-
-def test_a_kill_during_inference_brings_back_the_networks_and_their_counters_at_zero(
-    tmp_path: Path,
-) -> None:
-    state = ("--state-dir", str(tmp_path))
-    endless, add = networks.endless(), networks.add()
-    with Server(*BASIC, *state) as server:
-        for device in ("TEMPLATE", "CPU"):
-            server.load(endless, device, f"endless-{device}")
-            server.load(add, device, f"add-{device}")
-        calls = [
-            server.start(f"endless-{device}", endless.inputs) for device in ("TEMPLATE", "CPU")
-        ]
-        for device in ("TEMPLATE", "CPU"):
-            until(partial(is_running, server, device))
-        server.kill()
-        assert {call.code() for call in calls} == {grpc.StatusCode.UNAVAILABLE}
-    with Server(*BASIC, *state) as server:
-        assert server.networks() == ["add-CPU", "add-TEMPLATE", "endless-CPU", "endless-TEMPLATE"]
-        assert_settled(server)
-        for device in ("TEMPLATE", "CPU"):
-            z = np.asarray(server.infer(f"add-{device}", add.inputs)["z"])
-            np.testing.assert_allclose(z, add.expected()["z"], rtol=1e-6)
-        assert server.stop() == 0, server.log()
-
-
-def test_a_state_directory_that_was_damaged_loses_what_was_damaged_alone(tmp_path: Path) -> None:
-    case = networks.add()
-    with Server(*BASIC, "--state-dir", str(tmp_path)) as server:
-        for name in ("sound", "cut", "renamed"):
-            server.load(case, "TEMPLATE", name)
-        server.load(networks.mlp(), "TEMPLATE", "modelless")
-        server.kill()
-    facts = json.loads((tmp_path / "networks" / "modelless.json").read_bytes())
-    (tmp_path / "models" / f"{facts['model']}.onnx").write_bytes(b"\xff cut")
-    (tmp_path / "networks" / "cut.json").write_bytes(b'{"request": {')
-    (tmp_path / "networks" / "renamed.json").write_bytes(b'{"model": "../../../etc/passwd"}')
-    (tmp_path / "networks" / ".x.0123.headrace-tmp").write_bytes(b"half")
-    with Server(*BASIC, "--state-dir", str(tmp_path)) as server:
-        assert server.networks() == ["sound"]
-        np.testing.assert_array_equal(server.infer("sound", case.inputs)["z"], case.expected()["z"])
-        for name in ("cut", "renamed", "modelless"):
-            assert name in server.log()
-        assert not list(tmp_path.rglob("*.headrace-tmp"))
-        assert server.stop() == 0, server.log()
-
-
-def test_one_bad_network_in_the_repository_does_not_stop_the_others(tmp_path: Path) -> None:
-    case = networks.add()
-    for name in ("good", "described", "garbage", "misdescribed", "misplaced", "not a name"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "model.onnx").write_bytes(case.model.SerializeToString())
-        (tmp_path / name / "network.toml").write_text('device = "TEMPLATE"\n')
-    (tmp_path / "described" / "network.toml").write_text(
-        'device = "TEMPLATE"\n[config]\nEXECUTION_TIMEOUT = 5\n'
-    )
-    (tmp_path / "garbage" / "model.onnx").write_bytes(b"\xffgarbage")
-    (tmp_path / "misdescribed" / "network.toml").write_text('devise = "TEMPLATE"\n')
-    (tmp_path / "misplaced" / "network.toml").write_text('device = "TEMPALTE"\n')
-    with Server(*BASIC, "--model-repository", str(tmp_path)) as server:
-        assert server.networks() == ["described", "good"]
-        reply = server.stub.ListNetworks(pb.ListNetworksRequest(), timeout=CALL_SECONDS)
-        failed = {each.name: each.reason for each in reply.networks if each.state != pb.READY}
-        assert failed.keys() == {"garbage", "misdescribed", "misplaced"}
-        assert "did you mean 'device'" in failed["misdescribed"]
-        assert "did you mean 'TEMPLATE'" in failed["misplaced"]
-        health = health_pb2_grpc.HealthStub(server.channel)
-        for name in failed:
-            status = health.Check(health_pb2.HealthCheckRequest(service=name)).status
-            assert status == health_pb2.HealthCheckResponse.NOT_SERVING
-            server.unload(name)
-        np.testing.assert_array_equal(server.infer("good", case.inputs)["z"], case.expected()["z"])
-        log = server.log()
-        assert "garbage" in log
-        assert "'not a name' is not a network name" in log
-        assert server.stop() == 0, server.log()

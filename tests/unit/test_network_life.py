@@ -21,7 +21,7 @@ from headrace.runtime.device_name import DeviceName
 from headrace.runtime.errors import Cancelled, InvalidModel, NotFound
 from headrace.runtime.network import Network
 from headrace.runtime.network_life import use
-from headrace.runtime.network_options import LoadRequest, Origin
+from headrace.runtime.network_options import LoadRequest, Reference
 from headrace.runtime.plugin import plugin_api
 from headrace.runtime.plugin_registry import PluginSource
 from headrace.runtime.registry import NetworkEntry, NetworkState
@@ -82,16 +82,21 @@ def small() -> Network:
     return networks.add().network
 
 
+def no_model() -> Network:
+    raise InvalidModel("no model")
+
+
 def load(
     core: Core,
     name: str = "m",
     read: Callable[[], Network] = small,
     *,
-    origin: Origin = "client",
+    reference: Reference | None = None,
     replace: bool = False,
+    at_start: bool = False,
 ) -> Future[NetworkEntry]:
-    request = LoadRequest(name, DeviceName.parse("HOOK"), origin=origin)
-    return core.load_network(request, read, replace=replace)
+    request = LoadRequest(name, DeviceName.parse("HOOK"), reference=reference)
+    return core.load_network(request, read, replace=replace, at_start=at_start)
 
 
 def names(core: Core) -> set[str]:
@@ -148,10 +153,7 @@ def test_a_network_that_is_loaded_cannot_be_cancelled_any_more(core: Core) -> No
 def test_a_cancel_that_comes_late_leaves_the_next_load_of_the_name_alone(
     core: Core, plugin: HookPlugin
 ) -> None:
-    def fail() -> Network:
-        raise InvalidModel("no model")
-
-    failed = load(core, "m", fail)
+    failed = load(core, "m", no_model)
     with pytest.raises(InvalidModel):
         failed.result(PATIENCE_SECONDS)
     gate = Gate()
@@ -198,11 +200,60 @@ def test_a_cancel_and_the_end_of_a_load_agree_on_who_was_first(core: Core, store
 
 def test_the_store_has_what_clients_loaded_and_nothing_else(core: Core, store: Store) -> None:
     load(core, "mine").result(PATIENCE_SECONDS)
-    load(core, "theirs", origin="repository").result(PATIENCE_SECONDS)
+    load(core, "theirs", at_start=True).result(PATIENCE_SECONDS)
     assert set(store.networks) == {"mine"}
     core.unload_network("mine").result(PATIENCE_SECONDS)
     core.unload_network("theirs").result(PATIENCE_SECONDS)
     assert store.networks == {}
+
+
+def test_no_model_is_kept_of_a_network_that_the_repository_has(core: Core, store: Store) -> None:
+    load(core, reference=Reference("m")).result(PATIENCE_SECONDS)
+    assert store.networks == {"m": ""}
+
+
+def test_a_network_that_did_not_come_at_start_stays_listed_and_kept_until_it_is_unloaded(
+    core: Core, store: Store
+) -> None:
+    store.networks = {"m": "kept", "n": "kept"}
+    with pytest.raises(InvalidModel):
+        load(core, "m", no_model, at_start=True).result(PATIENCE_SECONDS)
+    core.list_failed(LoadRequest("n", DeviceName.parse("GONE")), "there is no device 'GONE'")
+    with pytest.raises(InvalidModel):
+        load(core, "m", no_model).result(PATIENCE_SECONDS)
+    found = {entry.key.name: (entry.state, entry.reason) for entry in core.networks.entries()}
+    assert found == {
+        "m": (NetworkState.FAILED, "no model"),
+        "n": (NetworkState.FAILED, "there is no device 'GONE'"),
+    }
+    assert set(store.networks) == {"m", "n"}
+    for name in ("m", "n"):
+        core.unload_network(name).result(PATIENCE_SECONDS)
+    assert (core.networks.entries(), store.networks) == ([], {})
+
+
+def test_a_network_that_did_not_come_at_start_makes_place_for_the_next_load(
+    core: Core, store: Store
+) -> None:
+    store.networks = {"m": "kept"}
+    core.list_failed(LoadRequest("m", DeviceName.parse("GONE")), "there is no device 'GONE'")
+    load(core).result(PATIENCE_SECONDS)
+    assert (names(core), store.networks) == ({"m"}, {"m": small().digest})
+
+
+def test_a_network_that_is_unloaded_while_it_loads_at_start_is_forgotten(
+    core: Core, plugin: HookPlugin, store: Store
+) -> None:
+    store.networks = {"m": "kept"}
+    gate = Gate()
+    plugin.on_compile = lambda _: gate()
+    loading = load(core, at_start=True)
+    gate.await_arrivals()
+    core.unload_network("m").result(PATIENCE_SECONDS)
+    gate.open()
+    with pytest.raises(Cancelled, match="unloaded while"):
+        loading.result(PATIENCE_SECONDS)
+    assert (core.networks.entries(), store.networks) == ([], {})
 
 
 def test_a_load_that_cannot_be_saved_is_none(
@@ -324,7 +375,7 @@ def test_a_load_that_failed_keeps_no_weights(
 
     load(core, "other").result(PATIENCE_SECONDS)
     plugin.on_compile = refuse
-    failed = load(core, "m", large, origin="repository")
+    failed = load(core, "m", large, at_start=True)
     with pytest.raises(InvalidModel):
         failed.result(PATIENCE_SECONDS)
     assert core.networks.find("m").state is NetworkState.FAILED

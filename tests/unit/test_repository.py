@@ -17,6 +17,8 @@ from headrace.runtime.errors import (
     NotFound,
 )
 from headrace.runtime.limits import Limits
+from headrace.runtime.network_options import NetworkOptions, Reference
+from headrace.runtime.preprocessing import InputOptions
 from headrace.server.repository import Repository
 from headrace.testing import networks
 
@@ -161,6 +163,40 @@ def test_a_server_without_a_repository_names_the_option() -> None:
 
 def denied(*_: object, **__: object) -> NoReturn:
     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def test_what_a_client_says_beside_a_network_s_name_goes_before_its_description(
+    folder: Path, repository: Repository
+) -> None:
+    (folder / "add" / "network.toml").write_text("""
+        device = "TEMPLATE"
+        [config]
+        NUM_STREAMS = 2
+        PERF_COUNT = true
+        [inputs.x]
+        mean = [1.0]
+        [inputs.y]
+        mean = [2.0]
+    """)
+    said = Reference(
+        "add", "CPU", {"NUM_STREAMS": "4"}, NetworkOptions({"x": InputOptions(mean=(3.0,))})
+    )
+    request = repository.asked("mine", said)
+    assert (request.name, str(request.device), request.reference) == ("mine", "CPU", said)
+    assert request.config == {"NUM_STREAMS": "4", "PERF_COUNT": "YES"}
+    assert {name: each.mean for name, each in request.options.inputs.items()} == {
+        "x": (3.0,),
+        "y": (2.0,),
+    }
+    assert str(repository.asked("mine", Reference("add")).device) == "TEMPLATE"
+
+
+def test_a_network_that_may_not_be_looked_at_is_none(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "is_file", denied)
+    with pytest.raises(NotFound, match="unknown network in the model repository 'add'"):
+        repository.asked("mine", Reference("add"))
 
 
 def test_a_folder_that_may_not_be_entered_hides_no_other(

@@ -7,16 +7,18 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headrace.runtime.device_name import DeviceName
-from headrace.runtime.errors import ResourceExhausted, Unavailable
+from headrace.runtime.errors import FailedPrecondition, ResourceExhausted, Unavailable
 from headrace.runtime.limits import Limits
 from headrace.runtime.network import Network
-from headrace.runtime.network_options import LoadRequest
-from headrace.server.state import StateDirectory
+from headrace.runtime.network_options import LoadRequest, NetworkOptions, Reference
+from headrace.runtime.preprocessing import InputOptions
+from headrace.server.state import Kept, StateDirectory
 from headrace.testing import networks
 
 
@@ -35,6 +37,15 @@ def save(state: StateDirectory, network: Network, *names: str) -> None:
             state.save_network(asked(name), model)
 
 
+def refer(state: StateDirectory, name: str) -> None:
+    state.save_network(replace(asked(name), reference=Reference("classifier")), "")
+
+
+def with_model(kept: Kept) -> tuple[LoadRequest, Path]:
+    assert not isinstance(kept, Reference)
+    return kept
+
+
 def models(folder: Path) -> int:
     return len(list((folder / "models").iterdir()))
 
@@ -45,9 +56,48 @@ def test_a_network_comes_back_with_its_model_and_its_request(
     case = networks.mlp()
     with state.keep_model(case.network) as model:
         state.save_network(asked("m", PERF_COUNT="YES"), model)
-    ((request, path),) = StateDirectory(tmp_path, Limits()).networks()
+    again = StateDirectory(tmp_path, Limits())
+    assert again.networks() == ["m"]
+    request, path = with_model(again.network("m"))
     assert request == asked("m", PERF_COUNT="YES")
     assert Network.from_bytes(path.read_bytes()).digest == case.network.digest
+
+
+def test_a_network_of_the_repository_comes_back_by_what_the_client_said_of_it(
+    state: StateDirectory, tmp_path: Path
+) -> None:
+    options = NetworkOptions({"x": InputOptions(mean=(1.0,))}, {}, {"layer": "CPU"})
+    reference = Reference("classifier", "", {"PERF_COUNT": "YES"}, options)
+    state.save_network(replace(asked("m", NUM_STREAMS="2"), reference=reference), "")
+    again = StateDirectory(tmp_path, Limits())
+    assert (again.networks(), again.network("m")) == (["m"], reference)
+
+
+def test_a_network_of_the_repository_keeps_no_model_and_takes_along_the_one_before(
+    state: StateDirectory, tmp_path: Path
+) -> None:
+    save(state, networks.add().network, "m", "n")
+    refer(state, "m")
+    assert models(tmp_path) == 1
+    refer(state, "n")
+    assert models(tmp_path) == 0
+    save(state, networks.add().network, "m")
+    assert models(tmp_path) == 1
+    assert with_model(state.network("m"))[0] == asked("m")
+
+
+def test_what_was_kept_before_networks_could_refer_to_the_repository_is_read(
+    state: StateDirectory, tmp_path: Path
+) -> None:
+    request_then = (
+        '{"config": {"PERF_COUNT": "YES"}, "device": "CPU", "name": "m", "options": '
+        '{"affinities": {}, "inputs": {}, "outputs": {}}, "origin": "import"}'
+    )
+    file = tmp_path / "networks" / "m.json"
+    file.write_text(json.dumps({"request": request_then, "model": "0a1b"}), "utf-8")
+    request, path = with_model(state.network("m"))
+    assert request == replace(asked("m", PERF_COUNT="YES"), origin="import")
+    assert path == tmp_path / "models" / "0a1b.onnx"
 
 
 def test_networks_of_one_model_share_it_and_the_last_takes_it_along(
@@ -82,13 +132,33 @@ def test_a_network_saved_again_leaves_its_old_model_behind(
     assert models(tmp_path) == 1
 
 
-def test_what_cannot_be_read_is_left_out_and_costs_no_model(
-    state: StateDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "0",
+        "{}",
+        '{"reference": "{}"}',
+        '{"reference": {}}',
+        '{"request": "{}", "model": "x"}',
+        '{"request": "{\\"device\\": \\"\\"}", "model": "x"}',
+        '{"request": "{\\"device\\": \\"CPU\\", \\"options\\": {\\"inputs\\": []}}", "model": "x"}',
+    ],
+)
+def test_what_cannot_be_read_says_so_and_costs_no_model(
+    text: str, state: StateDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     save(state, networks.add().network, "good")
-    (tmp_path / "networks" / "bad.json").write_text("{", "utf-8")
-    assert [request.name for request, _ in state.networks()] == ["good"]
+    (tmp_path / "networks" / "bad.json").write_text(text, "utf-8")
+    assert state.networks() == ["bad", "good"]
+    with pytest.raises(FailedPrecondition, match="cannot be read; load it anew, or unload it"):
+        state.network("bad")
     assert "bad.json" in caplog.text
+
+
+def test_a_file_that_is_cut_may_need_any_model(state: StateDirectory, tmp_path: Path) -> None:
+    save(state, networks.add().network, "good")
+    (tmp_path / "networks" / "bad.json").write_text("{", "utf-8")
     save(state, networks.mlp().network, "third")
     state.forget_network("third")
     assert models(tmp_path) == 2
@@ -128,4 +198,4 @@ def test_a_full_disk_is_want_of_room(
     monkeypatch.setattr("headrace.server.state.write_file", write_file)
     with pytest.raises(ResourceExhausted, match="No space left"):
         save(state, networks.add().network, "m")
-    assert list(state.networks()) == []
+    assert state.networks() == []

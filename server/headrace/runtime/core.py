@@ -98,9 +98,15 @@ class Core:
     # -- networks --
 
     def load_network(
-        self, request: LoadRequest, network: Callable[[], Network], *, replace: bool = False
+        self,
+        request: LoadRequest,
+        network: Callable[[], Network],
+        *,
+        replace: bool = False,
+        at_start: bool = False,
     ) -> Future[NetworkEntry]:
-        """Loads what `network` returns, which is called on a loading thread.
+        """Loads what `network` returns, which is called on a loading thread; `at_start` as
+        `NetworkLife.load`.
 
         Raises:
             AlreadyExists, ResourceExhausted, InvalidArgument: the name cannot be taken.
@@ -112,7 +118,9 @@ class Core:
         def compile_network(entry: NetworkEntry) -> ExecutableNetwork:
             return self._make(entry, request, plugin.load_network)
 
-        return self._life.load(request, network, compile_network, replace=replace)
+        return self._life.load(
+            request, network, compile_network, replace=replace, at_start=at_start
+        )
 
     def import_network(
         self, name: str, device: str, config: Mapping[str, str], data: bytes, *, replace: bool

@@ -59,6 +59,7 @@ class _Load:
     """A load under way; `garbage` says that it failed and left a large network behind."""
 
     entry: NetworkEntry
+    at_start: bool
     garbage: bool = False
 
 
@@ -93,12 +94,15 @@ class NetworkLife:
         compile_network: Callable[[NetworkEntry], ExecutableNetwork],
         *,
         replace: bool,
+        at_start: bool = False,
     ) -> Future[NetworkEntry]:
         """Loads a network on a loading thread.
 
         Args:
             read: the network as it comes.
             compile_network: makes it executable; its record is in the entry.
+            at_start: it is one that the server has from its start, and so on disk already: it is
+                not saved, and stays in the list with its reason if its load fails.
 
         Raises:
             AlreadyExists, ResourceExhausted, InvalidArgument: the name cannot be taken.
@@ -107,7 +111,7 @@ class NetworkLife:
         entry = self._networks.reserve(
             request.name, str(request.device), Record(request), replace=replace
         )
-        load = _Load(entry)
+        load = _Load(entry, at_start)
         try:
             future = self._loads.submit(lambda: self._load(load, read, compile_network))
         except BaseException as error:
@@ -119,9 +123,12 @@ class NetworkLife:
         return future
 
     def list_failed(self, request: LoadRequest, reason: str) -> None:
-        """Shows among the networks one whose load could not begin; raises as `load` does."""
-        entry = self._networks.reserve(request.name, str(request.device), Record(request))
-        self._networks.fail(entry, reason, keep=True)
+        """Shows among the networks one whose load could not begin.
+
+        Raises:
+            AlreadyExists, InvalidArgument: the name cannot be taken.
+        """
+        self._networks.list_failed(request.name, str(request.device), Record(request), reason)
 
     def cancel(self, future: Future[NetworkEntry], error: HeadraceError) -> None:
         """Ends a load for good, unless its network is published already."""
@@ -131,7 +138,8 @@ class NetworkLife:
             self._give_up(load.entry, error)
 
     def unload(self, name: str) -> Future[None]:
-        """Takes the name away now; the future is done when the memory is given back.
+        """Takes the name away now, and what is kept of it; the future is done when the memory is
+        given back.
 
         A network that is still being loaded has its load cancelled, and the future is done at once.
 
@@ -141,9 +149,9 @@ class NetworkLife:
         with self._changing:
             entry = self._networks.find(name)
             error = Cancelled(f"network {name!r} was unloaded while it was loading")
+            if self._store is not None:
+                self._store.forget_network(name)
             if not self._networks.give_up(entry, error):
-                if self._store is not None:
-                    self._store.forget_network(name)
                 return self._retire(name)
         entry.token.cancel(error)
         done: Future[None] = Future()
@@ -183,7 +191,7 @@ class NetworkLife:
             executable = compile_network(entry)
             try:
                 entry.load_seconds = time.monotonic() - start
-                self._save_and_publish(entry, executable)
+                self._save_and_publish(load, executable)
             except BaseException:
                 executable.close()
                 del executable
@@ -207,11 +215,13 @@ class NetworkLife:
         if in_time:
             entry.token.cancel(error)
 
-    def _save_and_publish(self, entry: NetworkEntry, executable: ExecutableNetwork) -> None:
+    def _save_and_publish(self, load: _Load, executable: ExecutableNetwork) -> None:
+        entry = load.entry
         self._raise_if_cancelled(entry)
         record: Record = entry.record
-        store = self._store if record.request.origin != "repository" else None
-        kept = store.keep_model(record.given) if store is not None else nullcontext("")
+        store = None if load.at_start else self._store
+        by_name = record.request.reference is not None
+        kept = nullcontext("") if store is None or by_name else store.keep_model(record.given)
         with kept as model, self._changing:
             self._raise_if_cancelled(entry)
             if store is not None:
@@ -232,7 +242,9 @@ class NetworkLife:
         record: Record = entry.record
         load.garbage = record.network is not None and record.network.weight_bytes > _LARGE_BYTES
         entry.record = replace(record, network=None)
-        self._networks.fail(entry, reason, keep=record.request.origin == "repository")
+        with self._changing:
+            wanted = entry.given_up is None
+            self._networks.fail(entry, reason, keep=load.at_start and wanted)
 
     @staticmethod
     def _raise_if_cancelled(entry: NetworkEntry) -> None:

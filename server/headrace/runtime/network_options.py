@@ -31,16 +31,59 @@ class NetworkOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Reference:
+    """A network of the model repository, and what a client said beside its name.
+
+    Attributes:
+        network: its name in the repository.
+        device: empty where the repository says which.
+    """
+
+    network: str
+    device: str = ""
+    config: Mapping[str, str] = field(default_factory=dict)
+    options: NetworkOptions = field(default_factory=NetworkOptions)
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "network": self.network,
+                "device": self.device,
+                "config": dict(self.config),
+                "options": options_to_json(self.options),
+            },
+            sort_keys=True,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Reference:
+        """
+        Raises:
+            ValueError, KeyError, TypeError: the text is not what `to_json` writes.
+        """
+        facts = json.loads(text)
+        options = options_from_json(facts["options"])
+        return cls(str(facts["network"]), str(facts["device"]), dict(facts["config"]), options)
+
+
+@dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """Everything about a load but the model itself: with it, what makes the network again."""
+    """Everything about a load but the model itself: with it, what makes the network again.
+
+    Attributes:
+        reference: of a network that a client asked for by its name in the model repository; then
+            that makes it again, with what the repository has and says at the time.
+    """
 
     name: str
     device: DeviceName
     config: Mapping[str, str] = field(default_factory=dict)
     options: NetworkOptions = field(default_factory=NetworkOptions)
     origin: Origin = "client"
+    reference: Reference | None = None
 
     def to_json(self) -> str:
+        """All but the reference."""
         return json.dumps(
             {
                 "name": self.name,
@@ -56,7 +99,8 @@ class LoadRequest:
     def from_json(cls, text: str) -> LoadRequest:
         """
         Raises:
-            ValueError, KeyError, TypeError: the text is not what `to_json` writes.
+            ValueError, KeyError, TypeError, InvalidArgument: the text is not what `to_json`
+                writes.
         """
         facts = json.loads(text)
         device = DeviceName.parse(facts["device"])

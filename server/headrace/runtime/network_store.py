@@ -18,7 +18,8 @@ class NetworkStore(Protocol):
         after that while a network that was saved needs it. May take long."""
 
     def save_network(self, request: LoadRequest, model: str) -> None:
-        """Has the network of that name made of a model that is kept. Quick."""
+        """Has the network of that name made of a model that is kept, or by the request's reference
+        if it has one; `model` is empty then. Quick."""
 
     def forget_network(self, name: str) -> None: ...
 

@@ -6,36 +6,29 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable
 from typing import NamedTuple
 
 import grpc
 from grpc_health.v1 import health_pb2_grpc
 
 from headrace.runtime.core import Core
-from headrace.runtime.device_name import DeviceName
-from headrace.runtime.errors import HeadraceError, Internal, InvalidArgument, NotFound
+from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.limits import Limits
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import LoadRequest
 from headrace.runtime.plugin_registry import PluginSource, factory_source, installed_plugins
-from headrace.runtime.registry import NetworkEntry
 from headrace.server.boundary import Boundary
 from headrace.server.completion_sink import CompletionSink
 from headrace.server.health import SERVICE, HealthReporter
 from headrace.server.http import HttpServer, operations_routes
 from headrace.server.infer_stream import InferStreams
 from headrace.server.inference import Inference
-from headrace.server.logs import log_internal_error
 from headrace.server.methods import register
 from headrace.server.metrics import make_registry
 from headrace.server.reflection import ReflectionService
 from headrace.server.repository import Repository
 from headrace.server.servicer import Servicer
 from headrace.server.settings import Settings
+from headrace.server.startup import Startup
 from headrace.server.state import StateDirectory
 from headrace.server.storage import network_cache, signing_key, usable
 from headrace.server.uploads import Uploads
@@ -82,6 +75,7 @@ class App:
         self._uploads = Uploads(settings.max_model_bytes, settings.max_uploads_bytes)
         self._unready: str | None = "starting"
         self._health = HealthReporter()
+        self._startup = Startup(self.core, self._state, self._repository, self._health)
         self._reflection = ReflectionService([SERVICE, "grpc.health.v1.Health"])
         self._boundary = Boundary(self.core.counters, settings.max_concurrent_rpcs)
         self._inference = Inference(self.core.networks, CompletionSink(asyncio.get_running_loop()))
@@ -125,7 +119,7 @@ class App:
         with usable("metrics_port"):
             self._http.start()
         await self._server.start()
-        await self._restore()
+        await self._startup.load()
         self._unready = None
         self._health.ready()
         return Addresses(f"{host}:{port}", self._http.address)
@@ -164,83 +158,6 @@ class App:
         self._http.stop()
         self._uploads.close()
         _log.info("stopped")
-
-    # -- what is there from the start --
-
-    async def _restore(self) -> None:
-        loads = [*self._load_state()]
-        loads += self._load_repository({name for name, _ in loads})
-        results = await asyncio.gather(*(load for _, load in loads), return_exceptions=True)
-        for (name, _), result in zip(loads, results, strict=True):
-            if isinstance(result, HeadraceError) and not isinstance(result, Internal):
-                _log.error("network %s was not loaded: %s", name, result)
-            elif isinstance(result, BaseException):
-                log_internal_error(result, where=f"loading {name}")
-            if isinstance(result, BaseException):
-                self._health.network_failed(name)
-            else:
-                self._health.network_ready(name)
-
-    def _load_state(self) -> Iterable[tuple[str, asyncio.Future[NetworkEntry]]]:
-        if self._state is None:
-            return
-        for device, config in self._state.configs():
-            self._try(f"configuring {device}", partial(self._configure, device, config))
-        for device, functions in self._state.extensions():
-            self._try(f"extending {device}", partial(self._extend, device, functions))
-        for request, path in self._state.networks():
-            yield from self._load(request, partial(self._read, path))
-
-    def _load_repository(
-        self, taken: Collection[str]
-    ) -> Iterable[tuple[str, asyncio.Future[NetworkEntry]]]:
-        with usable("model_repository"):
-            names = self._repository.names()
-        for name in names:
-            if name in taken:
-                _log.info("network %s is a client's, and not loaded from the repository", name)
-                continue
-            try:
-                request = self._repository.request(name)
-            except HeadraceError as error:
-                request = LoadRequest(name, DeviceName.parse("CPU"), origin="repository")
-                self._cannot_begin(request, error)
-                continue
-            yield from self._load(request, partial(self._repository.network, name, spooled=True))
-
-    def _load(
-        self, request: LoadRequest, network: Callable[[], Network]
-    ) -> Iterable[tuple[str, asyncio.Future[NetworkEntry]]]:
-        try:
-            future = self.core.load_network(request, network)
-        except HeadraceError as error:
-            self._cannot_begin(request, error)
-            return
-        yield request.name, asyncio.wrap_future(future)
-
-    def _cannot_begin(self, request: LoadRequest, error: HeadraceError) -> None:
-        reason = f"{error.field}: {error}" if error.field else str(error)
-        _log.error("network %s was not loaded: %s", request.name, reason)
-        self._health.network_failed(request.name)
-        if request.origin == "repository":
-            with suppress(HeadraceError):  # the folder's name may be none for a network
-                self.core.list_failed(request, reason)
-
-    def _configure(self, device: str, config: dict[str, str]) -> None:
-        self.core.set_config(DeviceName.parse(device), config)
-
-    def _extend(self, device: str, functions: bytes) -> None:
-        self.core.add_extension(DeviceName.parse(device), functions)
-
-    def _read(self, path: Path) -> Network:
-        return Network.from_bytes(path.read_bytes(), self._limits, spooled=True)
-
-    @staticmethod
-    def _try(what: str, action: Callable[[], object]) -> None:
-        try:
-            action()
-        except HeadraceError as error:
-            _log.error("%s failed: %s", what, error)
 
 
 def plugin_sources(settings: Settings) -> list[PluginSource]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from headrace.runtime.device_name import DeviceName
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound
 from headrace.runtime.limits import Limits
 from headrace.runtime.network import Network
-from headrace.runtime.network_options import LoadRequest, NetworkOptions
+from headrace.runtime.network_options import LoadRequest, NetworkOptions, Reference
 from headrace.runtime.preprocessing import InputOptions, OutputOptions
 from headrace.runtime.registry import check_network_name
 
@@ -84,6 +85,23 @@ class Repository:
         texts = {key: as_text(value) for key, value in config.items()}
         return LoadRequest(name, device, texts, options, "repository")
 
+    def asked(self, name: str, reference: Reference) -> LoadRequest:
+        """How to load what a client asks for as `name`: where it says nothing, ``network.toml``
+        does. Raises as `request`, and InvalidArgument if `reference.device` is no device name."""
+        described, options = self.request(reference.network), reference.options
+        return LoadRequest(
+            name,
+            DeviceName.parse(reference.device) if reference.device else described.device,
+            {**described.config, **reference.config},
+            replace(
+                options,
+                inputs={**described.options.inputs, **options.inputs},
+                outputs={**described.options.outputs, **options.outputs},
+                affinities={**described.options.affinities, **options.affinities},
+            ),
+            reference=reference,
+        )
+
     def _find(self, name: str) -> Path:
         if self._folder is None:
             raise FailedPrecondition(
@@ -94,7 +112,7 @@ class Repository:
         if folder.parent != self._folder:
             message = f"{name!r} is a link that leads out of the model repository"
             raise FailedPrecondition(message, field="model.repository")
-        if not (folder / _MODEL).is_file():
+        if not _holds_model(folder):
             raise NotFound.unknown(
                 "network in the model repository", name, self.names(), field="model.repository"
             )

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -17,7 +16,7 @@ from headrace.runtime.device_name import DeviceName
 from headrace.runtime.device_state import DeviceState
 from headrace.runtime.errors import InvalidArgument, Unavailable
 from headrace.runtime.network import Network
-from headrace.runtime.network_options import LoadRequest
+from headrace.runtime.network_options import LoadRequest, Reference
 from headrace.runtime.registry import NetworkEntry, NetworkState, check_network_name
 from headrace.server.convert import (
     executable_layers,
@@ -119,21 +118,11 @@ class Servicer:
         self, request: pb.LoadNetworkRequest | pb.QueryNetworkRequest, name: str = ""
     ) -> LoadRequest:
         """What is asked for; of a network of the repository, its folder says what is left out."""
-        options, config = network_options(request), dict(request.config)
-        if request.model.WhichOneof("source") != "repository":
-            return LoadRequest(name, DeviceName.parse(request.device), config, options)
-        described = self._repository.request(request.model.repository)
-        return LoadRequest(
-            name,
-            DeviceName.parse(request.device) if request.device else described.device,
-            {**described.config, **config},
-            replace(
-                options,
-                inputs={**described.options.inputs, **options.inputs},
-                outputs={**described.options.outputs, **options.outputs},
-                affinities={**described.options.affinities, **options.affinities},
-            ),
-        )
+        device, config, options = request.device, dict(request.config), network_options(request)
+        if request.model.WhichOneof("source") == "repository":
+            reference = Reference(request.model.repository, device, config, options)
+            return self._repository.asked(name, reference)
+        return LoadRequest(name, DeviceName.parse(device), config, options)
 
     async def import_network(self, _: Any, context: Any) -> pb.NetworkInfo:
         first = await context.read()

@@ -1,6 +1,7 @@
 """The state directory: what makes clients' networks again after a restart, however it came about.
 
-    networks/NAME.json      how it was loaded, and the digest of its model
+    networks/NAME.json      how it was loaded, and the digest of its model; of one from the model
+                            repository, its name there and what the client said beside it
     models/DIGEST.onnx      the model; shared by networks, removed with the last
     devices/NAME.json       SetConfig of a device
     extensions/NAME/DIGEST.onnx
@@ -19,15 +20,28 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 from headrace.runtime.atomic_file import remove_file, remove_leftovers, write_file
-from headrace.runtime.errors import ResourceExhausted, Unavailable
+from headrace.runtime.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    ResourceExhausted,
+    Unavailable,
+)
 from headrace.runtime.limits import Limits
 from headrace.runtime.network import Network
-from headrace.runtime.network_options import LoadRequest
+from headrace.runtime.network_options import LoadRequest, Reference
 
 _log = logging.getLogger(__name__)
+
+Kept: TypeAlias = tuple[LoadRequest, Path] | Reference
+"""How a network was loaded and its model's file, or its place in the model repository."""
+
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, InvalidArgument, OSError)
+"""What comes of a file that is not as it was written."""
 
 
 class StateDirectory:
@@ -72,9 +86,15 @@ class StateDirectory:
                 self._collect()
 
     def save_network(self, request: LoadRequest, model: str) -> None:
-        facts = {"request": request.to_json(), "model": model}
+        reference = request.reference
+        if reference is not None:
+            facts = {"reference": reference.to_json()}
+        else:
+            facts = {"request": request.to_json(), "model": model}
         with self._lock, _writing():
             write_file(self._networks / f"{request.name}.json", json.dumps(facts).encode())
+            if reference is not None:
+                self._collect()
 
     def forget_network(self, name: str) -> None:
         with self._lock, _writing():
@@ -94,15 +114,28 @@ class StateDirectory:
 
     # -- what a start reads --
 
-    def networks(self) -> Iterator[tuple[LoadRequest, Path]]:
-        """The networks that were loaded, each with its model's file; unreadable ones are logged."""
-        for path in sorted(self._networks.glob("*.json")):
-            try:
-                facts = json.loads(path.read_bytes())
-                request = LoadRequest.from_json(facts["request"])
-                yield request, self._models / f"{Path(facts['model']).name}.onnx"
-            except (ValueError, KeyError, TypeError, OSError):
-                _log.exception("cannot read %s; the network is left out", path.name)
+    def networks(self) -> list[str]:
+        """Names of the networks that were loaded."""
+        return sorted(path.stem for path in self._networks.glob("*.json"))
+
+    def network(self, name: str) -> Kept:
+        """What makes the network of that name again.
+
+        Raises:
+            FailedPrecondition: its file cannot be read; the log says why.
+        """
+        path = self._networks / f"{name}.json"
+        try:
+            facts = json.loads(path.read_bytes())
+            if "reference" in facts:
+                return Reference.from_json(facts["reference"])
+            model = self._models / f"{Path(facts['model']).name}.onnx"
+            return replace(LoadRequest.from_json(facts["request"]), name=name), model
+        except _UNREADABLE as error:
+            _log.exception("cannot read %s", path.name)
+            raise FailedPrecondition(
+                "what the state directory keeps of it cannot be read; load it anew, or unload it"
+            ) from error
 
     def configs(self) -> Iterator[tuple[str, dict[str, str]]]:
         """What was set on each device."""
@@ -122,8 +155,10 @@ class StateDirectory:
         used = set(self._kept)
         for path in self._networks.glob("*.json"):
             try:
-                used.add(str(json.loads(path.read_bytes())["model"]))
-            except (ValueError, KeyError, TypeError):
+                facts = json.loads(path.read_bytes())
+                if "reference" not in facts:
+                    used.add(str(facts["model"]))
+            except _UNREADABLE:
                 return  # which models an unreadable file needs cannot be told: keep them all
         for model in self._models.glob("*.onnx"):
             if model.stem not in used:
