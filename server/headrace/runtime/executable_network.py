@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 from headrace.runtime.admission import Admission
@@ -125,7 +126,7 @@ class ExecutableNetwork:
             raise Unavailable(f"network {self.name!r} has been unloaded")
         part = job.ticket is not None
         if part:
-            job.observe(self._part_settled)
+            job.observe(partial(self._settled, part=True))
         else:
             self._check(job)
             try:
@@ -158,16 +159,13 @@ class ExecutableNetwork:
 
     def _request_settled(self, job: Job) -> None:
         self.place.admission.release(job)
-        self._settled(job, part=False)
         if self._network_counters is not None and job.outcome is not None:
             self._network_counters.observe(
                 job.outcome, job.finished - job.queued, self._batch_size(job)
             )
+        self._settled(job)
 
-    def _part_settled(self, job: Job) -> None:
-        self._settled(job, part=True)
-
-    def _settled(self, job: Job, *, part: bool) -> None:
+    def _settled(self, job: Job, *, part: bool = False) -> None:
         assert job.outcome is not None
         execution_seconds = job.execution_seconds if job.started else None
         self.place.counters.observe(job.outcome, job.queue_seconds, execution_seconds, part=part)

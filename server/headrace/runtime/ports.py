@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,7 @@ class PortCheck:
 class _Expected:
     """What one input takes; `str` is its type for messages, as `float32[n, 16]`."""
 
-    __slots__ = ("_dtype", "_fixed", "_optional", "_port", "_rank", "_sequence")
+    __slots__ = ("_dtype", "_fixed", "_optional", "_port", "_rank", "_sequence", "fits")
 
     def __init__(self, port: Port) -> None:
         self._port = port
@@ -82,6 +82,8 @@ class _Expected:
         self._fixed = tuple(
             (axis, size) for axis, size in enumerate(port.shape or ()) if isinstance(size, int)
         )
+        plain = not (self._optional or self._sequence)
+        self.fits: Callable[[Value], bool] = self._takes if plain else self._takes_any
 
     def __str__(self) -> str:
         port = self._port
@@ -89,7 +91,7 @@ class _Expected:
         kind = {"tensor": "", "sequence": "sequence of "}[port.kind]
         return f"{'optional ' if port.optional else ''}{kind}{_name(self._dtype)}{shape}"
 
-    def fits(self, value: Value) -> bool:
+    def _takes_any(self, value: Value) -> bool:
         if isinstance(value, list):
             return self._sequence and all(map(self._takes, value))
         if value is None:

@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from headrace.runtime.cancel import CancelToken
@@ -195,8 +196,8 @@ class NetworkRegistry:
             entry = entry or self._loading.get(name)
         raise self._unusable(name, entry)
 
-    def release(self, entry: NetworkEntry) -> None:
-        """Gives back a reference."""
+    def release(self, entry: NetworkEntry, _: object = None) -> None:
+        """Gives back a reference; as an observer of a job, too."""
         with self._lock:
             entry.references -= 1
             drained = entry.state is NetworkState.DRAINING and entry.references == 0
@@ -209,9 +210,7 @@ class NetworkRegistry:
         assert entry.executable is not None
         job.generation = entry.key.generation
 
-        def give_back(_: Job) -> None:
-            self.release(entry)
-
+        give_back = partial(self.release, entry)
         job.observe(give_back)
         try:
             entry.executable.submit(job)
