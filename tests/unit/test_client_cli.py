@@ -303,6 +303,61 @@ def test_an_internal_error_is_told_in_the_server_s_words(run: Any, fake: Fake) -
     assert run("devices").stderr == f"error: {message}\n"
 
 
+def error_of(result: Result) -> Any:
+    """What a program reads of a failed command: one line on the standard error."""
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert json.loads(line).keys() == {"error"}
+    return json.loads(line)["error"]
+
+
+def test_for_programs_an_error_is_an_object_with_all_that_is_known_of_it(
+    run: Any, fake: Fake
+) -> None:
+    fake.failures.append(
+        ErrorDetails(
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "queue full",
+            reason="QUEUE_FULL",
+            field="network",
+            metadata={"device": "CPU.0"},
+            retry_delay_seconds=0.5,
+            request_id="r7",
+        )
+    )
+    result = run("devices", "--json")
+    assert result.exit_code == 1
+    assert error_of(result) == {
+        "code": "RESOURCE_EXHAUSTED",
+        "message": "queue full; try again in 0.5 s",
+        "reason": "QUEUE_FULL",
+        "field": "network",
+        "metadata": {"device": "CPU.0"},
+        "retry_delay_seconds": 0.5,
+        "request_id": "r7",
+    }
+
+
+def test_for_programs_what_the_command_itself_meets_is_an_object_as_well(
+    run: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    result = run("export", "echo", "-o", tmp_path / "file" / "blob", "--json")
+    assert result.exit_code == 1
+    error = error_of(result)
+    assert error["code"] == "FAILED_PRECONDITION"
+    assert error["message"].startswith("cannot write ")
+
+
+@pytest.mark.parametrize("arguments", [["load"], ["devices", "--nope"], ["infer"]])
+def test_for_programs_wrong_usage_is_an_object_as_well(run: Any, arguments: list[str]) -> None:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 2
+    error = error_of(result)
+    assert (error["code"], error["reason"]) == ("INVALID_ARGUMENT", "USAGE")
+    assert error["message"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -422,6 +477,10 @@ def test_a_bug_shows_no_traceback_unless_asked(
         cli.main()
     assert stopped.value.code == 1
     assert capsys.readouterr().err.startswith("error: TypeError: ")
+    monkeypatch.setattr(sys, "argv", ["headrace", "devices", "--json"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert json.loads(capsys.readouterr().err)["error"]["code"] == "INTERNAL"
     monkeypatch.setenv("HEADRACE_DEBUG", "1")
     with pytest.raises(TypeError):
         cli.main()

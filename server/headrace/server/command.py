@@ -6,6 +6,7 @@ import gc
 import inspect
 import json
 import os
+import re
 import sys
 from typing import Any
 
@@ -31,9 +32,22 @@ def serve(*, json_output: bool, **arguments: Any) -> None:
             schedule_as_batch()
         uvloop.run(_serve(settings, json_output=json_output))
     except HeadraceError as error:
-        where = f"{error.field}: " if error.field else ""
-        typer.echo(f"error: {where}{error}", err=True)
+        typer.echo(_told(error, as_json=json_output), err=True)
         raise typer.Exit(1) from error
+
+
+def _told(error: HeadraceError, *, as_json: bool) -> str:
+    """Why the server does not start, in the form in which `headrace` tells of errors."""
+    if as_json:
+        known = {"reason": error.reason, "field": error.field}
+        facts = {name: value for name, value in known.items() if value}
+        told = {"code": error.status, "message": error.message, **facts}
+        return json.dumps({"error": told}, ensure_ascii=False)
+    # Most messages name the setting themselves; a folder of that name is no mention of it.
+    field = error.field
+    if not field or re.search(rf"(?<![\w./-]){re.escape(field)}(?![\w./-])", error.message):
+        return f"error: {error}"
+    return f"error: {field}: {error}"
 
 
 async def _serve(settings: Settings, *, json_output: bool) -> None:
@@ -60,7 +74,9 @@ def _signature() -> inspect.Signature:
         inspect.Parameter(
             "json_output",
             inspect.Parameter.KEYWORD_ONLY,
-            default=typer.Option(False, "--json", help="Print the addresses as JSON."),
+            default=typer.Option(
+                False, "--json", help="Print the addresses, or an error, as JSON."
+            ),
             annotation=bool,
         )
     ]

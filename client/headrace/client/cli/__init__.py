@@ -6,6 +6,11 @@ import os
 import sys
 from importlib.util import find_spec
 
+import grpc
+
+from headrace.client.cli.failures import told
+from headrace.wire.errors import ErrorDetails
+
 
 def main() -> None:
     """The console script. Exit status: 0, 1 for an error, 2 for wrong usage."""
@@ -25,9 +30,7 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("HEADRACE_DEBUG"):
             raise
-        kind = type(error).__name__
-        print(
-            f"error: {kind}: {error}; this is a bug, HEADRACE_DEBUG=1 shows where",
-            file=sys.stderr,
-        )
+        message = f"{type(error).__name__}: {error}; this is a bug, HEADRACE_DEBUG=1 shows where"
+        details = ErrorDetails(grpc.StatusCode.INTERNAL, message, reason="BUG")
+        print(told(message, details, as_json="--json" in sys.argv), file=sys.stderr)
         raise SystemExit(1) from None

@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
+import grpc
 import typer
+from typer.core import TyperGroup
 
 from headrace.client.cli import benchmark, devices, infer, networks, query
 from headrace.client.cli.console import fail
+from headrace.client.cli.failures import Failed, told
+from headrace.wire.errors import ErrorDetails
 
 GROUP: Final = "headrace.commands"
 
@@ -32,6 +36,28 @@ _COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "import": networks.import_,
 }
 
+# Of all that is wrong with arguments; Typer names only this one of its kind.
+_WrongUsage: Final[Any] = typer.BadParameter.__base__
+
+
+class _Commands(TyperGroup):
+    """Tells how a command failed."""
+
+    def invoke(self, ctx: Any) -> Any:
+        as_json = "--json" in ctx.args
+        try:
+            return super().invoke(ctx)
+        except Failed as failed:
+            typer.echo(told(str(failed), failed.details, as_json=as_json), err=True)
+            raise typer.Exit(1) from None
+        except _WrongUsage as wrong:
+            if not as_json:
+                raise
+            message = wrong.format_message()
+            details = ErrorDetails(grpc.StatusCode.INVALID_ARGUMENT, message, reason="USAGE")
+            typer.echo(told(message, details, as_json=True), err=True)
+            raise typer.Exit(wrong.exit_code) from None
+
 
 def make_app(arguments: Sequence[str], others: Iterable[EntryPoint] | None = None) -> typer.Typer:
     """The application that these arguments need.
@@ -40,6 +66,7 @@ def make_app(arguments: Sequence[str], others: Iterable[EntryPoint] | None = Non
         others: entry points of other packages' commands; default: those that are installed.
     """
     app = typer.Typer(
+        cls=_Commands,
         help="Load ONNX networks onto the devices of a headrace server, query them, infer.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,

@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.client import Client, errors
+from headrace.client.cli.failures import Failed
 from headrace.client.model import Progress as ProgressCallback
 from headrace.client.transport import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
 
@@ -33,20 +34,20 @@ SERVER = DEFAULT_TARGET
 
 @contextmanager
 def connected(server: str, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> Iterator[Client]:
-    """A client; what it raises ends the program with one line and exit status 1."""
+    """A client; what it raises ends the program as `fail` does."""
     if not server:
         raise typer.BadParameter("is empty; give host:port", param_hint="--server")
     try:
         with Client(server, timeout=timeout) as client:
             yield client
     except errors.Error as error:
-        fail(_explain(error))
+        fail(_explain(error), error)
 
 
-def fail(message: str) -> NoReturn:
-    """Ends the program with one line on the standard error and exit status 1."""
-    typer.echo(f"error: {'; '.join(message.splitlines())}", err=True)
-    raise typer.Exit(1)
+def fail(message: str, error: errors.Error | None = None) -> NoReturn:
+    """Ends the program with one line on the standard error, JSON after ``--json``, and exit status
+    1; `error` says more of it than the message does."""
+    raise Failed(message, error.details if error is not None else None)
 
 
 def note(message: str) -> None:

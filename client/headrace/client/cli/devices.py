@@ -104,7 +104,7 @@ def _hint(client: Client, target: str, network: bool) -> Iterator[None]:
     except errors.NotFound as error:
         if network or target not in {each.name for each in client.networks()}:
             raise
-        console.fail(f"{error}; for the network {target!r} add --network")
+        console.fail(f"{error}; for the network {target!r} add --network", error)
 
 
 def _getters(
