@@ -16,20 +16,23 @@ ME = os.getuid()
 
 def test_the_servers_own_folder_comes_first(tmp_path: Path) -> None:
     state = tmp_path / "kept" / "OPENCL"
-    found = environment.settings({"HOME": str(tmp_path)}, state, ME)
-    assert found["CACHEDB"] == str(state / "kernels.db")
-    assert found["POCL_CACHE_DIR"] == str(state / "pocl")
+    assert environment.kernel_folder({"HOME": str(tmp_path)}, state, ME) == state
     assert state.stat().st_mode & 0o777 == 0o700
 
 
 def test_without_one_the_users_cache_folder_is_taken(tmp_path: Path) -> None:
-    found = environment.settings({"XDG_CACHE_HOME": str(tmp_path)}, None, ME)
-    assert found["CACHEDB"] == str(tmp_path / "headrace/opencl/kernels.db")
+    given = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert environment.kernel_folder(given, None, ME) == tmp_path / "headrace/opencl"
+
+
+def test_kernels_are_kept_in_the_folder(tmp_path: Path) -> None:
+    found = environment.settings({}, tmp_path)
+    assert found["CACHEDB"] == str(tmp_path / "kernels.db")
+    assert found["POCL_CACHE_DIR"] == str(tmp_path / "pocl")
 
 
 def test_what_the_user_has_set_stays(tmp_path: Path) -> None:
-    given = {"XDG_CACHE_HOME": str(tmp_path), "CACHEDB": "/there/x.db"}
-    found = environment.settings(given, None, ME)
+    found = environment.settings({"CACHEDB": "/there/x.db"}, tmp_path)
     assert found["CACHEDB"] == "/there/x.db"
     assert found["DEV"] == "CL"
 
@@ -52,19 +55,6 @@ def test_a_place_where_no_folder_can_be_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     candidates = [tmp_path / "file" / "folder", tmp_path / "own"]
     assert environment.private_folder(candidates, ME) == tmp_path / "own"
-
-
-def test_a_folder_that_has_grown_too_large_is_emptied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(environment, "MAX_KERNEL_BYTES", 10)
-    small, large = tmp_path / "small", tmp_path / "large"
-    for folder, size in ((small, 10), (large, 11)):
-        (folder / "pocl").mkdir(parents=True, mode=0o700)
-        (folder / "pocl" / "kernel").write_bytes(bytes(size))
-        environment.private_folder([folder], ME)
-    assert (small / "pocl" / "kernel").exists()
-    assert not (large / "pocl").exists()
 
 
 def test_importing_the_plugin_imports_no_backend() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 pytest.importorskip("tinygrad", reason="tinygrad is not installed: pip install 'headrace[opencl]'")
 
 from headrace.plugins.opencl import backend, session
+from headrace.plugins.opencl.kernel_folder import KernelFolder
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.network import Network
 from headrace.testing.case import parse
@@ -46,28 +48,31 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def watched(events: list[str], capacity: int) -> session.Session:
+def watched(events: list[str], capacity: int, folder: Path) -> session.Session:
     class Watched(session.Session):
         def _evaluate(self, *_: Any) -> tuple[dict[str, Any], bool]:
             events.append("run")
             return {}, True
 
     text = "any (float[N] x) => (float[N] y) { y = Neg(x) }"
-    return Watched(Network.from_bytes(parse(text).SerializeToString()).model, "CL:0", capacity)
+    model = Network.from_bytes(parse(text).SerializeToString()).model
+    return Watched(model, "CL:0", capacity, KernelFolder(folder))
 
 
 @pytest.mark.parametrize("timed", [None, lambda *_: None], ids=["plain", "profiled"])
 def test_kernels_are_bounded_as_shapes_come_and_not_while_one_is_captured(
-    events: list[str], timed: Any
+    events: list[str], timed: Any, tmp_path: Path
 ) -> None:
-    network = watched(events, capacity=2)
+    network = watched(events, 2, tmp_path)
     for size in (1, 1, 2, 3):
         network.run({"x": np.ones(size, np.float32)}, CancelToken(), timed)
     assert events == ["bound", "run", "run", "bound", "run", "bound", "run"]
 
 
-def test_kernels_are_bounded_before_each_run_of_what_is_not_captured(events: list[str]) -> None:
-    network = watched(events, capacity=0)
+def test_kernels_are_bounded_before_each_run_of_what_is_not_captured(
+    events: list[str], tmp_path: Path
+) -> None:
+    network = watched(events, 0, tmp_path)
     for _ in range(2):
         network.run({"x": np.ones(1, np.float32)}, CancelToken())
     assert events == ["bound", "run"] * 2

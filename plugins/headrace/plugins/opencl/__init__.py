@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 
 from headrace.plugins.opencl import environment
+from headrace.plugins.opencl.kernel_folder import KernelFolder
 from headrace.runtime.errors import Unavailable
 from headrace.runtime.plugin import Plugin, plugin_api
 from headrace.runtime.services import Services
@@ -22,11 +23,13 @@ def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> P
         Unavailable: tinygrad is not installed, or no OpenCL device answers.
     """
     state = None if services.folder is None else services.folder / name
-    os.environ.update(environment.settings(os.environ, state, os.getuid()))
+    kernels = KernelFolder(environment.kernel_folder(os.environ, state, os.getuid()))
+    kernels.bound()
+    os.environ.update(environment.settings(os.environ, kernels.path))
     try:
         from headrace.plugins.opencl.plugin import OpenClPlugin
     except ImportError as error:
         raise Unavailable(
             f"tinygrad cannot be imported ({error}); install it with pip install 'headrace[opencl]'"
         ) from error
-    return OpenClPlugin(name, services, config)
+    return OpenClPlugin(name, services, config, kernels)

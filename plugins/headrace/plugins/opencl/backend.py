@@ -13,6 +13,7 @@ from tinygrad.engine.realize import runtime_cache
 from tinygrad.schedule import schedule_cache
 
 from headrace.plugins.opencl.devices import Found, find
+from headrace.plugins.opencl.kernel_folder import KernelFolder
 from headrace.runtime.errors import Unavailable
 
 _T = TypeVar("_T")
@@ -26,6 +27,9 @@ class Backend:
     tinygrad computes wrong results, silently, where two threads use it at once; and its kernel
     cache belongs to the thread that opened it.
 
+    Args:
+        kernels: where they are kept.
+
     Attributes:
         devices: by DEVICE_ID.
 
@@ -33,7 +37,8 @@ class Backend:
         Unavailable: no OpenCL device answers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kernels: KernelFolder) -> None:
+        self._kernels = kernels
         self._thread = _thread()
         try:
             self.devices: tuple[Found, ...] = tuple(self.run(find))
@@ -45,7 +50,16 @@ class Backend:
             ) from error
 
     def run(self, function: Callable[[], _T]) -> _T:
-        """The function's result; raises what it raises."""
+        """The result of a function that may make kernels; raises what it raises."""
+
+        def make() -> _T:
+            with self._kernels.making():
+                return function()
+
+        return self.infer(make)
+
+    def infer(self, function: Callable[[], _T]) -> _T:
+        """As `run`; a session knows by itself when it makes kernels."""
         return self._thread.submit(function).result()
 
     def forget(self) -> None:

@@ -6,14 +6,12 @@ one that nobody else can write to: the server's own, or the user's.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-MAX_KERNEL_BYTES: Final = 2 << 30
-"""A folder that holds more is emptied when the device starts."""
+from headrace.plugins.opencl.kernel_folder import KERNELS, POCL
 
 _TINYGRAD: Final = {
     "DEV": "CL",
@@ -25,19 +23,31 @@ _TINYGRAD: Final = {
 }
 
 
-def settings(environ: Mapping[str, str], state: Path | None, owner: int) -> dict[str, str]:
-    """What to set in the environment before tinygrad is imported.
+def kernel_folder(environ: Mapping[str, str], state: Path | None, owner: int) -> Path:
+    """Where kernels are kept.
 
     Args:
-        environ: as it is; CACHEDB and POCL_CACHE_DIR stay as they are there.
+        environ: as it is.
         state: the device's folder in the server's state directory, if it has one.
         owner: user id of this process.
+
+    Raises:
+        RuntimeError: nowhere.
     """
     home = Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or "/") / ".cache")
     last = Path(tempfile.gettempdir()) / f"headrace-{owner}-opencl"
     folders = [home / "headrace" / "opencl", last]
-    folder = private_folder(folders if state is None else [state, *folders], owner)
-    kept = {"CACHEDB": str(folder / "kernels.db"), "POCL_CACHE_DIR": str(folder / "pocl")}
+    return private_folder(folders if state is None else [state, *folders], owner)
+
+
+def settings(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """What to set in the environment before tinygrad is imported.
+
+    Args:
+        environ: as it is; CACHEDB and POCL_CACHE_DIR stay as they are there.
+        folder: of kernels.
+    """
+    kept = {"CACHEDB": str(folder / KERNELS), "POCL_CACHE_DIR": str(folder / POCL)}
     return {**_TINYGRAD, **{name: environ.get(name) or path for name, path in kept.items()}}
 
 
@@ -60,15 +70,8 @@ def private_folder(candidates: Iterable[Path], owner: int) -> Path:
             facts = folder.lstat()
             if facts.st_uid != owner or facts.st_mode & 0o022 or folder.is_symlink():
                 continue
-            if _bytes(folder) > MAX_KERNEL_BYTES:
-                shutil.rmtree(folder, ignore_errors=True)
-                folder.mkdir(mode=0o700, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
                 return folder
         except OSError:
             continue
     raise RuntimeError(f"compiled kernels can be kept in none of {', '.join(tried)}")
-
-
-def _bytes(folder: Path) -> int:
-    return sum(file.lstat().st_size for file in folder.rglob("*") if not file.is_dir())

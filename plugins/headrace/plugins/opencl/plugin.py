@@ -18,6 +18,7 @@ from headrace.plugins.opencl.devices import Found
 from headrace.plugins.opencl.environment import trials_file
 from headrace.plugins.opencl.executable_network import OpenClNetwork
 from headrace.plugins.opencl.kept_trials import KeptTrials
+from headrace.plugins.opencl.kernel_folder import KernelFolder
 from headrace.plugins.opencl.session import Session
 from headrace.plugins.opencl.support import LayerSupport
 from headrace.plugins.opencl.transformations import TRANSFORMATIONS
@@ -44,6 +45,10 @@ _HALVES_AND_DOUBLES = {
 class OpenClPlugin(Plugin):
     """tinygrad's kernels on OpenCL devices, one run at a time. DEVICE_ID is a number, GPUs first.
 
+    Args:
+        name, services, config: as `Plugin`.
+        kernels: where they are kept.
+
     Raises:
         Unavailable: no OpenCL device answers.
     """
@@ -51,8 +56,11 @@ class OpenClPlugin(Plugin):
     schema = SCHEMA
     architecture = "OpenCL"
 
-    def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
-        self._backend = Backend()
+    def __init__(
+        self, name: str, services: Services, config: Mapping[str, str], kernels: KernelFolder
+    ) -> None:
+        self._kernels = kernels
+        self._backend = Backend(kernels)
         devices = self._backend.devices
         default = devices[0]
         self.full_name = default.name
@@ -104,7 +112,7 @@ class OpenClPlugin(Plugin):
 
         def make() -> Session:
             capacity = config[JIT_CACHE_CAPACITY]
-            session = Session(network.model, f"CL:{number}", capacity, widens=widens)
+            session = Session(network.model, f"CL:{number}", capacity, self._kernels, widens=widens)
             if example is not None and session.can_be_warmed:
                 with suppress(InvalidArgument):  # what is made up may not suit the network
                     session.warm(example, token)

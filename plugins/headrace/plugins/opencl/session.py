@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,6 +15,7 @@ from tinygrad.tensor import Tensor
 from headrace.plugins.opencl import halves
 from headrace.plugins.opencl.backend import bound_kernels
 from headrace.plugins.opencl.evaluator import Evaluation, Evaluator, Timed
+from headrace.plugins.opencl.kernel_folder import KernelFolder
 from headrace.plugins.opencl.on_host import HOST_ELEMENTS, known_inputs
 from headrace.plugins.opencl.values import Value, in_memory, realize, to_device, to_host
 from headrace.runtime.cancel import CancelToken
@@ -36,12 +38,20 @@ class Session:
         model: transformed for the device.
         device: as tinygrad calls it, ``CL:0``.
         capacity: combinations to keep.
+        kernels: where they are kept on disk.
         widens: the device has no float16, and is given float32 instead.
     """
 
     def __init__(
-        self, model: ir.Model, device: str, capacity: int, *, widens: bool = False
+        self,
+        model: ir.Model,
+        device: str,
+        capacity: int,
+        kernels: KernelFolder,
+        *,
+        widens: bool = False,
     ) -> None:
+        self._kernels = kernels
         self._evaluator = Evaluator(model, device, widens=widens)
         self._widens = widens
         self._narrow = [
@@ -79,10 +89,10 @@ class Session:
         known = {name for name in self._known if _is_small(inputs.get(name))}
         key = self._key(inputs, known)
         if key is None:
-            bound_kernels()
+            self._bound()
             return self._evaluate(inputs, known, token, timed)[0]
         if key not in self._jits:
-            bound_kernels()  # before new ones, for what is captured next needs those
+            self._bound()  # before new ones, for what is captured next needs those
             outputs, varies = self._evaluate(inputs, known, token, timed)
             self._keep(key, None if varies else _Captured(self._evaluator, self._device, known))
             return outputs
@@ -92,7 +102,8 @@ class Session:
         captured = self._jits[key]
         if captured is not None:
             try:
-                return dict(zip(self._names, captured(inputs), strict=True))
+                with nullcontext() if captured.is_made else self._kernels.making():
+                    return dict(zip(self._names, captured(inputs), strict=True))
             except (JitError, AssertionError):
                 self._jits[key] = None  # nothing to capture
         return self._evaluate(inputs, known, token, None)[0]
@@ -116,6 +127,10 @@ class Session:
         del self._evaluator
 
     # -- inside --
+
+    def _bound(self) -> None:
+        bound_kernels()
+        self._kernels.bound()
 
     def _keep(self, key: _Key, captured: _Captured | None) -> None:
         self._jits[key] = captured
@@ -149,15 +164,22 @@ class Session:
         timed: Timed | None,
     ) -> tuple[dict[str, Output], bool]:
         evaluation = Evaluation(token, timed=timed)
-        given = {name: _given(value, name in known, self._device) for name, value in inputs.items()}
-        outputs = self._evaluator.evaluate(evaluation, given)
-        realize(outputs)
-        fetched = (_fetch(value, self._device) for value in outputs)
+        with self._kernels.making():
+            given = {
+                name: _given(each, name in known, self._device) for name, each in inputs.items()
+            }
+            outputs = self._evaluator.evaluate(evaluation, given)
+            realize(outputs)
+            fetched = [_fetch(value, self._device) for value in outputs]
         return dict(zip(self._names, fetched, strict=True)), evaluation.varies
 
 
 class _Captured:
-    """The kernels of one combination."""
+    """The kernels of one combination.
+
+    Attributes:
+        is_made: they have run, and are in memory.
+    """
 
     def __init__(self, evaluator: Evaluator, device: str, known: set[str]) -> None:
         self._evaluator = evaluator
@@ -168,6 +190,7 @@ class _Captured:
         self._form: list[Value] = []
         self._jit = TinyJit(self._compute, prune=True)
         self._jit.cnt = 1  # the run that it would pass over has been
+        self.is_made = False
 
     def __call__(self, inputs: Mapping[str, Any]) -> list[Output]:
         self._names = [
@@ -179,7 +202,9 @@ class _Captured:
         tensors = [to_device(inputs[name], self._device).realize() for name in self._names]
         computed = iter(self._jit(*tensors))
         values = (next(computed) if isinstance(each, Tensor) else each for each in self._form)
-        return [_fetch(value, self._device) for value in values]
+        fetched = [_fetch(value, self._device) for value in values]
+        self.is_made = True
+        return fetched
 
     def close(self) -> None:
         """The kernels refer to what they were captured from, and that to them: ends it."""
