@@ -29,6 +29,7 @@ from headrace.runtime.standard_keys import (
 )
 
 SCHEMA = ConfigSchema(*STANDARD_KEYS)
+LIBRARIES = Key("LIBRARIES", str, "", "Files.", scope="server", paths=True)
 
 
 def test_an_empty_configuration_has_every_default() -> None:
@@ -110,6 +111,34 @@ def test_keys_of_the_whole_device_are_refused_for_one_network() -> None:
         SCHEMA.refuse_device_keys({"NUM_STREAMS": "1", "CPU_BIND_THREAD": "YES"}, "CPU")
     assert caught.value.field == "config['CPU_BIND_THREAD']"
     SCHEMA.refuse_device_keys({"NUM_STREAMS": "1", "NO_SUCH_KEY": "1"}, "CPU")
+
+
+def test_keys_of_the_server_are_refused_wherever_a_client_gives_them() -> None:
+    schema = ConfigSchema(*STANDARD_KEYS, LIBRARIES)
+    for name in ("LIBRARIES", "ISOLATION"):
+        for refuse in (schema.refuse_server_keys, schema.refuse_device_keys):
+            with pytest.raises(InvalidArgument, match=r"\[plugins.CPU.config\]") as caught:
+                refuse({"NUM_STREAMS": "2", name: ""}, "CPU")
+            assert caught.value.field == f"config['{name}']"
+        with pytest.raises(InvalidArgument, match="configuration file"):
+            schema.resolve().changed({name: ""})
+
+
+@pytest.mark.parametrize("text", ["ops.so", "/a/ops.so:", "/a/ops.so:b.so", ":"])
+def test_paths_are_absolute(text: str) -> None:
+    assert LIBRARIES.parse("/a/ops.so:/b/more.so") == "/a/ops.so:/b/more.so"
+    with pytest.raises(InvalidArgument, match="absolute paths with ':'"):
+        LIBRARIES.parse(text)
+
+
+def test_clients_see_the_names_of_files_and_not_their_folders() -> None:
+    schema = ConfigSchema(PERF_COUNT, LIBRARIES)
+    config = schema.resolve({"LIBRARIES": "/a/ops.so:/b/more.so"})
+    assert config[LIBRARIES] == "/a/ops.so:/b/more.so"
+    assert config.get_parameter("LIBRARIES") == "ops.so:more.so"
+    assert config.shown_strings() == {"PERF_COUNT": "NO", "LIBRARIES": "ops.so:more.so"}
+    assert schema.resolve(config.explicit_strings()) == config
+    assert schema.resolve().shown_strings()["LIBRARIES"] == ""
 
 
 def test_choices_match_in_any_case_and_read_back_in_the_canonical_one() -> None:
@@ -213,6 +242,7 @@ def test_docs_and_help_name_every_key() -> None:
         assert f"| `{key.name}` |" in table
         assert key.description in text
     assert "| device |" in next(row for row in table.splitlines() if "QUEUE_CAPACITY" in row)
+    assert "| configuration file |" in next(row for row in table.splitlines() if "ISOLATION" in row)
     assert "| device, load, loaded network |" in next(
         row for row in table.splitlines() if "EXECUTION_TIMEOUT" in row
     )

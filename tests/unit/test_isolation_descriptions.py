@@ -45,6 +45,12 @@ def test_the_check_of_a_devices_own_key_stays_with_the_worker() -> None:
     assert received.resolve({"OWN": "b"}).to_strings() == {"OWN": "b"}
 
 
+def test_a_key_of_the_server_stays_one_and_keeps_its_folders_to_itself() -> None:
+    own = Key("FILES", str, "", "Files.", scope="server", paths=True)
+    received = d.schema_from_json(by_wire(d.schema_to_json(ConfigSchema(own))))
+    assert received.key("FILES") == own
+
+
 @pytest.mark.parametrize("value", ["text", 3, 2.5, True, ["a", "b"], Range(1, 8, 2)])
 def test_a_parameter_keeps_its_type(value: Any) -> None:
     received = d.parameter_from_json(by_wire(d.parameter_to_json(value)))

@@ -20,7 +20,6 @@ from headrace.runtime.device_state import DeviceEvent, DeviceState
 from headrace.runtime.errors import (
     Cancelled,
     DeadlineExceeded,
-    FailedPrecondition,
     InvalidArgument,
     NotFound,
     Unavailable,
@@ -239,7 +238,7 @@ def test_a_worker_that_dies_or_raises_at_its_start_is_the_devices_reason(
         assert isinstance(registry.plugin("ALWAYS"), IsolatedPlugin)
         assert registry.plugin("ALWAYS").get_config("ISOLATION") == "PROCESS"
         assert "ISOLATION" not in registry.plugin("ALWAYS").settings()
-        with pytest.raises(FailedPrecondition, match="configuration file"):
+        with pytest.raises(InvalidArgument, match="configuration file"):
             registry.plugin("ALWAYS").set_config({"ISOLATION": "NONE"})
     finally:
         registry.close()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from headrace.runtime.config_key import (
     MAX_NAME_LENGTH,
@@ -37,6 +37,11 @@ __all__ = [
 ]
 
 MAX_KEYS = 256
+
+_PLACES: Final = MappingProxyType(
+    {"server": ("configuration file",), "device": ("device",), "network": ("device", "load")}
+)
+"""Where keys of a scope are set."""
 
 
 class ConfigSchema:
@@ -103,12 +108,29 @@ class ConfigSchema:
                 explicit.add(name)
         return Configuration(MappingProxyType(values), frozenset(explicit), self)
 
+    def refuse_server_keys(self, config: Mapping[str, str], device: str) -> None:
+        """Refuses keys that the server's own configuration alone sets for the `device`.
+
+        Raises:
+            InvalidArgument: naming the first such key and where it is set.
+        """
+        for name in config:
+            key = self._keys.get(name)
+            if key is not None and key.scope == "server":
+                raise InvalidArgument(
+                    f"{name} is not a client's to set: who runs the server sets it in the "
+                    f"configuration file, under [plugins.{device}.config]",
+                    field=config_field(name),
+                    metadata={"key": name, "device": device},
+                )
+
     def refuse_device_keys(self, config: Mapping[str, str], device: str) -> None:
         """Refuses keys of the whole `device` where those of one network are given, as at load.
 
         Raises:
             InvalidArgument: naming the first such key and where it is set.
         """
+        self.refuse_server_keys(config, device)
         for name in config:
             key = self._keys.get(name)
             if key is not None and key.scope == "device":
@@ -133,7 +155,7 @@ class ConfigSchema:
         rows.append("| --- | --- | --- | --- | --- |")
         for key in self:
             default = f"`{key.format(key.default)}`" if key.format(key.default) else "empty"
-            places = ["device"] if key.scope == "device" else ["device", "load"]
+            places = list(_PLACES[key.scope])
             places += ["loaded network"] if key.mutable else []
             cells = (f"`{key.name}`", default, key.allowed, ", ".join(places), key.description)
             rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
@@ -165,16 +187,21 @@ class Configuration:
         return cast("T", self._values.get(key.name, key.default))
 
     def get_parameter(self, name: str) -> ParameterValue:
-        """The value of the key called `name`, typed as GetConfig gives it.
+        """The value of the key called `name`, typed and shown as GetConfig gives it.
 
         Raises:
             NotFound: if there is no such key.
         """
-        return cast("ParameterValue", self._values[self.schema.key(name, at="name").name])
+        key = self.schema.key(name, at="name")
+        return cast("ParameterValue", key.shown(self._values[key.name]))
 
     def to_strings(self) -> dict[str, str]:
         """Every key with its value as canonical text; `resolve` reads it back."""
         return {key.name: key.format(self._values[key.name]) for key in self.schema}
+
+    def shown_strings(self) -> dict[str, str]:
+        """Like `to_strings`, as clients may see it."""
+        return {key.name: key.format(key.shown(self._values[key.name])) for key in self.schema}
 
     def explicit_strings(self) -> dict[str, str]:
         """Like `to_strings`, of the keys that were given and not defaulted."""
@@ -185,9 +212,10 @@ class Configuration:
 
         Raises:
             NotFound: on an unknown key.
-            InvalidArgument: on a bad value, or a key of the device or that takes effect at load
-                only.
+            InvalidArgument: on a bad value, or a key of the server, of the device, or that takes
+                effect at load only.
         """
+        self.schema.refuse_server_keys(changes, "NAME")
         for name in changes:
             key = self.schema.key(name)
             if key.scope == "device":

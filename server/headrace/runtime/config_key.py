@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -51,7 +52,9 @@ class Key(Generic[T]):
         check: whether a parsed value is allowed, beyond the above; needs `form`.
         form: the allowed values in words, where they do not follow from the declaration.
         mutable: whether SetConfig may change it on a loaded network.
-        scope: what the key belongs to: the whole device, or each network on it.
+        scope: what the key belongs to: the whole device, each network on it, or the server, which
+            sets it for the device in its own configuration file and lets no client do so.
+        paths: a str that is a list of files' absolute paths, by ':'. Clients see names alone.
 
     Raises:
         ValueError: on a declaration that contradicts itself.
@@ -69,7 +72,8 @@ class Key(Generic[T]):
     check: Callable[[T], bool] | None = None
     form: str = ""
     mutable: bool = False
-    scope: Literal["device", "network"] = "network"
+    scope: Literal["server", "device", "network"] = "network"
+    paths: bool = False
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or len(self.name) > MAX_NAME_LENGTH:
@@ -90,6 +94,8 @@ class Key(Generic[T]):
             return listed(options + words)
         if self.kind is bool:
             return "YES or NO"
+        if self.paths:
+            return "empty, or absolute paths with ':' between them"
         if self.kind is str:
             return listed(["text", *words])
         number = "an integer" if self.kind is int else "a finite number"
@@ -123,6 +129,13 @@ class Key(Generic[T]):
                     return word
         return as_text(value)
 
+    def shown(self, value: T) -> T:
+        """What a client is told of a value: files without the folders that they are in."""
+        if not self.paths:
+            return value
+        names = (PurePosixPath(path).name for path in str(value).split(":"))
+        return cast("T", ":".join(names))
+
     def _spelled(self, text: str) -> T | None:
         folded = text.strip().upper()
         for word, value in self.words.items():
@@ -147,7 +160,11 @@ class Key(Generic[T]):
             return True
         if self.choices and value not in self.choices:
             return False
-        if not isinstance(value, str):
+        if isinstance(value, str):
+            paths = value.split(":") if self.paths and value else []
+            if not all(PurePosixPath(path).is_absolute() for path in paths):
+                return False
+        else:
             if not math.isfinite(value) or not -_INT64 <= value < _INT64:
                 return False
             if self.minimum is not None and value < self.minimum:

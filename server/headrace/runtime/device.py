@@ -18,7 +18,6 @@ from headrace.runtime.standard_keys import (
     CPU_BIND_THREAD,
     DEVICE_ID,
     EXCLUSIVE_ASYNC_REQUESTS,
-    ISOLATION,
     NUM_STREAMS,
     QUEUE_CAPACITY,
     STANDARD_KEYS,
@@ -65,10 +64,12 @@ class Device:
 
         Raises:
             NotFound: on an unknown key.
-            InvalidArgument: on a bad value.
-            FailedPrecondition: CPU_BIND_THREAD of streams that run already, or ISOLATION.
+            InvalidArgument: on a bad value, or a key that the server's configuration alone sets.
+            FailedPrecondition: CPU_BIND_THREAD of streams that run already.
             Nothing is changed then.
         """
+        if self._started:
+            self.schema.refuse_server_keys(changes, self.name)
         with self._lock:
             config = self.schema.resolve(self._settings, changes)
             if config.get(DEVICE_ID):
@@ -80,12 +81,6 @@ class Device:
                     "first load, or in the server's configuration file",
                     field=config_field(bind.name),
                 )
-            if self._started and config.get(ISOLATION) != self._config.get(ISOLATION):
-                raise FailedPrecondition(
-                    f"{ISOLATION.name} cannot change while the server runs; set it in the server's "
-                    f"configuration file, under [plugins.{self.name}.config]",
-                    field=config_field(ISOLATION.name),
-                )
             self._set_config(config)
             self._settings.update(changes)
             self._config = config
@@ -94,8 +89,9 @@ class Device:
 
     def settings(self) -> dict[str, str]:
         """The keys that were set and may be set again, as text."""
+        fixed = {key.name for key in self.schema if key.scope == "server"}
         with self._lock:
-            return {name: text for name, text in self._settings.items() if name != ISOLATION.name}
+            return {name: text for name, text in self._settings.items() if name not in fixed}
 
     def get_config(self, name: str, options: Mapping[str, str] | None = None) -> ParameterValue:
         """The value of a key, as set or by default; `options` may name a DEVICE_ID."""

@@ -126,7 +126,9 @@ class Plugin(Device, ABC):
         options: NetworkOptions = _AS_IT_IS,
     ) -> QueryResult:
         """Which layers the device would run; unknown configuration keys are passed over."""
-        configuration = self.schema.resolve(self.settings(), config, ignore_unknown=True)
+        self.schema.refuse_server_keys(config, self.name)
+        set_before = self.config.explicit_strings()
+        configuration = self.schema.resolve(set_before, config, ignore_unknown=True)
         transformed = self.transform_network(network, configuration, options)
         return self._query(network, transformed, configuration)
 
@@ -193,7 +195,7 @@ class Plugin(Device, ABC):
     def _configuration(self, config: Mapping[str, str]) -> Configuration:
         """The effective configuration of a load."""
         self.schema.refuse_device_keys(config, self.name)
-        return self.schema.resolve(self.settings(), config)
+        return self.schema.resolve(self.config.explicit_strings(), config)
 
     def _cached(
         self,

@@ -144,10 +144,9 @@ ISOLATION = Key(
     "ISOLATION",
     str,
     "NONE",
-    "Whether the device lives in a process of its own, which may crash without the server; set in "
-    "the server's configuration file only.",
+    "Whether the device lives in a process of its own, which may crash without the server.",
     choices=("NONE", PROCESS),
-    scope="device",
+    scope="server",
 )
 
 STANDARD_KEYS: tuple[Key[Any], ...] = (

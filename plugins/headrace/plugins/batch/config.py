@@ -18,6 +18,6 @@ DEFAULT_SIZE = 8
 NOT_FOR_MEMBERS = frozenset(
     key.name
     for key in SCHEMA
-    if key.scope == "device" or key in (DEVICE_ID, ALLOW_AUTO_BATCHING, AUTO_BATCH_TIMEOUT)
+    if key.scope != "network" or key in (DEVICE_ID, ALLOW_AUTO_BATCHING, AUTO_BATCH_TIMEOUT)
 )
 """Keys that are not handed to the device that runs the batches."""

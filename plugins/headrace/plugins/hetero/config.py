@@ -24,6 +24,6 @@ SCHEMA = ConfigSchema(*STANDARD_KEYS, TARGET_FALLBACK, MERGE_ISLANDS)
 NOT_FOR_MEMBERS = frozenset(
     key.name
     for key in SCHEMA
-    if key.scope == "device" or key in (TARGET_FALLBACK, MERGE_ISLANDS, DEVICE_ID)
+    if key.scope != "network" or key in (TARGET_FALLBACK, MERGE_ISLANDS, DEVICE_ID)
 )
 """Keys that a split network does not hand to the devices of its list."""

@@ -26,5 +26,5 @@ def withheld(schema: ConfigSchema) -> frozenset[str]:
     """Keys that a virtual device does not hand to the devices of its list: those of the whole
     device, and its own."""
     standard = {key.name for key in STANDARD_KEYS}
-    own = (key.name for key in schema if key.scope == "device" or key.name not in standard)
+    own = (key.name for key in schema if key.scope != "network" or key.name not in standard)
     return frozenset((*own, DEVICE_ID.name))

@@ -46,6 +46,21 @@ class ConfigurationConformance(DeviceFixtures):
                     plugin.load_network(networks.add().network, {key.name: "1"})
                 assert caught.value.field == f"config['{key.name}']"
 
+    def test_a_key_of_the_server_is_nobody_elses_to_set(self, plugin: Plugin) -> None:
+        network = networks.add().network
+        for key in plugin.schema:
+            if key.scope == "server":
+                changes = {key.name: key.format(key.default)}
+                for refuse in (
+                    lambda config: plugin.set_config(config),
+                    lambda config: plugin.load_network(network, config),
+                    lambda config: plugin.import_network(network, b"bytes", config),
+                    lambda config: plugin.query_network(network, config),
+                ):
+                    with pytest.raises(InvalidArgument, match="configuration file") as caught:
+                        refuse(changes)
+                    assert caught.value.field == f"config['{key.name}']"
+
     def test_a_query_passes_over_keys_of_the_whole_device(self, plugin: Plugin) -> None:
         network = networks.add().network
         asked = plugin.query_network(network, {"QUEUE_CAPACITY": "7"})

@@ -35,6 +35,7 @@ def schema_to_json(schema: ConfigSchema) -> list[dict[str, Any]]:
             "form": key.form,
             "mutable": key.mutable,
             "scope": key.scope,
+            "paths": key.paths,
         }
         for key in schema
     ]
@@ -61,6 +62,7 @@ def _key(facts: dict[str, Any]) -> Key[Any]:
         form=facts["form"],
         mutable=facts["mutable"],
         scope=facts["scope"],
+        paths=facts["paths"],
     )
 
 

@@ -194,7 +194,7 @@ class IsolatedPlugin(Plugin):
         self._auto_streams = int(facts["default_streams"])
 
     def _worker_settings(self) -> Mapping[str, str]:
-        return {**self.settings(), ISOLATION.name: PROCESS} if self._open else self._start_config
+        return self.config.explicit_strings() if self._open else self._start_config
 
     def _set_config(self, config: Configuration) -> None:  # noqa: ARG002 - the worker resolves it
         if self._open:  # a worker is created with what was set before
@@ -270,6 +270,6 @@ def _opsets(functions: Sequence[ir.Function]) -> dict[str, int]:
 
 
 def _of_a_load(config: Configuration) -> dict[str, str]:
-    keys = (key for key in config.schema if key.scope != "device")
+    keys = (key for key in config.schema if key.scope == "network")
     texts = config.to_strings()
     return {key.name: texts[key.name] for key in keys}
