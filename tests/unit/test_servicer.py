@@ -14,6 +14,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
+from headrace.plugins import hetero, template
 from headrace.plugins.template.plugin import TemplatePlugin
 from headrace.runtime.core import Core
 from headrace.runtime.device_state import DeviceState
@@ -165,5 +166,21 @@ def test_a_device_whose_backend_does_not_start_when_it_is_looked_at_is_down_with
         (device,) = reply.devices
         assert (device.state, device.reason) == (pb.DOWN, "the driver is missing")
         assert core.devices_up() == {"LATE": False}
+    finally:
+        core.stop()
+
+
+def test_a_device_without_an_id_is_listed_with_none() -> None:
+    sources = [
+        PluginSource("TEMPLATE", lambda: template.create_plugin),
+        PluginSource("HETERO", lambda: hetero.create_plugin),
+    ]
+    core = Core(sources, blob_key=b"key")
+    try:
+        nothing: Any = None
+        servicer = Servicer(core, nothing, nothing, HealthReporter())
+        reply = asyncio.run(servicer.list_devices(nothing, nothing))
+        listed = {device.name: list(device.device_ids) for device in reply.devices}
+        assert listed == {"TEMPLATE": ["0"], "HETERO": []}
     finally:
         core.stop()

@@ -210,7 +210,8 @@ class Servicer:
                 info.backend_version = plugin.backend_version
                 with suppress(Unavailable):  # its backend does not start, and its state says so
                     info.full_name = plugin.full_name or name
-                    info.device_ids.extend(plugin.device_ids())
+                    # A virtual device is one device without an id.
+                    info.device_ids.extend(filter(None, plugin.device_ids()))
             event = self._core.states.get(name)
             if event is not None:
                 info.state = _STATES[event.state]
