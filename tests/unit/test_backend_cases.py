@@ -257,6 +257,16 @@ def test_the_command_line_compares(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "UNSOUND test_relu: expected refused (no kernel), got passed" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("case", "status"), [("test_relu", 0), ("test_sin", 1)])
+def test_a_device_of_which_nothing_is_known_is_held_to_what_it_claims(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str, status: int
+) -> None:
+    device = ["--device", "UNSOUND", "--factory", f"{UNSOUND}:create_plugin", "--jobs", "1"]
+    assert main([*device, "--cases", case, "--expectations", str(tmp_path)]) == status
+    assert "UNSOUND is compared with nothing" in capsys.readouterr().out
+    assert [*tmp_path.iterdir()] == []
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
