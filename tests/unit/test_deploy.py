@@ -75,6 +75,17 @@ def test_the_image_installs_extras_that_there_are(dockerfile: str) -> None:
     assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"])
 
 
+def test_an_image_with_debian_s_locales_has_the_one_that_onnx_runtime_wants(
+    dockerfile: str,
+) -> None:
+    (packages,) = (each for each in instructions(dockerfile, "RUN") if "PACKAGES" in each)
+    subprocess.run(["sh", "-nc", packages], check=True, stdin=subprocess.DEVNULL)
+    installed, _, made = packages.partition("apt-get install")
+    assert installed
+    assert "localedef -i en_US -f UTF-8 en_US.UTF-8" in made
+    assert "`en_US.UTF-8`" in (DEPLOY / "README.md").read_text("utf-8")
+
+
 def test_the_image_is_built_from_all_that_the_wheel_needs_and_what_is_let_in(
     dockerfile: str,
 ) -> None:
