@@ -94,6 +94,7 @@ class Fake(pb_grpc.InferenceEngineServicer):
 
     def LoadNetwork(self, request: pb.LoadNetworkRequest, context: Any) -> pb.NetworkInfo:
         self._note("LoadNetwork", request, context)
+        context.set_trailing_metadata([("x-request-id", "r-load")])
         return loaded(request.name, request.device)
 
     def UnloadNetwork(self, request: Any, context: Any) -> pb.UnloadNetworkReply:
@@ -194,6 +195,7 @@ class Fake(pb_grpc.InferenceEngineServicer):
 
     def ExportNetwork(self, request: Any, context: Any) -> Iterator[pb.ExportNetworkReply]:
         self._note("ExportNetwork", request, context)
+        context.set_trailing_metadata([("x-request-id", "r-export")])
         yield pb.ExportNetworkReply(chunk=b"HEAD")
         yield pb.ExportNetworkReply(chunk=b"RACE")
 

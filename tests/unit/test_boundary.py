@@ -13,9 +13,9 @@ import pytest
 
 from headrace.runtime.counters import Counters
 from headrace.runtime.errors import NotFound
-from headrace.server.boundary import REQUEST_ID_KEY, Boundary, describe
+from headrace.server.boundary import Boundary, describe
 from headrace.server.logs import configure_logging
-from headrace.wire.errors import from_trailing_metadata
+from headrace.wire.errors import REQUEST_ID_KEY, from_trailing_metadata
 
 pytestmark = pytest.mark.usefixtures("restored_logging")
 

@@ -364,6 +364,16 @@ def test_details_say_field_reason_and_metadata(client: Any) -> None:
     )
 
 
+def test_at_debug_the_log_says_under_which_id_the_server_knows_a_call(
+    client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("DEBUG", "headrace.client"):
+        client.load_network(b"model").export()
+        client.devices()
+    said = [each.getMessage() for each in caplog.records if each.name.startswith("headrace.client")]
+    assert said == ["LoadNetwork was request r-load", "ExportNetwork was request r-export"]
+
+
 def test_an_error_of_a_stream_of_replies_arrives(client: Any, fake: Fake) -> None:
     network = client.network("echo")
     fake.failures.append(refused(grpc.StatusCode.UNIMPLEMENTED))

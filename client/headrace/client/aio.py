@@ -144,8 +144,12 @@ class Client:
         call = self.callable(step.method)(step.request, timeout=seconds)
         try:
             if isinstance(call, grpc.aio.UnaryStreamCall):
-                return [reply async for reply in call]
-            return await call
+                reply: Any = [part async for part in call]
+            else:
+                reply = await call
+            if transport.logs_requests():
+                transport.log_request(step.method, await call.trailing_metadata())
+            return reply
         except grpc.aio.AioRpcError as error:
             raise errors.from_call(error, self.target) from None
         except asyncio.CancelledError:

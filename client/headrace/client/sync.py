@@ -145,10 +145,16 @@ class Client:
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         try:
             if isinstance(call, grpc.UnaryStreamMultiCallable):
-                return list(call(step.request, timeout=seconds))
-            return call(step.request, timeout=seconds)
+                ended = call(step.request, timeout=seconds)
+                reply = list(ended)
+            elif transport.logs_requests():
+                reply, ended = call.with_call(step.request, timeout=seconds)
+            else:
+                return call(step.request, timeout=seconds)
         except grpc.RpcError as error:
             raise errors.from_call(error, self.target) from None
+        transport.log_request(step.method, ended.trailing_metadata())
+        return reply
 
 
 class Network(LoadedNetwork):

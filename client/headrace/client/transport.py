@@ -6,11 +6,15 @@ Shared by the synchronous and the asyncio client, which differ only in the chann
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.errors import REQUEST_ID_KEY
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_TARGET: Final = "localhost:9000"
 DEFAULT_TIMEOUT_SECONDS: Final = 60.0
@@ -72,6 +76,19 @@ def callables(channel: Any) -> dict[str, Any]:
         )
         for method in methods()
     }
+
+
+def logs_requests() -> bool:
+    """Whether somebody wants to read what `log_request` says."""
+    return _log.isEnabledFor(logging.DEBUG)
+
+
+def log_request(method: str, trailing: Iterable[tuple[str, str | bytes]] | None) -> None:
+    """At debug: under which id the server's log knows a call that went well. An inference's is its
+    outputs' `request_id`, an error's is in its details."""
+    for key, value in trailing or ():
+        if key == REQUEST_ID_KEY:
+            _log.debug("%s was request %s", method, value)
 
 
 def channel_options(max_message_bytes: int) -> list[tuple[str, Any]]:

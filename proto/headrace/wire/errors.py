@@ -18,6 +18,8 @@ from google.rpc import error_details_pb2, status_pb2
 
 DOMAIN: Final = "headrace"
 STATUS_KEY: Final = "grpc-status-details-bin"
+REQUEST_ID_KEY: Final = "x-request-id"
+"""Of metadata: the id under which the server's log knows a call. Callers may send their own."""
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 

@@ -23,11 +23,9 @@ from headrace.server.logs import (
     request_id,
 )
 from headrace.wire.codec import CodecError
-from headrace.wire.errors import ErrorDetails, to_trailing_metadata
+from headrace.wire.errors import REQUEST_ID_KEY, ErrorDetails, to_trailing_metadata
 
 _log = logging.getLogger(__name__)
-
-REQUEST_ID_KEY = "x-request-id"
 
 _ON_THE_WAY = 0.05
 """Seconds that a message takes to come, and to be read, on a busy machine."""
