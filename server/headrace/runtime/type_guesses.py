@@ -34,7 +34,7 @@ def type_guesses(node: ir.Node, unknown: Sequence[ir.Value], version: int) -> li
     schema = _schema(node, version)
     if schema is None:
         known = [value.type for value in node.inputs if value is not None]
-        likely = [type_of(f"tensor({name})") for name in _LIKELY[:2]]
+        likely = [type_of(f"tensor({name})") for name in _LIKELY]
         types = dict.fromkeys(each for each in (*known, *likely) if each is not None)
         return [dict.fromkeys(unknown, each) for each in types]
     formals = dict(_with_formals(node.inputs, schema.inputs))
