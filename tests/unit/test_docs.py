@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.plugins.cpu.config import SCHEMA as CPU_SCHEMA
+from headrace.plugins.cpu.custom_ops import CUSTOM_OPS_LIBRARIES, libraries
 from headrace.runtime.config import MAX_KEYS, ConfigSchema
 from headrace.runtime.limits import Limits
 from headrace.runtime.standard_keys import STANDARD_KEYS
@@ -27,6 +29,7 @@ DOCUMENTS = ("README.md", "ARCHITECTURE.md")
 ROOTS = ("proto", "server", "plugins", "client")
 TABLES = {
     "configuration keys": lambda: ConfigSchema(*STANDARD_KEYS).to_markdown(),
+    "keys of native operators": lambda: ConfigSchema(CUSTOM_OPS_LIBRARIES).to_markdown(),
     "settings": settings_table,
     "metrics": metrics_table,
 }
@@ -39,10 +42,10 @@ def section(name: str, text: str) -> str:
     return found[1]
 
 
-def toml_block(key: str) -> str:
-    """The README's TOML example that has `key`."""
+def toml_block(text: str) -> str:
+    """The README's TOML example that has `text` in it."""
     blocks = re.findall(r"```toml\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
-    (block,) = (block for block in blocks if key in tomllib.loads(block))
+    (block,) = (block for block in blocks if text in block)
     return str(block)
 
 
@@ -79,7 +82,7 @@ def test_the_example_of_a_network_description_is_read_as_it_stands(tmp_path: Pat
     folder = tmp_path / "classifier"
     folder.mkdir()
     (folder / "model.onnx").write_bytes(b"never read")
-    (folder / "network.toml").write_text(toml_block("inputs"), "utf-8")
+    (folder / "network.toml").write_text(toml_block("[inputs.image]"), "utf-8")
     request = Repository(tmp_path, Limits()).request("classifier")
     assert str(request.device) == "CPU"
     assert ConfigSchema(*STANDARD_KEYS).resolve(request.config).explicit == set(request.config)
@@ -89,13 +92,21 @@ def test_the_example_of_a_network_description_is_read_as_it_stands(tmp_path: Pat
 
 def test_the_example_of_a_configuration_file_is_read_as_it_stands(tmp_path: Path) -> None:
     file = tmp_path / "headrace.toml"
-    file.write_text(toml_block("plugins"), "utf-8")
+    file.write_text(toml_block("max_networks"), "utf-8")
     settings = load_settings({"config": str(file)}, {})
     assert settings.max_networks == 16
     assert {plugin.name: plugin.enabled for plugin in settings.plugins} == {
         "TEMPLATE": False,
         "CPU": True,
     }
+
+
+def test_the_example_of_native_operators_is_read_as_it_stands(tmp_path: Path) -> None:
+    file = tmp_path / "headrace.toml"
+    file.write_text(toml_block(CUSTOM_OPS_LIBRARIES.name), "utf-8")
+    (plugin,) = load_settings({"config": str(file)}, {}).plugins
+    named = libraries(CPU_SCHEMA.resolve(plugin.config))
+    assert named == ("/opt/operators/tokenizers.so", "/opt/operators/ours.so")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

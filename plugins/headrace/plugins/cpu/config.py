@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from headrace.plugins.cpu.custom_ops import CUSTOM_OPS_LIBRARIES
 from headrace.runtime.config import ConfigSchema
 from headrace.runtime.standard_keys import INFERENCE_PRECISION_HINT, STANDARD_KEYS
 
 # The backend computes no float32 network in another type; f16 leaves a float16 one as it is.
-SCHEMA = ConfigSchema(*STANDARD_KEYS, replace(INFERENCE_PRECISION_HINT, choices=("f32", "f16", "")))
+SCHEMA = ConfigSchema(
+    *STANDARD_KEYS,
+    replace(INFERENCE_PRECISION_HINT, choices=("f32", "f16", "")),
+    CUSTOM_OPS_LIBRARIES,
+)

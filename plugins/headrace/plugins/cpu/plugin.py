@@ -6,6 +6,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from headrace.plugins.cpu import custom_ops
 from headrace.plugins.cpu.config import SCHEMA
 from headrace.plugins.cpu.executable_network import SessionNetwork
 from headrace.plugins.cpu.session import Provider
@@ -33,9 +34,9 @@ class CpuPlugin(SessionPlugin):
     compile_checks_support = True
 
     def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
-        self._asked = Trials(Provider())
         self.full_name = processor_name()
         super().__init__(name, services, config)
+        self._asked = Trials(self._provider(self.config))
 
     def _device_ids(self) -> list[str]:
         return ["0"]
@@ -50,7 +51,7 @@ class CpuPlugin(SessionPlugin):
         return TRANSFORMATIONS
 
     def _provider(self, config: Configuration) -> Provider:
-        return Provider()
+        return Provider(libraries=custom_ops.libraries(config))
 
     def _trials(self, config: Configuration) -> Trials:
         return self._asked

@@ -9,8 +9,8 @@ from typing import ClassVar, TypeAlias
 import onnx_ir as ir
 import onnxruntime
 
-from headrace.plugins.cpu import limits, session
-from headrace.plugins.cpu.compatibility import Compatibility
+from headrace.plugins.cpu import custom_ops, failures, limits, session
+from headrace.plugins.cpu.compatibility import Compatibility, identity
 from headrace.plugins.cpu.executable_network import SessionNetwork
 from headrace.plugins.cpu.profiling import Profiler
 from headrace.plugins.cpu.runs import HostRuns, Runs
@@ -20,7 +20,14 @@ from headrace.plugins.cpu.tensors import Conversion
 from headrace.runtime.allocator import release_memory
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration
-from headrace.runtime.errors import HeadraceError, UnsupportedLayer, UnsupportedLayers
+from headrace.runtime.config_key import config_field
+from headrace.runtime.errors import (
+    FailedPrecondition,
+    HeadraceError,
+    Internal,
+    UnsupportedLayer,
+    UnsupportedLayers,
+)
 from headrace.runtime.network import Network
 from headrace.runtime.plugin import Plugin, Support
 from headrace.runtime.services import Services
@@ -40,6 +47,8 @@ class SessionPlugin(Plugin):
         # Which versions are read is the runtime's own, whatever the provider.
         self._compatibility = Compatibility(name, _loads)
         super().__init__(name, services, config)
+        if added := custom_ops.libraries(self.config):
+            _check_libraries(added)
 
     # -- hooks of the device --
 
@@ -113,6 +122,21 @@ class SessionPlugin(Plugin):
         profiler = Profiler(network.model, readable, self._provider(config), threads)
         executor, shown = self.executor(config), self._shown(config, share)
         return self.network_class(network, shown, executor, share, runs, conversion, profiler)
+
+
+def _check_libraries(libraries: tuple[str, ...]) -> None:
+    """
+    Raises:
+        FailedPrecondition: one is missing or broken, or two have operators of one domain.
+    """
+    try:
+        session.open_bytes(identity(8, {"": 7}), Provider(libraries=libraries), Settings())
+    except Internal as error:
+        name = custom_ops.CUSTOM_OPS_LIBRARIES.name
+        why = error.message.removeprefix(failures.REFUSED)
+        raise FailedPrecondition(
+            f"{name} cannot be used together: {why}", field=config_field(name)
+        ) from error
 
 
 def _loads(model: bytes) -> bool:

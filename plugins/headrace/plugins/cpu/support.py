@@ -13,9 +13,11 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import onnx_ir as ir
+from onnx import defs
 
 from headrace.plugins.cpu import failures, limits, session
 from headrace.plugins.cpu.compatibility import Compatibility
+from headrace.plugins.cpu.custom_ops import CUSTOM_OPS_LIBRARIES
 from headrace.plugins.cpu.session import Provider, Settings
 from headrace.runtime import single_layer, trials
 from headrace.runtime.errors import HeadraceError
@@ -24,6 +26,7 @@ from headrace.runtime.type_guesses import Guess, type_guesses
 from headrace.runtime.type_names import type_text
 
 _ELSEWHERE = "assigned to the default CPU EP"  # where a provider leaves a layer to another one
+_NO_OPERATOR = re.compile(r"(\S+):(\w+)\(-?\d+\) is not a registered function/op")
 _NO_KERNEL = re.compile(r"(?:Could not find an implementation|Failed to find kernel) for (\S+)")
 
 
@@ -118,7 +121,15 @@ class LayerSupport:
                 node, self._model, versions.ir_version, versions.version, assumed
             )
         )
-        lacking = _NO_KERNEL.search(reason) if reason is not None else None
+        if reason is None:
+            return None
+        unknown = _NO_OPERATOR.match(reason)
+        if unknown is not None and not defs.has(unknown[2], unknown[1]):
+            return (
+                f"the domain {unknown[1]!r} has no operator {unknown[2]} here; a custom one needs "
+                f"its library in the server's configuration file, as {CUSTOM_OPS_LIBRARIES.name}"
+            )
+        lacking = _NO_KERNEL.search(reason)
         if lacking is None:
             return reason
         return f"no kernel for {lacking[1]} on {', '.join(map(type_text, types)) or 'no inputs'}"

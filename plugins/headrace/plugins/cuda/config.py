@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+from headrace.plugins.cpu.custom_ops import CUSTOM_OPS_LIBRARIES, libraries
 from headrace.plugins.cpu.session import Provider
 from headrace.plugins.cuda.machine import PROVIDER, TENSORRT
 from headrace.runtime.config import ConfigSchema, Configuration
@@ -58,6 +59,7 @@ SCHEMA: Final = ConfigSchema(
     CUDA_GRAPH,
     TF32,
     GPU_MEMORY_LIMIT,
+    CUSTOM_OPS_LIBRARIES,
 )
 
 _USUAL_STREAMS: Final = 2  # one copies while the other computes
@@ -77,7 +79,7 @@ def cuda(config: Configuration, device_id: str, *, graph: bool = False) -> Provi
         options["arena_extend_strategy"] = "kSameAsRequested"
     if graph:
         options["enable_cuda_graph"] = "1"
-    return Provider(PROVIDER, MappingProxyType(options))
+    return Provider(PROVIDER, MappingProxyType(options), libraries=libraries(config))
 
 
 def provider(config: Configuration, device_id: str) -> Provider:
@@ -88,7 +90,7 @@ def provider(config: Configuration, device_id: str) -> Provider:
     # The binding reads this provider's options by itself, and of a flag these two words alone.
     half = str(config[INFERENCE_PRECISION_HINT] == "f16")
     options = {"device_id": device_id, "trt_fp16_enable": half}
-    return Provider(TENSORRT, MappingProxyType(options), (behind,))
+    return Provider(TENSORRT, MappingProxyType(options), (behind,), libraries(config))
 
 
 def auto_streams(config: Configuration) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 
 from headrace.plugins.cpu import session
 from headrace.plugins.cpu.compatibility import identity
+from headrace.plugins.cpu.custom_ops import libraries
 from headrace.plugins.cpu.runs import HostRuns, Runs
 from headrace.plugins.cpu.session import Provider, Settings
 from headrace.plugins.cpu.session_plugin import Open, SessionPlugin
@@ -54,10 +56,13 @@ class CudaPlugin(SessionPlugin):
         first = machine.gpus["0"]
         self.full_name, self.architecture = first.name, first.architecture
         self.capabilities = first.capabilities
-        defaults = self.schema.resolve()
-        self._asked = {each: Trials(self._cuda(defaults, each)) for each in machine.gpus}
         self._working: set[str] = set()
         super().__init__(name, services, config)
+        defaults, added = self.schema.resolve(), libraries(self.config)
+        self._asked = {
+            each: Trials(replace(self._cuda(defaults, each), libraries=added))
+            for each in machine.gpus
+        }
 
     # -- what it says of itself --
 

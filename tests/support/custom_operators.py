@@ -1,0 +1,35 @@
+"""Custom operators that somebody else wrote: those of the package onnxruntime-extensions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import onnx
+import pytest
+
+from headrace.testing.case import Case
+
+DOMAIN: Final = "ai.onnx.contrib"
+_HEADER: Final = f'<ir_version: 10, opset_import: ["": 21, "{DOMAIN}": 1]>\n'
+
+
+def library() -> str:
+    """The path of its library; skips the test where the package is not installed."""
+    extensions = pytest.importorskip("onnxruntime_extensions")
+    return str(extensions.get_library_path())
+
+
+def parse(text: str) -> onnx.ModelProto:
+    """The model of a graph in ONNX's text form, which may use the operators."""
+    return onnx.parser.parse_model(_HEADER + text)
+
+
+def word_lengths() -> Case:
+    """Words to the squares of their lengths: two custom layers and one of ONNX's own."""
+    text = f"""words (string[n] x) => (string[n] u, int64[n] y) {{
+        [upper] u = {DOMAIN}.StringUpper(x)
+        [length] l = {DOMAIN}.StringLength(u)
+        [square] y = Mul(l, l)
+    }}"""
+    return Case("words", parse(text), {"x": np.array(["head", "race", "q"], np.object_)})
