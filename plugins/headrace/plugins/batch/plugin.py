@@ -142,6 +142,7 @@ class BatchPlugin(VirtualPlugin):
         settings = self.settings()
         found = targets([member.device], config, settings, self.services.devices, NOT_FOR_MEMBERS)
         own = own_config(self.schema, config, found)
+        self.schema.refuse_server_keys(own, self.name)
         if not ignore_unknown:
             check_owners(config, found)
             self.schema.refuse_device_keys(own, self.name)

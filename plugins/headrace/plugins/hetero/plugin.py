@@ -142,6 +142,7 @@ class HeteroPlugin(VirtualPlugin):
         fallback = config.get(TARGET_FALLBACK.name, settings.get(TARGET_FALLBACK.name, ""))
         found = targets(options, fallback, config, settings, self.services.devices)
         own = own_config(self.schema, config, found)
+        self.schema.refuse_server_keys(own, self.name)
         if not ignore_unknown:
             check_owners(config, found)
             self.schema.refuse_device_keys(own, self.name)

@@ -76,6 +76,7 @@ class SpreadPlugin(VirtualPlugin):
         """What the first device that runs the whole network says; if none does, the one that runs
         the most layers."""
         listed = self._find(self._members(network, options, config), config, options)
+        self.schema.refuse_server_keys(listed.own, self.name)
         own = self.schema.resolve(self.settings(), listed.own, ignore_unknown=True)
         if not listed.candidates:
             raise none_serves(self.name, listed.failures)
