@@ -18,7 +18,7 @@ from headrace.runtime.errors import Unavailable
 
 _T = TypeVar("_T")
 
-_KERNELS: Final = 512
+ENOUGH_KERNELS: Final = 512
 
 
 class Backend:
@@ -73,10 +73,10 @@ def kept_kernels() -> int:
     return len(to_program_cache) + len(schedule_cache) + len(runtime_cache)
 
 
-def bound_kernels() -> None:
+def bound_kernels(most: int = ENOUGH_KERNELS) -> None:
     """Bounds what tinygrad keeps: every kernel that it ever made. What is still needed it makes
     anew. For the backend's thread, between runs."""
-    if len(to_program_cache) > _KERNELS:
+    if len(to_program_cache) > most:
         for kept in (to_program_cache, schedule_cache, runtime_cache):
             kept.clear()
         gc.collect()

@@ -85,8 +85,9 @@ class KernelFolder:
         except BlockingIOError:
             return False
         else:
-            _log.info("%s is emptied, for it holds more than %d bytes", self.path, MAX_KERNEL_BYTES)
-            _empty(self.path)
+            if _bytes(self.path) > MAX_KERNEL_BYTES:  # nobody else has emptied it meanwhile
+                _log.info("%s held more than %d bytes; it is emptied", self.path, MAX_KERNEL_BYTES)
+                _empty(self.path)
             return True
         finally:  # changing a lock lets go of it first, even where it fails
             fcntl.flock(self._lock, fcntl.LOCK_SH if self._depth else fcntl.LOCK_UN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -13,7 +13,7 @@ from tinygrad.engine.jit import JitError, TinyJit
 from tinygrad.tensor import Tensor
 
 from headrace.plugins.opencl import halves
-from headrace.plugins.opencl.backend import bound_kernels
+from headrace.plugins.opencl.backend import ENOUGH_KERNELS, bound_kernels
 from headrace.plugins.opencl.evaluator import Evaluation, Evaluator, Timed
 from headrace.plugins.opencl.kernel_folder import KernelFolder
 from headrace.plugins.opencl.on_host import HOST_ELEMENTS, known_inputs
@@ -25,6 +25,9 @@ from headrace.runtime.tensor import Array
 Output: TypeAlias = "Array | list[Any] | None"
 
 _Key: TypeAlias = tuple[Any, ...]
+
+_MOST_KERNELS: Final = 4 * ENOUGH_KERNELS
+"""For runs that are not captured: with fewer a large network would make its kernels each time."""
 
 
 class Session:
@@ -89,24 +92,23 @@ class Session:
         known = {name for name in self._known if _is_small(inputs.get(name))}
         key = self._key(inputs, known)
         if key is None:
-            self._bound()
+            self._bound(_MOST_KERNELS)
             return self._evaluate(inputs, known, token, timed)[0]
         if key not in self._jits:
             self._bound()  # before new ones, for what is captured next needs those
             outputs, varies = self._evaluate(inputs, known, token, timed)
             self._keep(key, None if varies else _Captured(self._evaluator, self._device, known))
             return outputs
-        if timed is not None:
-            return self._evaluate(inputs, known, token, timed)[0]
         self._jits.move_to_end(key)
         captured = self._jits[key]
-        if captured is not None:
+        if captured is not None and timed is None:
             try:
                 with nullcontext() if captured.is_made else self._kernels.making():
                     return dict(zip(self._names, captured(inputs), strict=True))
             except (JitError, AssertionError):
                 self._jits[key] = None  # nothing to capture
-        return self._evaluate(inputs, known, token, None)[0]
+        self._bound(_MOST_KERNELS)
+        return self._evaluate(inputs, known, token, timed)[0]
 
     def warm(self, inputs: Mapping[str, Any], token: CancelToken) -> None:
         """Makes kernels for these inputs' shapes before the first request needs them."""
@@ -128,8 +130,8 @@ class Session:
 
     # -- inside --
 
-    def _bound(self) -> None:
-        bound_kernels()
+    def _bound(self, most: int = ENOUGH_KERNELS) -> None:
+        bound_kernels(most)
         self._kernels.bound()
 
     def _keep(self, key: _Key, captured: _Captured | None) -> None:
