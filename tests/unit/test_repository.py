@@ -154,6 +154,13 @@ def test_a_link_that_leads_out_of_the_repository_is_refused_and_said_to_be_one(
         repository.request("out")
 
 
+def test_a_link_that_leads_to_itself_is_no_network(folder: Path, repository: Repository) -> None:
+    (folder / "loop").symlink_to(folder / "loop")
+    assert repository.names() == ["add"]
+    with pytest.raises(NotFound, match="loop"):
+        repository.request("loop")
+
+
 def test_a_server_without_a_repository_names_the_option() -> None:
     repository = Repository(None, Limits())
     assert repository.names() == []

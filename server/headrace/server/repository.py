@@ -8,6 +8,7 @@ it, as ``mv`` does within a file system, and never write to one in place.
 from __future__ import annotations
 
 import logging
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -108,7 +109,7 @@ class Repository:
                 "the server has no model repository (--model-repository)", field="model.repository"
             )
         check_network_name(name)
-        folder = (self._folder / name).resolve()
+        folder = Path(os.path.realpath(self._folder / name))  # raises at no link
         if folder.parent != self._folder:
             message = f"{name!r} is a link that leads out of the model repository"
             raise FailedPrecondition(message, field="model.repository")
