@@ -20,7 +20,7 @@ from headrace.runtime.core import Core
 from headrace.runtime.device_name import DeviceName
 from headrace.runtime.errors import Cancelled, InvalidModel, NotFound
 from headrace.runtime.network import Network
-from headrace.runtime.network_life import use
+from headrace.runtime.network_memory import use
 from headrace.runtime.network_options import LoadRequest, Reference
 from headrace.runtime.plugin import plugin_api
 from headrace.runtime.plugin_registry import PluginSource

@@ -34,7 +34,8 @@ from headrace.runtime.limits import Limits
 from headrace.runtime.load_executor import LoadExecutor
 from headrace.runtime.network import Network
 from headrace.runtime.network_cache import NetworkCache
-from headrace.runtime.network_life import NetworkLife, use
+from headrace.runtime.network_life import NetworkLife
+from headrace.runtime.network_memory import use
 from headrace.runtime.network_options import LoadRequest, NetworkOptions
 from headrace.runtime.network_store import NetworkStore
 from headrace.runtime.plugin import Plugin

@@ -7,34 +7,27 @@ there: the model, which may be large, is written before, and only its name is sa
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from headrace.runtime.allocator import release_memory
 from headrace.runtime.counters import Counters
-from headrace.runtime.errors import Cancelled, HeadraceError, Internal, chain
+from headrace.runtime.errors import Cancelled, HeadraceError, Internal
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.load_executor import LoadExecutor
 from headrace.runtime.network import Network
+from headrace.runtime.network_memory import collect_garbage, forget_locals, is_large
 from headrace.runtime.network_options import LoadRequest
 from headrace.runtime.network_store import NetworkStore
 from headrace.runtime.registry import NetworkEntry, NetworkRegistry, NetworkState
 from headrace.runtime.series import NOTES
 
-T = TypeVar("T")
-
 _log = logging.getLogger(__name__)
-
-_LARGE_BYTES = 2**20
-"""Of garbage; less is left to Python's own collector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +199,7 @@ class NetworkLife:
         with self._changing:
             load = self._loading.pop(future)
         if load.garbage:
-            _forget_locals(future.exception())
+            forget_locals(future.exception())
             self._loads.close(collect_garbage)
 
     def _give_up(self, entry: NetworkEntry, error: HeadraceError) -> None:
@@ -240,7 +233,7 @@ class NetworkLife:
         known = isinstance(error, HeadraceError) and not isinstance(error, Internal)
         reason = str(error) if known else "an internal error; the log has it"
         record: Record = entry.record
-        load.garbage = record.network is not None and record.network.weight_bytes > _LARGE_BYTES
+        load.garbage = is_large(record.network)
         entry.record = replace(record, network=None)
         with self._changing:
             wanted = entry.given_up is None
@@ -276,44 +269,15 @@ class NetworkLife:
         executable, network = entry.executable, entry.record.network
         entry.executable = None
         entry.record = replace(entry.record, network=None)
-        weight_bytes = network.weight_bytes if network is not None else 0
+        large = is_large(network)
         try:
             if executable is not None:
                 self._counters.remove_network(entry.key.name, executable.place.device)
                 executable.close()
         finally:
             del executable, network
-            if weight_bytes > _LARGE_BYTES:
+            if large:
                 collect_garbage()
             else:
                 release_memory()
         _log.info("network %s is unloaded", entry.key.name)
-
-
-def use(read: Callable[[], Network], task: Callable[[Network], T]) -> T:
-    """What `task` makes of a network that is not kept, and whose memory is given back."""
-    network = read()
-    large = network.weight_bytes > _LARGE_BYTES
-    try:
-        return task(network)
-    except BaseException as error:
-        if large:
-            _forget_locals(error)
-        raise
-    finally:
-        del network
-        if large:
-            collect_garbage()
-
-
-def collect_garbage() -> None:
-    """Gives back the memory of networks that nobody refers to any more: a graph's nodes and values
-    refer to each other, so without this its weights stay until Python happens to look."""
-    gc.collect()
-    release_memory()
-
-
-def _forget_locals(error: BaseException | None) -> None:
-    """Empties the frames in an error's traceback, which hold what was being loaded."""
-    for each in chain(error):
-        traceback.clear_frames(each.__traceback__)
