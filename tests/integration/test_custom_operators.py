@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """CPU has the library, APART too in a process of its own, PLAIN none, BROKEN a lost one."""
     path = tmp_path_factory.mktemp("settings") / "headrace.toml"
     path.write_text(f"""
-devices = ["APART", "BROKEN", "CPU", "HETERO", "PLAIN", "TEMPLATE"]
+devices = ["APART", "AUTO", "BATCH", "BROKEN", "CPU", "HETERO", "MULTI", "PLAIN", "TEMPLATE"]
 
 [plugins.CPU.config]
 {KEY} = "{library()}"
@@ -67,7 +67,7 @@ def assert_serves(server: Server, network: str) -> None:
     assert outputs["y"].tolist() == [16, 16, 1]
 
 
-@pytest.mark.parametrize("device", ["CPU", "APART", "HETERO:TEMPLATE,CPU"])
+@pytest.mark.parametrize("device", ["CPU", "APART", "HETERO:TEMPLATE,CPU", "BATCH:CPU(2)"])
 def test_a_device_with_the_library_serves_its_operators(server: Server, device: str) -> None:
     assert not query(server, device).unsupported
     server.load(word_lengths(), device=device, name="words")
@@ -111,7 +111,13 @@ def test_a_device_without_it_refuses_them_one_by_one(server: Server, device: str
     assert DOMAIN in caught.value.details()
 
 
-@pytest.mark.parametrize("device", ["CPU", "APART", "PLAIN", "HETERO:PLAIN,CPU"])
+@pytest.mark.parametrize(
+    "device",
+    [
+        *("CPU", "APART", "PLAIN", "BATCH:CPU(2)"),
+        *("HETERO:PLAIN,CPU", "MULTI:PLAIN,CPU", "AUTO:TEMPLATE,CPU"),
+    ],
+)
 def test_no_client_sets_it(server: Server, device: str) -> None:
     server.load(word_lengths(), device="CPU", name="words")
     blob = server.export("words")
@@ -124,7 +130,7 @@ def test_no_client_sets_it(server: Server, device: str) -> None:
         lambda: query(server, device, **config),
         lambda: server.stub.ImportNetwork(iter(parts), timeout=CALL_SECONDS),
     ]
-    if not device.startswith("HETERO"):  # which has no such key itself
+    if ":" not in device:  # a virtual one has no such key itself
         change = pb.SetConfigRequest(target=target, config=config)
         calls.append(lambda: server.stub.SetConfig(change, timeout=CALL_SECONDS))
     for call in calls:

@@ -76,7 +76,6 @@ class SpreadPlugin(VirtualPlugin):
         """What the first device that runs the whole network says; if none does, the one that runs
         the most layers."""
         listed = self._find(self._members(network, options, config), config, options)
-        self.schema.refuse_server_keys(listed.own, self.name)
         own = self.schema.resolve(self.settings(), listed.own, ignore_unknown=True)
         if not listed.candidates:
             raise none_serves(self.name, listed.failures)
@@ -140,7 +139,7 @@ class SpreadPlugin(VirtualPlugin):
         self, members: Sequence[Member], config: Mapping[str, str], options: NetworkOptions
     ) -> Listed:
         lists.refuse_nested(members, self.name, self.refused)
-        return lists.find(
+        listed = lists.find(
             members,
             config,
             self.settings(),
@@ -149,6 +148,10 @@ class SpreadPlugin(VirtualPlugin):
             withheld(self.schema),
             options,
         )
+        self.schema.refuse_server_keys(listed.own, self.name)
+        for target in (each.target for each in listed.candidates):
+            target.plugin.schema.refuse_server_keys(target.config, target.plugin.name)
+        return listed
 
     def _sum(self, what: str) -> int:
         with self._lock:
