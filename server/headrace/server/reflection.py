@@ -20,7 +20,7 @@ class ReflectionService(reflection.aio.ReflectionServicer):  # type: ignore[misc
 
     def __init__(self, services: Iterable[str]) -> None:
         super().__init__([*services, reflection.SERVICE_NAME])
-        self._calls: set[asyncio.Task[Any]] = set()
+        self._waiting: set[asyncio.Task[Any]] = set()
         self._closed = False
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -35,10 +35,13 @@ class ReflectionService(reflection.aio.ReflectionServicer):  # type: ignore[misc
         )
 
     def close(self) -> None:
-        """Ends every call that waits for its caller."""
+        """Ends every call: at once if it waits for its caller, else when it has answered."""
         self._closed = True
-        for call in self._calls:
+        for call in self._waiting:
             call.cancel()
+
+    def _is_closed(self) -> bool:
+        return self._closed
 
     async def ServerReflectionInfo(  # noqa: N802 - the protocol's name
         self, requests: AsyncIterable[bytes], context: Any
@@ -52,16 +55,22 @@ class ReflectionService(reflection.aio.ReflectionServicer):  # type: ignore[misc
     ) -> AsyncIterator[Any]:
         call = asyncio.current_task()
         assert call is not None
-        self._calls.add(call)
-        try:
-            async for data in requests:
-                yield await _question(data, context)
-        except asyncio.CancelledError:
-            if not self._closed:
-                raise
-            call.uncancel()
-        finally:
-            self._calls.discard(call)
+        messages = aiter(requests)
+        while not self._is_closed():
+            self._waiting.add(call)
+            try:
+                data = await anext(messages)
+            except StopAsyncIteration:
+                return
+            except asyncio.CancelledError:
+                if not self._is_closed():
+                    raise
+                call.uncancel()
+                return
+            finally:
+                # A call that is cancelled while it writes is one that grpc.aio never ends.
+                self._waiting.discard(call)
+            yield await _question(data, context)
 
 
 async def _question(data: bytes, context: Any) -> reflection_pb2.ServerReflectionRequest:
