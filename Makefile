@@ -32,8 +32,9 @@ help:
 demo: $(INSTALLED) $(MAGIKA)
 	@$(BIN)/python examples/demo.py $(ARGS)
 
+# Two files at a time: half of a test's time it waits for a process to start or a kernel to compile.
 test: $(INSTALLED) $(MAGIKA)
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 test-cuda:
 	@scripts/test_cuda.sh $(ARGS)
