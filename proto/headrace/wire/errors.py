@@ -8,6 +8,7 @@ metadata), BadRequest (the field at fault), RetryInfo (after how long to try aga
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -49,6 +50,21 @@ class ErrorDetails:
     def __post_init__(self) -> None:
         if isinstance(self.code, str):
             object.__setattr__(self, "code", grpc.StatusCode[self.code])
+
+
+def to_json(error: ErrorDetails) -> str:
+    """The error as programs read it of a command's standard error, on one line; what is not known
+    of it is left out."""
+    known = {
+        "reason": error.reason,
+        "field": error.field,
+        "retry_delay_seconds": error.retry_delay_seconds,
+        "request_id": error.request_id,
+        "metadata": dict(error.metadata),
+    }
+    facts = {"code": error.code.name, "message": error.message}
+    facts |= {name: value for name, value in known.items() if value not in (None, "", {})}
+    return json.dumps({"error": facts}, ensure_ascii=False)
 
 
 def to_status(error: ErrorDetails) -> status_pb2.Status:

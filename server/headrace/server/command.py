@@ -10,6 +10,7 @@ import re
 import sys
 from typing import Any
 
+import grpc
 import typer
 import uvloop
 
@@ -20,6 +21,7 @@ from headrace.server.app import Addresses, App
 from headrace.server.logs import configure_logging
 from headrace.server.settings import Settings, options
 from headrace.server.settings_sources import load_settings
+from headrace.wire.errors import ErrorDetails, to_json
 
 
 def serve(*, json_output: bool, **arguments: Any) -> None:
@@ -39,10 +41,8 @@ def serve(*, json_output: bool, **arguments: Any) -> None:
 def _told(error: HeadraceError, *, as_json: bool) -> str:
     """Why the server does not start, in the form in which `headrace` tells of errors."""
     if as_json:
-        known = {"reason": error.reason, "field": error.field}
-        facts = {name: value for name, value in known.items() if value}
-        told = {"code": error.status, "message": error.message, **facts}
-        return json.dumps({"error": told}, ensure_ascii=False)
+        code = grpc.StatusCode[error.status]
+        return to_json(ErrorDetails(code, error.message, error.reason, error.field))
     # Most messages name the setting themselves; a folder of that name is no mention of it.
     field = error.field
     if not field or re.search(rf"(?<![\w./-]){re.escape(field)}(?![\w./-])", error.message):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 
 import grpc
 
-from headrace.wire.errors import ErrorDetails
+from headrace.wire.errors import ErrorDetails, to_json
 
 
 class Failed(Exception):
@@ -22,16 +22,7 @@ class Failed(Exception):
 
 
 def told(message: str, details: ErrorDetails, *, as_json: bool) -> str:
-    """One line for the standard error; what is not known of the error is left out of the object."""
-    if not as_json:
-        return f"error: {'; '.join(message.splitlines())}"
-    known = {
-        "reason": details.reason,
-        "field": details.field,
-        "retry_delay_seconds": details.retry_delay_seconds,
-        "request_id": details.request_id,
-        "metadata": dict(details.metadata),
-    }
-    error = {"code": details.code.name, "message": message}
-    error |= {name: value for name, value in known.items() if value not in (None, "", {})}
-    return json.dumps({"error": error}, ensure_ascii=False)
+    """One line for the standard error."""
+    if as_json:
+        return to_json(replace(details, message=message))
+    return f"error: {'; '.join(message.splitlines())}"
