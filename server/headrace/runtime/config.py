@@ -114,15 +114,13 @@ class ConfigSchema:
         Raises:
             InvalidArgument: naming the first such key and where it is set.
         """
-        for name in config:
-            key = self._keys.get(name)
-            if key is not None and key.scope == "server":
-                raise InvalidArgument(
-                    f"{name} is not a client's to set: who runs the server sets it in the "
-                    f"configuration file, under [plugins.{device}.config]",
-                    field=config_field(name),
-                    metadata={"key": name, "device": device},
-                )
+        self._refuse(
+            "server",
+            config,
+            device,
+            "is not a client's to set: who runs the server sets it in the configuration file, "
+            f"under [plugins.{device}.config]",
+        )
 
     def refuse_device_keys(self, config: Mapping[str, str], device: str) -> None:
         """Refuses keys of the whole `device` where those of one network are given, as at load.
@@ -131,12 +129,20 @@ class ConfigSchema:
             InvalidArgument: naming the first such key and where it is set.
         """
         self.refuse_server_keys(config, device)
+        self._refuse(
+            "device",
+            config,
+            device,
+            "belongs to the device, not to a network on it: leave it out here and set it with "
+            f"SetConfig on {device}",
+        )
+
+    def _refuse(self, scope: str, config: Mapping[str, str], device: str, why: str) -> None:
         for name in config:
             key = self._keys.get(name)
-            if key is not None and key.scope == "device":
+            if key is not None and key.scope == scope:
                 raise InvalidArgument(
-                    f"{name} belongs to the device, not to a network on it: leave it out here and "
-                    f"set it with SetConfig on {device}",
+                    f"{name} {why}",
                     field=config_field(name),
                     metadata={"key": name, "device": device},
                 )
