@@ -76,15 +76,21 @@ def kept_kernels() -> int:
 def bound_kernels(most: int = ENOUGH_KERNELS) -> None:
     """Bounds what tinygrad keeps: every kernel that it ever made. What is still needed it makes
     anew. For the backend's thread, between runs."""
-    if len(to_program_cache) > most:
-        for kept in (to_program_cache, schedule_cache, runtime_cache):
-            kept.clear()
+    if _dropped(most):
         gc.collect()
 
 
 def _forget() -> None:
-    bound_kernels()
+    _dropped(ENOUGH_KERNELS)
     gc.collect()
+
+
+def _dropped(most: int) -> bool:
+    if len(to_program_cache) <= most:
+        return False
+    for kept in (to_program_cache, schedule_cache, runtime_cache):
+        kept.clear()
+    return True
 
 
 @cache
