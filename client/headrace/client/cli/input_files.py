@@ -94,9 +94,7 @@ def _load(path: Path) -> Any:
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        if "allow_pickle" in str(error):
-            reason = _OBJECTS
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else _why(error)
         raise invalid("inputs", f"cannot read {path}: {reason}") from None
 
 
@@ -108,8 +106,11 @@ def _load_npz(path: Path) -> dict[str, Array]:
         try:
             return {name: archive[name] for name in archive.files}
         except (OSError, ValueError, zipfile.BadZipFile) as error:
-            reason = _OBJECTS if "allow_pickle" in str(error) else error
-            raise invalid("inputs", f"cannot read {path}: {reason}") from None
+            raise invalid("inputs", f"cannot read {path}: {_why(error)}") from None
+
+
+def _why(error: Exception) -> Exception | str:
+    return _OBJECTS if "allow_pickle" in str(error) else error
 
 
 def _typed(array: Array, port: Port) -> Array:
