@@ -233,7 +233,7 @@ class StreamsExecutor:
         Returns:
             False if it is parked. Asked under the lock, for it may be woken the moment after.
         """
-        flow.running -= 1
+        self._queue.finished(flow)
         stream.work = None
         if self._stopped or len(self._streams) > self._target:
             self._retire(stream)

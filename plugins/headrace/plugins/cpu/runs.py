@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +10,8 @@ from headrace.plugins.cpu.session import Session
 from headrace.plugins.cpu.tensors import Conversion
 from headrace.runtime.job import Job
 from headrace.runtime.tensor import Value
+
+_ARRAYS = {np.ndarray}
 
 
 class Runs(Protocol):
@@ -31,13 +32,8 @@ class HostRuns:
 
     def __call__(self, job: Job, options: Any) -> dict[str, Value]:
         names, session, conversion = job.output_names, self._session, self._conversion
-        feed: Mapping[str, Any] = job.inputs
-        if conversion.plain:
-            for value in feed.values():
-                if type(value) is not np.ndarray:
-                    break
-            else:
-                return dict(zip(names, session.run(names, feed, options), strict=True))
+        if conversion.plain and {*map(type, job.inputs.values())} <= _ARRAYS:
+            return dict(zip(names, session.run(names, job.inputs, options), strict=True))
         feed = conversion.feed(job.inputs)
         if conversion.as_values:
             return conversion.fetch(names, session.run_values(feed, names, options))
