@@ -7,7 +7,6 @@ its batch runs on, and a call that ends takes every part of its request with it.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 
 from headrace.runtime.errors import HeadraceError
@@ -15,19 +14,22 @@ from headrace.runtime.errors import HeadraceError
 _log = logging.getLogger(__name__)
 
 
+def _right_to_cancel() -> None:
+    """Among the hooks of a token until somebody cancels it."""
+
+
 class CancelToken:
     """Says once, with a reason, that nobody waits for the result any more. Thread-safe.
 
-    `_lock` guards `_hooks` and the transition of `error`; hooks run outside it, on the thread that
-    cancels, and must be brief.
+    No lock: whoever takes a hook out of `_hooks` has it to himself, for `list.append`, `pop` and
+    `remove` are atomic. Hooks run on the thread that cancels, and must be brief.
     """
 
-    __slots__ = ("_hooks", "_lock", "_parent", "error")
+    __slots__ = ("_hooks", "_parent", "error")
 
     def __init__(self, parent: CancelToken | None = None) -> None:
         self.error: HeadraceError | None = None
-        self._lock = threading.Lock()
-        self._hooks: list[Callable[[], None]] = []
+        self._hooks: list[Callable[[], None]] = [_right_to_cancel]
         self._parent = parent
         if parent is not None:
             parent.attach(self._follow_parent)
@@ -46,33 +48,40 @@ class CancelToken:
         Returns:
             False if it was cancelled before; the first reason stays.
         """
-        with self._lock:
-            if self.error is not None:
-                return False
-            self.error = error
-            hooks, self._hooks = self._hooks, []
-        for hook in hooks:
+        if not self._take(_right_to_cancel):
+            return False
+        self.error = error
+        # One attached by now is called here; one attached later sees the error.
+        while self._hooks:
+            try:
+                hook = self._hooks.pop(0)
+            except IndexError:
+                break
             self._call(hook)
         return True
 
     def attach(self, hook: Callable[[], None]) -> None:
         """Has `hook` called once on cancel; at once if that has happened."""
-        with self._lock:
-            if self.error is None:
-                self._hooks.append(hook)
-                return
-        self._call(hook)
+        self._hooks.append(hook)
+        if self.error is not None and self._take(hook):
+            self._call(hook)
 
     def detach(self, hook: Callable[[], None]) -> None:
         """Forgets `hook`; no error if it is not attached (it may have just been called)."""
-        with self._lock:
-            if hook in self._hooks:
-                self._hooks.remove(hook)
+        self._take(hook)
 
     def close(self) -> None:
         """Lets go of the parent, which may outlive this token by far."""
         if self._parent is not None:
             self._parent.detach(self._follow_parent)
+
+    def _take(self, hook: Callable[[], None]) -> bool:
+        """Whether it was there; if so, it is the caller's now."""
+        try:
+            self._hooks.remove(hook)
+        except ValueError:
+            return False
+        return True
 
     def _follow_parent(self) -> None:
         if self._parent is not None and self._parent.error is not None:
