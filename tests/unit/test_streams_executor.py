@@ -126,33 +126,40 @@ def test_a_task_runs_on_a_stream_of_the_device(executor: StreamsExecutor) -> Non
     assert probe.entry is None
 
 
-def test_an_inline_task_runs_at_once_in_the_submitting_thread(executor: StreamsExecutor) -> None:
-    probe = Probe()
-    executor.share(1).submit(probe, inline=True)
-    assert probe.threads == [threading.current_thread()]
+def test_who_enters_takes_the_place_of_a_stream(executor: StreamsExecutor) -> None:
+    share, probe = executor.share(2), Probe()
+    place = executor.enter(share.flow)
+    assert place is not None
+    assert executor.busy == 1
+    share.submit(probe)
+    assert executor.waiting == 1
+    executor.leave(place, share.flow)
+    probe.wait()
+    assert probe.threads[0].name == "FAKE.0-stream-0"
+
+
+def test_a_place_that_was_left_is_idle_again(executor: StreamsExecutor) -> None:
+    share = executor.share(1)
+    for _ in range(3):
+        place = executor.enter(share.flow)
+        assert place is not None
+        executor.leave(place, share.flow)
     assert executor.busy == 0
+    share.submit(probe := Probe())
+    probe.wait()
 
 
-def test_an_inline_task_takes_the_place_of_a_stream(executor: StreamsExecutor) -> None:
-    share, second = executor.share(2), Probe()
-
-    def body() -> None:
-        assert executor.busy == 1
-        share.submit(second)
-        assert executor.waiting == 1
-
-    share.submit(Probe(body), inline=True)
-    second.wait()
-    assert second.threads[0].name == "FAKE.0-stream-0"
-
-
-def test_an_inline_task_waits_its_turn_where_no_stream_is_idle(executor: StreamsExecutor) -> None:
-    share, probe = executor.share(1), Probe()
-    gate = occupy(share)
-    share.submit(probe, inline=True)
-    assert probe.runs == 0
+def test_nobody_enters_where_no_stream_is_idle_or_the_share_is_used_up() -> None:
+    executor = StreamsExecutor("FAKE", 2)
+    narrow, wide = executor.share(1), executor.share(2)
+    gate = occupy(narrow)
+    assert executor.enter(narrow.flow) is None
+    place = executor.enter(wide.flow)
+    assert place is not None
+    assert executor.enter(wide.flow) is None
     gate.open()
-    assert probe.wait().threads != [threading.current_thread()]
+    executor.leave(place, wide.flow)
+    executor.stop(PATIENCE_SECONDS)
 
 
 def test_as_many_tasks_run_at_once_as_there_are_streams() -> None:
@@ -296,13 +303,12 @@ def test_an_executor_needs_a_stream(executor: StreamsExecutor) -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), RuntimeError("a bug"), KeyboardInterrupt()])
-@pytest.mark.parametrize("inline", [False, True])
 def test_a_task_that_raises_fails_and_its_stream_goes_on(
-    executor: StreamsExecutor, error: BaseException, inline: bool
+    executor: StreamsExecutor, error: BaseException
 ) -> None:
     share = executor.share(1)
     broken, following = Probe(lambda: raise_(error)), Probe()
-    share.submit(broken, inline=inline)
+    share.submit(broken)
     share.submit(following)
     following.wait()
     broken.wait()
@@ -350,20 +356,19 @@ def test_stop_waits_for_all_streams_together_no_longer_than_told() -> None:
     executor.stop(PATIENCE_SECONDS)
 
 
-def test_stop_waits_for_an_inline_task_of_another_thread() -> None:
+def test_stop_waits_for_who_has_entered() -> None:
     executor = StreamsExecutor("FAKE", 1)
-    gate, probe = Gate(), Probe()
-    probe.body = gate
-    submitter = threading.Thread(
-        target=executor.share(1).submit, args=(probe,), kwargs={"inline": True}
-    )
-    submitter.start()
-    gate.await_arrivals()
+    share = executor.share(1)
+    place = executor.enter(share.flow)
+    assert place is not None
     stopper = threading.Thread(target=executor.stop)
     stopper.start()
-    gate.open()
-    join(submitter, stopper)
-    assert probe.runs == 1
+    executor.stop(timeout=0.01)
+    assert stopper.is_alive()
+    executor.leave(place, share.flow)
+    join(stopper)
+    with pytest.raises(Unavailable, match="shutting down"):
+        executor.enter(share.flow)
 
 
 def test_a_stopped_executor_takes_nothing_and_starts_no_thread() -> None:
@@ -416,7 +421,7 @@ TASKS = 200
 
 class Storm:
     """Threads that submit, remove, resize and set limits on one executor, in an order that a seed
-    gives, tasks that raise and inline ones among theirs."""
+    gives, tasks that raise and places that are taken among theirs."""
 
     def __init__(self, seed: int) -> None:
         self.executor = StreamsExecutor("FAKE", max(STREAMS))
@@ -434,7 +439,8 @@ class Storm:
             body = choose.choice([None, None, None, lambda: raise_(SystemExit())])
             probe = Probe(body, load=self.load, flow=flow, priority=choose.randint(-10, 10))
             try:
-                self.shares[flow].submit(probe, inline=choose.random() < 0.3)
+                if choose.random() > 0.3 or not self.run_here(probe):
+                    self.shares[flow].submit(probe)
             except Unavailable:
                 self.refused.append(probe)
                 continue
@@ -442,6 +448,19 @@ class Storm:
             if choose.random() < 0.3:
                 self.remove(choose.choice(mine))
         self.accepted.extend(mine)
+
+    def run_here(self, probe: Probe) -> bool:
+        flow = self.shares[probe.flow].flow
+        place = self.executor.enter(flow)
+        if place is None:
+            return False
+        try:
+            probe.run(place.index)
+        except SystemExit as error:
+            probe.fail(error)
+        finally:
+            self.executor.leave(place, flow)
+        return True
 
     def remove(self, probe: Probe) -> None:
         if probe.entry is not None and self.shares[probe.flow].remove(probe.entry):

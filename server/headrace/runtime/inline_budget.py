@@ -43,7 +43,7 @@ class InlineBudget:
 
     def record(self, seconds: float) -> None:
         """Takes note of one run's duration by `clock`."""
-        if self.clock is time.perf_counter:
+        if self.clock is time.monotonic:
             if seconds > LIMIT_SECONDS:
                 self.clock, self.unremarkable = time.thread_time, -1.0
                 self._runs = self._doubt
@@ -60,4 +60,4 @@ class InlineBudget:
         elif self._runs <= 0:
             self.allowed = mean <= LIMIT_SECONDS
             if self.allowed:
-                self.clock, self.unremarkable = time.perf_counter, LIMIT_SECONDS
+                self.clock, self.unremarkable = time.monotonic, LIMIT_SECONDS

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from headrace.runtime.errors import DeadlineExceeded, HeadraceError
+from headrace.runtime.errors import DeadlineExceeded, HeadraceError, Internal
 from headrace.runtime.execution_timeout import ExecutionTimeout
 from headrace.runtime.fair_queue import Entry
 from headrace.runtime.inline_budget import InlineBudget
@@ -56,23 +56,69 @@ class Pipeline:
         self.inline = inline if len(hops) == 1 else None
 
     def start(self, job: Job) -> None:
-        """Sends the job on its way; never blocks, unless the job may run inline."""
-        inline = job.may_run_inline and self.inline is not None and self.inline.allowed
-        passage = _Passage(self, job, inline)
+        """Sends the job on its way; never blocks, unless the job may run inline.
+
+        Raises:
+            Unavailable: the executor has stopped.
+        """
+        if job.may_run_inline and self.inline is not None and self.inline.allowed:
+            share = self.hops[0].share
+            place = share.executor.enter(share.flow)
+            if place is not None:
+                try:
+                    self.end(job, self.run(job, 0))
+                finally:
+                    share.executor.leave(place, share.flow)
+                return
+        passage = _Passage(self, job)
         passage.enter()
         if job.outcome is None:
             passage.listen()
 
+    def run(self, job: Job, index: int) -> BaseException | None:
+        """Runs the stages of the hop `index` in this thread; returns what the job failed with."""
+        now = time.monotonic()
+        if job.deadline is not None and now >= job.deadline:
+            job.token.cancel(DeadlineExceeded("the deadline passed before the request ran"))
+        if job.token.error is not None:
+            return job.token.error
+        if not index:
+            job.started = now
+            self.timeout.begin(job)
+        token, budget = job.token, self.inline
+        clock = time.monotonic if budget is None else budget.clock
+        start = now if clock is time.monotonic else clock()
+        try:
+            for stage in self.hops[index].stages:
+                if token.error is not None:
+                    break
+                stage(job)
+        except Exception as error:  # noqa: BLE001 - a stage's failure is its own request's outcome
+            return error
+        except BaseException as error:  # noqa: BLE001 - and SystemExit ends neither stream nor server
+            internal = Internal(f"a stage ended by {error!r}")
+            internal.__cause__ = error
+            return internal
+        if budget is not None:
+            seconds = clock() - start
+            if seconds > budget.unremarkable:
+                budget.record(seconds)
+        return None
+
+    def end(self, job: Job, error: BaseException | None) -> None:
+        """Settles a job that has come to its last hop's end, or failed on its way."""
+        self.timeout.end(job)
+        job.settle(error)
+
 
 class _Passage:
-    """One job on its way; the task that executors see."""
+    """One job on its way over executors; the task that they see."""
 
-    __slots__ = ("_index", "_inline", "_listens", "_pipeline", "entry", "job")
+    __slots__ = ("_index", "_listens", "_pipeline", "entry", "job")
 
-    def __init__(self, pipeline: Pipeline, job: Job, inline: bool) -> None:
+    def __init__(self, pipeline: Pipeline, job: Job) -> None:
         self._pipeline = pipeline
         self._index = 0
-        self._inline = inline
         self._listens = False
         self.entry: Entry[Task] | None = None
         self.job = job
@@ -84,7 +130,7 @@ class _Passage:
     def enter(self) -> None:
         """Submits the hop at hand."""
         share = self._pipeline.hops[self._index].share
-        share.executor.submit(share.flow, self, inline=self._inline)
+        share.submit(self)
         if self.job.token.error is not None:
             self._leave_queue()
 
@@ -97,52 +143,23 @@ class _Passage:
             self.job.token.detach(self._leave_queue)
 
     def run(self, stream: int) -> None:  # noqa: ARG002 - a stream's number means nothing to a stage
-        job = self.job
-        now = time.monotonic()
-        if job.deadline is not None and now >= job.deadline:
-            job.token.cancel(DeadlineExceeded("the deadline passed before the request ran"))
-        if job.token.error is not None:
-            self.fail(job.token.error)
-            return
-        if not self._index:
-            job.started = now
-            self._pipeline.timeout.begin(job)
-        token, budget = job.token, self._pipeline.inline
-        clock = time.monotonic if budget is None else budget.clock
-        start = clock()
-        try:
-            for stage in self._pipeline.hops[self._index].stages:
-                if token.error is not None:
-                    break
-                stage(job)
-        except Exception as error:  # noqa: BLE001 - a stage's failure is its own request's outcome
-            self.fail(error)
-            return
-        if budget is not None:
-            seconds = clock() - start
-            if seconds > budget.unremarkable:
-                budget.record(seconds)
-        if self._index + 1 == len(self._pipeline.hops):
-            self._end(None)
+        failure = self._pipeline.run(self.job, self._index)
+        if failure is not None or self._index + 1 == len(self._pipeline.hops):
+            self._end(failure)
             return
         self._index += 1
         try:
             self.enter()
         except HeadraceError as error:
-            self.fail(error)
+            self._end(error)
 
     def fail(self, error: BaseException) -> None:
         self._end(error)
 
     def _end(self, error: BaseException | None) -> None:
-        job = self.job
-        self._pipeline.timeout.end(job)
-        if error is None:
-            job.complete()
-        else:
-            job.fail(error)
+        self._pipeline.end(self.job, error)
         if self._listens:
-            job.token.detach(self._leave_queue)
+            self.job.token.detach(self._leave_queue)
 
     def _leave_queue(self) -> None:
         # The entry first: by the time the next hop sets another one, this one has been taken.

@@ -1,8 +1,8 @@
 """Streams: the threads of one physical device, and the queue in front of them.
 
 A task goes to an idle stream at once, or waits in the device's fair queue. A stream that finishes
-takes the next task itself, so under load nobody wakes anybody. A submitter that can spare the time
-may run a task on an idle stream's place in its own thread, and saves the hop.
+takes the next task itself, so under load nobody wakes anybody. Who can spare the time may take an
+idle stream's place and run a task in its own thread, and saves the hop.
 """
 
 from __future__ import annotations
@@ -57,6 +57,10 @@ class _Stream:
         self.wake.acquire()
 
 
+Place: TypeAlias = _Stream
+"""A stream's place, for whoever runs something in a thread of its own there."""
+
+
 class StreamsExecutor:
     """N streams and one queue. Thread-safe.
 
@@ -85,11 +89,8 @@ class StreamsExecutor:
         """A lane of the queue for one network, of whose tasks at most `limit` run at once."""
         return Share(self, Flow(limit))
 
-    def submit(self, flow: Flow[Task], task: Task, *, inline: bool = False) -> None:
+    def submit(self, flow: Flow[Task], task: Task) -> None:
         """Starts the task on an idle stream or queues it, and then sets its `entry`; never blocks.
-
-        Args:
-            inline: if a stream is idle, run the task now, in this thread.
 
         Raises:
             Unavailable: the executor has stopped.
@@ -102,16 +103,30 @@ class StreamsExecutor:
                 return
             stream = self._idle.pop()
             flow.running += 1
-            if not inline:
-                stream.work = (flow, task)
-        if not inline:
-            stream.wake.release()
-            return
-        self._run(stream, task)
+            stream.work = (flow, task)
+        stream.wake.release()
+
+    def enter(self, flow: Flow[Task]) -> Place | None:
+        """Takes an idle stream's place, for work in the calling thread that ends with `leave`; None
+        if no stream is idle, or as many of the flow's tasks run as may.
+
+        Raises:
+            Unavailable: the executor has stopped.
+        """
         with self._lock:
-            goes_on = self._advance(stream, flow)
+            if self._stopped:
+                raise self._unavailable()
+            if not self._idle or flow.running >= flow.limit:
+                return None
+            flow.running += 1
+            return self._idle.pop()
+
+    def leave(self, place: Place, flow: Flow[Task]) -> None:
+        """Gives back what `enter` gave."""
+        with self._lock:
+            goes_on = self._advance(place, flow)
         if goes_on:
-            stream.wake.release()
+            place.wake.release()
 
     def remove(self, entry: Entry[Task]) -> bool:
         """Takes a waiting task out of the queue; False if it has left already."""
@@ -234,14 +249,15 @@ class StreamsExecutor:
             False if it is parked. Asked under the lock, for it may be woken the moment after.
         """
         self._queue.finished(flow)
-        stream.work = None
         if self._stopped or len(self._streams) > self._target:
+            stream.work = None
             self._retire(stream)
             return True
-        stream.work = self._queue.pop()
-        if stream.work is None:
+        work = stream.work = self._queue.pop()
+        if work is None:
             self._idle.append(stream)
-        return stream.work is not None
+            return False
+        return True
 
     def _retire(self, stream: _Stream) -> _Stream:
         stream.retired = True
@@ -286,8 +302,8 @@ class Share:
         self.executor = executor
         self.flow = flow
 
-    def submit(self, task: Task, *, inline: bool = False) -> None:
-        self.executor.submit(self.flow, task, inline=inline)
+    def submit(self, task: Task) -> None:
+        self.executor.submit(self.flow, task)
 
     def remove(self, entry: Entry[Task]) -> bool:
         return self.executor.remove(entry)
