@@ -31,7 +31,7 @@ def readiness() -> Readiness:
 @pytest.fixture
 def server(readiness: Readiness) -> Iterator[HttpServer]:
     counters = Counters()
-    counters.grpc("Infer", "OK")
+    counters.grpc("Infer")["OK"] = 1
     routes = operations_routes(make_registry(counters, lambda: {"CPU": True}), readiness)
     server = HttpServer("127.0.0.1", 0, routes)
     server.start()

@@ -41,7 +41,7 @@ def counters() -> Counters:
     network.accept()
     network.observe(Outcome.COMPLETED, 0.004, 8)
     network.observe_load(1.5)
-    counters.grpc("Infer", "OK")
+    counters.grpc("Infer")["OK"] = 1
     return counters
 
 

@@ -251,7 +251,7 @@ class Counters:
         self._devices: dict[str, DeviceCounters] = {}
         self._networks: dict[tuple[str, str], NetworkCounters] = {}
         self._network_users: dict[tuple[str, str], int] = {}
-        self._grpc: dict[tuple[str, str], int] = {}
+        self._grpc: dict[str, dict[str, int]] = {}
 
     def device(self, name: str) -> DeviceCounters:
         """The counters of a device, made at the first call."""
@@ -286,17 +286,24 @@ class Counters:
                 self._network_users.pop(key, None)
                 self._networks.pop(key, None)
 
-    def grpc(self, method: str, code: str) -> None:
-        """Counts a finished RPC; `method` one that the server has, never a client's text."""
-        key = (method, code)
+    def grpc(self, method: str) -> dict[str, int]:
+        """How many RPCs of a method have ended with which code, for one thread to count in.
+
+        Args:
+            method: one that the server has, never a client's text.
+        """
         with self._lock:
-            self._grpc[key] = self._grpc.get(key, 0) + 1
+            return self._grpc.setdefault(method, {})
 
     def snapshot(self) -> Snapshot:
         with self._lock:
             devices = list(self._devices.values())
             networks = list(self._networks.values())
-            grpc = dict(self._grpc)
+            grpc = {
+                (method, code): count
+                for method, codes in self._grpc.items()
+                for code, count in codes.copy().items()
+            }
         return Snapshot(
             tuple(device.snapshot() for device in devices),
             tuple(network.snapshot() for network in networks),

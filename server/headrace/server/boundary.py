@@ -110,6 +110,7 @@ class Boundary:
         """
         if not names_request:
             handler = _naming_request(handler)
+        ended = self._counters.grpc(method)
 
         async def call(request: Any, context: Any) -> Any:
             code, said = "OK", ""
@@ -130,7 +131,7 @@ class Boundary:
                 self._active -= 1
                 if self.draining and not self._active:
                     self._idle.set()
-                self._counters.grpc(method, code)
+                ended[code] = ended.get(code, 0) + 1
                 if self._verbose:
                     seconds = time.monotonic() - started
                     self.log_ended(method, code, seconds, _request_id(context), said)
@@ -152,6 +153,7 @@ class Boundary:
         self, method: str, handler: Callable[[Any], Awaitable[None]]
     ) -> Callable[[Any, Any], Awaitable[None]]:
         """A bidirectional stream, which keeps count of its own work."""
+        ended = self._counters.grpc(method)
 
         async def call(_: Any, context: Any) -> None:
             code = "OK"
@@ -169,7 +171,7 @@ class Boundary:
                 await self._abort(context, details)
             finally:
                 self._streams -= 1
-                self._counters.grpc(method, code)
+                ended[code] = ended.get(code, 0) + 1
 
         return call
 
