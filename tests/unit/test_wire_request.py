@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -11,9 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire.codec import encode_values
+from headrace.wire.codec import CodecError, encode_values
 from headrace.wire.message import SMALL_BYTES, parse_infer_request, serialize
-from headrace.wire.request import MAX_LAYOUTS, MAX_PARTS, Request, RequestLayouts, decode_request
+from headrace.wire.request import (
+    MAX_ID_LENGTH,
+    MAX_LAYOUTS,
+    MAX_PARTS,
+    MAX_PRIORITY,
+    MAX_TIMEOUT_SECONDS,
+    Inputs,
+    Request,
+    RequestLayouts,
+    decode_request,
+)
 
 
 def message(inputs: dict[str, Any], **fields: Any) -> bytes:
@@ -23,19 +33,22 @@ def message(inputs: dict[str, Any], **fields: Any) -> bytes:
     return serialize(request, attachments)
 
 
-def parsed(data: bytes) -> Request:
+Read: TypeAlias = tuple[Request, Inputs]
+
+
+def parsed(data: bytes) -> Read:
     return decode_request(*parse_infer_request(data))
 
 
 def learn(layouts: RequestLayouts, data: bytes, times: int = 2) -> None:
     for _ in range(times):
-        layouts.learn(data, parsed(data))
+        layouts.learn(data, *parsed(data))
 
 
-def assert_same(one: Request, other: Request) -> None:
-    assert one[:-1] == other[:-1]
-    assert list(one.inputs) == list(other.inputs)
-    for mine, theirs in zip(one.inputs.values(), other.inputs.values(), strict=True):
+def assert_same(one: Read, other: Read) -> None:
+    assert one[0] == other[0]
+    assert list(one[1]) == list(other[1])
+    for mine, theirs in zip(one[1].values(), other[1].values(), strict=True):
         assert isinstance(mine, np.ndarray)
         assert isinstance(theirs, np.ndarray)
         assert mine.dtype == theirs.dtype
@@ -53,7 +66,7 @@ fields = st.fixed_dictionaries(
     optional={
         "outputs": st.lists(st.text(max_size=5), max_size=2),
         "priority": st.integers(-10, 10),
-        "timeout_seconds": st.floats(0, 1e6),
+        "timeout_seconds": st.floats(0, MAX_TIMEOUT_SECONDS),
         "performance_counts": st.booleans(),
     },
 )
@@ -123,7 +136,7 @@ def test_a_value_that_is_written_in_two_pieces_is_parsed() -> None:
     whole = value.SerializeToString() + rest  # merged by whoever reads it
     data = pb.InferRequest(network="net").SerializeToString()
     data += b"\x1a" + bytes([len(whole)]) + whole
-    assert parsed(data).inputs["x"].shape == (4,)  # type: ignore[union-attr]
+    assert parsed(data)[1]["x"].shape == (4,)  # type: ignore[union-attr]
     layouts = RequestLayouts()
     learn(layouts, data)
     assert layouts.read(data) is None
@@ -169,3 +182,30 @@ def test_only_so_many_are_remembered_the_oldest_go() -> None:
     assert layouts.read(every[0]) is None
     assert layouts.read(every[1]) is not None
     assert layouts.read(every[-1]) is not None
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"id": "i" * (MAX_ID_LENGTH + 1)}, "id"),
+        ({"priority": MAX_PRIORITY + 1}, "priority"),
+        ({"priority": -MAX_PRIORITY - 1}, "priority"),
+        ({"timeout_seconds": -1.0}, "timeout_seconds"),
+        ({"timeout_seconds": float("nan")}, "timeout_seconds"),
+        ({"timeout_seconds": 2 * MAX_TIMEOUT_SECONDS}, "timeout_seconds"),
+    ],
+)
+def test_a_field_out_of_its_bounds_is_named(fields: dict[str, Any], field: str) -> None:
+    with pytest.raises(CodecError) as refused:
+        parsed(message({"x": X}, **fields))
+    assert refused.value.field == field
+
+
+def test_fields_at_their_bounds_are_taken() -> None:
+    most = {
+        "id": "i" * MAX_ID_LENGTH,
+        "priority": -MAX_PRIORITY,
+        "timeout_seconds": MAX_TIMEOUT_SECONDS,
+    }
+    request, _ = parsed(message({"x": X}, **most))
+    assert {name: getattr(request, name) for name in most} == most

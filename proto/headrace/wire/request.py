@@ -7,15 +7,20 @@ request to a tiny network went into.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import framing
-from headrace.wire.codec import Array, Value, decode_values
+from headrace.wire.codec import Array, CodecError, Value, decode_values
 from headrace.wire.dtypes import BOOL, NUMPY_TYPES, STRING
 from headrace.wire.message import SMALL_BYTES, Attachments
+
+MAX_PRIORITY: Final = 10
+"""And its negative, for the least."""
+MAX_ID_LENGTH: Final = 128
+MAX_TIMEOUT_SECONDS: Final = 7 * 24 * 3600.0
 
 MAX_LAYOUTS: Final = 64
 """Remembered at a time, the oldest go; each takes less than twice SMALL_BYTES of memory."""
@@ -29,7 +34,7 @@ _DATA = 3  # of Tensor
 
 
 class Request(NamedTuple):
-    """An InferRequest, its inputs decoded; they are read-only."""
+    """What an InferRequest says, but for its inputs."""
 
     network: str
     id: str
@@ -37,23 +42,38 @@ class Request(NamedTuple):
     priority: int
     performance_counts: bool
     timeout_seconds: float
-    inputs: dict[str, Value]
 
 
-def decode_request(message: pb.InferRequest, attachments: Attachments) -> Request:
+Inputs: TypeAlias = dict[str, Value]
+"""By name, decoded; arrays are read-only."""
+
+
+def decode_request(message: pb.InferRequest, attachments: Attachments) -> tuple[Request, Inputs]:
     """
     Raises:
-        CodecError: an input breaks the protocol.
+        CodecError: an input breaks the protocol, or a field is out of its bounds.
     """
-    return Request(
+    request = Request(
         message.network,
         message.id,
         tuple(message.outputs),
         message.priority,
         message.performance_counts,
         message.timeout_seconds,
-        decode_values(message.inputs, attachments),
     )
+    _check(request)
+    return request, decode_values(message.inputs, attachments)
+
+
+def _check(request: Request) -> None:
+    if len(request.id) > MAX_ID_LENGTH:
+        raise CodecError("id", f"ids have at most {MAX_ID_LENGTH} characters")
+    if abs(request.priority) > MAX_PRIORITY:
+        problem = f"{request.priority} is not from -{MAX_PRIORITY} to {MAX_PRIORITY}"
+        raise CodecError("priority", problem)
+    if not 0 <= request.timeout_seconds <= MAX_TIMEOUT_SECONDS:
+        problem = f"has to be a number of seconds from 0 to {MAX_TIMEOUT_SECONDS:g}"
+        raise CodecError("timeout_seconds", problem)
 
 
 class _Tensor(NamedTuple):
@@ -71,17 +91,6 @@ class _Layout(NamedTuple):
     tensors: tuple[_Tensor, ...]
     request: Request
 
-    def read(self, data: bytes) -> Request | None:
-        for start, end, piece in self.frame:
-            if data[start:end] != piece:
-                return None
-        inputs: dict[str, Value] = {}
-        for name, dtype, shape, start, end in self.tensors:
-            # A slice of bytes begins at a place that suits every type.
-            array: Array = np.ndarray(shape, dtype, data[start:end])
-            inputs[name] = array
-        return Request(*self.request[:-1], inputs)
-
 
 class RequestLayouts:
     """The layouts of recent messages, each learnt when it comes for the second time. Not
@@ -95,16 +104,25 @@ class RequestLayouts:
     def __init__(self) -> None:
         self._layouts: dict[tuple[int, bytes], _Layout | None] = {}
 
-    def read(self, data: bytes) -> Request | None:
+    def read(self, data: bytes) -> tuple[Request, Inputs] | None:
         """The request in the message `data`, or None: then it has to be parsed."""
         layout = self._layouts.get(_key(data))
-        return None if layout is None else layout.read(data)
+        if layout is None:
+            return None
+        for start, end, piece in layout.frame:
+            if data[start:end] != piece:
+                return None
+        inputs: Inputs = {}
+        for name, dtype, shape, start, end in layout.tensors:
+            # A slice of bytes begins at a place that suits every type.
+            array: Array = np.ndarray(shape, dtype, data[start:end])
+            inputs[name] = array
+        return layout.request, inputs
 
-    def learn(self, data: bytes, request: Request) -> None:
+    def learn(self, data: bytes, request: Request, inputs: Inputs) -> None:
         """Takes note of a message that had to be parsed, and of what was read in it."""
         if request.id or len(data) >= SMALL_BYTES:
             return
-        inputs = request.inputs
         if len(inputs) + len(request.outputs) > MAX_PARTS or not all(map(_plain, inputs.values())):
             return
         layouts, key = self._layouts, _key(data)
@@ -113,7 +131,7 @@ class RequestLayouts:
                 del layouts[next(iter(layouts))]
             layouts[key] = None
         elif layouts[key] is None:
-            layouts[key] = _layout(data, request)
+            layouts[key] = _layout(data, request, inputs)
 
 
 def _key(data: bytes) -> tuple[int, bytes]:
@@ -126,14 +144,14 @@ def _plain(value: Value) -> bool:
     return isinstance(value, np.ndarray) and value.dtype in _PLAIN
 
 
-def _layout(data: bytes, request: Request) -> _Layout | None:
+def _layout(data: bytes, request: Request, inputs: Inputs) -> _Layout | None:
     values = framing.split(data, 0, len(data), _INPUTS)
-    if values is None or len(values.payloads) != len(request.inputs):
+    if values is None or len(values.payloads) != len(inputs):
         return None
     frame: list[tuple[int, int, bytes]] = []
     tensors: list[_Tensor] = []
     position = 0
-    for span, (name, value) in zip(values.payloads, request.inputs.items(), strict=True):
+    for span, (name, value) in zip(values.payloads, inputs.items(), strict=True):
         place = _only(data, _only(data, span, _TENSOR), _DATA)
         if place is None or not isinstance(value, np.ndarray):
             return None
@@ -144,7 +162,7 @@ def _layout(data: bytes, request: Request) -> _Layout | None:
         tensors.append(_Tensor(name, value.dtype, value.shape, start, end))
         position = end
     frame.append((position, len(data), data[position:]))
-    return _Layout(tuple(frame), tuple(tensors), request._replace(inputs={}))
+    return _Layout(tuple(frame), tuple(tensors), request)
 
 
 def _only(data: bytes, span: framing.Span | None, number: int) -> framing.Span | None:

@@ -1,9 +1,9 @@
 """A job: one inference on one network, from submission to its one outcome.
 
-`ExecutableNetwork.submit(job)` returns at once; whoever finishes the job calls `complete` or
-`fail`, on any thread, and the first call wins. Then the observers run (accounting, latest first),
-and last `done`. No lock: the right to settle is the single element of a list, and `list.pop` is
-atomic.
+`ExecutableNetwork.submit(job)` returns at once; whoever finishes the job calls `complete`, `fail`
+or `settle`, on any thread, and the first call wins. Then the observers run (accounting, latest
+first), and last `done`. No lock: the right to settle is the single element of a list, and
+`list.pop` is atomic.
 """
 
 from __future__ import annotations
@@ -74,6 +74,11 @@ class Job:
     Durations (seconds; 0.0 until it has its outcome): `queue_seconds`, accepted until started, or
     until it ended without a start; `execution_seconds`, started until finished;
     `inference_seconds`, in the backend.
+
+    Attributes:
+        observe: ``observe(observer)`` has `observer` called with the job before `done` and before
+            earlier observers.
+        backend, waiter: the device's own, between its stages, and the front-end's own.
     """
 
     __slots__ = (
@@ -91,6 +96,7 @@ class Job:
         "inputs",
         "layers",
         "may_run_inline",
+        "observe",
         "outcome",
         "output_names",
         "outputs",
@@ -102,6 +108,7 @@ class Job:
         "ticket",
         "token",
         "trace",
+        "waiter",
     )
 
     def __init__(
@@ -130,17 +137,17 @@ class Job:
         self.outputs: dict[str, Value] = {}
         self.layers: list[LayerProfile] = []
         self.generation = 0  # of the network, given by the registry
-        self.backend: Any = None  # the device's own, between its stages
+        self.backend: Any = None
+        self.waiter: Any = None
         self.error: BaseException | None = None
         self.outcome: Outcome | None = None
         self.queued = self.started = self.input = self.inference = self.finished = 0.0
         self.queue_seconds = self.execution_seconds = self.inference_seconds = 0.0
-        self._observers: list[Callable[[Job], None]] = [done]
+        observers: list[Callable[[Job], None]] = [done]
+        self._observers = observers
+        # The list's own, because a request observes so often that calls of ours would be felt.
+        self.observe: Callable[[Callable[[Job], None]], None] = observers.append
         self._right_to_settle = [True]
-
-    def observe(self, observer: Callable[[Job], None]) -> None:
-        """Has `observer` called before `done` and before earlier observers."""
-        self._observers.append(observer)
 
     def forget(self, observer: Callable[[Job], None]) -> None:
         """Undoes `observe`, for a job that was refused and may be submitted elsewhere."""
@@ -148,13 +155,14 @@ class Job:
 
     def complete(self) -> bool:
         """Ends the job with what stands in `outputs`, or as cancelled if its token is."""
-        return self._settle(None)
+        return self.settle()
 
     def fail(self, error: BaseException) -> bool:
         """Ends the job with `error`, or as cancelled if its token is."""
-        return self._settle(error)
+        return self.settle(error)
 
-    def _settle(self, error: BaseException | None) -> bool:
+    def settle(self, error: BaseException | None = None) -> bool:
+        """As `fail` or, without an error, `complete`; False if the job has its outcome already."""
         try:
             self._right_to_settle.pop()
         except IndexError:
@@ -184,9 +192,10 @@ class Job:
                 self.outcome = Outcome.FAILED
         # Emptied, because an observer that refers to the job would keep its tensors until the
         # next garbage collection.
-        while self._observers:
+        observers = self._observers
+        while observers:
             try:
-                self._observers.pop()(self)
+                observers.pop()(self)
             except BaseException:  # noqa: BLE001 - an observer's bug must not lose the reply
                 _log.exception("job observer failed")
         return True

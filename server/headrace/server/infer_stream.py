@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from functools import partial
 from typing import Any
 
 import grpc
@@ -157,9 +158,9 @@ class _Stream:
 
         try:
             self._owner.boundary.refuse_if_draining()
-            job = self._owner.inference.start(
-                decode_request(*request), deliver, self._context.time_remaining()
-            )
+            inference, remaining = self._owner.inference, self._context.time_remaining()
+            done = partial(inference.sink.put, deliver)
+            job = inference.start(*decode_request(*request), remaining, done)
         except (HeadraceError, CodecError) as error:
             self._in_flight.pop(identifier, None)
             self._fail(identifier, error)

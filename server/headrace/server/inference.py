@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.runtime.errors import Cancelled, DeadlineExceeded, InvalidArgument
+from headrace.runtime.errors import Cancelled, DeadlineExceeded
 from headrace.runtime.job import Job
 from headrace.runtime.registry import NetworkRegistry
 from headrace.runtime.tensor import host
@@ -29,11 +28,13 @@ from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import encode_values
 from headrace.wire.message import parse_infer_request, serialize
 from headrace.wire.reply import encode_small_reply
-from headrace.wire.request import Request, RequestLayouts, decode_request
-
-MAX_PRIORITY = 10
-MAX_ID_LENGTH = 128
-MAX_TIMEOUT_SECONDS = 7 * 24 * 3600.0
+from headrace.wire.request import (
+    MAX_ID_LENGTH,
+    Inputs,
+    Request,
+    RequestLayouts,
+    decode_request,
+)
 
 
 class Inference:
@@ -44,6 +45,7 @@ class Inference:
         self.sink = sink
         self._ids = itertools.count(1)
         self._layouts = RequestLayouts()
+        self._wake = partial(sink.put, _wake)
 
     async def infer(self, data: bytes, context: Any) -> bytes:
         """The unary call, from and to serialised messages.
@@ -52,28 +54,23 @@ class Inference:
             CodecError: the message breaks the protocol.
             As `NetworkRegistry.acquire` and `ExecutableNetwork.submit`, and what the job raised.
         """
-        request = self._layouts.read(data)
-        if request is None:
+        known = self._layouts.read(data)
+        if known is None:
             message, attachments = parse_infer_request(data)
             identifier = message.id or f"r{next(self._ids)}"
             CURRENT_REQUEST.set(identifier[:MAX_ID_LENGTH])
-            request = decode_request(message, attachments)
-            self._layouts.learn(data, request)
+            request, inputs = decode_request(message, attachments)
+            self._layouts.learn(data, request, inputs)
         else:
+            request, inputs = known
             identifier = f"r{next(self._ids)}"
             CURRENT_REQUEST.set(identifier)
-        waiter: asyncio.Future[None] | None = None
-
-        def deliver(_: Job) -> None:
-            if waiter is not None and not waiter.done():
-                waiter.set_result(None)
-
-        job = self.start(request, deliver, context.time_remaining())
+        job = self.start(request, inputs, context.time_remaining(), self._wake)
         if job.outcome is None:
-            # `deliver` runs on this thread, so it has not been missed.
-            waiter = asyncio.get_running_loop().create_future()
+            # `_wake` runs on this thread, so it has not been missed.
+            job.waiter = asyncio.get_running_loop().create_future()
             try:
-                await waiter
+                await job.waiter
             except asyncio.CancelledError:
                 cancel(job, expired=ended_code(context) == "DEADLINE_EXCEEDED")
                 raise
@@ -91,36 +88,36 @@ class Inference:
     def start(
         self,
         request: Request,
-        deliver: Callable[[Job], None],
+        inputs: Inputs,
         remaining: float | None,
+        done: Callable[[Job], None],
     ) -> Job:
-        """Submits a request; `deliver(job)` is called on the loop when it has an outcome.
+        """Submits a request.
 
         Args:
             remaining: seconds until the call's own deadline.
+            done: as `Job` has it.
         """
-        if len(request.id) > MAX_ID_LENGTH:
-            raise InvalidArgument(f"ids have at most {MAX_ID_LENGTH} characters", field="id")
-        if abs(request.priority) > MAX_PRIORITY:
-            raise InvalidArgument(
-                f"{request.priority} is not from -{MAX_PRIORITY} to {MAX_PRIORITY}",
-                field="priority",
-            )
-        inputs: Any = request.inputs
-        timeout = request.timeout_seconds
+        name, identifier, outputs, priority, profile, timeout = request
+        values: Any = inputs
         job = Job(
-            inputs,
-            partial(self.sink.put, deliver),
-            output_names=request.outputs,
+            values,
+            done,
+            output_names=outputs,
             deadline=_deadline(timeout, remaining) if timeout or remaining is not None else None,
-            priority=request.priority,
-            profile=request.performance_counts,
+            priority=priority,
+            profile=profile,
             may_run_inline=True,
-            trace=request.id,
+            trace=identifier,
         )
-        entry = self.networks.acquire(request.network)
-        self.networks.submit(entry, job)
+        self.networks.submit(self.networks.acquire(name), job)
         return job
+
+
+def _wake(job: Job) -> None:
+    waiter = job.waiter
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
 
 
 def cancel(job: Job, *, expired: bool) -> None:
@@ -152,11 +149,6 @@ def build_reply(identifier: str, job: Job) -> tuple[pb.InferReply, list[Any]]:
 
 def _deadline(timeout: float, remaining: float | None) -> float:
     if timeout:
-        if not math.isfinite(timeout) or not 0 < timeout <= MAX_TIMEOUT_SECONDS:
-            raise InvalidArgument(
-                f"has to be a number of seconds from 0 to {MAX_TIMEOUT_SECONDS:g}",
-                field="timeout_seconds",
-            )
         remaining = timeout if remaining is None else min(timeout, remaining)
     assert remaining is not None
     return time.monotonic() + remaining
