@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import ClassVar
 
 from headrace.runtime.admission import Admission
@@ -58,6 +57,9 @@ class ExecutableNetwork:
     inline_safe: ClassVar[bool] = False
     """The device computes on the calling thread, needs no stream of its own, and a tiny network may
     run on the submitter's."""
+
+    counts_rows: ClassVar[bool] = True
+    """A request's rows are counted when it ends; False where those of each run are."""
 
     def __init__(
         self,
@@ -124,20 +126,21 @@ class ExecutableNetwork:
         """
         if self._closed:
             raise Unavailable(f"network {self.name!r} has been unloaded")
-        part = job.ticket is not None
-        if part:
-            job.observe(partial(self._settled, part=True))
-        else:
+        place = self.place
+        if job.ticket is None:
             self._check(job)
             try:
-                self.place.admission.admit(job)
+                place.admission.admit(job)
             except QueueFull:
-                self.place.counters.refuse("queue_full")
+                place.counters.refuse("queue_full")
                 raise
             job.observe(self._request_settled)
             if self._network_counters is not None:
                 self._network_counters.accept()
-        self.place.counters.accept(part=part)
+            place.counters.accept()
+        else:
+            job.observe(self._part_settled)
+            place.counters.accept(part=True)
         if self._perf_count:
             job.profile = True
         job.queued = time.monotonic()
@@ -158,17 +161,21 @@ class ExecutableNetwork:
         return True
 
     def _request_settled(self, job: Job) -> None:
-        self.place.admission.release(job)
-        if self._network_counters is not None and job.outcome is not None:
-            self._network_counters.observe(
-                job.outcome, job.finished - job.queued, self._batch_size(job)
-            )
-        self._settled(job)
+        place, outcome = self.place, job.outcome
+        assert outcome is not None
+        place.admission.release(job)
+        if self._network_counters is not None:
+            rows = self._check.batch_size(job) if self.counts_rows else None
+            self._network_counters.observe(outcome, job.finished - job.queued, rows)
+        execution_seconds = job.execution_seconds if job.started else None
+        place.counters.observe(outcome, job.queue_seconds, execution_seconds)
+        if job.layers:
+            self.last_profile = tuple(job.layers)
 
-    def _settled(self, job: Job, *, part: bool = False) -> None:
+    def _part_settled(self, job: Job) -> None:
         assert job.outcome is not None
         execution_seconds = job.execution_seconds if job.started else None
-        self.place.counters.observe(job.outcome, job.queue_seconds, execution_seconds, part=part)
+        self.place.counters.observe(job.outcome, job.queue_seconds, execution_seconds, part=True)
         if job.layers:
             self.last_profile = tuple(job.layers)
 
@@ -246,10 +253,6 @@ class ExecutableNetwork:
 
     def _postprocess(self, job: Job) -> None:
         """Turns what the backend gave into `job.outputs`."""
-
-    def _batch_size(self, job: Job) -> int | None:
-        """Rows that ran for the job, for the metrics; None where the device counts its runs."""
-        return self._check.batch_size(job)
 
     def _export(self) -> bytes:
         return b""

@@ -38,6 +38,12 @@ class PortCheck:
                     f"the network has no input {name!r}{did_you_mean(name, self._inputs)}",
                     field=f"inputs[{name!r}]",
                 )
+            if (
+                type(value) is np.ndarray
+                and value.shape == expected.shape
+                and value.dtype == expected.dtype
+            ):
+                continue  # most are just that, and need no call
             if not expected.fits(value):
                 raise expected.explain(value)
         if len(job.inputs) < len(self._inputs):
@@ -69,27 +75,32 @@ class PortCheck:
 
 
 class _Expected:
-    """What one input takes; `str` is its type for messages, as `float32[n, 16]`."""
+    """What one input takes; `str` is its type for messages, as `float32[n, 16]`.
 
-    __slots__ = ("_dtype", "_fixed", "_optional", "_port", "_rank", "_sequence", "fits")
+    Attributes:
+        shape: of any tensor that it takes; None if that is not all to be said.
+    """
+
+    __slots__ = ("_fixed", "_optional", "_port", "_rank", "_sequence", "dtype", "fits", "shape")
 
     def __init__(self, port: Port) -> None:
         self._port = port
         self._optional = port.optional
         self._sequence = port.kind == "sequence"
-        self._dtype = port.dtype.numpy()
+        self.dtype = port.dtype.numpy()
         self._rank = None if port.shape is None else len(port.shape)
         self._fixed = tuple(
             (axis, size) for axis, size in enumerate(port.shape or ()) if isinstance(size, int)
         )
         plain = not (self._optional or self._sequence)
+        self.shape = port.shape if plain and len(self._fixed) == self._rank else None
         self.fits: Callable[[Value], bool] = self._takes if plain else self._takes_any
 
     def __str__(self) -> str:
         port = self._port
         shape = "" if port.shape is None else _shape(port.shape)
         kind = {"tensor": "", "sequence": "sequence of "}[port.kind]
-        return f"{'optional ' if port.optional else ''}{kind}{_name(self._dtype)}{shape}"
+        return f"{'optional ' if port.optional else ''}{kind}{_name(self.dtype)}{shape}"
 
     def _takes_any(self, value: Value) -> bool:
         if isinstance(value, list):
@@ -113,7 +124,7 @@ class _Expected:
             what, field = f"element {index} of {what}", f"{field}[{index}]"
         if not isinstance(value, _TENSOR) or self._sequence != in_sequence:
             return InvalidArgument(f"{what} takes {self}, not {_kind(value)}", field=field)
-        if value.dtype != self._dtype:
+        if value.dtype != self.dtype:
             return InvalidArgument(
                 f"{what} takes {self}, not {_name(value.dtype)}; convert it first, or set its "
                 f"dtype when the network is loaded",
@@ -124,7 +135,7 @@ class _Expected:
         )
 
     def _takes(self, value: Value) -> bool:
-        if not isinstance(value, _TENSOR) or value.dtype != self._dtype:
+        if not isinstance(value, _TENSOR) or value.dtype != self.dtype:
             return False
         shape = value.shape
         if self._rank is not None and len(shape) != self._rank:

@@ -34,6 +34,8 @@ class BatchNetwork(ExecutableNetwork):
         lent: the inner network serves by itself, too.
     """
 
+    counts_rows = False
+
     def __init__(
         self,
         network: Network,
@@ -91,9 +93,6 @@ class BatchNetwork(ExecutableNetwork):
 
     def _start(self, job: Job) -> None:
         self.collector.take(job)
-
-    def _batch_size(self, job: Job) -> int | None:
-        return None
 
     def _close(self) -> None:
         self._unfollow()
