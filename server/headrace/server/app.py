@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import grpc
-from grpc_health.v1 import health_pb2_grpc
 
 from headrace.runtime.core import Core
 from headrace.runtime.errors import InvalidArgument, NotFound
@@ -18,7 +17,7 @@ from headrace.runtime.limits import Limits
 from headrace.runtime.plugin_registry import PluginSource, factory_source, installed_plugins
 from headrace.server.boundary import Boundary
 from headrace.server.completion_sink import CompletionSink
-from headrace.server.health import SERVICE, HealthReporter
+from headrace.server.health import HEALTH, SERVICE, HealthReporter
 from headrace.server.http import HttpServer, operations_routes
 from headrace.server.infer_stream import InferStreams
 from headrace.server.inference import Inference
@@ -76,7 +75,7 @@ class App:
         self._unready: str | None = "starting"
         self._health = HealthReporter()
         self._startup = Startup(self.core, self._state, self._repository, self._health)
-        self._reflection = ReflectionService([SERVICE, "grpc.health.v1.Health"])
+        self._reflection = ReflectionService([SERVICE, HEALTH])
         self._boundary = Boundary(self.core.counters, settings.max_concurrent_rpcs)
         self._inference = Inference(self.core.networks, CompletionSink(asyncio.get_running_loop()))
         self._streams = InferStreams(
@@ -93,7 +92,7 @@ class App:
         )
         servicer = Servicer(self.core, self._uploads, self._repository, self._health)
         register(self._server, servicer, self._inference, self._streams, self._boundary)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health.service, self._server)
+        self._health.service.register(self._server)
         self._reflection.register(self._server)
         self._http = HttpServer(
             settings.metrics_host or settings.host,

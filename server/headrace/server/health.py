@@ -9,6 +9,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 SERVICE = "headrace.v1.InferenceEngine"
+HEALTH = "grpc.health.v1.Health"
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -26,6 +27,25 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._statuses: dict[str, int] = {}
         self._watchers: dict[str, set[asyncio.Event]] = {}
         self._closed = False
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Adds the service to a server that has not started.
+
+        The generated function registers each method with gRPC's core as well, which then waits for
+        each one's next call by itself: 5 to 9 µs more for every call of any method.
+        """
+        reply = health_pb2.HealthCheckResponse.SerializeToString
+        check = health_pb2.HealthCheckRequest.FromString
+        methods = {
+            "Check": grpc.unary_unary_rpc_method_handler(self.Check, check, reply),
+            "List": grpc.unary_unary_rpc_method_handler(
+                self.List,
+                health_pb2.HealthListRequest.FromString,
+                health_pb2.HealthListResponse.SerializeToString,
+            ),
+            "Watch": grpc.unary_stream_rpc_method_handler(self.Watch, check, reply),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(HEALTH, methods),))
 
     def set(self, service: str, status: int | None) -> None:
         """Changes a status; None: there is no such service any more."""
