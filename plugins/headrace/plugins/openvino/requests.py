@@ -160,10 +160,13 @@ class Request:
     def _compute(self, job: Job) -> None:
         self._hold(job)
         cancel = partial(self._cancel, job)
+        job.token.attach(cancel)
         try:
-            self._request.start_async(share_inputs=True)
-            job.token.attach(cancel)  # from now on it can be cancelled; if it was before, at once
-            self._request.wait()
+            if job.token.error is not None:
+                raise job.token.error
+            # In this thread. A cancel in the moment before it begins is not heard: the run goes to
+            # its end then, or to a loop's next checkpoint.
+            self._request.infer(share_inputs=True, share_outputs=True, decode_strings=False)
         except RuntimeError:
             self._failed = self._failed or job.token.error is None  # before it looks idle
             raise
