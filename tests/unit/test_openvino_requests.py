@@ -161,6 +161,26 @@ def test_a_cancel_ends_a_run_and_the_next_one_is_not_touched(plugin: Plugin) -> 
     InferRequest(plugin.load_network(add.network, {"NUM_STREAMS": "1"})).infer(add.inputs)
 
 
+@pytest.mark.parametrize(("streams", "threads"), [("1", "1"), ("1", "2"), ("2", "2")])
+def test_a_run_without_loops_ends_between_layers(
+    plugin: Plugin, streams: str, threads: str
+) -> None:
+    size, layers = 2048, 600  # minutes of one processor
+    lines = (
+        f"v{i + 1} = Tanh(p{i})\n p{i + 1} = MatMul(v{i + 1}, v{i + 1})" for i in range(layers)
+    )
+    body = "\n".join(["p0 = Identity(x)", *lines, f"y = Identity(p{layers})"])
+    text = f"f (float[{size}, {size}] x) => (float[{size}, {size}] y) {{ {body} }}"
+    network = load(plugin, text, NUM_STREAMS=streams, INFERENCE_NUM_THREADS=threads)
+    request = InferRequest(network)
+    before = time.process_time()
+    request.start_async({"x": np.ones((size, size), np.float32)})
+    _until(lambda: time.process_time() - before > 0.5)  # it computes
+    request.cancel()
+    with pytest.raises(Cancelled):
+        request.result(30)
+
+
 def test_a_loop_inside_a_loop_ends_too(plugin: Plugin) -> None:
     text = """f (int64 times, int64 inner, float[2] x) => (float[2] y) {
         yes = Constant<value = bool {1}>()

@@ -49,12 +49,14 @@ class Compiled:
 
     Attributes:
         checkpoints: of its loops; None if it has none.
+        several: it has more than one stream.
     """
 
     model: openvino.CompiledModel
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     checkpoints: Checkpoints | None
+    several: bool
 
 
 def bind(
@@ -90,7 +92,8 @@ def bind(
     inputs = (
         Port(port.name, named[port.name], port.dtype, None) for port in wanted if port.name in named
     )
-    return Compiled(model, tuple(inputs), outputs, checkpoints)
+    several = int(model.get_property("NUM_STREAMS")) > 1
+    return Compiled(model, tuple(inputs), outputs, checkpoints, several)
 
 
 def _fixed(dtype: ir.DataType, output: openvino.ConstOutput) -> tuple[int, ...] | None:
@@ -115,6 +118,7 @@ class Request:
         self._outputs = compiled.outputs
         self._checkpoints = compiled.checkpoints
         self._number = number
+        self._run_here = compiled.several
         self._lock = threading.Lock()
         self._job: Job | None = None
         self._failed = False
@@ -160,13 +164,18 @@ class Request:
     def _compute(self, job: Job) -> None:
         self._hold(job)
         cancel = partial(self._cancel, job)
-        job.token.attach(cancel)
         try:
-            if job.token.error is not None:
-                raise job.token.error
-            # In this thread. A cancel in the moment before it begins is not heard: the run goes to
-            # its end then, or to a loop's next checkpoint.
-            self._request.infer(share_inputs=True, share_outputs=True, decode_strings=False)
+            if self._run_here:
+                job.token.attach(cancel)
+                if job.token.error is not None:
+                    raise job.token.error
+                # A cancel in the moment before it begins is not heard: the run goes to its end
+                # then, or to a loop's next checkpoint.
+                self._request.infer(share_inputs=True, share_outputs=True, decode_strings=False)
+            else:
+                self._request.start_async(share_inputs=True)
+                job.token.attach(cancel)  # from now on it is heard; if it came before, at once
+                self._request.wait()
         except RuntimeError:
             self._failed = self._failed or job.token.error is None  # before it looks idle
             raise
