@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 import time
 import weakref
@@ -144,7 +145,7 @@ def test_a_stage_that_raises_ends_its_own_job_alone(
 
 @pytest.mark.parametrize("inline", [False, True])
 def test_a_stage_that_ends_its_thread_fails_its_job_and_the_device_works_on(
-    timer: Timer, make_share: Callable[..., Share], inline: bool
+    timer: Timer, make_share: Callable[..., Share], inline: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     def leave(job: Job) -> None:
         raise SystemExit(1)
@@ -156,6 +157,8 @@ def test_a_stage_that_ends_its_thread_fails_its_job_and_the_device_works_on(
     failed, other = outcomes.wait(2)
     assert isinstance(failed.error, Internal)
     assert other.outcome is Outcome.COMPLETED
+    (record,) = (each for each in caplog.records if each.exc_info)
+    assert "in leave" in logging.Formatter().formatException(record.exc_info)  # type: ignore[arg-type]
 
 
 def test_a_next_hop_on_a_stopped_executor_fails_the_job(

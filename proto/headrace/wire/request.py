@@ -67,7 +67,7 @@ def decode_request(message: pb.InferRequest, attachments: Attachments) -> tuple[
 
 def _check(request: Request) -> None:
     if len(request.id) > MAX_ID_LENGTH:
-        raise CodecError("id", f"ids have at most {MAX_ID_LENGTH} characters")
+        raise CodecError("id", f"has at most {MAX_ID_LENGTH} characters")
     if abs(request.priority) > MAX_PRIORITY:
         problem = f"{request.priority} is not from -{MAX_PRIORITY} to {MAX_PRIORITY}"
         raise CodecError("priority", problem)

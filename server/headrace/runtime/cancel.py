@@ -22,7 +22,8 @@ class CancelToken:
     """Says once, with a reason, that nobody waits for the result any more. Thread-safe.
 
     No lock: whoever takes a hook out of `_hooks` has it to himself, for `list.append`, `pop` and
-    `remove` are atomic. Hooks run on the thread that cancels, and must be brief.
+    `remove` are atomic; the last as long as comparing hooks runs no Python code, which is so of
+    functions, bound methods and partials. Hooks run on the thread that cancels, and must be brief.
     """
 
     __slots__ = ("_hooks", "_parent", "error")
@@ -46,7 +47,7 @@ class CancelToken:
         """Cancels with `error` (Cancelled or DeadlineExceeded) as what the caller is told.
 
         Returns:
-            False if it was cancelled before; the first reason stays.
+            False if somebody else has; the first reason stays, and may be seen a moment later.
         """
         if not self._take(_right_to_cancel):
             return False

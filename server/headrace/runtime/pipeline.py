@@ -7,6 +7,7 @@ another request: what depends on a completion goes on from that completion.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
@@ -18,6 +19,8 @@ from headrace.runtime.inline_budget import InlineBudget
 from headrace.runtime.job import Job
 from headrace.runtime.streams_executor import Share, Task
 from headrace.runtime.timer import Timer
+
+_log = logging.getLogger(__name__)
 
 Stage: TypeAlias = Callable[[Job], None]
 
@@ -79,7 +82,9 @@ class Pipeline:
         """Runs the stages of the hop `index` in this thread; returns what the job failed with."""
         now = time.monotonic()
         if job.deadline is not None and now >= job.deadline:
-            job.token.cancel(DeadlineExceeded("the deadline passed before the request ran"))
+            late = DeadlineExceeded("the deadline passed before the request ran")
+            job.token.cancel(late)
+            return late
         if job.token.error is not None:
             return job.token.error
         if not index:
@@ -96,9 +101,8 @@ class Pipeline:
         except Exception as error:  # noqa: BLE001 - a stage's failure is its own request's outcome
             return error
         except BaseException as error:  # noqa: BLE001 - and SystemExit ends neither stream nor server
-            internal = Internal(f"a stage ended by {error!r}")
-            internal.__cause__ = error
-            return internal
+            _log.critical("a stage raised", exc_info=error)
+            return Internal(f"a stage ended by {error!r}")
         if budget is not None:
             seconds = clock() - start
             if seconds > budget.unremarkable:

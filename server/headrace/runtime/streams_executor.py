@@ -293,7 +293,7 @@ class Share:
     """A network's lane on an executor.
 
     Attributes:
-        executor, flow: for `executor.submit`, by whom a call more would be felt.
+        executor, flow: for `executor.enter` and `leave`, by whom a call more would be felt.
     """
 
     __slots__ = ("executor", "flow")

@@ -67,7 +67,7 @@ class Checkpoint(openvino.Op):  # type: ignore[misc]  # OpenVINO has no types
         return True
 
     def evaluate(self, outputs: Any, inputs: Any) -> bool:
-        """Called by OpenVINO on its own threads; what it raises ends the run."""
+        """Called by OpenVINO on the thread that computes; what it raises ends the run."""
         self._checkpoints.check(int(inputs[1].data[0]))
         outputs[0].shape = inputs[0].shape
         inputs[0].copy_to(outputs[0])

@@ -169,9 +169,9 @@ class Request:
                 job.token.attach(cancel)
                 if job.token.error is not None:
                     raise job.token.error
-                # A cancel in the moment before it begins is not heard: the run goes to its end
-                # then, or to a loop's next checkpoint.
-                self._request.infer(share_inputs=True, share_outputs=True, decode_strings=False)
+                # A cancel between these two lines, a timeout's too, is not heard: the run goes to
+                # its end then, or to a loop's next checkpoint.
+                self._request.infer(share_inputs=True, share_outputs=True)
             else:
                 self._request.start_async(share_inputs=True)
                 job.token.attach(cancel)  # from now on it is heard; if it came before, at once
