@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 from headrace.runtime.admission import Admission
@@ -139,7 +140,7 @@ class ExecutableNetwork:
                 self._network_counters.accept()
             place.counters.accept()
         else:
-            job.observe(self._part_settled)
+            job.observe(partial(self._settled, part=True))
             place.counters.accept(part=True)
         if self._perf_count:
             job.profile = True
@@ -161,21 +162,16 @@ class ExecutableNetwork:
         return True
 
     def _request_settled(self, job: Job) -> None:
-        place, outcome = self.place, job.outcome
-        assert outcome is not None
-        place.admission.release(job)
-        if self._network_counters is not None:
+        self.place.admission.release(job)
+        if self._network_counters is not None and job.outcome is not None:
             rows = self._check.batch_size(job) if self.counts_rows else None
-            self._network_counters.observe(outcome, job.finished - job.queued, rows)
-        execution_seconds = job.execution_seconds if job.started else None
-        place.counters.observe(outcome, job.queue_seconds, execution_seconds)
-        if job.layers:
-            self.last_profile = tuple(job.layers)
+            self._network_counters.observe(job.outcome, job.finished - job.queued, rows)
+        self._settled(job)
 
-    def _part_settled(self, job: Job) -> None:
+    def _settled(self, job: Job, *, part: bool = False) -> None:
         assert job.outcome is not None
         execution_seconds = job.execution_seconds if job.started else None
-        self.place.counters.observe(job.outcome, job.queue_seconds, execution_seconds, part=True)
+        self.place.counters.observe(job.outcome, job.queue_seconds, execution_seconds, part=part)
         if job.layers:
             self.last_profile = tuple(job.layers)
 

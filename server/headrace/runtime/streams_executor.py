@@ -96,13 +96,10 @@ class StreamsExecutor:
             Unavailable: the executor has stopped.
         """
         with self._lock:
-            if self._stopped:
-                raise self._unavailable()
-            if not self._idle or flow.running >= flow.limit:
+            stream = self._idle_stream(flow)
+            if stream is None:
                 task.entry = self._queue.push(flow, task, task.priority)
                 return
-            stream = self._idle.pop()
-            flow.running += 1
             stream.work = (flow, task)
         stream.wake.release()
 
@@ -114,12 +111,7 @@ class StreamsExecutor:
             Unavailable: the executor has stopped.
         """
         with self._lock:
-            if self._stopped:
-                raise self._unavailable()
-            if not self._idle or flow.running >= flow.limit:
-                return None
-            flow.running += 1
-            return self._idle.pop()
+            return self._idle_stream(flow)
 
     def leave(self, place: Place, flow: Flow[Task]) -> None:
         """Gives back what `enter` gave."""
@@ -236,6 +228,15 @@ class StreamsExecutor:
         except BaseException as error:  # noqa: BLE001 - see above
             _log.critical("a task of %s raised", self.name, exc_info=error)
             task.fail(Internal(f"the task ended by {error!r}"))
+
+    def _idle_stream(self, flow: Flow[Task]) -> _Stream | None:
+        """One for a task of the flow, which runs from now on; None if it has to wait."""
+        if self._stopped:
+            raise self._unavailable()
+        if not self._idle or flow.running >= flow.limit:
+            return None
+        flow.running += 1
+        return self._idle.pop()
 
     def _next(self, stream: _Stream, flow: Flow[Task]) -> _Work | None:
         with self._lock:
