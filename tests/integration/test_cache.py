@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import fcntl
 import resource
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the servers of this module share."""
     folder = tmp_path_factory.mktemp("cache")
     (folder / "headrace.toml").write_text(_CONFIG, "utf-8")
-    os.mkfifo(folder / "gate")
+    (folder / "gate").touch()
     return folder
 
 
@@ -159,11 +159,13 @@ def test_two_servers_load_the_same_network_at_once(server: Server, folder: Path)
             name="both", model=pb.ModelSource(data=message), device="GATED"
         )
         before = entries(folder)
-        calls = [
-            each.stub.LoadNetwork.future(request, timeout=CALL_SECONDS) for each in (server, other)
-        ]
-        until(lambda: len(list(folder.glob("compiles-*"))) == 2, "both compile")
-        (folder / "gate").write_bytes(b"")
+        with (folder / "gate").open() as gate:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            calls = [
+                each.stub.LoadNetwork.future(request, timeout=CALL_SECONDS)
+                for each in (server, other)
+            ]
+            until(lambda: len(list(folder.glob("compiles-*"))) == 2, "both compile")
         assert [call.result().from_cache for call in calls] == [False, False]
         assert len(entries(folder) - before) == 1
         for each in (server, other):

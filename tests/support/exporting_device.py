@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -105,13 +106,14 @@ def create_large(name: str, services: Services, config: Mapping[str, str]) -> Pl
 @plugin_api(1)
 def create_gated(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
     """A device that says that it compiles, by a file called after its process in the folder that
-    the variable ``TEST_GATE`` names, and goes on when the pipe ``gate`` in there has been opened
-    for writing and closed."""
+    the variable ``TEST_GATE`` names, and goes on when nobody has the file ``gate`` in there locked.
+    """
     folder = Path(os.environ["TEST_GATE"])
 
     def wait(_: CancelToken) -> None:
         (folder / f"compiles-{os.getpid()}").touch()
-        (folder / "gate").read_bytes()
+        with (folder / "gate").open() as gate:
+            fcntl.flock(gate, fcntl.LOCK_SH)
 
     plugin = ExportingPlugin(name, services, config)
     plugin.on_compile = wait
