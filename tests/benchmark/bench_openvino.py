@@ -1,7 +1,8 @@
 """A network as large as ResNet-50 on OPENVINO over the wire beside OpenVINO in-process; medians.
 
 Over the wire come 600 KB of float32 a call, and the same images as uint8 on one stream, which are a
-quarter of that. Client and server share the processors, all of which OpenVINO has in-process.
+quarter of that. Client and server share the processors, all of which OpenVINO has in-process. What
+of the difference is gRPC's shows `bare_openvino.py`, a server that does nothing else.
 
 With ``alone MODEL PRECISION SECONDS`` it is the process that OpenVINO is alone in: as many streams
 as processors, one thread and one infer request each. Prints runs, seconds and processor seconds.
@@ -13,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -28,11 +29,12 @@ from headrace.plugins.openvino.library import openvino
 from headrace.runtime.processors import usable_processors
 from tests.benchmark.busy import keep_busy
 from tests.benchmark.resnet50 import resnet50
-from tests.benchmark.servers import INFER, Load, headrace, load, request
+from tests.benchmark.servers import HERE, INFER, Load, headrace, load, request, running
 
 ROUNDS = 5
 SECONDS = 5.0
 SHAPE = (1, 3, 224, 224)
+TARGET = ">= 0.95"
 
 
 def alone(path: str, precision: str, seconds: float) -> None:
@@ -60,32 +62,31 @@ def in_process(model: Path, precision: str) -> Load:
 
 
 class Way(NamedTuple):
-    """How images come: `mode` as load.py has it."""
+    """How images come, and to whom: `mode` and `message` as load.py has them."""
 
     name: str
+    address: str
+    server: psutil.Process
     mode: str
-    dtype: str
+    message: Path
+    target: str
 
 
-WAYS = (Way("float32, unary", INFER, "float32"), Way("uint8, 1 stream", "stream:1", "uint8"))
-
-
-def compare(
-    address: str, server: psutil.Process, model: Path, messages: Mapping[str, Path], precision: str
-) -> None:
+def compare(ways: Sequence[Way], model: Path, precision: str) -> None:
     callers = 2 * usable_processors()
-    rates: dict[Way, list[tuple[float, ...]]] = {way: [] for way in WAYS}
+    rates: dict[str, list[tuple[float, ...]]] = {way.name: [] for way in ways}
     for _ in range(ROUNDS):
         theirs = in_process(model, precision)
-        for way in WAYS:
-            ours = load(address, server, way.mode, callers, messages[way.dtype], SECONDS)
+        for way in ways:
+            ours = load(way.address, way.server, way.mode, callers, way.message, SECONDS)
             ratio = ours.per_second / theirs.per_second
             cost = ours.microseconds / theirs.microseconds
-            rates[way].append((theirs.per_second, ours.per_second, ratio, cost))
-    for way in WAYS:
-        alone, rate, ratio, cost = map(statistics.median, zip(*rates[way], strict=True))
+            rates[way.name].append((theirs.per_second, ours.per_second, ratio, cost))
+    for way in ways:
+        medians = map(statistics.median, zip(*rates[way.name], strict=True))
+        alone, rate, ratio, cost = medians
         print(
-            f"{precision:9} {way.name:15} {alone:10.1f} {rate:8.1f} {ratio:6.3f} {'>= 0.95':>7} "
+            f"{precision:9} {way.name:15} {alone:10.1f} {rate:8.1f} {ratio:6.3f} {way.target:>7} "
             f"{cost:14.3f}"
         )
 
@@ -95,9 +96,10 @@ def main() -> None:
         model = Path(folder) / "model.onnx"
         model.write_bytes(resnet50().SerializeToString())
         images = np.random.default_rng(0).integers(0, 256, SHAPE, np.uint8)
-        messages = {way.dtype: Path(folder) / way.dtype for way in WAYS}
-        for dtype, path in messages.items():
-            path.write_bytes(request(dtype, {"x": images.astype(dtype)}))
+        messages = {name: Path(folder) / name for name in ("float32", "uint8", "bare")}
+        for name in ("float32", "uint8"):
+            messages[name].write_bytes(request(name, {"x": images.astype(name)}))
+        messages["bare"].write_bytes(images.astype(np.float32).tobytes())
         print("a second: precision, images   in-process over wire  ratio  target processor time")
         with Client(address) as client:
             capabilities = client.get_metric("OPENVINO", "OPTIMIZATION_CAPABILITIES")
@@ -106,13 +108,27 @@ def main() -> None:
                     client.load_network(
                         model,
                         device="OPENVINO",
-                        name=dtype,
+                        name=name,
                         config={"INFERENCE_PRECISION_HINT": precision},
-                        preprocessing={} if dtype == "float32" else {"x": {"dtype": dtype}},
+                        preprocessing={} if name == "float32" else {"x": {"dtype": name}},
                     )
-                    for dtype in messages
+                    for name in ("float32", "uint8")
                 ]
-                compare(address, server, model, messages, precision)
+                command = (str(HERE / "bare_openvino.py"), str(model), precision)
+                with running(*command) as bare:
+                    ways = (
+                        Way("float32, unary", address, server, INFER, messages["float32"], TARGET),
+                        Way("the same, bare", *bare, "/Bare/Infer", messages["bare"], ""),
+                        Way(
+                            "uint8, 1 stream",
+                            address,
+                            server,
+                            "stream:1",
+                            messages["uint8"],
+                            TARGET,
+                        ),
+                    )
+                    compare(ways, model, precision)
                 for network in networks:
                     network.unload()
 

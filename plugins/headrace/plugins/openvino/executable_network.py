@@ -19,11 +19,12 @@ class RequestNetwork(ExecutableNetwork):
     """Runs its jobs in infer requests that stay. Thread-safe: `_lock` guards the exchange of the
     pool they come from.
 
-    OpenVINO computes on the stream's thread if there are several. To hand each run to a thread of
-    its own and wait for that leaves the processors idle between runs, 4 to 10 % of a busy server's
-    throughput. A network of one stream has its runs handed over, for what OpenVINO runs on the
-    caller's thread there may not be cancelled. Neither is `inline_safe`: the thread's processor
-    time says little of the run's length.
+    With several streams runs are synchronous: OpenVINO computes on threads of its own either way,
+    and the end of an asynchronous run goes through one more of them, which leaves the processors
+    idle between runs, 4 to 10 % of a busy server's throughput. With one stream it would compute a
+    synchronous run on the caller's thread, where cancels are not heard, so there runs are
+    asynchronous. Neither is `inline_safe`: the thread's processor time says little of the run's
+    length.
 
     Args:
         compiled: the network.

@@ -118,7 +118,7 @@ class Request:
         self._outputs = compiled.outputs
         self._checkpoints = compiled.checkpoints
         self._number = number
-        self._run_here = compiled.several
+        self._synchronous = compiled.several
         self._lock = threading.Lock()
         self._job: Job | None = None
         self._failed = False
@@ -154,7 +154,7 @@ class Request:
         try:
             self._request.wait_for(0)
         except RuntimeError:
-            return True
+            return job.token.error is None  # or it was cancelled just now
         return False
 
     def profile(self) -> list[openvino.ProfilingInfo]:
@@ -165,7 +165,7 @@ class Request:
         self._hold(job)
         cancel = partial(self._cancel, job)
         try:
-            if self._run_here:
+            if self._synchronous:
                 job.token.attach(cancel)
                 if job.token.error is not None:
                     raise job.token.error
