@@ -211,6 +211,20 @@ def test_the_server_drains_through_its_workers(server: Server) -> None:
     assert "did not close" not in server.log()
 
 
+def test_a_worker_that_stands_still_keeps_no_server_from_stopping(tmp_path: Path) -> None:
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    options = ("--config", str(config_file(tmp_path)), "--devices", "APART,FRAGILE")
+    with Server(*options, "--grace-seconds", "1", environment=environment) as server:
+        server.load(relu("r"), "APART")
+        server.load(relu("f"), "FRAGILE")
+        standing = children(server)
+        for each in standing:
+            each.suspend()
+        assert server.stop() == 0, server.log()
+        assert server.log().count("did not stop in time; its worker is killed") == len(standing)
+        psutil.wait_procs(standing, CALL_SECONDS)
+
+
 def test_the_metric_and_the_list_of_devices_tell_of_one_that_is_started_again(
     server: Server,
 ) -> None:

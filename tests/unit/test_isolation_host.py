@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.infer_request import InferRequest
 from headrace.runtime.isolation.backoff import Backoff
 from headrace.runtime.isolation.plugin import IsolatedPlugin
+from headrace.runtime.isolation.process import WorkerProcess
 from headrace.runtime.job import Job, Outcome
 from headrace.runtime.network import Network
 from headrace.runtime.plugin_registry import PluginRegistry, PluginSource, factory_source
@@ -205,6 +207,29 @@ def test_a_network_that_workers_die_of_is_given_up_and_the_others_come_back(
             infer(network, 3)
         network.close()
         other.close()
+
+
+def test_killing_it_ends_a_worker_that_is_still_being_brought_back(services: Services) -> None:
+    states = States(services)
+    with isolated(services) as plugin:
+        network = relu(plugin)
+        compiling, killed = threading.Event(), threading.Event()
+        load = network._resident.load  # type: ignore[attr-defined]
+
+        def held(worker: WorkerProcess) -> Mapping[str, Any]:
+            compiling.set()
+            assert killed.wait(_PATIENCE_SECONDS)
+            facts: Mapping[str, Any] = load(worker)
+            return facts
+
+        network._resident.load = held  # type: ignore[attr-defined]
+        os.kill(worker_of(plugin), signal.SIGKILL)
+        assert compiling.wait(_PATIENCE_SECONDS)
+        plugin.kill()
+        killed.set()
+        network.close()
+        plugin.close()
+        assert DeviceState.UP not in states.seen[1:]
 
 
 def test_a_worker_that_dies_or_raises_at_its_start_is_the_devices_reason(

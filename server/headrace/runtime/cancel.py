@@ -30,7 +30,7 @@ class CancelToken:
 
     def __init__(self, parent: CancelToken | None = None) -> None:
         self.error: HeadraceError | None = None
-        self._hooks: list[Callable[[], None]] = [_right_to_cancel]
+        self._hooks: list[Callable[[], object]] = [_right_to_cancel]
         self._parent = parent
         if parent is not None:
             parent.attach(self._follow_parent)
@@ -61,13 +61,13 @@ class CancelToken:
             self._call(hook)
         return True
 
-    def attach(self, hook: Callable[[], None]) -> None:
+    def attach(self, hook: Callable[[], object]) -> None:
         """Has `hook` called once on cancel; at once if that has happened."""
         self._hooks.append(hook)
         if self.error is not None and self._take(hook):
             self._call(hook)
 
-    def detach(self, hook: Callable[[], None]) -> None:
+    def detach(self, hook: Callable[[], object]) -> None:
         """Forgets `hook`; no error if it is not attached (it may have just been called)."""
         self._take(hook)
 
@@ -76,7 +76,7 @@ class CancelToken:
         if self._parent is not None:
             self._parent.detach(self._follow_parent)
 
-    def _take(self, hook: Callable[[], None]) -> bool:
+    def _take(self, hook: Callable[[], object]) -> bool:
         """Whether it was there; if so, it is the caller's now."""
         try:
             self._hooks.remove(hook)
@@ -89,7 +89,7 @@ class CancelToken:
             self.cancel(self._parent.error)
 
     @staticmethod
-    def _call(hook: Callable[[], None]) -> None:
+    def _call(hook: Callable[[], object]) -> None:
         try:
             hook()
         except Exception:  # noqa: BLE001 - one party's hook must not keep others from hearing

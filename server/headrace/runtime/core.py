@@ -6,6 +6,7 @@ Loads, queries and closings run on the load executor; requests go to networks di
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
@@ -254,12 +255,19 @@ class Core:
 
     # -- end --
 
-    def stop(self) -> None:
-        """Cancels loads, unloads every network once its requests have ended, ends all threads."""
+    def stop(self, deadline: float = math.inf) -> None:
+        """Cancels loads, unloads every network once its requests have ended, ends all threads.
+
+        Args:
+            deadline: by the monotonic clock; devices in processes of their own that have not
+                finished by then are killed.
+        """
+        late = self._timer.schedule(deadline, self.plugins.kill)
         self._life.stop()
         self._loads.stop()
         self._executors.stop()
         self.plugins.close()
+        self._timer.cancel(late)
         self._timer.stop()
 
     # -- inside --

@@ -190,6 +190,10 @@ class Plugin(Device, ABC):
         self._places.withdraw()
         self._close()
 
+    def kill(self) -> None:
+        """Ends what may not end by itself, as far as that can be done; called on the timer's thread
+        when the server's stop has taken too long. `close` follows."""
+
     # -- inside --
 
     def _configuration(self, config: Mapping[str, str]) -> Configuration:

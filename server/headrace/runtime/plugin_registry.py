@@ -140,6 +140,11 @@ class PluginRegistry:
             except Exception:  # noqa: BLE001 - a plugin may fail in any way
                 _log.exception("device %s did not close", device)
 
+    def kill(self) -> None:
+        """Ends what keeps plugins from closing, as far as that can be done; does not block."""
+        for plugin in self._plugins.values():
+            plugin.kill()
+
     @staticmethod
     def _create(source: PluginSource, services: Services) -> Plugin:
         if not _DEVICE.fullmatch(source.device):

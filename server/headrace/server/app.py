@@ -35,6 +35,7 @@ from headrace.server.uploads import Uploads
 _log = logging.getLogger(__name__)
 
 _CLOSE_SECONDS = 0.2
+_UNLOAD_SECONDS = 2.0
 _SPARE_RPCS = 128
 
 
@@ -153,7 +154,8 @@ class App:
         self._health.close()
         self._reflection.close()
         await self._server.stop(max(_CLOSE_SECONDS, deadline - time.monotonic()))
-        await asyncio.get_running_loop().run_in_executor(None, self.core.stop)
+        deadline = max(deadline, time.monotonic() + _UNLOAD_SECONDS)
+        await asyncio.get_running_loop().run_in_executor(None, self.core.stop, deadline)
         self._http.stop()
         self._uploads.close()
         _log.info("stopped")

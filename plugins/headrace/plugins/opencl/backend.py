@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import cache
 from typing import Final, TypeVar
 
@@ -14,6 +14,7 @@ from tinygrad.schedule import schedule_cache
 
 from headrace.plugins.opencl.devices import Found, find
 from headrace.plugins.opencl.kernel_folder import KernelFolder
+from headrace.runtime.cancel import CancelToken
 from headrace.runtime.errors import Unavailable
 
 _T = TypeVar("_T")
@@ -49,18 +50,35 @@ class Backend:
                 f"processors: apt-get install pocl-opencl-icd ocl-icd-libopencl1"
             ) from error
 
-    def run(self, function: Callable[[], _T]) -> _T:
-        """The result of a function that may make kernels; raises what it raises."""
+    def run(self, function: Callable[[], _T], token: CancelToken | None = None) -> _T:
+        """The result of a function that may make kernels.
+
+        Args:
+            token: ends the wait for other work, before the function has begun.
+
+        Raises:
+            What the function raises; what `token` was cancelled with.
+        """
 
         def make() -> _T:
             with self._kernels.making():
                 return function()
 
-        return self.infer(make)
+        return self.infer(make, token)
 
-    def infer(self, function: Callable[[], _T]) -> _T:
+    def infer(self, function: Callable[[], _T], token: CancelToken | None = None) -> _T:
         """As `run`; a session knows by itself when it makes kernels."""
-        return self._thread.submit(function).result()
+        work = self._thread.submit(function)
+        if token is None:
+            return work.result()
+        token.attach(work.cancel)  # which does nothing once it has begun
+        try:
+            return work.result()
+        except CancelledError:
+            assert token.error is not None
+            raise token.error from None
+        finally:
+            token.detach(work.cancel)
 
     def forget(self) -> None:
         """Gives back what networks held that are gone."""

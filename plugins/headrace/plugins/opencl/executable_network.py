@@ -57,7 +57,9 @@ class OpenClNetwork(ExecutableNetwork):
             )
 
         timer = timed if job.profile else None
-        job.backend = self._backend.infer(lambda: session.run(job.backend, job.token, timer))
+        job.backend = self._backend.infer(
+            lambda: session.run(job.backend, job.token, timer), job.token
+        )
 
     def _postprocess(self, job: Job) -> None:
         outputs: dict[str, Any] = job.backend

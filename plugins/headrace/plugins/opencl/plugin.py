@@ -118,7 +118,7 @@ class OpenClPlugin(Plugin):
                     session.warm(example, token)
             return session
 
-        session = self._backend.run(make)
+        session = self._backend.run(make, token)
         bounds = IndexBounds(network.model)
         return OpenClNetwork(network, config, self.executor(config), self._backend, session, bounds)
 

@@ -63,6 +63,7 @@ class WorkerHost:
         self._folder = folder
         self._lock = threading.Lock()
         self._worker: WorkerProcess | None = None
+        self._newest: WorkerProcess | None = None  # which may not be `_worker` yet, or any more
         self._residents: list[Resident] = []
         self._extensions: list[bytes] = []
         self._closing = threading.Event()
@@ -81,6 +82,15 @@ class WorkerHost:
         """
         self._worker = self._start()
         self._watcher.start()
+
+    def kill(self) -> None:
+        """Ends the worker at once, and for good; does not block."""
+        self._closing.set()
+        with self._lock:
+            newest = self._newest
+        if newest is not None and not newest.ended.is_set():
+            _log.warning("device %s did not stop in time; its worker is killed", self._device)
+            newest.kill()
 
     def stop(self) -> None:
         """Ends the worker for good; no network is left."""
@@ -157,6 +167,10 @@ class WorkerHost:
         """A worker with the device and its extensions, but without its networks."""
         began = time.monotonic()
         worker = self._launch(self._device)
+        with self._lock:
+            self._newest = worker
+        if self._closing.is_set():
+            worker.kill()  # `kill` may not have seen it
         worker.states = self._plugin_says
         try:
             arguments = {

@@ -242,6 +242,9 @@ class IsolatedPlugin(Plugin):
         )
         self._host.extend(b"".join(onnx_bytes.serialize(carrier)))
 
+    def kill(self) -> None:
+        self._host.kill()
+
     def _close(self) -> None:
         self._host.stop()
 
