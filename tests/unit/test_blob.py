@@ -20,7 +20,7 @@ BLOB = Blob(
     device="CPU",
     architecture="x86_64 avx2",
     backend_version="1.24.0",
-    network=b"network bytes",
+    network=(b"network bytes",),
     native=b"native bytes",
     config={"NUM_STREAMS": "2"},
     inputs=(
@@ -48,7 +48,7 @@ def with_header(change: dict[str, Any] | bytes) -> bytes:
         else json.dumps({**json.loads(header), **change}).encode()
     )
     prefix = data[:17] + len(header).to_bytes(4, "big") + data[21:PREFIX_BYTES]
-    digest = hashlib.sha256(prefix + header + BLOB.network).digest()
+    digest = hashlib.sha256(prefix + header + BLOB.network[0]).digest()
     return prefix + header + digest + rest
 
 
@@ -63,7 +63,7 @@ def test_a_network_without_native_bytes_reads_back() -> None:
 
 
 def test_a_large_blob_is_written_in_pieces_that_fit_a_message() -> None:
-    large = replace(BLOB, network=bytes(5 * 2**19))
+    large = replace(BLOB, network=(bytes(5 * 2**19),))
     pieces = list(write(large, KEY))
     assert max(map(len, pieces)) == 2**18
     assert read(b"".join(pieces), KEY) == large
@@ -77,7 +77,7 @@ def test_native_bytes_under_another_key_are_not_given_out() -> None:
 
 def test_native_bytes_moved_to_another_network_are_not_given_out() -> None:
     donor = packed()
-    other = packed(replace(BLOB, network=b"another bytes"), key=b"x" * 32)
+    other = packed(replace(BLOB, network=(b"another bytes",)), key=b"x" * 32)
     tail = len(b"native bytes") + 32
     assert not read(other[:-tail] + donor[-tail:], KEY).native_trusted
 
@@ -120,7 +120,7 @@ def test_any_bytes_are_refused(data: bytes, start_right: bool) -> None:
     st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.text("aä\0\n")),
 )
 def test_any_content_reads_back(network: bytes, native: bytes, meta: dict[str, str]) -> None:
-    blob = replace(BLOB, network=network, native=native, meta=meta)
+    blob = replace(BLOB, network=(network,), native=native, meta=meta)
     assert read(packed(blob), KEY) == blob
 
 

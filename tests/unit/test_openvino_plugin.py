@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
+from onnx import numpy_helper
 
 from headrace.plugins import openvino as openvino_plugin
+from headrace.plugins.openvino import session
 from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.config import SCHEMA, precision, properties
 from headrace.plugins.openvino.library import openvino
@@ -298,3 +303,35 @@ def test_a_profile_names_the_layers_that_were_fused(plugin: Plugin) -> None:
     assert set(by_layer["conv2"].origins) == {"conv2", "shortcut", "relu2"}
     assert all(layer.device.startswith("OPENVINO") for layer in job.layers)
     assert sum(layer.seconds for layer in job.layers) > 0
+
+
+def test_large_weights_go_by_a_file_that_is_gone_then(
+    plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_FILED_BYTES", 4096)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    written: list[Path] = []
+    write = session._write
+
+    def watched(model: ir.Model, folder: Path) -> Path:
+        written.append(folder)
+        return write(model, folder)
+
+    monkeypatch.setattr(session, "_write", watched)
+    rng = np.random.default_rng(0)
+    weights = rng.random((64, 64), np.float32)
+    more = rng.random((64, 64)).astype(np.float16)
+    proto = parse(
+        "g (float[N,64] x) => (float[N,64] y) "
+        "{ h = Cast<to=1>(v) p = MatMul(x, w) y = MatMul(p, h) }"
+    )
+    proto.graph.initializer.extend(
+        [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(more, "v")]
+    )
+    x = rng.random((2, 64), np.float32)
+    expected = x @ weights @ more.astype(np.float32)
+    np.testing.assert_allclose(infer(load(plugin, proto), x=x)["y"], expected, rtol=1e-4)
+    assert written
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    np.testing.assert_allclose(infer(load(plugin, proto), x=x)["y"], expected, rtol=1e-4)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import hashlib
-import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, closing
@@ -130,7 +129,7 @@ def test_a_call_that_sends_nothing_holds_no_file(make: Make) -> None:
             yield b"late"
 
         before = descriptors()
-        calls = [asyncio.create_task(uploads.receive(silent(), "blob")) for _ in range(5)]
+        calls = [asyncio.create_task(uploads.receive(silent(), blob=True)) for _ in range(5)]
         await started.wait()
         more = descriptors() - before
         go.set()
@@ -139,7 +138,7 @@ def test_a_call_that_sends_nothing_holds_no_file(make: Make) -> None:
 
     assert asyncio.run(idle()) == 0
     with pytest.raises(InvalidArgument, match="the blob is empty"):
-        asyncio.run(uploads.receive(chunks(), "blob"))
+        asyncio.run(uploads.receive(chunks(), blob=True))
 
 
 def test_that_there_is_no_folder_for_temporary_files_names_none(
@@ -180,21 +179,24 @@ def test_nothing_is_left_when_it_closes(make: Make) -> None:
         uploads.read(digest)
 
 
-def test_a_model_that_is_being_read_holds_up_no_upload_and_may_go_meanwhile(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_is_being_read_holds_up_no_upload_and_may_go_meanwhile(make: Make) -> None:
     uploads = make(100, 100)
     first = receive(uploads, b"1" * 100)
-    others: list[str] = []
-
-    def read(descriptor: int, size: int, offset: int) -> bytes:
-        if not others:
-            others.append(receive(uploads, b"2" * 100))
-        return real(descriptor, min(size, 60), offset)
-
-    real = os.pread
-    monkeypatch.setattr(os, "pread", read)
-    assert uploads.read(first) == b"1" * 100
-    assert uploads.read(others[0]) == b"2" * 100
+    being_read = uploads.read(first)
+    second = receive(uploads, b"2" * 100)
+    assert being_read == b"1" * 100
+    assert uploads.read(second) == b"2" * 100
     with pytest.raises(NotFound):
         uploads.read(first)
+
+
+def test_a_blob_may_have_the_backends_bytes_beside_its_network(make: Make) -> None:
+    uploads = make(100, 2**30)
+    with pytest.raises(InvalidArgument, match=r"model is larger than the 100 .*max_model_bytes"):
+        receive(uploads, b"1" * 101)
+    data = b"1" * 200
+    digest, size = asyncio.run(uploads.receive(chunks(data), blob=True))
+    assert size == len(data)
+    assert uploads.read(digest) == data
+    with pytest.raises(InvalidArgument, match=r"blob is larger than"):
+        asyncio.run(uploads.receive(chunks(bytes(9 * 2**20)), blob=True))

@@ -19,12 +19,13 @@ import hashlib
 import hmac
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, cast
 
 import onnx_ir as ir
 
+from headrace.runtime.buffers import Buffer, joined, pieces
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network import Port
 
@@ -33,7 +34,6 @@ _MAGIC = b"\x89headrace\r\n\x1a\n"  # not text, and damaged by whatever converts
 _PREFIX = struct.Struct(">13sIIQQ")  # magic, format version, lengths of header, network, native
 _DIGEST_BYTES = 32
 _MAC_DOMAIN = b"headrace export blob, native part, 1\0"
-_PIECE_BYTES = 2**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class BlobLimits:
     """Bounds on a blob from outside."""
 
     header_bytes: int = 4 * 2**20
-    network_bytes: int = 2**31 - 1
+    network_bytes: int = 2**31
     native_bytes: int = 2**32
 
 
@@ -51,6 +51,7 @@ class Blob:
 
     Attributes:
         device: canonical name of the device that it was exported from.
+        network: the ONNX ModelProto in pieces; in one where it was read.
         native: the backend's own bytes; None if their MAC did not verify.
         config: effective configuration at export, as canonical text.
         meta: whatever else makes the network again, keyed by its owner.
@@ -59,7 +60,7 @@ class Blob:
     device: str
     architecture: str
     backend_version: str
-    network: bytes = field(repr=False)
+    network: Sequence[Buffer] = field(repr=False)
     native: bytes | None = field(default=b"", repr=False)
     config: Mapping[str, str] = field(default_factory=dict)
     inputs: tuple[Port, ...] = ()
@@ -90,23 +91,23 @@ class Blob:
 
 
 def write(blob: Blob, key: bytes) -> Iterator[bytes]:
-    """The blob's bytes in pieces of at most 1 MiB; `key` is the server's."""
+    """The blob's bytes in pieces of at most 256 KiB; `key` is the server's."""
     native = blob.native or b""
     header = _header(blob)
-    prefix = _PREFIX.pack(_MAGIC, FORMAT_VERSION, len(header), len(blob.network), len(native))
-    digest = _digest(prefix, header, blob.network)
+    network_size = sum(map(len, blob.network))
+    prefix = _PREFIX.pack(_MAGIC, FORMAT_VERSION, len(header), network_size, len(native))
+    digest = _digest(prefix, header, *blob.network)
     yield prefix
-    yield from _pieces(header)
+    yield from pieces((header,))
     yield digest
-    yield from _pieces(blob.network)
-    yield from _pieces(native)
+    yield from pieces((*blob.network, native))
     yield _mac(key, digest, native)
 
 
-def read(data: bytes, key: bytes, limits: BlobLimits = BlobLimits()) -> Blob:
+def read(data: Buffer, key: bytes, limits: BlobLimits = BlobLimits()) -> Blob:
     """The blob of `data`; its `native` is None if their MAC does not verify under `key`.
 
-    The network is not parsed here.
+    The network is not parsed here, and a view of `data`.
 
     Raises:
         InvalidArgument: if it is no blob, of another format, truncated, damaged or too large.
@@ -124,7 +125,10 @@ def read(data: bytes, key: bytes, limits: BlobLimits = BlobLimits()) -> Blob:
         ("native part", native_size, limits.native_bytes),
     ):
         if size > limit:
-            _refuse(f"its {what} of {size} bytes is larger than the {limit} allowed")
+            _refuse(
+                f"its {what} of {size} bytes is larger than the {limit} allowed; the server's "
+                f"max_model_bytes sets that of the network"
+            )
     sizes = (_PREFIX.size, header_size, _DIGEST_BYTES, network_size, native_size, _DIGEST_BYTES)
     if len(data) != sum(sizes):
         what = "truncated" if len(data) < sum(sizes) else "longer than it says"
@@ -133,10 +137,10 @@ def read(data: bytes, key: bytes, limits: BlobLimits = BlobLimits()) -> Blob:
     if _digest(prefix, header, network) != digest:
         _refuse("it is damaged: its SHA-256 does not match")
     trusted = hmac.compare_digest(_mac(key, digest, native), mac)
-    return _from_header(bytes(header), bytes(network), bytes(native) if trusted else None)
+    return _from_header(bytes(header), network, joined((native,)) if trusted else None)
 
 
-def _digest(*parts: bytes | memoryview) -> bytes:
+def _digest(*parts: Buffer) -> bytes:
     # The prefix has a fixed size and the other parts' lengths, so their bounds are unambiguous.
     digest = hashlib.sha256()
     for part in parts:
@@ -144,16 +148,11 @@ def _digest(*parts: bytes | memoryview) -> bytes:
     return digest.digest()
 
 
-def _mac(key: bytes, digest: bytes | memoryview, native: bytes | memoryview) -> bytes:
+def _mac(key: bytes, digest: Buffer, native: Buffer) -> bytes:
     mac = hmac.new(key, _MAC_DOMAIN, hashlib.sha256)
     mac.update(digest)
     mac.update(native)
     return mac.digest()
-
-
-def _pieces(data: bytes) -> Iterator[bytes]:
-    for start in range(0, len(data), _PIECE_BYTES):
-        yield data[start : start + _PIECE_BYTES]
 
 
 def _split(data: memoryview, sizes: tuple[int, ...]) -> Iterator[memoryview]:
@@ -176,7 +175,7 @@ def _header(blob: Blob) -> bytes:
     return json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _from_header(header: bytes, network: bytes, native: bytes | None) -> Blob:
+def _from_header(header: bytes, network: memoryview, native: bytes | None) -> Blob:
     try:
         facts = json.loads(header)
         # Half a surrogate pair is JSON, but no text that a reply could carry.
@@ -187,7 +186,7 @@ def _from_header(header: bytes, network: bytes, native: bytes | None) -> Blob:
         device=_text(facts, "device"),
         architecture=_text(facts, "architecture"),
         backend_version=_text(facts, "backend_version"),
-        network=network,
+        network=(network,),
         native=native,
         config=_texts(facts, "config"),
         inputs=_ports(facts, "inputs"),

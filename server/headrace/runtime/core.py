@@ -16,6 +16,7 @@ from typing import Any
 
 from headrace.runtime import auto_batching
 from headrace.runtime import blob as blobs
+from headrace.runtime.buffers import Buffer
 from headrace.runtime.config import check_prefixes, for_device
 from headrace.runtime.counters import Counters
 from headrace.runtime.device_name import DeviceName, resolve
@@ -125,14 +126,15 @@ class Core:
         )
 
     def import_network(
-        self, name: str, device: str, config: Mapping[str, str], data: bytes, *, replace: bool
+        self, name: str, device: str, config: Mapping[str, str], data: Buffer, *, replace: bool
     ) -> Future[NetworkEntry]:
         """Loads an exported blob, onto the device that it came from if `device` is empty.
 
         Native bytes that do not verify, or are another device's, are not used: the network is
         compiled anew, and its notes say so. Raises as `load_network`.
         """
-        blob = blobs.read(data, self._blob_key)
+        limits = blobs.BlobLimits(network_bytes=self.limits.model_bytes)
+        blob = blobs.read(data, self._blob_key, limits)
         request = LoadRequest(
             name,
             DeviceName.parse(device or blob.device, field="device" if device else "blob"),
@@ -156,7 +158,7 @@ class Core:
 
         return self._life.load(
             request,
-            lambda: Network.from_bytes(blob.network, self.limits, spooled=True),
+            lambda: Network.from_bytes(blob.network[0], self.limits, spooled=True),
             compile_network,
             replace=replace,
         )

@@ -27,7 +27,7 @@ def export_blob(entry: NetworkEntry, plugin: Plugin) -> Blob:
         device=str(record.request.device),
         architecture=plugin.architecture,
         backend_version=plugin.backend_version,
-        network=record.given.to_bytes(),
+        network=tuple(record.given.chunks()),
         native=executable.export(),
         config=record.request.config,
         inputs=executable.inputs,

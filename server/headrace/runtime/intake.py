@@ -10,6 +10,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from headrace.runtime import naming, onnx_bytes
+from headrace.runtime.buffers import Buffer
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.inlining import settle_functions
 from headrace.runtime.limits import Limits
@@ -21,7 +22,7 @@ __all__ = ["Limits", "from_bytes", "from_file"]
 
 
 def from_bytes(
-    data: bytes, limits: Limits, files: MappedFiles | None = None, *, spooled: bool = False
+    data: Buffer, limits: Limits, files: MappedFiles | None = None, *, spooled: bool = False
 ) -> ir.Model:
     """The model of a serialised ModelProto; its large tensors are views of `data`.
 
@@ -77,7 +78,7 @@ def from_file(
     return _model(data, limits, tensors, spooled)
 
 
-def _model(data: bytes, limits: Limits, tensors: TensorData, spooled: bool) -> ir.Model:
+def _model(data: Buffer, limits: Limits, tensors: TensorData, spooled: bool) -> ir.Model:
     try:
         proto = onnx.ModelProto.FromString(onnx_bytes.strip(data, limits))
     except DecodeError:

@@ -10,7 +10,8 @@ class Limits:
     """How large a model may be, in each of the ways in which a small file can ask for much.
 
     Attributes:
-        model_bytes: of the serialised model; protobuf itself ends at 2 GiB.
+        model_bytes: of the serialised model. It may pass the 2 GiB that protobuf ends at, for the
+            tensors' raw data are not parsed.
         structure_bytes: of all in it but the tensors' raw data.
         fields: protobuf fields. An empty message of two bytes takes two hundred once parsed, so
             this is what bounds the memory of parsing: some 100 bytes each, 400 MB at the default.
@@ -23,7 +24,7 @@ class Limits:
         name_length: characters of any name.
     """
 
-    model_bytes: int = 2**31 - 1
+    model_bytes: int = 2**31
     structure_bytes: int = 256 * 2**20
     fields: int = 4_000_000
     nodes: int = 100_000

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from headrace.runtime.buffers import Buffer
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.limits import Limits
 from headrace.runtime.mapped_files import MappedFiles
@@ -48,7 +49,7 @@ class TensorData:
 
     def __init__(
         self,
-        data: bytes,
+        data: Buffer,
         limits: Limits,
         *,
         files: MappedFiles | None = None,

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 import onnx_ir as ir
 
 from headrace.runtime import intake, naming, onnx_bytes, provenance
+from headrace.runtime.buffers import Buffer, joined
 from headrace.runtime.intake import Limits
 from headrace.runtime.mapped_files import MappedFiles
 
@@ -79,7 +80,7 @@ class Network:
     @classmethod
     def from_bytes(
         cls,
-        data: bytes,
+        data: Buffer,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         *,
         spooled: bool = False,
@@ -147,9 +148,9 @@ class Network:
 
     def to_bytes(self) -> bytes:
         """A serialised ModelProto, tensors inline."""
-        return b"".join(self.chunks())
+        return joined(self.chunks())
 
-    def chunks(self) -> Iterator[bytes | memoryview]:
+    def chunks(self) -> Iterator[Buffer]:
         """What `to_bytes` gives, in pieces that share the weights' memory."""
         return onnx_bytes.serialize(self.model)
 

@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from headrace.runtime.buffers import Buffer
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.limits import Limits
 
@@ -44,7 +45,7 @@ _CHILDREN: Final[Mapping[int, Mapping[int, int]]] = {
 many, so they are counted at their worst, one field for two bytes, instead of being walked."""
 
 
-def strip(data: bytes, limits: Limits) -> bytes:
+def strip(data: Buffer, limits: Limits) -> bytes:
     """`data` with each large tensor's raw data replaced by a reference to where it lies in it.
 
     Raises:
@@ -54,18 +55,20 @@ def strip(data: bytes, limits: Limits) -> bytes:
         raise InvalidModel("the model is empty: send the bytes of an .onnx file", field="model")
     if len(data) > limits.model_bytes:
         raise InvalidModel(
-            f"the model has {len(data)} bytes; at most {limits.model_bytes} are allowed",
+            f"the model has {len(data)} bytes; at most {limits.model_bytes} are allowed, as the "
+            "server's max_model_bytes says; it also takes models from its model repository, their "
+            "weights as external data",
             field="model",
         )
     try:
         pieces = _Stripper(data, limits).message(_MODEL, 0, len(data), 0)
     except IndexError:  # a length or number runs over the end of the bytes
         raise _malformed(len(data)) from None
-    return b"".join(pieces) if pieces else data
+    return b"".join(pieces) if pieces else bytes(data)
 
 
 class _Stripper:
-    def __init__(self, data: bytes, limits: Limits) -> None:
+    def __init__(self, data: Buffer, limits: Limits) -> None:
         self._data = data
         self._view = memoryview(data)
         self._limits = limits
@@ -171,10 +174,15 @@ def _malformed(position: int) -> InvalidModel:
 
 
 def _reference(offset: int, length: int) -> bytes:
-    tensor = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)
-    for key, value in (("location", SELF), ("offset", str(offset)), ("length", str(length))):
-        tensor.external_data.add(key=key, value=value)
+    tensor = onnx.TensorProto()
+    _refer(tensor, SELF, offset, length)
     return tensor.SerializeToString()
+
+
+def _refer(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
+        tensor.external_data.add(key=key, value=value)
 
 
 def _header(number: int, length: int) -> bytes:
@@ -188,19 +196,12 @@ def _header(number: int, length: int) -> bytes:
     return bytes(header)
 
 
-def serialize(model: ir.Model) -> Iterator[bytes | memoryview]:
+def serialize(model: ir.Model) -> Iterator[Buffer]:
     """The bytes of the ModelProto of `model`, in pieces that share the large initialisers' memory.
 
     Reads `model` alone, so that several threads may serialise it at once.
     """
-    small = model.clone()
-    large: list[tuple[str, ir.TensorProtocol]] = []
-    for name, value in list(small.graph.initializers.items()):
-        tensor = value.const_value
-        if tensor is not None and _can_be_laid_beside(value, tensor):
-            large.append((name, tensor))
-            del small.graph.initializers[name]
-    proto = ir.to_proto(small)
+    proto, large = _cut(model)
     graph = proto.graph.SerializeToString()
     proto.ClearField("graph")
     heads = [_tensor_head(name, tensor) for name, tensor in large]
@@ -214,17 +215,59 @@ def serialize(model: ir.Model) -> Iterator[bytes | memoryview]:
     for head, (_, tensor) in zip(heads, large, strict=True):
         yield _header(5, len(head) + int(tensor.nbytes))
         yield head
-        yield np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8).data
+        yield _data(tensor)
 
 
-def _can_be_laid_beside(value: ir.Value, tensor: ir.TensorProtocol) -> bool:
-    return (
-        tensor.nbytes >= INLINE_BYTES
-        and not tensor.dtype.is_string()
-        and tensor.dtype.bitwidth >= 8  # smaller ones are packed, which NumPy cannot view
-        and not value.metadata_props
-        and not value.meta
-    )
+def serialize_apart(model: ir.Model, location: str) -> tuple[bytes, list[memoryview]]:
+    """The bytes of the ModelProto of `model`, its large initialisers external, and their data, in
+    views of their memory, which belong one after the other into the file `location` beside it."""
+    proto, large = _cut(model)
+    offset = 0
+    for name, tensor in large:
+        external = onnx.TensorProto(
+            dims=list(tensor.shape.numpy()), data_type=tensor.dtype.value, name=name
+        )
+        _refer(external, location, offset, int(tensor.nbytes))
+        proto.graph.initializer.append(external)
+        offset += int(tensor.nbytes)
+    return proto.SerializeToString(), [_data(tensor) for _, tensor in large]
+
+
+def large_bytes(model: ir.Model) -> int:
+    """Of the large initialisers, which `serialize` shares."""
+    values = model.graph.initializers.values()
+    return sum(int(tensor.nbytes) for value in values if (tensor := _beside(value)) is not None)
+
+
+def _cut(model: ir.Model) -> tuple[onnx.ModelProto, list[tuple[str, ir.TensorProtocol]]]:
+    """The ModelProto without the large initialisers, and those."""
+    small = model.clone()
+    large: list[tuple[str, ir.TensorProtocol]] = []
+    for name, value in list(small.graph.initializers.items()):
+        tensor = _beside(value)
+        if tensor is not None:
+            large.append((name, tensor))
+            del small.graph.initializers[name]
+    return ir.to_proto(small), large
+
+
+def _beside(value: ir.Value) -> ir.TensorProtocol | None:
+    """The initialiser's tensor if it is large and can be laid beside the rest."""
+    tensor = value.const_value
+    if (
+        tensor is None
+        or tensor.nbytes < INLINE_BYTES
+        or tensor.dtype.is_string()
+        or tensor.dtype.bitwidth < 8  # these are packed, which NumPy cannot view
+        or value.metadata_props
+        or value.meta
+    ):
+        return None
+    return tensor
+
+
+def _data(tensor: ir.TensorProtocol) -> memoryview:
+    return np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8).data
 
 
 def _tensor_head(name: str, tensor: ir.TensorProtocol) -> bytes:

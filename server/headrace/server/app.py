@@ -55,7 +55,7 @@ class App:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        limits = Limits(model_bytes=min(settings.max_model_bytes, 2**31 - 1))
+        limits = Limits(model_bytes=settings.max_model_bytes)
         self._limits = limits
         self._state: StateDirectory | None = None
         if settings.state_dir is not None:

@@ -141,7 +141,7 @@ class Servicer:
                     raise InvalidArgument("every message but the first has a chunk", field="chunk")
                 yield part.chunk
 
-        digest, _size = await self._uploads.receive(chunks(), "blob")
+        digest, _size = await self._uploads.receive(chunks(), blob=True)
         return await self._loaded(options.name, await self._imported(options, digest))
 
     async def _imported(self, options: pb.ImportOptions, digest: str) -> Future[NetworkEntry]:

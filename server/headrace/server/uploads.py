@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import re
 import tempfile
@@ -16,6 +17,7 @@ from headrace.runtime.errors import InvalidArgument, NotFound, ResourceExhausted
 MAX_MODELS = 256
 """Kept at a time: each is an open file."""
 
+_BLOB_HEADER_BYTES = 8 * 2**20
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -37,25 +39,30 @@ class Uploads:
         self._models: dict[str, tuple[Any, int]] = {}  # file and size, the least recent first
         self._total = 0
 
-    async def receive(self, chunks: AsyncIterator[bytes], what: str = "model") -> tuple[str, int]:
+    async def receive(self, chunks: AsyncIterator[bytes], *, blob: bool = False) -> tuple[str, int]:
         """Writes the chunks to a file; returns its digest and size in bytes.
 
         Args:
-            what: it is, for messages.
+            blob: it is an exported network, which holds the backend's own bytes as well.
 
         Raises:
             InvalidArgument: no bytes came, or more than a model may have.
             ResourceExhausted: there is no room for it.
         """
+        what, allowed = "model", self._max_model_bytes
+        if blob:
+            what, allowed = "blob", 2 * allowed + _BLOB_HEADER_BYTES
         sha = hashlib.sha256()
         size = reserved = 0
         file: Any = None  # until there is something to write: idle calls hold no descriptors
         try:
             async for chunk in chunks:
                 size += len(chunk)
-                if size > self._max_model_bytes:
+                if size > allowed:
                     raise InvalidArgument(
-                        f"the {what} is larger than the {self._max_model_bytes} bytes allowed",
+                        f"the {what} is larger than the {allowed} bytes allowed; the server's "
+                        f"max_model_bytes sets that, and its model repository takes larger models, "
+                        f"their weights as external data",
                         field="chunk",
                     )
                 self._reserve(len(chunk))
@@ -80,8 +87,8 @@ class Uploads:
             self._models[digest] = file, size
         return digest, size
 
-    def read(self, digest: str) -> bytes:
-        """The model's bytes.
+    def read(self, digest: str) -> memoryview:
+        """The model's bytes, mapped for as long as somebody refers to them.
 
         Raises:
             InvalidArgument: `digest` is none.
@@ -97,11 +104,7 @@ class Uploads:
                     "no uploaded model has this digest; upload it (again)", field="model.digest"
                 )
             file, size = self._models[digest] = self._models.pop(digest)
-            descriptor = os.dup(file.fileno())  # it may be dropped while it is read
-        try:
-            return _read(descriptor, size)
-        finally:
-            os.close(descriptor)
+            return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
 
     def close(self) -> None:
         with self._lock:
@@ -127,15 +130,6 @@ class Uploads:
         file, size = self._models.pop(digest)
         file.close()
         self._total -= size
-
-
-def _read(descriptor: int, size: int) -> bytes:
-    pieces: list[bytes] = []  # one, unless the system reads less at a time
-    left = size
-    while left and (piece := os.pread(descriptor, left, size - left)):
-        pieces.append(piece)
-        left -= len(piece)
-    return b"".join(pieces)
 
 
 def _open() -> Any:

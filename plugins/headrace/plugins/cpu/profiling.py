@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from headrace.plugins.cpu.session import Provider, Session, Settings
 from headrace.runtime.job import LayerProfile
 from headrace.runtime.naming import walk
 from headrace.runtime.provenance import origins
+from headrace.runtime.scratch import ScratchFolder
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Profiler:
         self._provider = provider
         self._threads = threads
         self._lock = threading.Lock()
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: ScratchFolder | None = None
         self._rewritten: Path | None = None
         self._kernels: dict[str, _Kernel] = {}
         self._count = 0
@@ -82,18 +82,16 @@ class Profiler:
     def close(self) -> None:
         """Deletes what lies on disk; no request runs any more."""
         if self._folder is not None:
-            self._folder.cleanup()
+            self._folder.close()
 
     def _prepare(self) -> str:
         """A path prefix for one request's profile."""
         with self._lock:
             if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(
-                    prefix="headrace-profile-", ignore_cleanup_errors=True
-                )
-                self._rewrite(Path(self._folder.name) / "model.onnx")
+                self._folder = ScratchFolder()
+                self._rewrite(self._folder.path / "model.onnx")
             self._count += 1
-            return f"{self._folder.name}/request-{self._count}"
+            return str(self._folder.path / f"request-{self._count}")
 
     def _open(self, prefix: str) -> Session:
         if self._rewritten is None:

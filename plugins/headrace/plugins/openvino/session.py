@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import logging
 import platform
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
 import onnx_ir as ir
 
@@ -14,6 +17,13 @@ from headrace.plugins.openvino.fusion import name_operations
 from headrace.plugins.openvino.library import FrontEndManager, openvino
 from headrace.plugins.openvino.repairs import repair
 from headrace.runtime import onnx_bytes
+from headrace.runtime.buffers import joined
+from headrace.runtime.scratch import ScratchFolder
+
+_log = logging.getLogger(__name__)
+
+_FILED_BYTES: Final = 2**24
+"""From here on weights go by a file."""
 
 
 class Runtime:
@@ -73,17 +83,31 @@ class Runtime:
         Raises:
             HeadraceError: as `failures.load_failure` has it.
         """
-        converted = self.read(b"".join(onnx_bytes.serialize(model)), checkpoints)
+        converted = self._read_model(model, checkpoints)
         name_operations(converted, model.graph)
         return converted
 
+    def _read_model(self, model: ir.Model, checkpoints: Checkpoints | None) -> openvino.Model:
+        """Large weights go by a file, which OpenVINO maps: passed as bytes they are copied several
+        times, while no other Python thread runs, and end at protobuf's 2 GiB."""
+        if onnx_bytes.large_bytes(model) >= _FILED_BYTES:
+            try:
+                with ScratchFolder() as folder:
+                    return self._read(str(_write(model, folder.path)), checkpoints)
+            except OSError as error:
+                _log.warning("no temporary file for a network's weights: %s", error)
+        return self.read(joined(onnx_bytes.serialize(model)), checkpoints)
+
     def read(self, data: bytes, checkpoints: Checkpoints | None = None) -> openvino.Model:
         """OpenVINO's model of a serialised network. Raises as `convert`."""
+        return self._read(io.BytesIO(data), checkpoints)
+
+    def _read(self, source: io.BytesIO | str, checkpoints: Checkpoints | None) -> openvino.Model:
         try:
             reader = self._readers.load_by_framework("onnx")
             if checkpoints is not None:
                 reader.add_extension(checkpoints.extension())
-            converted = reader.convert(reader.load(io.BytesIO(data)))
+            converted = reader.convert(reader.load(source))
             repair(converted)
             return converted
         except Exception as error:
@@ -113,3 +137,14 @@ class Runtime:
             return self._core.import_model(native, device, dict(properties))
         except Exception as error:
             raise load_failure(error) from error
+
+
+def _write(model: ir.Model, folder: Path) -> Path:
+    """The path of the network in the folder, its large weights in a file beside it."""
+    data, weights = onnx_bytes.serialize_apart(model, "weights")
+    with (folder / "weights").open("wb") as file:
+        for each in weights:
+            file.write(each)
+    path = folder / "model.onnx"
+    path.write_bytes(data)
+    return path

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 
 from headrace.runtime.config import Configuration
 from headrace.runtime.errors import InvalidArgument
@@ -28,7 +29,7 @@ class TemplateNetwork(ExecutableNetwork):
 
     def __init__(self, network: Network, config: Configuration, plugin: Plugin) -> None:
         super().__init__(network, config, plugin.executor(config), streams=plugin.share(config))
-        self._evaluator = Evaluator(network.to_bytes())
+        self._evaluator = Evaluator(ir.to_proto(network.model))
         self._origins = {layer.name: layer.origins for layer in network.layers}
 
     def _preprocess(self, job: Job) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from headrace.runtime.buffers import joined
 from headrace.runtime.config import Configuration, ParameterValue
 from headrace.runtime.counters import NetworkCounters
 from headrace.runtime.errors import Unavailable
@@ -111,7 +112,7 @@ class IsolatedNetwork(ExecutableNetwork):
     def _export(self) -> bytes:
         exchange = self._resident.exchange()
         _, files = exchange.worker.call("export", {"number": exchange.number})
-        return bytes(files[0])
+        return joined(files[:1])
 
     def _layers(self) -> tuple[Layer, ...]:
         return tuple(map(layer_from_json, self._call("layers")))

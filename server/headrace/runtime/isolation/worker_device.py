@@ -23,6 +23,7 @@ from headrace.runtime.isolation.descriptions import (
 )
 from headrace.runtime.isolation.inline_executor import InlineExecutors
 from headrace.runtime.isolation.telemetry import told_to_json
+from headrace.runtime.limits import Limits
 from headrace.runtime.network import Network
 from headrace.runtime.network_options import options_from_json
 from headrace.runtime.plugin import Plugin
@@ -202,5 +203,5 @@ class _NoDevices:
 
 
 def _network(data: memoryview) -> Network:
-    # Not copied: large weights are views of the mapped file.
-    return Network.from_bytes(data)  # type: ignore[arg-type]  # read like bytes, by index and slice
+    # Not copied: large weights are views of the mapped file. The server has held it to its limits.
+    return Network.from_bytes(data, Limits(model_bytes=len(data)))
