@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from typing import Any
 
+import grpc
 import pytest
 
 from headrace.runtime.counters import Counters
@@ -117,3 +118,12 @@ def test_a_bug_is_logged_with_the_id_of_the_request_of_a_stream_that_met_it() ->
     (event,) = map(json.loads, stream.getvalue().splitlines())
     assert event["request_id"] == details.request_id == "r7"
     assert event["error_id"] == details.metadata["error_id"]
+
+
+def test_a_call_that_ends_before_it_can_be_refused_counts_as_cancelled_and_logs_no_error() -> None:
+    class Ended(Context):
+        async def abort(self, *_: Any) -> None:
+            raise grpc.aio.InternalError("execute_batch failed")
+
+    with pytest.raises(asyncio.CancelledError):
+        run(refuse, Ended())

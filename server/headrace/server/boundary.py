@@ -199,7 +199,11 @@ class Boundary:
     @staticmethod
     async def _abort(context: Any, details: ErrorDetails) -> NoReturn:
         trailing = (*to_trailing_metadata(details), *_id_metadata(details.request_id))
-        await context.abort(details.code, details.message, trailing)
+        try:
+            await context.abort(details.code, details.message, trailing)
+        except grpc.aio.InternalError:
+            # The call has just ended by itself, as gRPC would say in a moment by cancelling this.
+            raise asyncio.CancelledError from None
         raise AssertionError("abort returned")
 
 
