@@ -28,6 +28,7 @@ from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.infer_request import InferRequest
 from headrace.runtime.isolation.backoff import Backoff
 from headrace.runtime.isolation.plugin import IsolatedPlugin
+from headrace.runtime.isolation.process import WorkerProcess
 from headrace.runtime.job import Job, Outcome
 from headrace.runtime.network import Network
 from headrace.runtime.plugin_registry import PluginRegistry, PluginSource, factory_source
@@ -90,6 +91,15 @@ def infer(network: ExecutableNetwork, *values: float) -> list[float]:
     outputs = InferRequest(network).infer({"x": np.array(values, np.float32)})
     result: list[float] = outputs["y"].tolist()  # type: ignore[union-attr]
     return result
+
+
+def test_a_worker_that_has_hardly_begun_leaves_the_signals_to_its_server() -> None:
+    with no_leaks():
+        worker = WorkerProcess("EARLY")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(worker.pid, number)
+        worker.stop()
+        assert worker.reason == "exit status 0"
 
 
 def worker_of(plugin: IsolatedPlugin) -> int:
