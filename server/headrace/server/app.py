@@ -130,12 +130,14 @@ class App:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         starting, stopping = asyncio.create_task(self.start()), asyncio.create_task(stop.wait())
-        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if starting.done():
-            on_ready(starting.result())
-            await stopping
-        else:
-            starting.cancel()  # what still loads would keep the server for as long as it takes
+        try:
+            await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                on_ready(starting.result())
+                await stopping
+        finally:  # what still loads would keep the server for as long as it takes
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
         await self.stop()
 
     async def stop(self) -> None:
