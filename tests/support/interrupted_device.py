@@ -1,4 +1,4 @@
-"""A device that does not start: meanwhile Ctrl-C is pressed, and its PORT taken by somebody else."""
+"""A device that does not start: meanwhile Ctrl-C is pressed, and its PORT is taken."""
 
 from __future__ import annotations
 

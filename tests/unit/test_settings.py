@@ -97,6 +97,7 @@ def test_a_size_reads_the_same_as_number_and_as_text(size: int) -> None:
         ({"max_message_bytes": 1.5}, "max_message_bytes"),
         ({"log_level": "loud"}, "log_level"),
         ({"host": 1}, "host"),
+        ({"host": ""}, "host"),
         ({"devices": 1}, "devices"),
         ({"port": 5000, "metrics_port": 5000}, "metrics_port"),
         ({"max_uploads_bytes": 1}, "max_uploads_bytes"),
@@ -106,6 +107,11 @@ def test_a_wrong_value_is_refused_and_named(arguments: dict[str, object], field:
     with pytest.raises(InvalidArgument, match=field) as caught:
         load_settings(arguments, {})
     assert caught.value.field == field
+
+
+def test_brackets_around_an_ipv6_address_are_its_writing() -> None:
+    settings = load_settings({"host": "[::1]", "metrics_host": "[::]"}, {})
+    assert (settings.host, settings.metrics_host) == ("::1", "::")
 
 
 def test_both_ports_may_be_picked_freely() -> None:

@@ -15,6 +15,7 @@ from headrace.runtime.core import Core
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.limits import Limits
 from headrace.runtime.plugin_registry import PluginSource, factory_source, installed_plugins
+from headrace.server.addresses import check_address, shown_address
 from headrace.server.boundary import Boundary
 from headrace.server.completion_sink import CompletionSink
 from headrace.server.health import HEALTH, SERVICE, HealthReporter
@@ -46,7 +47,7 @@ class Addresses(NamedTuple):
 class App:
     """A server on the running event loop.
 
-    Start: plugins, then gRPC and HTTP listen (health NOT_SERVING), then the state directory's and
+    Start: the addresses are seen to be free, plugins start, then gRPC and HTTP listen (health NOT_SERVING), then the state directory's and
     the repository's networks load, then health says SERVING. Stop: health says NOT_SERVING, new
     work is refused, work in flight finishes within the grace period, streams end, gRPC stops,
     networks unload, the threads end.
@@ -54,6 +55,8 @@ class App:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        check_address("port", settings.host, settings.port)
+        check_address("metrics_port", settings.metrics_host, settings.metrics_port)
         limits = Limits(model_bytes=min(settings.max_model_bytes, 2**31 - 1))
         self._limits = limits
         self._state: StateDirectory | None = None
@@ -95,7 +98,7 @@ class App:
         self._health.service.register(self._server)
         self._reflection.register(self._server)
         self._http = HttpServer(
-            settings.metrics_host or settings.host,
+            settings.metrics_host,
             settings.metrics_port,
             operations_routes(
                 make_registry(self.core.counters, self.core.devices_up), lambda: self._unready
@@ -106,14 +109,12 @@ class App:
         """Listens, loads what is to be there from the start, and says so."""
         settings = self._settings
         self._health.start()
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        address = shown_address(settings.host, settings.port)
         try:
-            port = self._server.add_insecure_port(f"{host}:{settings.port}")
+            port = self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise InvalidArgument(
-                f"cannot listen on {host}:{settings.port}: another server is there, or the "
-                f"address is none of this machine",
-                field="port",
+                f"cannot listen on {address}: another server is there by now", field="port"
             ) from error
         with usable("metrics_port"):
             self._http.start()
@@ -121,7 +122,7 @@ class App:
         await self._startup.load()
         self._unready = None
         self._health.ready()
-        return Addresses(f"{host}:{port}", self._http.address)
+        return Addresses(shown_address(settings.host, port), self._http.address)
 
     async def run(self, on_ready: Callable[[Addresses], None]) -> None:
         """Serves until SIGTERM or SIGINT, then stops."""

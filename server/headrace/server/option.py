@@ -70,6 +70,11 @@ def _text(value: object) -> str:
     return value
 
 
+def _host(value: object) -> str:
+    text = _text(value)
+    return text[1:-1] if text.startswith("[") and text.endswith("]") else text
+
+
 def _path(value: object) -> Path | None:
     if isinstance(value, Path):
         return value.expanduser()
@@ -115,6 +120,7 @@ def _seconds(value: object) -> float:
 
 
 TEXT = Kind("text", _text)
+HOST = Kind("an address or a host's name", _host)
 PATH = Kind("a path", _path)
 NAMES = Kind("a list of names", _names)
 SECONDS = Kind("a number of seconds, 0 or more", _seconds)

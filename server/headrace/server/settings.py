@@ -10,12 +10,12 @@ from pathlib import Path
 
 from headrace.server.option import (
     GIB,
+    HOST,
     MIB,
     NAMES,
     PATH,
     SECONDS,
     SIZE,
-    TEXT,
     Option,
     choice,
     integer,
@@ -49,9 +49,9 @@ class PluginSettings:
 class Settings:
     """All settings of one server. `settings_sources.load_settings` reads and validates them."""
 
-    host: str = option("127.0.0.1", TEXT, "address to serve gRPC on; 0.0.0.0 for all interfaces")
+    host: str = option("127.0.0.1", HOST, "address to serve gRPC on; 0.0.0.0 for all interfaces")
     port: int = option(9000, PORT, "gRPC port; 0 picks a free one")
-    metrics_host: str = option("", TEXT, "address for metrics and probes; default: as host")
+    metrics_host: str = option("", HOST, "address for metrics and probes; default: as host")
     metrics_port: int = option(
         9001, PORT, "HTTP port of /metrics, /healthz, /readyz; 0: a free one"
     )
