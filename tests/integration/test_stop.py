@@ -204,15 +204,21 @@ def test_calls_that_wait_at_sigterm_are_answered_and_new_ones_sent_elsewhere() -
         assert "Traceback" not in server.log(), server.log()
 
 
-def test_what_outlives_the_grace_period_is_cancelled_and_its_callers_are_told() -> None:
+@pytest.mark.parametrize("grace_seconds", [0.2, 100 * CALL_SECONDS])
+def test_what_outlives_the_grace_period_is_cancelled_and_its_callers_are_told(
+    grace_seconds: float,
+) -> None:
+    """The period ends by itself, or by a second signal."""
     case = networks.endless()
-    with Server(*BASIC, "--grace-seconds", "0.2") as server:
+    with Server(*BASIC, "--grace-seconds", str(grace_seconds)) as server:
         server.load(case, "TEMPLATE")
         call = server.start("endless", case.inputs)
         stream = Stream(server.stub)
         stream.send(infer_request("endless", case.inputs, id="r"))
         stream.send(infer_request("no", case.inputs, id="marker"))
         assert stream.next().id == "marker"
+        if grace_seconds > CALL_SECONDS:
+            drained(server)
         assert server.stop() == 0, server.log()
         assert call.code() is grpc.StatusCode.UNAVAILABLE
         told = stream.next()

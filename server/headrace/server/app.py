@@ -47,10 +47,10 @@ class Addresses(NamedTuple):
 class App:
     """A server on the running event loop.
 
-    Start: the addresses are seen to be free, plugins start, then gRPC and HTTP listen (health NOT_SERVING), then the state directory's and
-    the repository's networks load, then health says SERVING. Stop: health says NOT_SERVING, new
-    work is refused, work in flight finishes within the grace period, streams end, gRPC stops,
-    networks unload, the threads end.
+    Start: free addresses, plugins, then gRPC and HTTP listen (health NOT_SERVING), then the
+    state directory's and the repository's networks load, then health says SERVING. Stop: health
+    says NOT_SERVING, new work is refused, work in flight finishes within the grace period, streams
+    end, gRPC stops, networks unload, the threads end.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -76,6 +76,7 @@ class App:
         self._repository = Repository(settings.model_repository, limits)
         self._uploads = Uploads(settings.max_model_bytes, settings.max_uploads_bytes)
         self._unready: str | None = "starting"
+        self._hurried = asyncio.Event()
         self._health = HealthReporter()
         self._startup = Startup(self.core, self._state, self._repository, self._health)
         self._reflection = ReflectionService([SERVICE, HEALTH])
@@ -125,11 +126,15 @@ class App:
         return Addresses(shown_address(settings.host, port), self._http.address)
 
     async def run(self, on_ready: Callable[[Addresses], None]) -> None:
-        """Serves until SIGTERM or SIGINT, then stops."""
+        """Serves until SIGTERM or SIGINT, then stops; a second one ends the grace period."""
         stop = asyncio.Event()
+
+        def signalled() -> None:
+            (self._hurried if stop.is_set() else stop).set()
+
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, signalled)
         starting, stopping = asyncio.create_task(self.start()), asyncio.create_task(stop.wait())
         try:
             await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -142,20 +147,25 @@ class App:
         await self.stop()
 
     async def stop(self) -> None:
-        """Drains and stops; what still runs after the grace period is cancelled."""
+        """Drains and stops; what still runs when the grace period is over is cancelled."""
         self._unready = "shutting down"
         self._health.drain()
         self._boundary.draining = True
-        _log.info("draining for at most %g seconds", self._settings.grace_seconds)
-        deadline = time.monotonic() + self._settings.grace_seconds
-        try:
-            async with asyncio.timeout(self._settings.grace_seconds):
-                await asyncio.gather(self._boundary.wait_idle(), self._streams.drain())
-        except TimeoutError:
+        grace = self._settings.grace_seconds
+        _log.info("draining for at most %g seconds; a second signal ends that at once", grace)
+        deadline = time.monotonic() + grace
+        idle = asyncio.gather(self._boundary.wait_idle(), self._streams.drain())
+        hurried = asyncio.create_task(self._hurried.wait())
+        await asyncio.wait((idle, hurried), timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        if not idle.done():
             _log.warning("requests were still in flight after the grace period and are cancelled")
+        left = 0.0 if hurried.done() else deadline - time.monotonic()
+        idle.cancel()
+        hurried.cancel()
+        await asyncio.gather(idle, hurried, return_exceptions=True)
         self._health.close()
         self._reflection.close()
-        await self._server.stop(max(_CLOSE_SECONDS, deadline - time.monotonic()))
+        await self._server.stop(max(_CLOSE_SECONDS, left))
         await asyncio.get_running_loop().run_in_executor(None, self.core.stop)
         self._http.stop()
         self._uploads.close()
