@@ -64,6 +64,22 @@ def test_a_network_is_counted_under_the_device_that_runs_it(
     assert core.counters.snapshot().networks == ()
 
 
+@pytest.mark.parametrize("key", ["DEVICE_ID", "HOOK.DEVICE_ID", "HOOK.1.DEVICE_ID"])
+def test_a_device_id_beside_another_one_in_the_name_is_refused(core: Core, key: str) -> None:
+    with pytest.raises(InvalidArgument, match="and DEVICE_ID is '0'") as caught:
+        load(core, "HOOK.1", {key: "0"})
+    assert caught.value.field == "config['DEVICE_ID']"
+    assert core.networks.entries() == []
+    load(core, "HOOK.1", {key: "1"})
+
+
+def test_an_exported_network_goes_to_the_device_that_is_named(core: Core) -> None:
+    load(core, "HOOK", {"DEVICE_ID": "0"})
+    blob = b"".join(core.export_network("m"))
+    entry = core.import_network("copy", "HOOK.1", {}, blob, replace=False).result(PATIENCE_SECONDS)
+    assert entry.device == "HOOK.1"
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [("QUEUE_CAPACITY", "1"), ("HOOK.QUEUE_CAPACITY", "1"), ("HOOK.CPU_BIND_THREAD", "YES")],

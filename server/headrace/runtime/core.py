@@ -81,18 +81,10 @@ class Core:
         self._executors = ExecutorManager()
         self._loads = LoadExecutor()
         self._life = NetworkLife(self.networks, self.counters, self._loads, store)
-        self.plugins.start(
-            sources,
-            Services(
-                self._executors,
-                self._timer,
-                self.counters,
-                self.states,
-                self.plugins,
-                cache,
-                folder,
-            ),
+        services = Services(
+            self._executors, self._timer, self.counters, self.states, self.plugins, cache, folder
         )
+        self.plugins.start(sources, services)
         for plugin in self.plugins.plugins().values():
             plugin.announce()
 
@@ -132,13 +124,9 @@ class Core:
         compiled anew, and its notes say so. Raises as `load_network`.
         """
         blob = blobs.read(data, self._blob_key)
-        request = LoadRequest(
-            name,
-            DeviceName.parse(device or blob.device, field="device" if device else "blob"),
-            {**blob.config, **config},
-            blob_options(blob),
-            "import",
-        )
+        to = DeviceName.parse(device or blob.device, field="device" if device else "blob")
+        kept = {key: text for key, text in blob.config.items() if key != "DEVICE_ID" or not to.id}
+        request = LoadRequest(name, to, {**kept, **config}, blob_options(blob), "import")
         plugin = self.plugin(request.device)
 
         def compile_network(entry: NetworkEntry) -> ExecutableNetwork:
