@@ -52,6 +52,16 @@ def test_a_port_that_is_taken_is_named_before_any_device_starts(
     assert error["message"] == f"cannot listen on {taken}: Address already in use"
 
 
+def test_a_mistake_in_a_device_s_table_is_named_as_the_file_has_it(tmp_path: Path) -> None:
+    settings = tmp_path / "headrace.toml"
+    settings.write_text("[plugins.CPU.config]\nNUM_STREAM = 2\n")
+    code, said = refused_start(*BASIC, "--config", str(settings))
+    assert code == 1
+    error = json.loads(said.splitlines()[-1])["error"]
+    assert error["field"] == "plugins.CPU.config['NUM_STREAM']"
+    assert "did you mean 'NUM_STREAMS'" in error["message"]
+
+
 @pytest.mark.parametrize("how", ["batch", "normal"])
 def test_the_servers_threads_are_scheduled_as_it_is_told(how: str) -> None:
     with Server(*BASIC, "--scheduling", how) as server:

@@ -9,12 +9,13 @@ import pytest
 from headrace.runtime.core import Core
 from headrace.runtime.device_name import DeviceName
 from headrace.runtime.device_state import DeviceState
-from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.network_options import LoadRequest
 from headrace.runtime.plugin import Plugin, plugin_api
 from headrace.runtime.plugin_registry import PluginSource
 from headrace.runtime.services import Services
 from headrace.testing import networks
+from headrace.testing.leaks import no_leaks
 from tests.support.gate import PATIENCE_SECONDS
 from tests.support.hook_plugin import HookPlugin
 
@@ -33,6 +34,24 @@ def core() -> Iterator[Core]:
     core = Core(sources, blob_key=b"key")
     yield core
     core.stop()
+
+
+def test_a_start_that_a_mistake_in_the_configuration_ends_leaves_nothing() -> None:
+    made: list[Plugin] = []
+
+    @plugin_api(1)
+    def kept(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+        made.append(HookPlugin(name, services, config))
+        return made[0]
+
+    sources = [
+        PluginSource("KEPT", lambda: kept),
+        PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin), {"NUM_STREAM": "1"}),
+    ]
+    with no_leaks(), pytest.raises(NotFound) as caught:
+        Core(sources, blob_key=b"key")
+    assert caught.value.field == "plugins.HOOK.config['NUM_STREAM']"
+    assert made[0].names() == ["KEPT"]  # it is in no metric any more
 
 
 def load(core: Core, device: str, config: Mapping[str, str] | None = None) -> None:

@@ -19,7 +19,7 @@ from headrace.runtime.config import check_prefixes, for_device
 from headrace.runtime.counters import Counters
 from headrace.runtime.device_name import DeviceName, resolve
 from headrace.runtime.device_state import DeviceState, DeviceStates
-from headrace.runtime.errors import Cancelled
+from headrace.runtime.errors import Cancelled, HeadraceError
 from headrace.runtime.exchange import (
     blob_options,
     check_ports,
@@ -57,6 +57,9 @@ class Core:
         store: told of every change that outlives a restart; None keeps nothing.
         cache: of compiled networks; None keeps none.
         folder: as `Services`.
+
+    Raises:
+        NotFound, InvalidArgument: as `PluginRegistry.start`.
     """
 
     def __init__(
@@ -84,7 +87,11 @@ class Core:
         services = Services(
             self._executors, self._timer, self.counters, self.states, self.plugins, cache, folder
         )
-        self.plugins.start(sources, services)
+        try:
+            self.plugins.start(sources, services)
+        except HeadraceError:
+            self.stop()
+            raise
         for plugin in self.plugins.plugins().values():
             plugin.announce()
 

@@ -8,11 +8,12 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
+from headrace.runtime.config_key import config_field
 from headrace.runtime.device_name import VIRTUAL_TYPES
 from headrace.runtime.device_state import DeviceState
-from headrace.runtime.errors import NotFound, Unavailable
+from headrace.runtime.errors import HeadraceError, InvalidArgument, NotFound, Unavailable
 from headrace.runtime.isolation.plugin import IsolatedPlugin
 from headrace.runtime.plugin import PLUGIN_API_VERSION, Plugin
 from headrace.runtime.services import Services
@@ -88,17 +89,25 @@ class PluginRegistry:
         self._reasons: dict[str, str] = {}
 
     def start(self, sources: Iterable[PluginSource], services: Services) -> None:
-        """Creates every plugin; one that raises is left out and its reason kept."""
+        """Creates every plugin; one that raises is left out and its reason kept.
+
+        Raises:
+            NotFound, InvalidArgument: a plugin is configured with a key that it does not know, or a
+                value that it does not take, which is a mistake on any machine.
+        """
         for source in sources:
             try:
                 self._plugins[source.device] = self._create(source, services)
-            except Exception as error:  # noqa: BLE001 - a plugin may fail in any way, the server runs on
+            except Exception as error:  # a plugin may fail in any way, the server runs on
+                if _is_misconfigured(error):
+                    error.field = f"plugins.{source.device}.{error.field}"
+                    raise
                 # What says itself that the machine lacks something is no event to be warned of.
-                lacks = isinstance(error, Unavailable)
-                reason = str(error) if lacks else f"{type(error).__name__}: {error}"
+                level = logging.INFO if isinstance(error, Unavailable) else logging.WARNING
+                known = isinstance(error, HeadraceError)
+                reason = str(error) if known else f"{type(error).__name__}: {error}"
                 self._reasons[source.device] = reason
                 services.states.set(source.device, DeviceState.DOWN, reason)
-                level = logging.INFO if lacks else logging.WARNING
                 _log.log(level, "device %s did not start: %s", source.device, reason)
             else:
                 services.states.set(source.device, DeviceState.UP)
@@ -182,17 +191,26 @@ def _isolated(source: PluginSource) -> bool:
     asked = source.config.get(ISOLATION.name)
     if asked is not None and ISOLATION.parse(asked) == PROCESS:
         if source.device in VIRTUAL_TYPES:
-            raise ValueError(
+            raise InvalidArgument(
                 f"{source.device} has other devices compute and cannot live in a process of its "
-                f"own; set {ISOLATION.name} for those"
+                f"own; set {ISOLATION.name} for those",
+                field=config_field(ISOLATION.name),
             )
         return True
     create = source.load()
     _check_version(create)
     needed = getattr(create, "headrace_isolated", False)
     if needed and asked is not None:
-        raise ValueError(f"{source.device} works only with {ISOLATION.name}={PROCESS}")
+        raise InvalidArgument(
+            f"{source.device} works only with {ISOLATION.name}={PROCESS}",
+            field=config_field(ISOLATION.name),
+        )
     return bool(needed)
+
+
+def _is_misconfigured(error: Exception) -> TypeGuard[HeadraceError]:
+    """By the field, since what a machine lacks is no argument's fault."""
+    return isinstance(error, InvalidArgument | NotFound) and str(error.field).startswith("config[")
 
 
 def _check_version(create: Any) -> None:
