@@ -9,7 +9,7 @@ import pytest
 from headrace.runtime.core import Core
 from headrace.runtime.device_name import DeviceName
 from headrace.runtime.device_state import DeviceState
-from headrace.runtime.errors import InvalidArgument, NotFound
+from headrace.runtime.errors import InvalidArgument, NotFound, NotInstalled
 from headrace.runtime.network_options import LoadRequest
 from headrace.runtime.plugin import Plugin, plugin_api
 from headrace.runtime.plugin_registry import PluginSource
@@ -25,11 +25,17 @@ def missing(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
     raise RuntimeError("no driver")
 
 
+@plugin_api(1)
+def absent(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    raise NotInstalled("install it")
+
+
 @pytest.fixture
 def core() -> Iterator[Core]:
     sources = [
         PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin)),
         PluginSource("MISSING", lambda: missing),
+        PluginSource("ABSENT", lambda: absent),
     ]
     core = Core(sources, blob_key=b"key")
     yield core
@@ -61,6 +67,7 @@ def load(core: Core, device: str, config: Mapping[str, str] | None = None) -> No
 
 def test_devices_are_up_by_the_names_that_their_metrics_have(core: Core) -> None:
     assert core.devices_up() == {"HOOK.0": True, "HOOK.1": True, "MISSING": False}
+    assert core.plugins.reasons() == {"MISSING": "RuntimeError: no driver", "ABSENT": "install it"}
     names = [each.device for each in core.counters.snapshot().devices]
     assert names == ["HOOK.0", "HOOK.1"]
 

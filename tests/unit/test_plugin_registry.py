@@ -13,7 +13,13 @@ import pytest
 
 from headrace.runtime.counters import Counters
 from headrace.runtime.device_state import DeviceState, DeviceStates
-from headrace.runtime.errors import FailedPrecondition, HeadraceError, NotFound, Unavailable
+from headrace.runtime.errors import (
+    FailedPrecondition,
+    HeadraceError,
+    NotFound,
+    NotInstalled,
+    Unavailable,
+)
 from headrace.runtime.executor_manager import ExecutorManager
 from headrace.runtime.plugin import PLUGIN_API_VERSION, Plugin, plugin_api
 from headrace.runtime.plugin_registry import (
@@ -161,6 +167,7 @@ def test_a_plugin_whose_import_fails_keeps_its_reason(services: Services) -> Non
 @pytest.mark.parametrize(
     ("error", "level", "reason"),
     [
+        (NotInstalled("its extra is not there"), "DEBUG", "its extra is not there"),
         (Unavailable("the machine has no such thing"), "INFO", "the machine has no such thing"),
         (OSError("the disk is full"), "WARNING", "OSError: the disk is full"),
     ],
@@ -177,7 +184,7 @@ def test_a_plugin_that_says_what_is_missing_is_no_event_to_be_warned_of(
         raise error
 
     registry = PluginRegistry()
-    with caplog.at_level("INFO"):
+    with caplog.at_level("DEBUG"):
         registry.start([source("GPU", missing)], services)
     (record,) = caplog.records
     assert (record.levelname, registry.reasons()) == (level, {"GPU": reason})

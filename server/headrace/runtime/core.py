@@ -218,7 +218,7 @@ class Core:
 
     def devices_up(self) -> dict[str, bool]:
         """Whether each device works, by the name that its metrics have; one that did not start is
-        there by its type."""
+        there by its type, unless it is not installed."""
         events = self.states.current()
 
         def up(name: str) -> bool:
@@ -228,6 +228,7 @@ class Core:
         return {
             name: up(device) and up(name)
             for device in self.plugins.names()
+            if device not in self.plugins.not_installed()
             for name in (plugins[device].names() if device in plugins else [device])
         }
 

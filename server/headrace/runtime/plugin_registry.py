@@ -13,7 +13,13 @@ from typing import Any, TypeAlias, TypeGuard
 from headrace.runtime.config_key import config_field
 from headrace.runtime.device_name import VIRTUAL_TYPES
 from headrace.runtime.device_state import DeviceState
-from headrace.runtime.errors import HeadraceError, InvalidArgument, NotFound, Unavailable
+from headrace.runtime.errors import (
+    HeadraceError,
+    InvalidArgument,
+    NotFound,
+    NotInstalled,
+    Unavailable,
+)
 from headrace.runtime.isolation.plugin import IsolatedPlugin
 from headrace.runtime.plugin import PLUGIN_API_VERSION, Plugin
 from headrace.runtime.services import Services
@@ -87,6 +93,7 @@ class PluginRegistry:
     def __init__(self) -> None:
         self._plugins: dict[str, Plugin] = {}
         self._reasons: dict[str, str] = {}
+        self._not_installed: set[str] = set()
 
     def start(self, sources: Iterable[PluginSource], services: Services) -> None:
         """Creates every plugin; one that raises is left out and its reason kept.
@@ -102,13 +109,13 @@ class PluginRegistry:
                 if _is_misconfigured(error):
                     error.field = f"plugins.{source.device}.{error.field}"
                     raise
-                # What says itself that the machine lacks something is no event to be warned of.
-                level = logging.INFO if isinstance(error, Unavailable) else logging.WARNING
                 known = isinstance(error, HeadraceError)
                 reason = str(error) if known else f"{type(error).__name__}: {error}"
                 self._reasons[source.device] = reason
+                if isinstance(error, NotInstalled):
+                    self._not_installed.add(source.device)
                 services.states.set(source.device, DeviceState.DOWN, reason)
-                _log.log(level, "device %s did not start: %s", source.device, reason)
+                _log.log(_level(error), "device %s did not start: %s", source.device, reason)
             else:
                 services.states.set(source.device, DeviceState.UP)
 
@@ -133,6 +140,10 @@ class PluginRegistry:
     def reasons(self) -> dict[str, str]:
         """Why the others did not start."""
         return dict(self._reasons)
+
+    def not_installed(self) -> frozenset[str]:
+        """Which of those nobody installed anything for: that is no failure."""
+        return frozenset(self._not_installed)
 
     def names(self) -> list[str]:
         return sorted({*self._plugins, *self._reasons})
@@ -211,6 +222,13 @@ def _isolated(source: PluginSource) -> bool:
 def _is_misconfigured(error: Exception) -> TypeGuard[HeadraceError]:
     """By the field, since what a machine lacks is no argument's fault."""
     return isinstance(error, InvalidArgument | NotFound) and str(error.field).startswith("config[")
+
+
+def _level(error: Exception) -> int:
+    """What says itself that the machine lacks something is no event to be warned of."""
+    if isinstance(error, NotInstalled):
+        return logging.DEBUG
+    return logging.INFO if isinstance(error, Unavailable) else logging.WARNING
 
 
 def _check_version(create: Any) -> None:

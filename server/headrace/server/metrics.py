@@ -73,7 +73,12 @@ DECLARED = (
         _DEVICE,
         "Memory that loaded networks hold on the device: as its driver tells, else their weights.",
     ),
-    Declared("device_up", "gauge", _DEVICE, "Whether the device works: 1, or 0 if it is down."),
+    Declared(
+        "device_up",
+        "gauge",
+        _DEVICE,
+        "Whether the device works: 1, or 0 if it is down. One that is not installed has none.",
+    ),
     Declared("network_accepted_total", "counter", _NETWORK, "Requests that the network admitted."),
     Declared(
         "network_requests_total",
