@@ -15,15 +15,17 @@ from headrace.server.option import (
     NAMES,
     PATH,
     SECONDS,
-    SIZE,
     Option,
     choice,
     integer,
     option,
+    size,
 )
 
 PORT = integer(0, 65535)
 COUNT = integer(1)
+SIZE = size(MIB)
+MESSAGE = size(2 * MIB)  # exported networks travel in pieces of 1 MiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Settings:
         (), NAMES, "the only devices to offer, by comma; default: all"
     )
     grace_seconds: float = option(30.0, SECONDS, "time for work in flight to finish after SIGTERM")
-    max_message_bytes: int = option(64 * MIB, SIZE, "largest gRPC message")
+    max_message_bytes: int = option(64 * MIB, MESSAGE, "largest gRPC message")
     max_model_bytes: int = option(2 * GIB, SIZE, "largest model that a client may send")
     max_uploads_bytes: int = option(8 * GIB, SIZE, "disk space for uploaded models together")
     max_networks: int = option(256, COUNT, "most networks loaded at a time")
