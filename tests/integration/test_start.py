@@ -22,7 +22,8 @@ from tests.integration.harness import BASIC, Server, refused_start
             "model_repository: .*none.*No such.*",
         ),
         (lambda folder: ["--mac-key-file", f"{folder}"], "mac_key_file: .*directory.*"),
-        (lambda folder: ["--host", "192.0.2.1"], "port: cannot listen on 192.0.2.1:0.*"),
+        (lambda folder: ["--host", "192.0.2.1"], "port: cannot listen on 192.0.2.1:0: Cannot .*"),
+        (lambda folder: ["--host", "no.host.invalid"], "host: 'no.host.invalid' is no address.*"),
     ],
 )
 def test_a_setting_that_cannot_be_is_named(
@@ -37,12 +38,28 @@ def test_a_setting_that_cannot_be_is_named(
     assert "bug" not in said
 
 
-def test_a_port_that_is_taken_is_named(server: Server) -> None:
-    code, said = refused_start(*BASIC, "--metrics-port", server.http.rpartition(":")[2])
+@pytest.mark.parametrize(("setting", "address"), [("port", "address"), ("metrics_port", "http")])
+def test_a_port_that_is_taken_is_named_before_any_device_starts(
+    server: Server, setting: str, address: str
+) -> None:
+    taken = getattr(server, address)
+    flag = "--" + setting.replace("_", "-")
+    code, said = refused_start("--log-level", "debug", flag, taken.rpartition(":")[2])
+    assert code == 1
+    (line,) = said.splitlines()
+    error = json.loads(line)["error"]
+    assert error["field"] == setting
+    assert error["message"] == f"cannot listen on {taken}: Address already in use"
+
+
+def test_a_mistake_in_a_device_s_table_is_named_as_the_file_has_it(tmp_path: Path) -> None:
+    settings = tmp_path / "headrace.toml"
+    settings.write_text("[plugins.CPU.config]\nNUM_STREAM = 2\n")
+    code, said = refused_start(*BASIC, "--config", str(settings))
     assert code == 1
     error = json.loads(said.splitlines()[-1])["error"]
-    assert error["field"] == "metrics_port"
-    assert "in use" in error["message"]
+    assert error["field"] == "plugins.CPU.config['NUM_STREAM']"
+    assert "did you mean 'NUM_STREAMS'" in error["message"]
 
 
 @pytest.mark.parametrize("how", ["batch", "normal"])

@@ -30,6 +30,7 @@ from tests.integration.harness import (
     infer_request,
     is_running,
     outcome_of,
+    refused_start,
     until,
 )
 
@@ -42,6 +43,11 @@ def drained(server: Server) -> None:
     server.terminate()
     assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
     watch.cancel()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
 
 def test_sigterm_finishes_what_was_accepted_and_refuses_the_rest() -> None:
@@ -96,9 +102,9 @@ def test_sigterm_ends_a_server_that_is_still_loading_its_networks(tmp_path: Path
         folder.mkdir(parents=True)
         (folder / "model.onnx").write_bytes(networks.add().model.SerializeToString())
         (folder / "network.toml").write_text('device = "GATED"')
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    options = ["--config", str(settings), "--devices", "GATED", "--port", address.split(":")[1]]
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+    options = ["--config", str(settings), "--devices", "GATED", "--port", str(port)]
     command = command_line([*options, "--model-repository", str(tmp_path / "repository")])
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
         try:
@@ -115,6 +121,24 @@ def test_sigterm_ends_a_server_that_is_still_loading_its_networks(tmp_path: Path
     assert (server.returncode, said) == (0, b""), logged.decode()
     assert b"stopped" in logged
     assert b"error" not in logged, logged.decode()
+
+
+def test_an_interrupt_of_a_server_that_turns_out_unable_to_listen_leaves_no_traceback(
+    tmp_path: Path,
+) -> None:
+    port = free_port()
+    settings = tmp_path / "headrace.toml"
+    settings.write_text(f"""
+        [plugins.INTERRUPTED]
+        factory = "tests.support.interrupted_device:create_plugin"
+        config = {{ PORT = {port} }}
+    """)
+    options = ["--config", str(settings), "--devices", "INTERRUPTED", "--port", str(port)]
+    code, said = refused_start(*options)
+    assert code == 130
+    assert "it was interrupted" in said
+    assert "Traceback" not in said
+    assert "never retrieved" not in said
 
 
 def test_who_only_watches_keeps_no_server_from_stopping() -> None:
@@ -180,15 +204,21 @@ def test_calls_that_wait_at_sigterm_are_answered_and_new_ones_sent_elsewhere() -
         assert "Traceback" not in server.log(), server.log()
 
 
-def test_what_outlives_the_grace_period_is_cancelled_and_its_callers_are_told() -> None:
+@pytest.mark.parametrize("grace_seconds", [0.2, 100 * CALL_SECONDS])
+def test_what_outlives_the_grace_period_is_cancelled_and_its_callers_are_told(
+    grace_seconds: float,
+) -> None:
+    """The period ends by itself, or by a second signal."""
     case = networks.endless()
-    with Server(*BASIC, "--grace-seconds", "0.2") as server:
+    with Server(*BASIC, "--grace-seconds", str(grace_seconds)) as server:
         server.load(case, "TEMPLATE")
         call = server.start("endless", case.inputs)
         stream = Stream(server.stub)
         stream.send(infer_request("endless", case.inputs, id="r"))
         stream.send(infer_request("no", case.inputs, id="marker"))
         assert stream.next().id == "marker"
+        if grace_seconds > CALL_SECONDS:
+            drained(server)
         assert server.stop() == 0, server.log()
         assert call.code() is grpc.StatusCode.UNAVAILABLE
         told = stream.next()

@@ -9,12 +9,13 @@ import pytest
 from headrace.runtime.core import Core
 from headrace.runtime.device_name import DeviceName
 from headrace.runtime.device_state import DeviceState
-from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.errors import InvalidArgument, NotFound, NotInstalled
 from headrace.runtime.network_options import LoadRequest
 from headrace.runtime.plugin import Plugin, plugin_api
 from headrace.runtime.plugin_registry import PluginSource
 from headrace.runtime.services import Services
 from headrace.testing import networks
+from headrace.testing.leaks import no_leaks
 from tests.support.gate import PATIENCE_SECONDS
 from tests.support.hook_plugin import HookPlugin
 
@@ -24,15 +25,39 @@ def missing(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
     raise RuntimeError("no driver")
 
 
+@plugin_api(1)
+def absent(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    raise NotInstalled("install it")
+
+
 @pytest.fixture
 def core() -> Iterator[Core]:
     sources = [
         PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin)),
         PluginSource("MISSING", lambda: missing),
+        PluginSource("ABSENT", lambda: absent),
     ]
     core = Core(sources, blob_key=b"key")
     yield core
     core.stop()
+
+
+def test_a_start_that_a_mistake_in_the_configuration_ends_leaves_nothing() -> None:
+    made: list[Plugin] = []
+
+    @plugin_api(1)
+    def kept(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+        made.append(HookPlugin(name, services, config))
+        return made[0]
+
+    sources = [
+        PluginSource("KEPT", lambda: kept),
+        PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin), {"NUM_STREAM": "1"}),
+    ]
+    with no_leaks(), pytest.raises(NotFound) as caught:
+        Core(sources, blob_key=b"key")
+    assert caught.value.field == "plugins.HOOK.config['NUM_STREAM']"
+    assert made[0].names() == ["KEPT"]  # it is in no metric any more
 
 
 def load(core: Core, device: str, config: Mapping[str, str] | None = None) -> None:
@@ -42,6 +67,7 @@ def load(core: Core, device: str, config: Mapping[str, str] | None = None) -> No
 
 def test_devices_are_up_by_the_names_that_their_metrics_have(core: Core) -> None:
     assert core.devices_up() == {"HOOK.0": True, "HOOK.1": True, "MISSING": False}
+    assert core.plugins.reasons() == {"MISSING": "RuntimeError: no driver", "ABSENT": "install it"}
     names = [each.device for each in core.counters.snapshot().devices]
     assert names == ["HOOK.0", "HOOK.1"]
 
@@ -62,6 +88,22 @@ def test_a_network_is_counted_under_the_device_that_runs_it(
     assert (counted.network, counted.device) == ("m", label)
     core.unload_network("m").result(PATIENCE_SECONDS)
     assert core.counters.snapshot().networks == ()
+
+
+@pytest.mark.parametrize("key", ["DEVICE_ID", "HOOK.DEVICE_ID", "HOOK.1.DEVICE_ID"])
+def test_a_device_id_beside_another_one_in_the_name_is_refused(core: Core, key: str) -> None:
+    with pytest.raises(InvalidArgument, match="and DEVICE_ID is '0'") as caught:
+        load(core, "HOOK.1", {key: "0"})
+    assert caught.value.field == "config['DEVICE_ID']"
+    assert core.networks.entries() == []
+    load(core, "HOOK.1", {key: "1"})
+
+
+def test_an_exported_network_goes_to_the_device_that_is_named(core: Core) -> None:
+    load(core, "HOOK", {"DEVICE_ID": "0"})
+    blob = b"".join(core.export_network("m"))
+    entry = core.import_network("copy", "HOOK.1", {}, blob, replace=False).result(PATIENCE_SECONDS)
+    assert entry.device == "HOOK.1"
 
 
 @pytest.mark.parametrize(

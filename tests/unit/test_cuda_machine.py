@@ -18,7 +18,7 @@ from headrace.plugins.cuda.gpu import Gpu, visible
 from headrace.plugins.cuda.libraries import explained, lacking
 from headrace.plugins.cuda.machine import look, shown_by, without_provider
 from headrace.plugins.cuda.nvml import Management
-from headrace.runtime.errors import Unavailable
+from headrace.runtime.errors import NotInstalled, Unavailable
 from tests.support.paper_gpu import GPUS, NoDriver, PaperManagement
 
 PROVIDERS = ("TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider")
@@ -41,6 +41,12 @@ def no_binding() -> Management:
 
 def no_library() -> Sequence[str]:
     raise ImportError("No module named 'onnxruntime'")
+
+
+def test_without_its_extra_the_device_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(NotInstalled, match="install headrace with its extra 'cuda'"):
+        nvml.Nvml()
 
 
 def test_where_nothing_is_missing_gpus_are_numbered_as_they_come() -> None:

@@ -8,14 +8,18 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from headrace.plugins.cpu.config import SCHEMA as CPU_SCHEMA
 from headrace.plugins.cpu.custom_ops import CUSTOM_OPS_LIBRARIES, libraries
+from headrace.plugins.hetero import counters as hetero
+from headrace.plugins.multi import counters as multi
 from headrace.runtime.config import MAX_KEYS, ConfigSchema
 from headrace.runtime.limits import Limits
+from headrace.runtime.series import NOTES
 from headrace.runtime.standard_keys import STANDARD_KEYS
 from headrace.server.metrics import metrics_table
 from headrace.server.repository import Repository
@@ -27,11 +31,16 @@ REPOSITORY = Path(__file__).parents[2]
 README = REPOSITORY / "README.md"
 DOCUMENTS = ("README.md", "ARCHITECTURE.md")
 ROOTS = ("proto", "server", "plugins", "client")
-TABLES = {
+OWN = (
+    NOTES,
+    *(hetero.EXECUTION_SECONDS, hetero.CUT_BYTES),
+    *(multi.REQUESTS, multi.OUTAGES, multi.NOT_LOADED),
+)
+TABLES: dict[str, Callable[[], str]] = {
     "configuration keys": lambda: ConfigSchema(*STANDARD_KEYS).to_markdown(),
     "keys of native operators": lambda: ConfigSchema(CUSTOM_OPS_LIBRARIES).to_markdown(),
     "settings": settings_table,
-    "metrics": metrics_table,
+    "metrics": lambda: metrics_table(OWN),
 }
 
 

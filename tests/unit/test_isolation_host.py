@@ -21,6 +21,7 @@ from headrace.runtime.device_state import DeviceEvent, DeviceState
 from headrace.runtime.errors import (
     Cancelled,
     DeadlineExceeded,
+    HeadraceError,
     InvalidArgument,
     NotFound,
     Unavailable,
@@ -92,6 +93,15 @@ def infer(network: ExecutableNetwork, *values: float) -> list[float]:
     outputs = InferRequest(network).infer({"x": np.array(values, np.float32)})
     result: list[float] = outputs["y"].tolist()  # type: ignore[union-attr]
     return result
+
+
+def test_a_worker_that_has_hardly_begun_leaves_the_signals_to_its_server() -> None:
+    with no_leaks():
+        worker = WorkerProcess("EARLY")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(worker.pid, number)
+        worker.stop()
+        assert worker.reason == "exit status 0"
 
 
 def worker_of(plugin: IsolatedPlugin) -> int:
@@ -245,12 +255,6 @@ def test_a_worker_that_dies_or_raises_at_its_start_is_the_devices_reason(
         ),
         PluginSource("LOST", lambda: None, isolated_config),
         factory_source("ALWAYS", f"{module}:create_isolated"),
-        factory_source("NEVER", f"{module}:create_isolated").configured(
-            "NEVER", {"ISOLATION": "NONE"}
-        ),
-        factory_source("WRONG", f"{module}:create_plugin").configured(
-            "WRONG", {"ISOLATION": "THREAD"}
-        ),
     ]
     registry.start(sources, services)
     try:
@@ -258,8 +262,6 @@ def test_a_worker_that_dies_or_raises_at_its_start_is_the_devices_reason(
         assert "SIGSEGV" in reasons["DEAD"]
         assert "libdriver.so.1 is not installed; install the driver" in reasons["BARE"]
         assert "path" in reasons["LOST"]
-        assert "ISOLATION=PROCESS" in reasons["NEVER"]
-        assert "allowed: NONE or PROCESS" in reasons["WRONG"]
         assert isinstance(registry.plugin("ALWAYS"), IsolatedPlugin)
         assert registry.plugin("ALWAYS").get_config("ISOLATION") == "PROCESS"
         assert "ISOLATION" not in registry.plugin("ALWAYS").settings()
@@ -267,6 +269,24 @@ def test_a_worker_that_dies_or_raises_at_its_start_is_the_devices_reason(
             registry.plugin("ALWAYS").set_config({"ISOLATION": "NONE"})
     finally:
         registry.close()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"ISOLATION": "NONE"}, "works only with ISOLATION=PROCESS"),
+        ({"ISOLATION": "THREAD"}, "allowed: NONE or PROCESS"),
+        ({"NUM_STREAM": "1"}, "did you mean 'NUM_STREAMS'"),  # which the worker finds
+    ],
+)
+def test_a_mistake_in_the_configuration_of_an_isolated_device_ends_the_start(
+    services: Services, config: Mapping[str, str], message: str
+) -> None:
+    source = factory_source("FRAGILE", "tests.support.crashing_device:create_isolated")
+    (key,) = config
+    with pytest.raises(HeadraceError, match=message) as caught:
+        PluginRegistry().start([source.configured("FRAGILE", config)], services)
+    assert caught.value.field == f"plugins.FRAGILE.config['{key}']"
 
 
 def test_cancelling_reaches_the_worker_and_a_run_that_ignores_its_timeout_is_killed(

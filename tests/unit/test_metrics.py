@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from headrace.runtime.counters import Counters
 from headrace.runtime.job import Outcome
 from headrace.runtime.network_cache_counters import CacheCounters
+from headrace.runtime.series import NOTES
 from headrace.server.metrics import DECLARED, PREFIX, make_registry, metrics_table
 
 
@@ -166,9 +167,10 @@ def test_the_labels_are_the_declared_ones(registry: CollectorRegistry) -> None:
 
 
 def test_every_metric_is_in_the_documentations_table() -> None:
-    table = metrics_table()
+    table = metrics_table([NOTES])
     for each in DECLARED:
         assert f"| `{PREFIX}{each.name}` | {each.kind} | {', '.join(each.labels)} |" in table
+    assert f"| `{PREFIX}{NOTES.name}` | counter | network | {NOTES.help} |" in table
 
 
 def test_promtool_finds_nothing_to_complain_about(registry: CollectorRegistry) -> None:

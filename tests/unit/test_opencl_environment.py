@@ -9,9 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from headrace.plugins.opencl import environment
+from headrace.plugins.opencl import create_plugin, environment
+from headrace.runtime.errors import NotInstalled
+from headrace.testing.services import services as real_services
 
 ME = os.getuid()
+
+
+def test_without_its_extra_the_device_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tinygrad", None)
+    told = "install headrace with its extra 'opencl'"
+    with real_services() as services, pytest.raises(NotInstalled, match=told):
+        create_plugin("OPENCL", services, {})
 
 
 def test_the_servers_own_folder_comes_first(tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ def test_the_command_writes_beside_the_caller_and_says_what_is_next(
     assert result.exit_code == 0, result.output
     assert (tmp_path / "headrace-acme-npu/src/headrace_acme_npu/plugin.py").is_file()
     assert "headrace-acme-npu" in result.stdout
+    assert "(in a clone of it: pip install '.[server]')" in result.stdout
     again = CliRunner().invoke(make_app(arguments), arguments)
     assert again.exit_code == 1
     assert again.stderr.startswith("error: --directory: headrace-acme-npu exists")

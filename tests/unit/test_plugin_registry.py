@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,13 @@ import pytest
 
 from headrace.runtime.counters import Counters
 from headrace.runtime.device_state import DeviceState, DeviceStates
-from headrace.runtime.errors import NotFound, Unavailable
+from headrace.runtime.errors import (
+    FailedPrecondition,
+    HeadraceError,
+    NotFound,
+    NotInstalled,
+    Unavailable,
+)
 from headrace.runtime.executor_manager import ExecutorManager
 from headrace.runtime.plugin import PLUGIN_API_VERSION, Plugin, plugin_api
 from headrace.runtime.plugin_registry import (
@@ -104,9 +111,6 @@ def no_plugin(name: str, services: Services, config: Mapping[str, str]) -> objec
         (source("BAD", undeclared), "written for plugin API None"),
         (source("BAD", newer), f"written for plugin API {PLUGIN_API_VERSION + 1}"),
         (source("BAD", no_plugin), "returned object, not a Plugin"),
-        (source("BAD", NUM_STREAM="1"), "did you mean 'NUM_STREAMS'"),
-        (source("BAD", NUM_STREAMS="many"), "NUM_STREAMS"),
-        (source("HETERO", ISOLATION="PROCESS"), "set ISOLATION for those"),
         (source("bad"), "'bad' is not a device name"),
         (source("BAD:X"), "is not a device name"),
     ],
@@ -126,6 +130,32 @@ def test_a_plugin_that_does_not_start_keeps_its_reason_and_the_others_start(
     assert reason in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("broken", "key", "message"),
+    [
+        (
+            source("BAD", NUM_STREAM="1"),
+            "NUM_STREAM",
+            "unknown configuration key 'NUM_STREAM'; did you mean 'NUM_STREAMS'?",
+        ),
+        (source("BAD", NUM_STREAMS="-1"), "NUM_STREAMS", "NUM_STREAMS cannot be '-1'; allowed"),
+        (source("HETERO", ISOLATION="PROCESS"), "ISOLATION", "set ISOLATION for those"),
+    ],
+)
+def test_a_mistake_in_a_plugins_configuration_ends_the_start(
+    services: Services, broken: PluginSource, key: str, message: str
+) -> None:
+    with pytest.raises(HeadraceError, match=re.escape(message)) as caught:
+        started(services, broken, source("GOOD"))
+    assert caught.value.field == f"plugins.{broken.device}.config['{key}']"
+
+
+def test_what_a_machine_lacks_for_a_configuration_is_no_mistake_in_it(services: Services) -> None:
+    lacking = FailedPrecondition("TensorRT cannot be used", field="config['EXECUTION_PROVIDER']")
+    registry = started(services, source("BAD", raises(lacking), EXECUTION_PROVIDER="TENSORRT"))
+    assert registry.reasons() == {"BAD": "TensorRT cannot be used"}
+
+
 def test_a_plugin_whose_import_fails_keeps_its_reason(services: Services) -> None:
     def load() -> Any:
         raise ModuleNotFoundError("No module named 'driver'")
@@ -137,6 +167,7 @@ def test_a_plugin_whose_import_fails_keeps_its_reason(services: Services) -> Non
 @pytest.mark.parametrize(
     ("error", "level", "reason"),
     [
+        (NotInstalled("its extra is not there"), "DEBUG", "its extra is not there"),
         (Unavailable("the machine has no such thing"), "INFO", "the machine has no such thing"),
         (OSError("the disk is full"), "WARNING", "OSError: the disk is full"),
     ],
@@ -153,7 +184,7 @@ def test_a_plugin_that_says_what_is_missing_is_no_event_to_be_warned_of(
         raise error
 
     registry = PluginRegistry()
-    with caplog.at_level("INFO"):
+    with caplog.at_level("DEBUG"):
         registry.start([source("GPU", missing)], services)
     (record,) = caplog.records
     assert (record.levelname, registry.reasons()) == (level, {"GPU": reason})

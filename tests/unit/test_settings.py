@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.runtime.errors import InvalidArgument, NotFound
-from headrace.server.option import GIB, MIB, SIZE
-from headrace.server.settings import PluginSettings, Settings, options, settings_table
+from headrace.server.option import GIB, MIB
+from headrace.server.settings import SIZE, PluginSettings, Settings, options, settings_table
 from headrace.server.settings_sources import load_settings
 
 
@@ -69,13 +69,13 @@ def test_values_are_read_from_text() -> None:
 
 
 def test_values_are_read_from_toml(toml: Path) -> None:
-    toml.write_text('devices = ["CPU"]\nmax_message_bytes = 1024\nmax_model_bytes = "1 GiB"\n')
+    toml.write_text('devices = ["CPU"]\nmax_message_bytes = 4194304\nmax_model_bytes = "1 GiB"\n')
     settings = load_settings({"config": toml}, {})
     assert settings.devices == ("CPU",)
-    assert (settings.max_message_bytes, settings.max_model_bytes) == (1024, GIB)
+    assert (settings.max_message_bytes, settings.max_model_bytes) == (4 * MIB, GIB)
 
 
-@given(st.integers(1, 1 << 50))
+@given(st.integers(MIB, 1 << 50))
 def test_a_size_reads_the_same_as_number_and_as_text(size: int) -> None:
     assert SIZE.parse(size) == SIZE.parse(str(size)) == size
     assert SIZE.parse(f"{size}KiB") == size * 1024
@@ -93,10 +93,14 @@ def test_a_size_reads_the_same_as_number_and_as_text(size: int) -> None:
         ({"grace_seconds": -1}, "grace_seconds"),
         ({"grace_seconds": [1]}, "grace_seconds"),
         ({"max_message_bytes": "0"}, "max_message_bytes"),
+        ({"max_message_bytes": 1}, "max_message_bytes"),
+        ({"max_model_bytes": "1 KiB"}, "max_model_bytes"),
+        ({"max_cache_bytes": 1}, "max_cache_bytes"),
         ({"max_message_bytes": "1 TB"}, "max_message_bytes"),
         ({"max_message_bytes": 1.5}, "max_message_bytes"),
         ({"log_level": "loud"}, "log_level"),
         ({"host": 1}, "host"),
+        ({"host": ""}, "host"),
         ({"devices": 1}, "devices"),
         ({"port": 5000, "metrics_port": 5000}, "metrics_port"),
         ({"max_uploads_bytes": 1}, "max_uploads_bytes"),
@@ -106,6 +110,11 @@ def test_a_wrong_value_is_refused_and_named(arguments: dict[str, object], field:
     with pytest.raises(InvalidArgument, match=field) as caught:
         load_settings(arguments, {})
     assert caught.value.field == field
+
+
+def test_brackets_around_an_ipv6_address_are_its_writing() -> None:
+    settings = load_settings({"host": "[::1]", "metrics_host": "[::]"}, {})
+    assert (settings.host, settings.metrics_host) == ("::1", "::")
 
 
 def test_both_ports_may_be_picked_freely() -> None:

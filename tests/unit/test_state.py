@@ -190,12 +190,15 @@ def test_a_folder_that_cannot_be_written_is_said_so(state: StateDirectory, tmp_p
 
 
 def test_a_full_disk_is_want_of_room(
-    state: StateDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: StateDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def write_file(path: Path, data: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("headrace.server.state.write_file", write_file)
     with pytest.raises(ResourceExhausted, match="No space left"):
         save(state, networks.add().network, "m")
     assert state.networks() == []
+    assert caplog.messages == [
+        "the server cannot write to its state directory: No space left on device"
+    ]

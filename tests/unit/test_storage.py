@@ -62,6 +62,27 @@ def test_a_cache_that_no_restart_will_find_use_for_is_warned_of(
     assert "of no use after a restart" in caplog.text
 
 
+def test_a_file_in_the_cache_s_place_is_refused_as_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(InvalidArgument, match="file is not a folder"):
+        network_cache(Settings(cache_dir=tmp_path / "file"), _KEY)
+
+
+def test_a_cache_that_may_only_be_read_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)
+    settings = Settings(cache_dir=tmp_path, state_dir=tmp_path)
+    assert network_cache(settings, _KEY) is not None
+    assert "cannot be written" in caplog.text
+
+
+def test_a_key_that_cannot_be_made_is_named_as_it_was_given(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"^/proc/foo: ") as caught:
+        signing_key(Settings(mac_key_file=Path("/proc/foo")))
+    assert caught.value.field == "mac_key_file"
+
+
 def test_a_folder_that_cannot_be_made_is_refused_by_the_settings_name(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(InvalidArgument) as caught:

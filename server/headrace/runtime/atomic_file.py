@@ -32,7 +32,8 @@ def write_file(
 
     Raises:
         FileExistsError: if the file is there and `replace` is False.
-        OSError: as of open, write and rename; `path` is then as it was.
+        OSError: as of open, write and rename; `path` is then as it was. A file that cannot be made
+            is named as `path`.
     """
     temporary, descriptor = _open_temporary(path)
     try:
@@ -80,7 +81,11 @@ def _open_temporary(path: Path) -> tuple[Path, int]:
     while True:
         temporary = path.with_name(f".{path.name[:32]}.{secrets.token_hex(8)}{_SUFFIX}")
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(temporary, flags, 0o600)
+        try:
+            descriptor = os.open(temporary, flags, 0o600)
+        except OSError as error:
+            error.filename = str(path)
+            raise
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         # Between open and lock, another process's cleaning may have taken it for a leftover.
         if os.fstat(descriptor).st_nlink:

@@ -248,6 +248,9 @@ def for_device(config: Mapping[str, str], device: str) -> dict[str, str]:
 
     Args:
         device: type or type and id, as "CPU" or "CPU.1".
+
+    Raises:
+        InvalidArgument: the device has an id, and DEVICE_ID is another one.
     """
     wanted = ["", device.partition(".")[0].upper()]
     if "." in device:
@@ -258,6 +261,12 @@ def for_device(config: Mapping[str, str], device: str) -> dict[str, str]:
             owner, _, key = name.rpartition(".")
             if _fold_device(owner) == prefix:
                 chosen[key] = text
+    device_id = device.partition(".")[2]
+    if device_id and chosen.get("DEVICE_ID", "") not in ("", device_id):
+        raise InvalidArgument(
+            f"the device is {device}, and DEVICE_ID is {chosen['DEVICE_ID']!r}: give one of them",
+            field=config_field("DEVICE_ID"),
+        )
     return chosen
 
 

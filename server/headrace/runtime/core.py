@@ -21,7 +21,7 @@ from headrace.runtime.config import check_prefixes, for_device
 from headrace.runtime.counters import Counters
 from headrace.runtime.device_name import DeviceName, resolve
 from headrace.runtime.device_state import DeviceState, DeviceStates
-from headrace.runtime.errors import Cancelled
+from headrace.runtime.errors import Cancelled, HeadraceError
 from headrace.runtime.exchange import (
     blob_options,
     check_ports,
@@ -59,6 +59,9 @@ class Core:
         store: told of every change that outlives a restart; None keeps nothing.
         cache: of compiled networks; None keeps none.
         folder: as `Services`.
+
+    Raises:
+        NotFound, InvalidArgument: as `PluginRegistry.start`.
     """
 
     def __init__(
@@ -83,18 +86,14 @@ class Core:
         self._executors = ExecutorManager()
         self._loads = LoadExecutor()
         self._life = NetworkLife(self.networks, self.counters, self._loads, store)
-        self.plugins.start(
-            sources,
-            Services(
-                self._executors,
-                self._timer,
-                self.counters,
-                self.states,
-                self.plugins,
-                cache,
-                folder,
-            ),
+        services = Services(
+            self._executors, self._timer, self.counters, self.states, self.plugins, cache, folder
         )
+        try:
+            self.plugins.start(sources, services)
+        except HeadraceError:
+            self.stop()
+            raise
         for plugin in self.plugins.plugins().values():
             plugin.announce()
 
@@ -135,13 +134,9 @@ class Core:
         """
         limits = blobs.BlobLimits(network_bytes=self.limits.model_bytes)
         blob = blobs.read(data, self._blob_key, limits)
-        request = LoadRequest(
-            name,
-            DeviceName.parse(device or blob.device, field="device" if device else "blob"),
-            {**blob.config, **config},
-            blob_options(blob),
-            "import",
-        )
+        to = DeviceName.parse(device or blob.device, field="device" if device else "blob")
+        kept = {key: text for key, text in blob.config.items() if key != "DEVICE_ID" or not to.id}
+        request = LoadRequest(name, to, {**kept, **config}, blob_options(blob), "import")
         plugin = self.plugin(request.device)
 
         def compile_network(entry: NetworkEntry) -> ExecutableNetwork:
@@ -226,7 +221,7 @@ class Core:
 
     def devices_up(self) -> dict[str, bool]:
         """Whether each device works, by the name that its metrics have; one that did not start is
-        there by its type."""
+        there by its type, unless it is not installed."""
         events = self.states.current()
 
         def up(name: str) -> bool:
@@ -236,6 +231,7 @@ class Core:
         return {
             name: up(device) and up(name)
             for device in self.plugins.names()
+            if device not in self.plugins.not_installed()
             for name in (plugins[device].names() if device in plugins else [device])
         }
 

@@ -13,6 +13,7 @@
     ├── DeadlineExceeded
     ├── Cancelled
     ├── Unavailable             draining, or the device is down
+    │   └── NotInstalled        nobody installed what a plugin computes with
     ├── Unimplemented           a feature that the plugin lacks
     └── Internal                a bug; its text is for the log, never for the caller
 
@@ -135,6 +136,10 @@ class Cancelled(HeadraceError):
 class Unavailable(HeadraceError):
     status = "UNAVAILABLE"
     reason = "UNAVAILABLE"
+
+
+class NotInstalled(Unavailable):
+    reason = "NOT_INSTALLED"
 
 
 class Unimplemented(HeadraceError):

@@ -8,11 +8,18 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
+from headrace.runtime.config_key import config_field
 from headrace.runtime.device_name import VIRTUAL_TYPES
 from headrace.runtime.device_state import DeviceState
-from headrace.runtime.errors import NotFound, Unavailable
+from headrace.runtime.errors import (
+    HeadraceError,
+    InvalidArgument,
+    NotFound,
+    NotInstalled,
+    Unavailable,
+)
 from headrace.runtime.isolation.plugin import IsolatedPlugin
 from headrace.runtime.plugin import PLUGIN_API_VERSION, Plugin
 from headrace.runtime.services import Services
@@ -86,20 +93,29 @@ class PluginRegistry:
     def __init__(self) -> None:
         self._plugins: dict[str, Plugin] = {}
         self._reasons: dict[str, str] = {}
+        self._not_installed: set[str] = set()
 
     def start(self, sources: Iterable[PluginSource], services: Services) -> None:
-        """Creates every plugin; one that raises is left out and its reason kept."""
+        """Creates every plugin; one that raises is left out and its reason kept.
+
+        Raises:
+            NotFound, InvalidArgument: a plugin is configured with a key that it does not know, or a
+                value that it does not take, which is a mistake on any machine.
+        """
         for source in sources:
             try:
                 self._plugins[source.device] = self._create(source, services)
-            except Exception as error:  # noqa: BLE001 - a plugin may fail in any way, the server runs on
-                # What says itself that the machine lacks something is no event to be warned of.
-                lacks = isinstance(error, Unavailable)
-                reason = str(error) if lacks else f"{type(error).__name__}: {error}"
+            except Exception as error:  # a plugin may fail in any way, the server runs on
+                if _is_misconfigured(error):
+                    error.field = f"plugins.{source.device}.{error.field}"
+                    raise
+                known = isinstance(error, HeadraceError)
+                reason = str(error) if known else f"{type(error).__name__}: {error}"
                 self._reasons[source.device] = reason
+                if isinstance(error, NotInstalled):
+                    self._not_installed.add(source.device)
                 services.states.set(source.device, DeviceState.DOWN, reason)
-                level = logging.INFO if lacks else logging.WARNING
-                _log.log(level, "device %s did not start: %s", source.device, reason)
+                _log.log(_level(error), "device %s did not start: %s", source.device, reason)
             else:
                 services.states.set(source.device, DeviceState.UP)
 
@@ -124,6 +140,10 @@ class PluginRegistry:
     def reasons(self) -> dict[str, str]:
         """Why the others did not start."""
         return dict(self._reasons)
+
+    def not_installed(self) -> frozenset[str]:
+        """Which of those nobody installed anything for: that is no failure."""
+        return frozenset(self._not_installed)
 
     def names(self) -> list[str]:
         return sorted({*self._plugins, *self._reasons})
@@ -187,17 +207,33 @@ def _isolated(source: PluginSource) -> bool:
     asked = source.config.get(ISOLATION.name)
     if asked is not None and ISOLATION.parse(asked) == PROCESS:
         if source.device in VIRTUAL_TYPES:
-            raise ValueError(
+            raise InvalidArgument(
                 f"{source.device} has other devices compute and cannot live in a process of its "
-                f"own; set {ISOLATION.name} for those"
+                f"own; set {ISOLATION.name} for those",
+                field=config_field(ISOLATION.name),
             )
         return True
     create = source.load()
     _check_version(create)
     needed = getattr(create, "headrace_isolated", False)
     if needed and asked is not None:
-        raise ValueError(f"{source.device} works only with {ISOLATION.name}={PROCESS}")
+        raise InvalidArgument(
+            f"{source.device} works only with {ISOLATION.name}={PROCESS}",
+            field=config_field(ISOLATION.name),
+        )
     return bool(needed)
+
+
+def _is_misconfigured(error: Exception) -> TypeGuard[HeadraceError]:
+    """By the field, since what a machine lacks is no argument's fault."""
+    return isinstance(error, InvalidArgument | NotFound) and str(error.field).startswith("config[")
+
+
+def _level(error: Exception) -> int:
+    """What says itself that the machine lacks something is no event to be warned of."""
+    if isinstance(error, NotInstalled):
+        return logging.DEBUG
+    return logging.INFO if isinstance(error, Unavailable) else logging.WARNING
 
 
 def _check_version(create: Any) -> None:

@@ -36,8 +36,8 @@ NOTES = Family(
     "network_notes_total",
     "counter",
     (),
-    "What a load did that it was not asked for: left out a device, did without batches, changed a "
-    "precision; GetMetric NOTES says what.",
+    "Notes of a load: a device left out, requests joined or not, a precision changed, and what "
+    "else the network's metric NOTES says.",
 )
 
 

@@ -15,6 +15,7 @@ from headrace.runtime.core import Core
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.limits import Limits
 from headrace.runtime.plugin_registry import PluginSource, factory_source, installed_plugins
+from headrace.server.addresses import check_address, shown_address
 from headrace.server.boundary import Boundary
 from headrace.server.completion_sink import CompletionSink
 from headrace.server.health import HEALTH, SERVICE, HealthReporter
@@ -47,14 +48,16 @@ class Addresses(NamedTuple):
 class App:
     """A server on the running event loop.
 
-    Start: plugins, then gRPC and HTTP listen (health NOT_SERVING), then the state directory's and
-    the repository's networks load, then health says SERVING. Stop: health says NOT_SERVING, new
-    work is refused, work in flight finishes within the grace period, streams end, gRPC stops,
-    networks unload, the threads end.
+    Start: free addresses, plugins, then gRPC and HTTP listen (health NOT_SERVING), then the
+    state directory's and the repository's networks load, then health says SERVING. Stop: health
+    says NOT_SERVING, new work is refused, work in flight finishes within the grace period, streams
+    end, gRPC stops, networks unload, the threads end.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        check_address("port", settings.host, settings.port)
+        check_address("metrics_port", settings.metrics_host, settings.metrics_port)
         limits = Limits(model_bytes=settings.max_model_bytes)
         self._limits = limits
         self._state: StateDirectory | None = None
@@ -74,6 +77,7 @@ class App:
         self._repository = Repository(settings.model_repository, limits)
         self._uploads = Uploads(settings.max_model_bytes, settings.max_uploads_bytes)
         self._unready: str | None = "starting"
+        self._hurried = asyncio.Event()
         self._health = HealthReporter()
         self._startup = Startup(self.core, self._state, self._repository, self._health)
         self._reflection = ReflectionService([SERVICE, HEALTH])
@@ -96,7 +100,7 @@ class App:
         self._health.service.register(self._server)
         self._reflection.register(self._server)
         self._http = HttpServer(
-            settings.metrics_host or settings.host,
+            settings.metrics_host,
             settings.metrics_port,
             operations_routes(
                 make_registry(self.core.counters, self.core.devices_up), lambda: self._unready
@@ -107,14 +111,12 @@ class App:
         """Listens, loads what is to be there from the start, and says so."""
         settings = self._settings
         self._health.start()
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        address = shown_address(settings.host, settings.port)
         try:
-            port = self._server.add_insecure_port(f"{host}:{settings.port}")
+            port = self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise InvalidArgument(
-                f"cannot listen on {host}:{settings.port}: another server is there, or the "
-                f"address is none of this machine",
-                field="port",
+                f"cannot listen on {address}: another server is there by now", field="port"
             ) from error
         with usable("metrics_port"):
             self._http.start()
@@ -122,38 +124,51 @@ class App:
         await self._startup.load()
         self._unready = None
         self._health.ready()
-        return Addresses(f"{host}:{port}", self._http.address)
+        return Addresses(shown_address(settings.host, port), self._http.address)
 
     async def run(self, on_ready: Callable[[Addresses], None]) -> None:
-        """Serves until SIGTERM or SIGINT, then stops."""
+        """Serves until SIGTERM or SIGINT, then stops; a second one ends the grace period."""
         stop = asyncio.Event()
+
+        def signalled() -> None:
+            (self._hurried if stop.is_set() else stop).set()
+
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, signalled)
         starting, stopping = asyncio.create_task(self.start()), asyncio.create_task(stop.wait())
-        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if starting.done():
-            on_ready(starting.result())
-            await stopping
-        else:
-            starting.cancel()  # what still loads would keep the server for as long as it takes
+        try:
+            await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                on_ready(starting.result())
+                await stopping
+        finally:  # what still loads would keep the server for as long as it takes
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
         await self.stop()
 
     async def stop(self) -> None:
-        """Drains and stops; what still runs after the grace period is cancelled."""
+        """Drains and stops; what still runs when the grace period is over is cancelled."""
         self._unready = "shutting down"
         self._health.drain()
         self._boundary.draining = True
-        _log.info("draining for at most %g seconds", self._settings.grace_seconds)
-        deadline = time.monotonic() + self._settings.grace_seconds
-        try:
-            async with asyncio.timeout(self._settings.grace_seconds):
-                await asyncio.gather(self._boundary.wait_idle(), self._streams.drain())
-        except TimeoutError:
+        grace = self._settings.grace_seconds
+        _log.info("draining for at most %g seconds; a second signal ends that at once", grace)
+        deadline = time.monotonic() + grace
+        idle = asyncio.gather(self._boundary.wait_idle(), self._streams.drain())
+        hurried = asyncio.create_task(self._hurried.wait())
+        await asyncio.wait((idle, hurried), timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        if not idle.done():
             _log.warning("requests were still in flight after the grace period and are cancelled")
+        if hurried.done():
+            deadline = time.monotonic()
+        left = deadline - time.monotonic()
+        idle.cancel()
+        hurried.cancel()
+        await asyncio.gather(idle, hurried, return_exceptions=True)
         self._health.close()
         self._reflection.close()
-        await self._server.stop(max(_CLOSE_SECONDS, deadline - time.monotonic()))
+        await self._server.stop(max(_CLOSE_SECONDS, left))
         deadline = max(deadline, time.monotonic() + _UNLOAD_SECONDS)
         await asyncio.get_running_loop().run_in_executor(None, self.core.stop, deadline)
         self._http.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import json
+import logging
 import os
 import re
 import sys
@@ -23,31 +24,44 @@ from headrace.server.settings import Settings, options
 from headrace.server.settings_sources import load_settings
 from headrace.wire.errors import ErrorDetails, to_json
 
+_log = logging.getLogger(__name__)
+
 
 def serve(*, json_output: bool, **arguments: Any) -> None:
     """Serve networks over gRPC until SIGTERM, then drain and stop."""
+    form = arguments.get("log_format") or os.environ.get("HEADRACE_LOG_FORMAT", "")
     try:
         settings = load_settings(arguments, os.environ)
+        form = settings.log_format
         configure_logging(settings.log_level, settings.log_format, sys.stderr)
         tune_allocator()
         if settings.scheduling == "batch":
             schedule_as_batch()
         uvloop.run(_serve(settings, json_output=json_output))
     except HeadraceError as error:
-        typer.echo(_told(error, as_json=json_output), err=True)
+        _tell(error, json_output=json_output, form=form.lower())
         raise typer.Exit(1) from error
 
 
-def _told(error: HeadraceError, *, as_json: bool) -> str:
-    """Why the server does not start, in the form in which `headrace` tells of errors."""
-    if as_json:
+def _tell(error: HeadraceError, *, json_output: bool, form: str) -> None:
+    """Says why the server does not start: as `headrace` tells of errors, or, where the log is for
+    programs, as its last line."""
+    if json_output:
         code = grpc.StatusCode[error.status]
-        return to_json(ErrorDetails(code, error.message, error.reason, error.field))
+        typer.echo(to_json(ErrorDetails(code, error.message, error.reason, error.field)), err=True)
+    elif form == "json":
+        configure_logging(form=form, stream=sys.stderr)
+        _log.error(_told(error), extra={"field": error.field, "reason": error.reason})
+    else:
+        typer.echo(f"error: {_told(error)}", err=True)
+
+
+def _told(error: HeadraceError) -> str:
     # Most messages name the setting themselves; a folder of that name is no mention of it.
     field = error.field
     if not field or re.search(rf"(?<![\w./-]){re.escape(field)}(?![\w./-])", error.message):
-        return f"error: {error}"
-    return f"error: {field}: {error}"
+        return error.message
+    return f"{field}: {error.message}"
 
 
 async def _serve(settings: Settings, *, json_output: bool) -> None:

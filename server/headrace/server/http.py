@@ -18,6 +18,8 @@ from http import HTTPStatus
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from headrace.server.addresses import shown_address
+
 _log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 64
@@ -100,8 +102,7 @@ class HttpServer:
     @property
     def address(self) -> str:
         """``host:port``, with brackets around an IPv6 host."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"{host}:{self._port}"
+        return shown_address(self._host, self._port)
 
     def start(self) -> None:
         """Returns when connections are accepted.

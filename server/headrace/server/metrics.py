@@ -73,7 +73,12 @@ DECLARED = (
         _DEVICE,
         "Memory that loaded networks hold on the device: as its driver tells, else their weights.",
     ),
-    Declared("device_up", "gauge", _DEVICE, "Whether the device works: 1, or 0 if it is down."),
+    Declared(
+        "device_up",
+        "gauge",
+        _DEVICE,
+        "Whether the device works: 1, or 0 if it is down. One that is not installed has none.",
+    ),
     Declared("network_accepted_total", "counter", _NETWORK, "Requests that the network admitted."),
     Declared(
         "network_requests_total",
@@ -194,7 +199,7 @@ class _Families:
 
     def all(self) -> Iterable[Metric]:
         for own, series in self._own.items():
-            self._declare(Declared(own.name, own.kind, ("network", *own.labels), own.help))
+            self._declare(_of_network(own))
             for labels, value in series.items():
                 if isinstance(value, HistogramSnapshot):
                     self.add_histogram(own.name, labels, value)
@@ -273,11 +278,19 @@ def _shown(bound: float) -> str:
     return repr(float(bound))
 
 
-def metrics_table() -> str:
-    """The metrics as a Markdown table, for the documentation."""
+def _of_network(own: Family) -> Declared:
+    return Declared(own.name, own.kind, ("network", *own.labels), own.help)
+
+
+def metrics_table(own: Iterable[Family]) -> str:
+    """The metrics as a Markdown table, for the documentation.
+
+    Args:
+        own: what devices count for their networks.
+    """
     rows = ["| metric | kind | labels | what |", "| --- | --- | --- | --- |"]
     rows += [
         f"| `{PREFIX}{each.name}` | {each.kind} | {', '.join(each.labels)} | {each.help} |"
-        for each in DECLARED
+        for each in (*DECLARED, *map(_of_network, own))
     ]
     return "\n".join(rows) + "\n"

@@ -24,10 +24,12 @@ class Kind:
     Attributes:
         expects: what a right value is, to end the sentence "... is not".
         parse: the value from text or from a TOML value; raises ValueError.
+        show: a value as a person writes it.
     """
 
     expects: str
     parse: Callable[[object], Any]
+    show: Callable[[Any], str] = str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,7 @@ class Option:
         """The default as a person writes it; empty if there is none."""
         if self.default is None or self.default in ("", ()):
             return ""
-        if self.kind is SIZE:
-            return _shown_size(self.default)
-        if isinstance(self.default, float):
-            return f"{self.default:g}"
-        return str(self.default)
+        return self.kind.show(self.default)
 
 
 def option(default: Any, kind: Kind, description: str) -> Any:
@@ -68,6 +66,11 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError
     return value
+
+
+def _host(value: object) -> str:
+    text = _text(value)
+    return text[1:-1] if text.startswith("[") and text.endswith("]") else text
 
 
 def _path(value: object) -> Path | None:
@@ -94,13 +97,12 @@ def _size(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ValueError
     match = _SIZE.fullmatch(str(value).strip())
-    if match is None or int(match[1]) == 0:
+    if match is None:
         raise ValueError
     return int(match[1]) * _UNITS[(match[2] or "").lower()]
 
 
-def _shown_size(value: object) -> str:
-    assert isinstance(value, int)
+def _shown_size(value: int) -> str:
     for name, unit in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
         if value % unit == 0:
             return f"{value // unit} {name}"
@@ -115,10 +117,24 @@ def _seconds(value: object) -> float:
 
 
 TEXT = Kind("text", _text)
+HOST = Kind("an address or a host's name", _host)
 PATH = Kind("a path", _path)
 NAMES = Kind("a list of names", _names)
-SECONDS = Kind("a number of seconds, 0 or more", _seconds)
-SIZE = Kind("a size in bytes, above 0, as 1048576 or '1 MiB'", _size)
+SECONDS = Kind("a number of seconds, 0 or more", _seconds, lambda seconds: f"{seconds:g}")
+
+
+def size(minimum: int) -> Kind:
+    """Sizes in bytes from `minimum` on."""
+
+    def parse(value: object) -> int:
+        found = _size(value)
+        if found < minimum:
+            raise ValueError
+        return found
+
+    least = _shown_size(minimum)
+    expects = f"a size in bytes, at least {least}, as {2 * minimum} or '{_shown_size(2 * minimum)}'"
+    return Kind(expects, parse, _shown_size)
 
 
 def integer(minimum: int, maximum: int | None = None) -> Kind:

@@ -10,20 +10,22 @@ from pathlib import Path
 
 from headrace.server.option import (
     GIB,
+    HOST,
     MIB,
     NAMES,
     PATH,
     SECONDS,
-    SIZE,
-    TEXT,
     Option,
     choice,
     integer,
     option,
+    size,
 )
 
 PORT = integer(0, 65535)
 COUNT = integer(1)
+SIZE = size(MIB)
+MESSAGE = size(2 * MIB)  # exported networks travel in pieces of 1 MiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,9 @@ class PluginSettings:
 class Settings:
     """All settings of one server. `settings_sources.load_settings` reads and validates them."""
 
-    host: str = option("127.0.0.1", TEXT, "address to serve gRPC on; 0.0.0.0 for all interfaces")
+    host: str = option("127.0.0.1", HOST, "address to serve gRPC on; 0.0.0.0 for all interfaces")
     port: int = option(9000, PORT, "gRPC port; 0 picks a free one")
-    metrics_host: str = option("", TEXT, "address for metrics and probes; default: as host")
+    metrics_host: str = option("", HOST, "address for metrics and probes; default: as host")
     metrics_port: int = option(
         9001, PORT, "HTTP port of /metrics, /healthz, /readyz; 0: a free one"
     )
@@ -70,7 +72,7 @@ class Settings:
         (), NAMES, "the only devices to offer, by comma; default: all"
     )
     grace_seconds: float = option(30.0, SECONDS, "time for work in flight to finish after SIGTERM")
-    max_message_bytes: int = option(64 * MIB, SIZE, "largest gRPC message")
+    max_message_bytes: int = option(64 * MIB, MESSAGE, "largest gRPC message")
     max_model_bytes: int = option(2 * GIB, SIZE, "largest model that a client may send")
     max_uploads_bytes: int = option(8 * GIB, SIZE, "disk space for uploaded models together")
     max_networks: int = option(256, COUNT, "most networks loaded at a time")

@@ -164,6 +164,11 @@ def _wrong(field: str, key: str, expected: str, source: str) -> InvalidArgument:
 
 def _check(settings: Settings) -> None:
     """Refuses settings that are right one by one but not together."""
+    if not settings.host:
+        raise InvalidArgument(
+            "host is empty: give an address, as 127.0.0.1, or 0.0.0.0 for all interfaces",
+            field="host",
+        )
     same_host = settings.host == settings.metrics_host
     if same_host and settings.port == settings.metrics_port != 0:
         raise InvalidArgument(

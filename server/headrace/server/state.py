@@ -171,6 +171,6 @@ def _writing() -> Iterator[None]:
         yield
     except OSError as error:
         message = f"the server cannot write to its state directory: {error.strerror or error}"
-        _log.error("%s: %s", message, error.filename)
+        _log.error("%s%s", message, f": {error.filename}" if error.filename else "")
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise (ResourceExhausted if full else Unavailable)(message) from error

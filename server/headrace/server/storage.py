@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,7 +55,10 @@ def network_cache(settings: Settings, key: bytes) -> NetworkCache | None:
             settings.cache_dir,
         )
     with usable("cache_dir"):
-        return NetworkCache(settings.cache_dir, key, settings.max_cache_bytes)
+        cache = NetworkCache(settings.cache_dir, key, settings.max_cache_bytes)
+    if not os.access(settings.cache_dir, os.W_OK | os.X_OK):
+        _log.warning("%s cannot be written: what is compiled is not kept", settings.cache_dir)
+    return cache
 
 
 @contextmanager
@@ -65,6 +69,8 @@ def usable(setting: str) -> Iterator[None]:
     """
     try:
         yield
+    except FileExistsError as error:
+        raise InvalidArgument(f"{error.filename} is not a folder", field=setting) from error
     except OSError as error:
         what = f"{error.filename}: " if error.filename else ""
         raise InvalidArgument(f"{what}{error.strerror or error}", field=setting) from error

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from headrace.plugins.cuda.gpu import Gpu
-from headrace.runtime.errors import Unavailable
+from headrace.runtime.errors import NotInstalled, Unavailable
 
 _REASONS: Final = MappingProxyType(
     {
@@ -63,15 +63,16 @@ class Nvml:
     """NVML by its binding. Thread-safe, as that is.
 
     Raises:
-        Unavailable: the binding is not installed, or NVML does not start; with its reason.
+        NotInstalled: the binding is not there.
+        Unavailable: NVML does not start; with its reason.
     """
 
     def __init__(self) -> None:
         try:
             import pynvml
         except ImportError as error:
-            raise Unavailable(
-                "nvidia-ml-py is not installed; install it with pip install 'headrace[cuda]'"
+            raise NotInstalled(
+                "nvidia-ml-py is not installed; install headrace with its extra 'cuda'"
             ) from error
         self._nvml: Any = pynvml
         try:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 
 from headrace.plugins.opencl import environment
 from headrace.plugins.opencl.kernel_folder import KernelFolder
-from headrace.runtime.errors import Unavailable
+from headrace.runtime.errors import NotInstalled, Unavailable
 from headrace.runtime.plugin import Plugin, plugin_api
 from headrace.runtime.services import Services
 
@@ -20,8 +21,11 @@ def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> P
     imported; so this runs in a process of the device's own, and only there is it imported.
 
     Raises:
-        Unavailable: tinygrad is not installed, or no OpenCL device answers.
+        NotInstalled: tinygrad is not there.
+        Unavailable: it cannot be imported, or no OpenCL device answers.
     """
+    if find_spec("tinygrad") is None:
+        raise NotInstalled("tinygrad is not installed; install headrace with its extra 'opencl'")
     state = None if services.folder is None else services.folder / name
     kernels = KernelFolder(environment.kernel_folder(os.environ, state, os.getuid()))
     kernels.bound()
@@ -29,7 +33,5 @@ def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> P
     try:
         from headrace.plugins.opencl.plugin import OpenClPlugin
     except ImportError as error:
-        raise Unavailable(
-            f"tinygrad cannot be imported ({error}); install it with pip install 'headrace[opencl]'"
-        ) from error
+        raise Unavailable(f"tinygrad cannot be imported: {error}") from error
     return OpenClPlugin(name, services, config, kernels)

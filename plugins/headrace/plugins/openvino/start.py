@@ -9,23 +9,24 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from headrace.runtime.errors import Unavailable
+from headrace.runtime.errors import NotInstalled, Unavailable
 
 if TYPE_CHECKING:
     from headrace.plugins.openvino.compiler import Compiler
 
 _PACKAGE: Final = "openvino"
-_REMEDY: Final = "install it with pip install 'headrace[openvino]'"
+_REMEDY: Final = "install headrace with its extra 'openvino'"
 
 
 def installed_version(package: str = _PACKAGE) -> str:
     """The library's version, as its package tells: nothing is imported.
 
     Raises:
-        Unavailable: it is not installed.
+        NotInstalled: it is not there.
+        Unavailable: it is not there as a package.
     """
     if importlib.util.find_spec(package) is None:
-        raise Unavailable(f"OpenVINO is not installed; {_REMEDY}")
+        raise NotInstalled(f"OpenVINO is not installed; {_REMEDY}")
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -30,6 +30,7 @@ _PLAIN: Final = {
         errors.DeadlineExceeded,
         errors.Cancelled,
         errors.Unavailable,
+        errors.NotInstalled,
         errors.Unimplemented,
         errors.Internal,
     )

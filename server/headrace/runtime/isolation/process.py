@@ -232,15 +232,17 @@ class WorkerProcess:
         output, written = self._pipe()
         given = (control.fileno(), cancelled, living)
         self._output = OutputLog(self.device, output)
+        command = [sys.executable, "-m", "headrace.runtime.isolation.worker", *map(str, given)]
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - this interpreter and our own module
-                [sys.executable, "-m", "headrace.runtime.isolation.worker", *map(str, given)],
-                stdin=subprocess.DEVNULL,
-                stdout=written,
-                stderr=written,
-                pass_fds=given,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(_import_path())},
-            )
+            with _stops_held():
+                self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=written,
+                    stderr=written,
+                    pass_fds=given,
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(_import_path())},
+                )
         except BaseException:
             self._close()
             raise
@@ -318,6 +320,18 @@ class WorkerProcess:
         for descriptor in descriptors:
             if descriptor is not None:
                 os.close(descriptor)
+
+
+@contextmanager
+def _stops_held() -> Iterator[None]:
+    """A process that is made inside never gets SIGINT and SIGTERM, which a terminal or a supervisor
+    may send to all processes at any moment: the server first finishes what runs, and then ends its
+    workers."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _import_path() -> list[str]:

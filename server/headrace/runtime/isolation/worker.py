@@ -2,7 +2,8 @@
 
 The arguments are file descriptors: a connection for calls, a pipe with the numbers of requests to
 cancel, and a pipe whose end means that the server is gone. The main thread reads calls and
-cancellations; calls run on a pool, each lane on a thread of its own.
+cancellations; calls run on a pool, each lane on a thread of its own. The server starts it with
+SIGINT and SIGTERM blocked.
 """
 
 from __future__ import annotations
@@ -162,9 +163,6 @@ class Worker:
 
 def main(arguments: list[str]) -> None:
     control, cancel, life = map(int, arguments)
-    # Both are for the server, which first finishes what runs and then says so here.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _end_with(life)
     faulthandler.enable(all_threads=False)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")

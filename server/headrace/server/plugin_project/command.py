@@ -36,5 +36,6 @@ def new(
         typer.echo(f"error: {error.field}: {error}", err=True)
         raise typer.Exit(1) from error
     typer.echo(
-        f"wrote {folder}; now: cd {folder}, pip install --editable '.[dev]', pytest, headrace serve"
+        f"wrote {folder}; now, in an environment with headrace (in a clone of it: pip install "
+        f"'.[server]'): cd {folder}, pip install --editable '.[dev]', pytest, headrace serve"
     )

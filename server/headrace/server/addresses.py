@@ -1,0 +1,54 @@
+"""Whether the server will be able to listen, found out before it starts anything.
+
+Nothing listens yet: a server that took connections before it can answer would hold its clients up.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import Any
+
+from headrace.runtime.errors import InvalidArgument
+
+
+def shown_address(host: str, port: int) -> str:
+    """``host:port``, with brackets around an IPv6 host."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def check_address(setting: str, host: str, port: int) -> None:
+    """
+    Args:
+        setting: the port's, as "metrics_port".
+
+    Raises:
+        InvalidArgument: nothing is known under the host's name, or the address cannot be listened
+            on, as one where another server is.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(
+            f"{host!r} is no address, and no host of that name is known",
+            field=setting.replace("port", "host"),
+        ) from error
+    tried = [_refusal(family, address) for family, *_, address in found]
+    refusals = [each for each in tried if each is not None]
+    taken = [each for each in refusals if each.errno == errno.EADDRINUSE]
+    # A name may also stand for an address that this machine has not, as IPv6's.
+    if taken or len(refusals) == len(found):
+        first = (taken or refusals)[0]
+        raise InvalidArgument(
+            f"cannot listen on {shown_address(host, port)}: {first.strerror}", field=setting
+        ) from first
+
+
+def _refusal(family: socket.AddressFamily, address: Any) -> OSError | None:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(address)
+    except OSError as error:
+        return error
+    return None

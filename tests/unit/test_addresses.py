@@ -1,0 +1,64 @@
+"""Whether the server will be able to listen."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.runtime.errors import InvalidArgument
+from headrace.server.addresses import check_address, shown_address
+
+V4, V6 = socket.AF_INET, socket.AF_INET6
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_a_port_is_free_once_it_was_looked_at(taken: int) -> None:
+    with pytest.raises(InvalidArgument, match="Address already in use") as caught:
+        check_address("metrics_port", "127.0.0.1", taken)
+    assert caught.value.field == "metrics_port"
+    for _ in range(2):
+        check_address("port", "127.0.0.1", 0)
+
+
+@pytest.mark.parametrize("name", ["no.host.invalid", "x" * 300, "a..b"])
+def test_a_name_that_nothing_is_known_under_is_the_hosts_fault(name: str) -> None:
+    with pytest.raises(InvalidArgument, match="no host of that name") as caught:
+        check_address("metrics_port", name, 0)
+    assert caught.value.field == "metrics_host"
+
+
+@pytest.fixture
+def two_addresses(monkeypatch: pytest.MonkeyPatch, taken: int) -> int:
+    """Every name stands for an address that is taken and one that this machine has not."""
+    ours, foreign = ("127.0.0.1", taken), ("2001:db8::1", taken, 0, 0)
+    found = [(family, 1, 6, "", address) for family, address in ((V6, foreign), (V4, ours))]
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: found)
+    return taken
+
+
+def test_of_several_addresses_one_in_use_is_what_is_told(two_addresses: int) -> None:
+    with pytest.raises(InvalidArgument, match="in use") as caught:
+        check_address("port", "localhost", two_addresses)
+    assert isinstance(caught.value.__cause__, OSError)
+    assert caught.value.__cause__.errno == errno.EADDRINUSE
+
+
+def test_an_address_that_the_machine_lacks_does_not_matter_beside_one_that_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = [(V6, 1, 6, "", ("2001:db8::1", 0, 0, 0)), (V4, 1, 6, "", ("127.0.0.1", 0))]
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: found)
+    check_address("port", "localhost", 0)
+
+
+def test_an_ipv6_address_is_shown_in_brackets() -> None:
+    assert shown_address("::1", 9000) == "[::1]:9000"
+    assert shown_address("localhost", 9000) == "localhost:9000"
