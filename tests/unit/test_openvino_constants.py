@@ -18,6 +18,7 @@ from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.raw_constants import make_raw
 from headrace.plugins.openvino.start import start_openvino
+from headrace.runtime.errors import UnsupportedLayers
 from headrace.runtime.infer_request import InferRequest
 from headrace.runtime.network import Network
 from headrace.runtime.plugin import Plugin
@@ -25,7 +26,7 @@ from headrace.testing.case import parse
 from headrace.testing.services import services
 
 READ = ["FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "FLOAT8E4M3FN", "FLOAT8E5M2"]
-READ += ["INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"]
+READ += ["INT4", "INT8", "INT16", "INT32", "INT64", "UINT4", "UINT8", "UINT16", "UINT32", "UINT64"]
 TO_FLOAT = "Cast<to = 1>"
 PLACES = {
     "at_the_top": f"(float[2] x) => (float[2] y) {{ z = {TO_FLOAT}(c) y = Add(x, z) }}",
@@ -98,3 +99,22 @@ def test_the_rest_stays_as_it_is() -> None:
     make_raw(network.model)
     changed = [value.name for value in values if value.const_value is not before[value.name]]
     assert changed == ["c"]
+
+
+def int4_layer(text: str) -> onnx.ModelProto:
+    """With a layer before the others that makes the constant c."""
+    model = parse(f"f (float[2] x) => {text}")
+    model.graph.node.insert(0, helper.make_node("Constant", [], ["c"], value=typed("INT4")))
+    return model
+
+
+def test_a_constant_layer_of_a_type_that_does_not_pass_stays_within(plugin: Plugin) -> None:
+    model = int4_layer("(float[2] y) { z = Cast<to = 1>(c) y = Add(x, z) }")
+    asked = plugin.query_network(Network.from_bytes(model.SerializeToString()), {})
+    assert not asked.unsupported
+    assert result(plugin, model, x=ZEROS) == [2, 1]
+
+
+def test_but_it_is_not_returned(plugin: Plugin) -> None:
+    with pytest.raises(UnsupportedLayers, match="int4"):
+        result(plugin, int4_layer("(float[2] z, int4[2] c) { z = Neg(x) }"), x=ZEROS)
