@@ -104,9 +104,40 @@ def _slice(operation: openvino.Node) -> None:
     operation.input(3).replace_source_output(bounded.output(0))
 
 
+def _range(operation: openvino.Node) -> None:
+    """A range the wrong way round is empty; the kernel counts off its length all the same. No case
+    shows it. Such a limit becomes the start."""
+    kind = operation.output(0).get_element_type()  # a body's counter comes in another
+    values = (operation.input_value(index) for index in range(3))
+    start, limit, step = (operations.convert(value, kind) for value in values)
+    zero = operations.constant(0, kind)
+    up, down = operations.maximum(limit, start), operations.minimum(limit, start)
+    bounded = operations.select(operations.greater(step, zero), up, down)
+    operation.input(1).replace_source_output(bounded.output(0))
+
+
+def _pad(operation: openvino.Node) -> openvino.Node | None:
+    """Between constant pads the kernel takes a value that is computed for zero; no case shows it.
+    So zeros are padded, and the value chosen where there is padding."""
+    if operation.get_attributes()["pad_mode"] != "constant" or operation.get_input_size() < 4:
+        return None
+    data, begin, end, value = (operation.input_value(index) for index in range(4))
+    if value.get_node().get_type_name() == "Constant":
+        return None
+    kind = data.get_element_type()
+    one, zero = (operations.constant(each, kind) for each in (1, 0))
+    inside = operations.pad(
+        operations.broadcast(one, operations.shape_of(data)), begin, end, "constant", zero
+    )
+    padded = operations.pad(data, begin, end, "constant", zero)
+    return operations.select(operations.not_equal(inside, zero), padded, value)
+
+
 _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] = MappingProxyType(
     {
         "NonMaxSuppression": _suppression,
+        "Pad": _pad,
+        "Range": _range,
         "ReduceMax": _extreme,
         "ReduceMin": _extreme,
         "Slice": _slice,
