@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 import onnx_ir as ir
 
-from headrace.plugins.openvino import wide_integers
+from headrace.plugins.openvino import empty_tensors, wide_integers
 from headrace.plugins.openvino.values import constant, input_of, sizes_of
 
 Rule: TypeAlias = Callable[[ir.Node, int], "str | None"]
@@ -29,7 +29,7 @@ def reason(node: ir.Node, version: int) -> str | None:
         return None
     rule = _RULES.get(node.op_type)
     known = rule(node, version) if rule is not None else None
-    return known or _doubles(node) or wide_integers.reason(node)
+    return known or _doubles(node) or wide_integers.reason(node) or empty_tensors.reason(node)
 
 
 def _doubles(node: ir.Node) -> str | None:
