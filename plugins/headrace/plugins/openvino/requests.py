@@ -14,11 +14,12 @@ import onnx_ir as ir
 
 from headrace.plugins.openvino import tensors
 from headrace.plugins.openvino.checkpoint import Checkpoints
-from headrace.plugins.openvino.failures import run_failure
+from headrace.plugins.openvino.failures import REFUSED, run_failure
 from headrace.plugins.openvino.library import openvino
-from headrace.runtime.errors import Internal, InvalidArgument
+from headrace.runtime.errors import Internal, InvalidArgument, InvalidModel
 from headrace.runtime.job import Job
 from headrace.runtime.network import Network
+from headrace.runtime.network import Port as NetworkPort
 from headrace.runtime.tensor import Array, Value, host
 
 _WIDE: Final = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.UINT32)
@@ -69,10 +70,13 @@ def bind(
 
     Raises:
         Internal: it cannot be told which input is which.
+        InvalidModel: an output has another shape than the network says.
     """
     if len(model.outputs) != len(network.outputs):
         counts = f"{len(network.outputs)} outputs the compiled network has {len(model.outputs)}"
         raise Internal(f"of {counts}")
+    for port, found in zip(network.outputs, model.outputs, strict=True):
+        _check_shape(port, found.partial_shape)
     outputs = tuple(
         Port(port.name, index, port.dtype, _fixed(port.dtype, found))
         for index, (port, found) in enumerate(zip(network.outputs, model.outputs, strict=True))
@@ -94,6 +98,24 @@ def bind(
     )
     several = int(model.get_property("NUM_STREAMS")) > 1
     return Compiled(model, tuple(inputs), outputs, checkpoints, several)
+
+
+def _check_shape(port: NetworkPort, found: openvino.PartialShape) -> None:
+    """
+    Raises:
+        InvalidModel: a rank or size that is known on both sides is not the same.
+    """
+    if port.shape is None or found.rank.is_dynamic:
+        return
+    sizes = [None if each.is_dynamic else each.get_length() for each in found]
+    pairs = zip(port.shape, sizes, strict=False)
+    known = (pair for pair in pairs if isinstance(pair[0], int) and pair[1] is not None)
+    if len(sizes) != len(port.shape) or any(ours != theirs for ours, theirs in known):
+        raise InvalidModel(
+            f"{REFUSED}output {port.name!r} would have the shape {found}, where the network says "
+            f"[{','.join('?' if each is None else str(each) for each in port.shape)}]",
+            field="model",
+        )
 
 
 def _fixed(dtype: ir.DataType, output: openvino.ConstOutput) -> tuple[int, ...] | None:
