@@ -150,6 +150,44 @@ def test_so_is_a_returned_initialiser_that_openvino_takes_for_a_scalar(plugin: P
         plugin.load_network(Network.from_bytes(model.SerializeToString()), {})
 
 
+# -- bounds of slices --
+
+INT64 = np.iinfo(np.int64)
+SLICE = """f (float[4] x, int64[1] first, int64[1] last, int64[1] step) => (float[N] y) {{
+    {0} axis = Constant<value = int64[1] {{0}}>() y = Slice(x, first, last, axis, step)
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "step", "y"),
+    [
+        (1, INT64.max, 1, [2, 3, 4]),
+        (INT64.max, INT64.min, -1, [4, 3, 2, 1]),
+        (INT64.min, INT64.max, 2, [1, 3]),
+        (0, 4, INT64.max, [1]),
+        (3, 0, INT64.min, [4]),
+    ],
+)
+def test_a_bound_of_a_slice_may_lie_beyond_32_bits(
+    plugin: Plugin, first: int, last: int, step: int, y: list[int]
+) -> None:
+    given = {"first": np.array([first]), "last": np.array([last]), "step": np.array([step])}
+    request = InferRequest(load(plugin, SLICE.format("")))
+    outputs = request.infer({"x": np.arange(1, 5, dtype=np.float32), **given})
+    assert host(outputs["y"]).tolist() == y
+
+
+@pytest.mark.parametrize("reader", ["t = Neg(last)", ""])
+def test_but_not_where_something_else_reads_it(plugin: Plugin, reader: str) -> None:
+    output = ", int64[1] t" if reader else ", int64[1] last"
+    text = SLICE.format(reader).replace("(float[N] y)", f"(float[N] y{output})")
+    request = InferRequest(load(plugin, text))
+    one = np.array([1])
+    x = np.ones(4, np.float32)
+    with pytest.raises(InvalidArgument, match="beyond int32"):
+        request.infer({"x": x, "first": one, "last": np.array([INT64.max]), "step": one})
+
+
 # -- errors --
 
 

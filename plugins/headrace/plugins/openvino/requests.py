@@ -36,12 +36,14 @@ class Port:
         name: of the network's own port.
         index: among the compiled network's.
         fixed: the shape of a large output that has the same one in every run.
+        bounds: an input that holds nothing but bounds of slices.
     """
 
     name: str
     index: int
     dtype: ir.DataType
     fixed: tuple[int, ...] | None
+    bounds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +95,11 @@ def bind(
         if len(left) != len(unnamed):
             raise Internal(f"it cannot be told which inputs are {', '.join(unnamed)}")
         named |= zip(unnamed, left, strict=True)
+    bounds = {value.name for value in values if _only_bounds_slices(value)}
     inputs = (
-        Port(port.name, named[port.name], port.dtype, None) for port in wanted if port.name in named
+        Port(port.name, named[port.name], port.dtype, None, port.name in bounds)
+        for port in wanted
+        if port.name in named
     )
     several = int(model.get_property("NUM_STREAMS")) > 1
     return Compiled(model, tuple(inputs), outputs, checkpoints, several)
@@ -116,6 +121,12 @@ def _check_shape(port: NetworkPort, found: openvino.PartialShape) -> None:
             f"[{','.join('?' if each is None else str(each) for each in port.shape)}]",
             field="model",
         )
+
+
+def _only_bounds_slices(value: ir.Value) -> bool:
+    uses = value.uses()
+    slices = all(node.op_type == "Slice" and at in (1, 2, 4) for node, at in uses)
+    return slices and bool(uses) and not value.is_graph_output()
 
 
 def _fixed(dtype: ir.DataType, output: openvino.ConstOutput) -> tuple[int, ...] | None:
@@ -222,7 +233,9 @@ class Request:
         for port in self._inputs:
             given = host(values[port.name])
             assert isinstance(given, np.ndarray), "a network with other values does not load"
-            if port.dtype in _WIDE:
+            if port.bounds:  # those beyond do as the nearest: wide_integers
+                given = np.clip(given, _INT32.min, _INT32.max)
+            elif port.dtype in _WIDE:
                 _check_narrow(port.name, given)
             tensor, array = tensors.tensor(given, port.dtype)
             self._request.set_input_tensor(port.index, tensor)
