@@ -58,6 +58,17 @@ def test_more_elements_than_there_are_give_all_and_no_crash(runtime: Runtime, k:
     equal(outputs, y=[[3, 2, 1]], i=[[1, 2, 0]])
 
 
+@pytest.mark.parametrize("axis", [1, -1, 0])
+def test_no_elements_are_given_where_none_are_wanted(runtime: Runtime, axis: int) -> None:
+    x = np.array([[1, 3, 2], [4, 6, 5]], np.float32)
+    text = TOP_K.format("float", f"<axis = {axis}>")
+    outputs = run(runtime, text, x=x, k=np.array([0]))
+    empty = np.zeros((0, 3) if axis == 0 else (2, 0))
+    equal(outputs, y=empty, i=empty)
+    for k in (0, 2):
+        equal(run(runtime, text, x=x[:0, :0], k=np.array([k])), y=np.zeros((0, 0)))
+
+
 @pytest.mark.parametrize(("operator", "infinity"), [("Max", -np.inf), ("Min", np.inf)])
 @pytest.mark.parametrize("type_name", ["float", "float16"])
 def test_the_extreme_of_infinities_is_infinite(

@@ -40,8 +40,9 @@ def _bodies(operation: openvino.Node) -> Iterator[openvino.Model]:
 
 
 def _top_k(operation: openvino.Node) -> None:
-    """Of equal elements ONNX takes those of lower index first: test_top_k_same_values. And where
-    more are wanted than there are, the kernel reads beyond them and crashes: all are given then."""
+    """Of equal elements ONNX takes those of lower index first: test_top_k_same_values. Where more
+    are wanted than there are, the kernel reads beyond them and crashes: all are given then. Where
+    none are wanted, which it refuses, one is taken and cut away."""
     attributes = operation.get_attributes()
     if attributes["sort"] != "index":
         operation.set_attribute("sort", "value")
@@ -51,7 +52,23 @@ def _top_k(operation: openvino.Node) -> None:
     there = operations.gather(sizes, axis, np.int64(0))
     count = operations.convert(operation.input_value(1), "i64")
     some = operations.minimum(count, there)
+    if operation.input_value(1).get_node().get_type_name() != "Constant":
+        for output in operation.outputs():
+            _cut(output, some, axis)
+        some = operations.minimum(operations.maximum(count, np.int64(1)), there)
     operation.input(1).replace_source_output(some.output(0))
+
+
+def _cut(output: openvino.Output, count: openvino.Node, axis: np.int64) -> None:
+    """Leaves the readers of `output` its first `count` elements along an axis."""
+    readers, names = output.get_target_inputs(), output.get_names()
+    end = operations.unsqueeze(count, np.int64(0))
+    begin, step, axes = (operations.constant(np.array([each])) for each in (0, 1, axis))
+    first = operations.slice(output, begin, end, step, axes)
+    output.set_names(set())
+    first.output(0).set_names(names)
+    for reader in readers:
+        reader.replace_source_output(first.output(0))
 
 
 def _extreme(operation: openvino.Node) -> openvino.Node | None:
