@@ -46,6 +46,15 @@ def reasons(text: str, opset: int) -> list[str]:
             '(int32[2] x, int32[2] n) => (int32[2] y) { y = BitShift<direction = "LEFT">(x, n) }',
             "signed",
         ),
+        (
+            '(uint8[2] x, uint8[2] n) => (uint8[2] y) { y = BitShift<direction = "LEFT">(x, n) }',
+            "shifted out",
+        ),
+        (
+            "(uint32 x) => (uint32 y) { n = Constant<value = uint32 {1}>()"
+            ' y = BitShift<direction = "LEFT">(x, n) }',
+            "list of a scalar",
+        ),
         ("(float[2] x) => (float8e4m3fn[2] y) { y = Cast<to = 17>(x) }", "saturate"),
         ("(float[2] x) => (float8e8m0[2] y) { y = Cast<to = 24>(x) }", "round up"),
         ("(float[1,8,1] x) => (float[1,8,2] y) { y = DFT(x) }", "Fourier"),
@@ -57,6 +66,7 @@ def reasons(text: str, opset: int) -> list[str]:
             "(float[4] x, float s) => (uint8[4] y) { t = Add(s, s) y = QuantizeLinear(x, t) }",
             "halves",
         ),
+        ("(float[1,4,1,1] x) => (float[1,4,1,1] y) { y = LRN<size = 2>(x) }", "even size"),
         (
             "(float[5,1,4] x, float[1,12,4] w, float[1,12,3] r, float[1,24] b, int32[1] l,"
             " float[1,1,3] h, float[1,1,3] c, float[1,9] p) => (float[5,1,1,3] y)"
@@ -77,6 +87,11 @@ def reasons(text: str, opset: int) -> list[str]:
             "(float[1,1,H,W] x) => (float[1,1,P,Q] y)"
             " { y = MaxPool<ceil_mode = 1, kernel_shape = [1,1], strides = [2,2]>(x) }",
             "ceil_mode",
+        ),
+        (
+            "(float[1,1,2,3] x) => (float[1,1,1,3] y, int64[1,1,1,3] i)"
+            " { y, i = MaxPool<kernel_shape = [2,1], storage_order = 1>(x) }",
+            "storage_order",
         ),
         (
             "(float[1,1,4,4] x, float[4] s) => (float[1,1,H,W] y)"
@@ -104,6 +119,7 @@ def reasons(text: str, opset: int) -> list[str]:
             "maximum",
         ),
         ("(float[1,1,2,3,4] x, int64[5] n) => (float[A,B,C,D,E] y) { y = Tile(x, n) }", "repeats"),
+        ("(float x, int64[0] n) => (float y) { y = Tile(x, n) }", "repeats"),
     ],
 )
 def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
@@ -121,7 +137,12 @@ def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
         " b = Constant<value = int64[1] {9223372036854775807}>() y = Slice(x, a, b) }",
         "(float[1,2,4,8] q, float[1,2,6,8] k) => (float[1,2,4,8] y)"
         " { y = Attention<is_causal = 1, left_window_size = -1>(q, k, k) }",
-        '(uint8[2] x, uint8[2] n) => (uint8[2] y) { y = BitShift<direction = "LEFT">(x, n) }',
+        '(uint8[2] x, uint8[2] n) => (uint8[2] y) { y = BitShift<direction = "RIGHT">(x, n) }',
+        '(uint16[2] x, uint16[2] n) => (uint16[2] y) { y = BitShift<direction = "LEFT">(x, n) }',
+        '(uint32 x, uint32 n) => (uint32 y) { y = BitShift<direction = "LEFT">(x, n) }',
+        "(float[1,4,1,1] x) => (float[1,4,1,1] y) { y = LRN<size = 3>(x) }",
+        "(float[1,1,2,3] x) => (float[1,1,1,3] y)"
+        " { y = MaxPool<kernel_shape = [2,1], storage_order = 1>(x) }",
         "(float[2] x) => (float8e4m3fn[2] y) { y = Cast<to = 17, saturate = 0>(x) }",
         "(float[4] x, float s) => (uint8[4] y) { y = QuantizeLinear(x, s) }",
         "(float[1,1,H,W] x) => (float[1,1,P,Q] y)"

@@ -58,6 +58,17 @@ def test_more_elements_than_there_are_give_all_and_no_crash(runtime: Runtime, k:
     equal(outputs, y=[[3, 2, 1]], i=[[1, 2, 0]])
 
 
+@pytest.mark.parametrize("axis", [1, -1, 0])
+def test_no_elements_are_given_where_none_are_wanted(runtime: Runtime, axis: int) -> None:
+    x = np.array([[1, 3, 2], [4, 6, 5]], np.float32)
+    text = TOP_K.format("float", f"<axis = {axis}>")
+    outputs = run(runtime, text, x=x, k=np.array([0]))
+    empty = np.zeros((0, 3) if axis == 0 else (2, 0))
+    equal(outputs, y=empty, i=empty)
+    for k in (0, 2):
+        equal(run(runtime, text, x=x[:0, :0], k=np.array([k])), y=np.zeros((0, 0)))
+
+
 @pytest.mark.parametrize(("operator", "infinity"), [("Max", -np.inf), ("Min", np.inf)])
 @pytest.mark.parametrize("type_name", ["float", "float16"])
 def test_the_extreme_of_infinities_is_infinite(
@@ -133,3 +144,71 @@ def test_the_least_step_of_32_bits_is_no_crash(runtime: Runtime, step: int, y: l
     equal(run(runtime, given, x=x, step=np.array([step])), y=y)
     constant = SLICE.format("", f"step = Constant<value = int64[1] {{{step}}}>()")
     equal(run(runtime, constant, x=x), y=y)
+
+
+RANGE = "f ({0} a, {0} b, {0} c) => ({0}[N] y) {{ y = Range(a, b, c) }}"
+
+
+@pytest.mark.parametrize("type_name", ["float", "int32", "int64"])
+@pytest.mark.parametrize(
+    "bounds", [(0, 2, -1), (5, 2, 1), (0, 5, -2), (2, 2, 1), (2, -1, -1), (-1, 6, 3)]
+)
+def test_a_range_the_wrong_way_round_is_empty(
+    runtime: Runtime, type_name: str, bounds: tuple[int, int, int]
+) -> None:
+    dtype = {"float": np.float32, "int32": np.int32, "int64": np.int64}[type_name]
+    given = dict(zip("abc", (np.array(each, dtype) for each in bounds), strict=True))
+    equal(run(runtime, RANGE.format(type_name), **given), y=np.arange(*bounds))
+
+
+@pytest.mark.parametrize(("limit", "y"), [(-3, []), (3, [0, 1, 2])])
+def test_a_range_of_constants_but_for_its_limit_is_too(
+    runtime: Runtime, limit: int, y: list[int]
+) -> None:
+    text = """f (int64 b) => (int64[N] y) {
+        a = Constant<value = int64 {0}>() c = Constant<value = int64 {1}>() y = Range(a, b, c)
+    }"""
+    equal(run(runtime, text, b=np.array(limit)), y=y)
+
+
+def test_a_loop_counts_up_to_its_counter(runtime: Runtime) -> None:
+    text = """f (int64 n, int64 x) => (int64 y) {
+        t = Constant<value = bool {1}>()
+        y = Loop(n, t, x) <body = turn (int64 i, bool going, int64 a) => (bool on, int64 b) {
+            on = Identity(going)
+            first = Constant<value = int64 {0}>() step = Constant<value = int64 {1}>()
+            r = Range(first, i, step) s = ReduceSum<keepdims = 0>(r) b = Add(a, s)
+        }>
+    }"""
+    equal(run(runtime, text, n=np.array(4), x=np.array(3)), y=7)
+
+
+PAD = """f ({0}[{1}] x, {0} v) => ({0}[P,Q] y) {{
+    p = Constant<value = int64[4] {{1, 2, 0, 0}}>() y = Pad(x, p, v)
+}}"""
+
+
+@pytest.mark.parametrize("type_name", ["float", "float16", "int64", "uint8", "bool"])
+@pytest.mark.parametrize("sizes", ["2,2", "M,N"])
+def test_padding_has_a_value_that_is_not_constant(
+    runtime: Runtime, type_name: str, sizes: str
+) -> None:
+    dtype = np.float32 if type_name == "float" else type_name
+    x = np.array([[0, 1], [3, 0]]).astype(dtype)
+    outputs = run(runtime, PAD.format(type_name, sizes), x=x, v=np.array(7).astype(dtype))
+    equal(outputs, y=np.pad(x, ((1, 0), (2, 0)), constant_values=7))
+
+
+def test_padding_of_infinities_and_of_nan_leaves_them_apart(runtime: Runtime) -> None:
+    x = np.array([[np.inf, np.nan], [1, -np.inf]], np.float32)
+    for value in (np.nan, np.inf):
+        outputs = run(runtime, PAD.format("float", "2,2"), x=x, v=np.array(value, np.float32))
+        equal(outputs, y=np.pad(x, ((1, 0), (2, 0)), constant_values=value))
+
+
+def test_negative_pads_and_a_computed_value_go_together(runtime: Runtime) -> None:
+    text = """f (float[3] x, float v) => (float[P] y) {
+        p = Constant<value = int64[2] {-1, 2}>() y = Pad(x, p, v)
+    }"""
+    x, v = np.array([1, 2, 3], np.float32), np.array(7, np.float32)
+    equal(run(runtime, text, x=x, v=v), y=[2, 3, 7, 7])

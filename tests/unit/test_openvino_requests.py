@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
+from onnx import numpy_helper
 
 from headrace.plugins.openvino import tensors
 from headrace.plugins.openvino.checkpoint import add_checkpoints
@@ -24,6 +25,7 @@ from headrace.runtime.errors import (
     InvalidArgument,
     InvalidModel,
     ResourceExhausted,
+    UnsupportedLayers,
 )
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.infer_request import InferRequest
@@ -120,6 +122,70 @@ def test_an_output_that_is_not_wanted_is_not_written_over_another(plugin: Plugin
     request.start_async({"x": 2 * x}, output_names=("y",))
     assert set(request.result(30)) == {"y"}
     np.testing.assert_array_equal(both["z"], x)
+
+
+# -- shapes --
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f (float[2] x) => (float[2,1] y) { y = Neg(x) }",
+        "f (float[2,N] x) => (float[3,N] y) { t = Neg(x) y = Relu(t) }",
+    ],
+)
+def test_an_output_of_another_shape_than_the_network_says_is_refused(
+    plugin: Plugin, text: str
+) -> None:
+    network = Network.from_bytes(parse(text).SerializeToString())
+    assert plugin.query_network(network, {}).unsupported
+    with pytest.raises(UnsupportedLayers, match="'y' would have the shape"):
+        plugin.load_network(network, {})
+
+
+def test_so_is_a_returned_initialiser_that_openvino_takes_for_a_scalar(plugin: Plugin) -> None:
+    model = parse("f (float[1] x) => (float[1] y, float[1,0] c) { y = Neg(x) }")
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros((1, 0), np.float32), "c"))
+    with pytest.raises(UnsupportedLayers, match="'c' would have the shape"):
+        plugin.load_network(Network.from_bytes(model.SerializeToString()), {})
+
+
+# -- bounds of slices --
+
+INT64 = np.iinfo(np.int64)
+SLICE = """f (float[4] x, int64[1] first, int64[1] last, int64[1] step) => (float[N] y) {{
+    {0} axis = Constant<value = int64[1] {{0}}>() y = Slice(x, first, last, axis, step)
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "step", "y"),
+    [
+        (1, INT64.max, 1, [2, 3, 4]),
+        (INT64.max, INT64.min, -1, [4, 3, 2, 1]),
+        (INT64.min, INT64.max, 2, [1, 3]),
+        (0, 4, INT64.max, [1]),
+        (3, 0, INT64.min, [4]),
+    ],
+)
+def test_a_bound_of_a_slice_may_lie_beyond_32_bits(
+    plugin: Plugin, first: int, last: int, step: int, y: list[int]
+) -> None:
+    given = {"first": np.array([first]), "last": np.array([last]), "step": np.array([step])}
+    request = InferRequest(load(plugin, SLICE.format("")))
+    outputs = request.infer({"x": np.arange(1, 5, dtype=np.float32), **given})
+    assert host(outputs["y"]).tolist() == y
+
+
+@pytest.mark.parametrize("reader", ["t = Neg(last)", ""])
+def test_but_not_where_something_else_reads_it(plugin: Plugin, reader: str) -> None:
+    output = ", int64[1] t" if reader else ", int64[1] last"
+    text = SLICE.format(reader).replace("(float[N] y)", f"(float[N] y{output})")
+    request = InferRequest(load(plugin, text))
+    one = np.array([1])
+    x = np.ones(4, np.float32)
+    with pytest.raises(InvalidArgument, match="beyond int32"):
+        request.infer({"x": x, "first": one, "last": np.array([INT64.max]), "step": one})
 
 
 # -- errors --

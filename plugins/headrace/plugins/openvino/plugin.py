@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from headrace.plugins.openvino import config as settings
+from headrace.plugins.openvino.raw_constants import make_raw
 from headrace.plugins.openvino.start import FirstUse, installed_version, start_openvino
 from headrace.plugins.openvino.transformations import TRANSFORMATIONS
 from headrace.runtime import hints
@@ -131,14 +132,16 @@ class OpenVinoPlugin(Plugin):
     def transform_network(
         self, network: Network, config: Configuration, options: NetworkOptions
     ) -> Network:
-        """As every device, and local functions inlined, which OpenVINO has none of."""
+        """As every device, and local functions inlined, which OpenVINO has none of, and constants
+        as it reads them."""
         transformed = super().transform_network(network, config, options)
         model = transformed.model
         if model.functions:
             tracked(model, lambda each: InlinePass()(each).modified)
             infer_types(model)
             name_layers(model.graph)
-            return Network(model)
+            transformed = Network(model)
+        make_raw(model)
         return transformed
 
     def _transformations(self, config: Configuration) -> Sequence[Transformation]:

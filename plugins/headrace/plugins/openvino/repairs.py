@@ -40,8 +40,9 @@ def _bodies(operation: openvino.Node) -> Iterator[openvino.Model]:
 
 
 def _top_k(operation: openvino.Node) -> None:
-    """Of equal elements ONNX takes those of lower index first: test_top_k_same_values. And where
-    more are wanted than there are, the kernel reads beyond them and crashes: all are given then."""
+    """Of equal elements ONNX takes those of lower index first: test_top_k_same_values. Where more
+    are wanted than there are, the kernel reads beyond them and crashes: all are given then. Where
+    none are wanted, which it refuses, one is taken and cut away."""
     attributes = operation.get_attributes()
     if attributes["sort"] != "index":
         operation.set_attribute("sort", "value")
@@ -51,7 +52,23 @@ def _top_k(operation: openvino.Node) -> None:
     there = operations.gather(sizes, axis, np.int64(0))
     count = operations.convert(operation.input_value(1), "i64")
     some = operations.minimum(count, there)
+    if operation.input_value(1).get_node().get_type_name() != "Constant":
+        for output in operation.outputs():
+            _cut(output, some, axis)
+        some = operations.minimum(operations.maximum(count, np.int64(1)), there)
     operation.input(1).replace_source_output(some.output(0))
+
+
+def _cut(output: openvino.Output, count: openvino.Node, axis: np.int64) -> None:
+    """Leaves the readers of `output` its first `count` elements along an axis."""
+    readers, names = output.get_target_inputs(), output.get_names()
+    end = operations.unsqueeze(count, np.int64(0))
+    begin, step, axes = (operations.constant(np.array([each])) for each in (0, 1, axis))
+    first = operations.slice(output, begin, end, step, axes)
+    output.set_names(set())
+    first.output(0).set_names(names)
+    for reader in readers:
+        reader.replace_source_output(first.output(0))
 
 
 def _extreme(operation: openvino.Node) -> openvino.Node | None:
@@ -104,9 +121,40 @@ def _slice(operation: openvino.Node) -> None:
     operation.input(3).replace_source_output(bounded.output(0))
 
 
+def _range(operation: openvino.Node) -> None:
+    """A range the wrong way round is empty; the kernel counts off its length all the same. No case
+    shows it. Such a limit becomes the start."""
+    kind = operation.output(0).get_element_type()  # a body's counter comes in another
+    values = (operation.input_value(index) for index in range(3))
+    start, limit, step = (operations.convert(value, kind) for value in values)
+    zero = operations.constant(0, kind)
+    up, down = operations.maximum(limit, start), operations.minimum(limit, start)
+    bounded = operations.select(operations.greater(step, zero), up, down)
+    operation.input(1).replace_source_output(bounded.output(0))
+
+
+def _pad(operation: openvino.Node) -> openvino.Node | None:
+    """Between constant pads the kernel takes a value that is computed for zero; no case shows it.
+    So zeros are padded, and the value chosen where there is padding."""
+    if operation.get_attributes()["pad_mode"] != "constant" or operation.get_input_size() < 4:
+        return None
+    data, begin, end, value = (operation.input_value(index) for index in range(4))
+    if value.get_node().get_type_name() == "Constant":
+        return None
+    kind = data.get_element_type()
+    one, zero = (operations.constant(each, kind) for each in (1, 0))
+    inside = operations.pad(
+        operations.broadcast(one, operations.shape_of(data)), begin, end, "constant", zero
+    )
+    padded = operations.pad(data, begin, end, "constant", zero)
+    return operations.select(operations.not_equal(inside, zero), padded, value)
+
+
 _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] = MappingProxyType(
     {
         "NonMaxSuppression": _suppression,
+        "Pad": _pad,
+        "Range": _range,
         "ReduceMax": _extreme,
         "ReduceMin": _extreme,
         "Slice": _slice,

@@ -14,11 +14,12 @@ import onnx_ir as ir
 
 from headrace.plugins.openvino import tensors
 from headrace.plugins.openvino.checkpoint import Checkpoints
-from headrace.plugins.openvino.failures import run_failure
+from headrace.plugins.openvino.failures import REFUSED, run_failure
 from headrace.plugins.openvino.library import openvino
-from headrace.runtime.errors import Internal, InvalidArgument
+from headrace.runtime.errors import Internal, InvalidArgument, InvalidModel
 from headrace.runtime.job import Job
 from headrace.runtime.network import Network
+from headrace.runtime.network import Port as NetworkPort
 from headrace.runtime.tensor import Array, Value, host
 
 _WIDE: Final = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.UINT32)
@@ -35,12 +36,14 @@ class Port:
         name: of the network's own port.
         index: among the compiled network's.
         fixed: the shape of a large output that has the same one in every run.
+        bounds: an input that holds nothing but bounds of slices.
     """
 
     name: str
     index: int
     dtype: ir.DataType
     fixed: tuple[int, ...] | None
+    bounds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +72,13 @@ def bind(
 
     Raises:
         Internal: it cannot be told which input is which.
+        InvalidModel: an output has another shape than the network says.
     """
     if len(model.outputs) != len(network.outputs):
         counts = f"{len(network.outputs)} outputs the compiled network has {len(model.outputs)}"
         raise Internal(f"of {counts}")
+    for port, found in zip(network.outputs, model.outputs, strict=True):
+        _check_shape(port, found.partial_shape)
     outputs = tuple(
         Port(port.name, index, port.dtype, _fixed(port.dtype, found))
         for index, (port, found) in enumerate(zip(network.outputs, model.outputs, strict=True))
@@ -89,11 +95,38 @@ def bind(
         if len(left) != len(unnamed):
             raise Internal(f"it cannot be told which inputs are {', '.join(unnamed)}")
         named |= zip(unnamed, left, strict=True)
+    bounds = {value.name for value in values if _only_bounds_slices(value)}
     inputs = (
-        Port(port.name, named[port.name], port.dtype, None) for port in wanted if port.name in named
+        Port(port.name, named[port.name], port.dtype, None, port.name in bounds)
+        for port in wanted
+        if port.name in named
     )
     several = int(model.get_property("NUM_STREAMS")) > 1
     return Compiled(model, tuple(inputs), outputs, checkpoints, several)
+
+
+def _check_shape(port: NetworkPort, found: openvino.PartialShape) -> None:
+    """
+    Raises:
+        InvalidModel: a rank or size that is known on both sides is not the same.
+    """
+    if port.shape is None or found.rank.is_dynamic:
+        return
+    sizes = [None if each.is_dynamic else each.get_length() for each in found]
+    pairs = zip(port.shape, sizes, strict=False)
+    known = (pair for pair in pairs if isinstance(pair[0], int) and pair[1] is not None)
+    if len(sizes) != len(port.shape) or any(ours != theirs for ours, theirs in known):
+        raise InvalidModel(
+            f"{REFUSED}output {port.name!r} would have the shape {found}, where the network says "
+            f"[{','.join('?' if each is None else str(each) for each in port.shape)}]",
+            field="model",
+        )
+
+
+def _only_bounds_slices(value: ir.Value) -> bool:
+    uses = value.uses()
+    slices = all(node.op_type == "Slice" and at in (1, 2, 4) for node, at in uses)
+    return slices and bool(uses) and not value.is_graph_output()
 
 
 def _fixed(dtype: ir.DataType, output: openvino.ConstOutput) -> tuple[int, ...] | None:
@@ -200,7 +233,9 @@ class Request:
         for port in self._inputs:
             given = host(values[port.name])
             assert isinstance(given, np.ndarray), "a network with other values does not load"
-            if port.dtype in _WIDE:
+            if port.bounds:  # those beyond do as the nearest: wide_integers
+                given = np.clip(given, _INT32.min, _INT32.max)
+            elif port.dtype in _WIDE:
                 _check_narrow(port.name, given)
             tensor, array = tensors.tensor(given, port.dtype)
             self._request.set_input_tensor(port.index, tensor)

@@ -107,8 +107,10 @@ def _give_rank(network: onnx.ModelProto, rank: int) -> None:
 
 def _unpassed(node: ir.Node) -> str | None:
     """Why the node's values cannot be passed to and from OpenVINO. Constants stay within it."""
-    given = (value for value in node.inputs if value is not None and not _is_constant(value))
-    for value in (*given, *node.outputs):
+    values = (value for value in (*node.inputs, *node.outputs) if value is not None)
+    for value in values:
+        if _is_constant(value) and not value.is_graph_output():
+            continue
         if isinstance(value.type, ir.SequenceType | ir.OptionalType):
             return f"{value.name!r} is a sequence or optional, and OpenVINO has tensors only"
         if value.dtype is not None and value.dtype not in tensors.PASSED:

@@ -12,6 +12,8 @@ from typing import Final
 
 import onnx_ir as ir
 
+from headrace.plugins.openvino.values import constant
+
 REASON: Final = "the backend computes integers in 32 bits, and a constant needs more"
 
 _WIDE: Final = (ir.DataType.INT64, ir.DataType.UINT32, ir.DataType.UINT64)
@@ -59,10 +61,3 @@ def _harmless(node: ir.Node, at: int) -> tuple[bool, bool]:
             folded = dtype is not None and dtype.is_floating_point()
             return folded, folded
     return False, False
-
-
-def constant(value: ir.Value | None) -> ir.TensorProtocol | None:
-    """The value, if it is one that no caller can change."""
-    if value is None or value.is_graph_input():
-        return None
-    return ir.convenience.get_const_tensor(value)

@@ -1,0 +1,24 @@
+"""What is known before a run of the values that a layer reads."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+
+def input_of(node: ir.Node, index: int) -> ir.Value | None:
+    """An input of the node; None if it is left out."""
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def sizes_of(value: ir.Value | None) -> list[int | None] | None:
+    """The sizes of the value's dimensions, as far as they are known."""
+    if value is None or value.shape is None:
+        return None
+    return [size if isinstance(size, int) else None for size in value.shape]
+
+
+def constant(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """The value, if it is one that no caller can change."""
+    if value is None or value.is_graph_input():
+        return None
+    return ir.convenience.get_const_tensor(value)
