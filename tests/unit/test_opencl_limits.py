@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
 import pytest
 
 from headrace.plugins.opencl import limits
@@ -58,6 +59,13 @@ def reasons(text: str) -> list[str]:
 def test_what_would_be_wrong_is_refused(text: str, why: str) -> None:
     (found,) = reasons(text)
     assert why in found
+
+
+def test_what_trains_is_refused() -> None:
+    for operator in ("Adagrad", "Adam", "Momentum"):
+        why = limits.reason(ir.node(operator, [], domain="ai.onnx.preview.training"))
+        assert why is not None
+        assert "assigns" in why
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from headrace.testing.case import Case, parse
 
 pytest.importorskip("tinygrad", reason="tinygrad is not installed: pip install 'headrace[opencl]'")
 
+from tinygrad.tensor import Tensor
+
 from headrace.plugins.opencl import on_host, operators
 
 
@@ -89,3 +91,10 @@ def test_inputs_that_decide_shapes_or_the_course_are_known_on_the_host(
     text: str, expected: set[str]
 ) -> None:
     assert on_host.known_inputs(model(text)) == expected
+
+
+def test_a_function_that_assigns_to_its_argument_is_refused_and_the_argument_is_as_before() -> None:
+    x = Tensor([1.0, 2.0], device="PYTHON").realize()
+    with pytest.raises(RuntimeError, match="assigns"):
+        operators.computed(lambda x, by: x.assign(x * by), [x], {"by": 3})
+    assert x.tolist() == [1, 2]

@@ -12,9 +12,13 @@ from typing import Final
 
 import onnx_ir as ir
 
+_TRAINING: Final = "ai.onnx.preview.training"
+
 
 def reason(node: ir.Node) -> str | None:
     """Why the device does not run the node; None if nothing speaks against it."""
+    if node.domain == _TRAINING:
+        return "tinygrad assigns to the inputs of operators that train"
     if node.domain not in ("", "ai.onnx"):
         return None
     rule = _RULES.get(node.op_type)

@@ -6,7 +6,7 @@ before a kernel runs, and a network is compiled for their values as for its shap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import onnx_ir as ir
@@ -15,6 +15,7 @@ from tinygrad.nn.onnx import Domain, OnnxRunner, OpSetId, onnx_ops, required_inp
 from tinygrad.tensor import Tensor
 
 from headrace.plugins.opencl.attention import attention
+from headrace.plugins.opencl.scatter import scatter_nd, tensor_scatter
 
 Function = Callable[..., Any]
 
@@ -63,6 +64,23 @@ def find(node: ir.Node, opset: int) -> Function | None:
     return function
 
 
+def computed(function: Function, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """What the function gives.
+
+    Raises:
+        RuntimeError: it assigns to an argument. A weight would be another one after that, and
+            captured kernels would write to their input and give what another request left there.
+    """
+    given = [each for each in arguments if isinstance(each, Tensor) and each.uop.base.is_realized]
+    before = [each.uop for each in given]
+    outputs = function(*arguments, **options)
+    if any(each.uop is not uop for each, uop in zip(given, before, strict=True)):
+        for each, uop in zip(given, before, strict=True):
+            each.uop = uop
+        raise RuntimeError("it assigns to an input")
+    return outputs
+
+
 def _div(x: Tensor, y: Tensor, **_: Any) -> Tensor:
     if not dtypes.is_int(x.dtype):
         return x.div(y)
@@ -95,4 +113,6 @@ _OWN: Final[dict[str, Function]] = {
     "Div": _div,
     "LpNormalization": _lp_normalization,
     "Mod": _mod,
+    "ScatterND": scatter_nd,
+    "TensorScatter": tensor_scatter,
 }
