@@ -7,6 +7,7 @@ before a kernel runs, and a network is compiled for their values as for its shap
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any, Final
 
 import onnx_ir as ir
@@ -108,7 +109,26 @@ def _lp_normalization(x: Tensor, axis: int = -1, p: int = 2) -> Tensor:
     return x / (norm == 0).where(1, norm)
 
 
+def _arg_max(x: Tensor, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
+    """NaN counts as infinite: tinygrad's own passes over it, and gives an index out of bounds where
+    there is nothing else."""
+    if dtypes.is_float(x.dtype):
+        x = x.isnan().where(inf, x)
+    if not select_last_index:
+        return x.argmax(axis, keepdim=bool(keepdims)).cast(dtypes.int64)
+    return int(x.shape[axis]) - 1 - _arg_max(x.flip(axis), axis, keepdims)
+
+
+def _arg_min(x: Tensor, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
+    """tinygrad's own negates, which the least of some integers do not stand."""
+    floating = dtypes.is_float(x.dtype)
+    reverse = x.isnan().where(inf, -x) if floating else x.bitwise_not()
+    return _arg_max(reverse, axis, keepdims, select_last_index)
+
+
 _OWN: Final[dict[str, Function]] = {
+    "ArgMax": _arg_max,
+    "ArgMin": _arg_min,
     "Attention": attention,
     "Div": _div,
     "LpNormalization": _lp_normalization,
