@@ -130,3 +130,10 @@ def test_the_least_and_the_most_are_found_first_or_last(
             assert function(x, axis=1, select_last_index=last).tolist() == [[expected[last]]]
             found = function(x, axis=-1, keepdims=0, select_last_index=last)
             assert found.tolist() == [expected[last]]
+
+
+def test_what_is_known_is_computed_by_the_corrected_reference() -> None:
+    graph = model("(float[1,3,1] x) => (float[1,3,1] y) { y = LRN<size = 1, beta = 1.0>(x) }").graph
+    x = np.ones((1, 3, 1), np.float32)
+    (y,) = on_host.HostLayers({"": 21})(graph[0], [x])
+    np.testing.assert_allclose(np.asarray(y), x / (1 + 1e-4))
