@@ -16,6 +16,7 @@ from tinygrad.nn.onnx import Domain, OnnxRunner, OpSetId, onnx_ops, required_inp
 from tinygrad.tensor import Tensor
 
 from headrace.plugins.opencl.attention import attention
+from headrace.plugins.opencl.pooling import max_pool, max_unpool
 from headrace.plugins.opencl.scatter import scatter_nd, tensor_scatter
 
 Function = Callable[..., Any]
@@ -132,6 +133,8 @@ _OWN: Final[dict[str, Function]] = {
     "Attention": attention,
     "Div": _div,
     "LpNormalization": _lp_normalization,
+    "MaxPool": max_pool,
+    "MaxUnpool": max_unpool,
     "Mod": _mod,
     "ScatterND": scatter_nd,
     "TensorScatter": tensor_scatter,
