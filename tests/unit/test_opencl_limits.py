@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
 import pytest
 
 from headrace.plugins.opencl import limits
@@ -45,6 +46,11 @@ def reasons(text: str) -> list[str]:
             "shape",
         ),
         (
+            "(float[1,1,4] x) => (float[1,1,3] y, int64[1,1,3] i)"
+            " { y, i = MaxPool<kernel_shape = [2], storage_order = 1>(x) }",
+            "columns",
+        ),
+        (
             f"{_LINEAR}, uint8[1] a, uint8[2] b) => (int32[1,2,3,3] y)"
             " { y = ConvInteger(x, w, a, b) }",
             "each channel",
@@ -60,6 +66,13 @@ def test_what_would_be_wrong_is_refused(text: str, why: str) -> None:
     assert why in found
 
 
+def test_what_trains_is_refused() -> None:
+    for operator in ("Adagrad", "Adam", "Momentum"):
+        why = limits.reason(ir.node(operator, [], domain="ai.onnx.preview.training"))
+        assert why is not None
+        assert "assigns" in why
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -68,6 +81,10 @@ def test_what_would_be_wrong_is_refused(text: str, why: str) -> None:
         "(float[1,1,2,2] x, int64[4] s) => (float[1,1,a,b] y) { y = Resize(x, , , s) }",
         "(float[1,1,2,2] x, int64[1,1,2,2] i) => (float[1,1,4,4] y)"
         " { y = MaxUnpool<kernel_shape = [2,2]>(x, i) }",
+        "(float[1,1,4] x) => (float[1,1,3] y) { y = MaxPool<kernel_shape = [2],"
+        " storage_order = 1>(x) }",
+        "(float[1,1,2,2] x) => (float[1,1,1,1] y, int64[1,1,1,1] i)"
+        " { y, i = MaxPool<kernel_shape = [2,2], storage_order = 1>(x) }",
         f"{_LINEAR}, uint8[1] a, uint8 b) => (int32[1,2,3,3] y) {{ y = ConvInteger(x, w, a, b) }}",
         "(float[2] x) => (float[2] y) { y = headrace.test.Mod(x) }",
     ],

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import onnx_ir as ir
 import pytest
 
 from headrace.testing.case import Case, parse
 
 pytest.importorskip("tinygrad", reason="tinygrad is not installed: pip install 'headrace[opencl]'")
+
+from tinygrad.tensor import Tensor
 
 from headrace.plugins.opencl import on_host, operators
 
@@ -89,3 +94,46 @@ def test_inputs_that_decide_shapes_or_the_course_are_known_on_the_host(
     text: str, expected: set[str]
 ) -> None:
     assert on_host.known_inputs(model(text)) == expected
+
+
+def test_a_function_that_assigns_to_its_argument_is_refused_and_the_argument_is_as_before() -> None:
+    x = Tensor([1.0, 2.0], device="PYTHON").realize()
+    with pytest.raises(RuntimeError, match="assigns"):
+        operators.computed(lambda x, by: x.assign(x * by), [x], {"by": 3})
+    assert x.tolist() == [1, 2]
+
+
+_LEAST = np.iinfo(np.int32).min
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "least", "most"),
+    [
+        ([3, 1, 8, 1], np.uint8, (1, 3), (2, 2)),
+        ([3, 0, 8, 0], np.uint64, (1, 3), (2, 2)),
+        ([3, -128, 127, -128], np.int8, (1, 3), (2, 2)),
+        ([_LEAST, _LEAST, 0, 0], np.int32, (0, 1), (2, 3)),
+        ([1, 0, 0, 1], np.bool_, (1, 2), (0, 3)),
+        ([1, -np.inf, np.inf, np.inf], np.float32, (1, 1), (2, 3)),
+        ([1, np.nan, 3, np.nan], np.float32, (1, 3), (1, 3)),
+        ([np.nan] * 4, np.float32, (0, 3), (0, 3)),
+    ],
+)
+def test_the_least_and_the_most_are_found_first_or_last(
+    values: list[Any], dtype: Any, least: tuple[int, int], most: tuple[int, int]
+) -> None:
+    x = Tensor(np.array([values], dtype), device="PYTHON")
+    for operator, expected in (("ArgMin", least), ("ArgMax", most)):
+        function = operators.find(node(operator), 21)
+        assert function is not None
+        for last in (0, 1):
+            assert function(x, axis=1, select_last_index=last).tolist() == [[expected[last]]]
+            found = function(x, axis=-1, keepdims=0, select_last_index=last)
+            assert found.tolist() == [expected[last]]
+
+
+def test_what_is_known_is_computed_by_the_corrected_reference() -> None:
+    graph = model("(float[1,3,1] x) => (float[1,3,1] y) { y = LRN<size = 1, beta = 1.0>(x) }").graph
+    x = np.ones((1, 3, 1), np.float32)
+    (y,) = on_host.HostLayers({"": 21})(graph[0], [x])
+    np.testing.assert_allclose(np.asarray(y), x / (1 + 1e-4))

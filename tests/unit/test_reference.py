@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx.parser import parse_model
+from onnxruntime import InferenceSession
 
 from headrace.runtime.reference import CorrectedEvaluator
 
@@ -136,6 +137,32 @@ def test_a_global_maximum_is_taken_over_all_axes_in_space(space: tuple[int, ...]
     (y,) = run(17, f"g (float[{sizes}] x) => (float y) {{ y = GlobalMaxPool(x) }}", x=x)
     assert y.shape == (2, 4, *(1 for _ in space))
     assert y.ravel().tolist() == x.reshape(8, -1).max(axis=1).tolist()
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 1, 1), (2, 7, 3, 2), (5, 2, 2, 2)])
+@pytest.mark.parametrize("size", [1, 3, 5, 9])
+def test_every_channel_is_normalised_by_those_around_it(shape: tuple[int, ...], size: int) -> None:
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    sizes = ",".join(map(str, shape))
+    model = parsed(
+        13,
+        f"g (float[{sizes}] x) => (float[{sizes}] y)"
+        f" {{ y = LRN<size = {size}, alpha = 1.5, beta = 0.5, bias = 2.0>(x) }}",
+    )
+    session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"x": x})
+    (y,) = CorrectedEvaluator(model).run(None, {"x": x})
+    assert np.asarray(y).dtype == x.dtype
+    np.testing.assert_allclose(np.asarray(y), np.asarray(expected), rtol=1e-5)
+
+
+@pytest.mark.parametrize("space", [(), (3,), (2, 1, 2)])
+def test_of_an_even_number_of_channels_one_more_is_behind(space: tuple[int, ...]) -> None:
+    x = np.ones((1, 3, *space), np.float32) * np.arange(1, 4).reshape(3, *(1 for _ in space))
+    text = "g (float[N,C] x) => (float y) { y = LRN<size = 2, alpha = 2.0, beta = 1.0>(x) }"
+    (y,) = run(13, text, x=x.astype(np.float32))
+    column = y.reshape(3, -1)[:, 0]
+    np.testing.assert_allclose(column, [1 / 6, 2 / 14, 3 / 10], rtol=1e-6)
 
 
 def test_an_optional_is_the_value_that_it_holds() -> None:

@@ -177,6 +177,23 @@ def reshape() -> Case:
     return Case("reshape", parse(text), {"x": random(2, 6)})
 
 
+def scatter(size: str = "3", reduction: str = "none") -> Case:
+    """Writes to one element of its input, as it seems: the result is a tensor of its own.
+
+    Args:
+        size: of the input; a number or a name.
+    """
+    text = f"""scatter (float[{size}] x, int64[1,1] at, float[1] update) => (float[{size}] y) {{
+        [write] y = ScatterND<reduction = "{reduction}">(x, at, update)
+    }}"""
+    inputs: dict[str, Value] = {
+        "x": random(3),
+        "at": np.array([[1]], np.int64),
+        "update": random(1, seed=1),
+    }
+    return Case(f"scatter_{reduction}_{size}", parse(text), inputs)
+
+
 def string_join() -> Case:
     """Joins texts of any number; nothing but strings."""
     text = """string_join (string[N] x, string[N] y) => (string[N] z) {

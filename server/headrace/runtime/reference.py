@@ -2,8 +2,9 @@
 
 Found by running onnx's own backend cases through it, version 1.23: it stacks what a Loop collects
 as rows whatever their rank, gives Softmax and its kin of old operator sets the meaning of new ones,
-mixes the batch's statistics into a BatchNormalization that does not train, wraps optionals, and
-takes the maximum over the wrong axes where a GlobalMaxPool has not two in space.
+mixes the batch's statistics into a BatchNormalization that does not train, wraps optionals,
+takes the maximum over the wrong axes where a GlobalMaxPool has not two in space, and normalises as
+many channels of an LRN as the batch has elements.
 """
 
 from __future__ import annotations
@@ -114,6 +115,27 @@ class GlobalMaxPool(OpRun):
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
+class LRN(OpRun):
+    """Each channel by the squares of those around it, with any axes in space.
+
+    https://onnx.ai/onnx/operators/onnx__LRN.html
+    """
+
+    def _run(
+        self,
+        x: Any,
+        alpha: float = 1e-4,
+        beta: float = 0.75,
+        bias: float = 1.0,
+        size: int = 1,
+    ) -> tuple[Any, ...]:
+        before = (size - 1) // 2
+        sides = [(0, 0), (before, size - 1 - before), *((0, 0) for _ in x.shape[2:])]
+        squares = np.pad(np.square(x, dtype=np.result_type(x, np.float32)), sides)
+        around = np.lib.stride_tricks.sliding_window_view(squares, size, axis=1).sum(axis=-1)
+        return ((x / (bias + alpha / size * around) ** beta).astype(x.dtype),)
+
+
 def _coercing(base: Any) -> Any:
     """Before operator set 13 all axes from the given one, by default 1, are taken together."""
 
@@ -140,6 +162,7 @@ _CORRECTED = (
     *map(_coercing, (OpHardmax, OpLogSoftmax, OpSoftmax)),
     BatchNormalization,
     GlobalMaxPool,
+    LRN,
     Loop,
     Optional,
     Scan,

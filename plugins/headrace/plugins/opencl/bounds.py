@@ -13,31 +13,47 @@ import onnx_ir as ir
 
 from headrace.runtime.errors import InvalidArgument
 
-_INDEXED = {"Gather": 0, "GatherElements": 0, "ScatterElements": 0}
+_BY_AXIS = {"Gather": 0, "GatherElements": 0, "ScatterElements": 0}
 """Operator to the default of its axis; indices are the second input of each."""
+
+_BY_ROW = frozenset({"GatherND", "ScatterND"})
+"""The last axis of the indices leads along the first axes of the data, after those of a batch."""
 
 
 class _Bound(NamedTuple):
+    """Of the indices of a layer.
+
+    Attributes:
+        axis: that the indices lead along; the first of those that rows of indices lead along.
+        sizes: of the data; None where no more is known than that of the input called `data`.
+    """
+
     layer: str
-    size: int
+    axis: int
+    by_row: bool
+    data: str
+    sizes: tuple[int | None, ...] | None
 
 
 class IndexBounds:
-    """The sizes that a model's index inputs have to stay within. Immutable."""
+    """What a model's index inputs have to stay within. Immutable."""
 
     def __init__(self, model: ir.Model) -> None:
         self._bounds: dict[str, list[_Bound]] = {}
         inputs = set(model.graph.inputs)
         for node in model.graph:
-            default = _INDEXED.get(node.op_type)
-            if default is None or node.domain or node.inputs[1] not in inputs:
+            by_row = node.op_type in _BY_ROW
+            if not by_row and node.op_type not in _BY_AXIS:
                 continue
-            axis = node.attributes.get_int("axis", default)
-            shape = node.inputs[0].shape if node.inputs[0] is not None else None
-            size = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
-            if isinstance(size, int):
-                name = node.inputs[1].name or ""
-                self._bounds.setdefault(name, []).append(_Bound(node.name or "", size))
+            data, indices = node.inputs[0], node.inputs[1]
+            if node.domain or data is None or indices not in inputs:
+                continue
+            default = _BY_AXIS.get(node.op_type, 0)
+            axis = node.attributes.get_int("batch_dims" if by_row else "axis", default)
+            known = data.name or "" if data in inputs else ""
+            sizes = None if data.shape is None else tuple(map(_known, data.shape))
+            bound = _Bound(node.name or "", axis, by_row, known, sizes)
+            self._bounds.setdefault(indices.name or "", []).append(bound)
 
     def check(self, inputs: Mapping[str, Any]) -> None:
         """
@@ -48,11 +64,28 @@ class IndexBounds:
             indices = inputs.get(name)
             if not isinstance(indices, np.ndarray) or not indices.size:
                 continue
-            least, most = int(indices.min()), int(indices.max())
             for bound in bounds:
-                if not -bound.size <= least <= most < bound.size:
-                    raise InvalidArgument(
-                        f"indices from {least} to {most} in {name!r} lead outside of the "
-                        f"{bound.size} elements that layer {bound.layer!r} picks from",
-                        field=f"inputs[{name!r}]",
-                    )
+                data = inputs.get(bound.data)
+                sizes = data.shape if isinstance(data, np.ndarray) else bound.sizes
+                _check(name, indices, bound, sizes or ())
+
+
+def _check(name: str, indices: np.ndarray, bound: _Bound, sizes: tuple[int | None, ...]) -> None:
+    if bound.by_row:
+        columns = np.moveaxis(indices, -1, 0) if indices.ndim else ()
+        pairs = zip(columns, sizes[bound.axis :], strict=False)
+    else:
+        within = -len(sizes) <= bound.axis < len(sizes)
+        pairs = zip([indices], [sizes[bound.axis] if within else None], strict=True)
+    for each, size in pairs:
+        least, most = int(each.min()), int(each.max())
+        if size is not None and not -size <= least <= most < size:
+            raise InvalidArgument(
+                f"indices from {least} to {most} in {name!r} lead outside of the "
+                f"{size} elements that layer {bound.layer!r} picks from",
+                field=f"inputs[{name!r}]",
+            )
+
+
+def _known(size: int | ir.SymbolicDim) -> int | None:
+    return size if isinstance(size, int) else None

@@ -183,7 +183,7 @@ class Evaluator:
             if function is None:
                 raise InvalidModel(f"tinygrad has no {node.op_type}", field="model")
             self._functions[node] = function
-        outputs = function(*arguments, **options)
+        outputs = operators.computed(function, arguments, options)
         results = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
         for each in results:
             if isinstance(each, Tensor):

@@ -12,9 +12,14 @@ from typing import Final
 
 import onnx_ir as ir
 
+_IMAGE_AXES: Final = 4
+_TRAINING: Final = "ai.onnx.preview.training"
+
 
 def reason(node: ir.Node) -> str | None:
     """Why the device does not run the node; None if nothing speaks against it."""
+    if node.domain == _TRAINING:
+        return "tinygrad assigns to the inputs of operators that train"
     if node.domain not in ("", "ai.onnx"):
         return None
     rule = _RULES.get(node.op_type)
@@ -50,6 +55,16 @@ def _by_reciprocal(_: ir.Node) -> str | None:
     return "quotients are not rounded as in ONNX"
 
 
+def _max_pool(node: ir.Node) -> str | None:
+    """Indices with storage_order=1 are put right of images only."""
+    given, wanted = node.inputs[0], len(node.outputs) > 1 and bool(node.outputs[1].name)
+    image = given is not None and given.shape is not None and len(given.shape) == _IMAGE_AXES
+    by_columns = node.attributes.get_int("storage_order", 0) == 1
+    if wanted and by_columns and not image:
+        return "MaxPool with indices by columns of another rank than 4"
+    return None
+
+
 def _max_unpool(node: ir.Node) -> str | None:
     """test_maxunpool_export_with_output_shape: indices are taken for those of the output."""
     given = len(node.inputs) > 2 and node.inputs[2] is not None
@@ -78,6 +93,7 @@ _RULES: Final[dict[str, Callable[[ir.Node], str | None]]] = {
     "ConvInteger": _per_axis(2, 3),
     "DynamicQuantizeLinear": _by_reciprocal,
     "MatMulInteger": _per_axis(2, 3),
+    "MaxPool": _max_pool,
     "MaxUnpool": _max_unpool,
     "Mod": _mod,
     "QLinearConv": _per_axis(1, 2, 4, 5),

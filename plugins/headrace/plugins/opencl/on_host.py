@@ -1,6 +1,7 @@
 """Small values that depend on constants and shapes alone: they never reach the device.
 
-onnx's reference computes them, exactly, so that `Reshape` and its like know where they are to go.
+onnx's reference, corrected, computes them, exactly, so that `Reshape` and its like know where they
+are to go.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import Final
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx.reference import ReferenceEvaluator
 
 from headrace.plugins.opencl import operators
 from headrace.plugins.opencl.values import Value
+from headrace.runtime.reference import CorrectedEvaluator
 
 HOST_ELEMENTS: Final = 4096
 """Values with more elements are computed on the device, whatever they depend on."""
@@ -27,7 +28,7 @@ class HostLayers:
 
     def __init__(self, opsets: Mapping[str, int]) -> None:
         self._opsets = dict(opsets)
-        self._references: dict[ir.Node, ReferenceEvaluator] = {}
+        self._references: dict[ir.Node, CorrectedEvaluator] = {}
 
     def __call__(self, node: ir.Node, values: Sequence[Value]) -> list[Value]:
         """The node's outputs. Raises whatever onnx's reference raises."""
@@ -44,12 +45,12 @@ class HostLayers:
         named = dict(zip(reference.output_names, outputs, strict=True))
         return [np.asarray(named[each.name]) if each.name else None for each in node.outputs]
 
-    def _reference(self, node: ir.Node) -> ReferenceEvaluator:
+    def _reference(self, node: ir.Node) -> CorrectedEvaluator:
         proto = ir.to_proto(node)
         inputs = [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(proto.input) if name]
         outputs = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
         graph = onnx.helper.make_graph([proto], "layer", inputs, outputs)
-        return ReferenceEvaluator(graph, opsets=self._opsets)
+        return CorrectedEvaluator(graph, opsets=self._opsets)
 
 
 def are_known(values: Sequence[Value]) -> bool:

@@ -6,7 +6,8 @@ before a kernel runs, and a network is compiled for their values as for its shap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any, Final
 
 import onnx_ir as ir
@@ -15,6 +16,8 @@ from tinygrad.nn.onnx import Domain, OnnxRunner, OpSetId, onnx_ops, required_inp
 from tinygrad.tensor import Tensor
 
 from headrace.plugins.opencl.attention import attention
+from headrace.plugins.opencl.pooling import max_pool, max_unpool
+from headrace.plugins.opencl.scatter import scatter_nd, tensor_scatter
 
 Function = Callable[..., Any]
 
@@ -63,6 +66,23 @@ def find(node: ir.Node, opset: int) -> Function | None:
     return function
 
 
+def computed(function: Function, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """What the function gives.
+
+    Raises:
+        RuntimeError: it assigns to an argument. A weight would be another one after that, and
+            captured kernels would write to their input and give what another request left there.
+    """
+    given = [each for each in arguments if isinstance(each, Tensor) and each.uop.base.is_realized]
+    before = [each.uop for each in given]
+    outputs = function(*arguments, **options)
+    if any(each.uop is not uop for each, uop in zip(given, before, strict=True)):
+        for each, uop in zip(given, before, strict=True):
+            each.uop = uop
+        raise RuntimeError("it assigns to an input")
+    return outputs
+
+
 def _div(x: Tensor, y: Tensor, **_: Any) -> Tensor:
     if not dtypes.is_int(x.dtype):
         return x.div(y)
@@ -90,9 +110,32 @@ def _lp_normalization(x: Tensor, axis: int = -1, p: int = 2) -> Tensor:
     return x / (norm == 0).where(1, norm)
 
 
+def _arg_max(x: Tensor, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
+    """NaN counts as infinite: tinygrad's own passes over it, and gives an index out of bounds where
+    there is nothing else."""
+    if dtypes.is_float(x.dtype):
+        x = x.isnan().where(inf, x)
+    if not select_last_index:
+        return x.argmax(axis, keepdim=bool(keepdims)).cast(dtypes.int64)
+    return int(x.shape[axis]) - 1 - _arg_max(x.flip(axis), axis, keepdims)
+
+
+def _arg_min(x: Tensor, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
+    """tinygrad's own negates, which the least of some integers do not stand."""
+    floating = dtypes.is_float(x.dtype)
+    reverse = x.isnan().where(inf, -x) if floating else x.bitwise_not()
+    return _arg_max(reverse, axis, keepdims, select_last_index)
+
+
 _OWN: Final[dict[str, Function]] = {
+    "ArgMax": _arg_max,
+    "ArgMin": _arg_min,
     "Attention": attention,
     "Div": _div,
     "LpNormalization": _lp_normalization,
+    "MaxPool": max_pool,
+    "MaxUnpool": max_unpool,
     "Mod": _mod,
+    "ScatterND": scatter_nd,
+    "TensorScatter": tensor_scatter,
 }

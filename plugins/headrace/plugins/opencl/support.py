@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Set as AbstractSet
 
 import onnx_ir as ir
@@ -70,9 +71,18 @@ class LayerSupport:
             if value is None or single_layer.constant(value) is not None:
                 continue
             if at in on_host or static_shape(value) is None:
-                return None  # what it makes of them is known when it runs
+                return self._unknown_attribute(node)  # more is known when it runs
         return self._trials.reason(
             single_layer.network_of(
                 node, self._model, self._model.ir_version, lambda _, version: version, sizes=True
             )
         )
+
+    def _unknown_attribute(self, node: ir.Node) -> str | None:
+        function = operators.find(node, self._model.opset_imports.get(node.domain, 1))
+        assert function is not None, "an operator was found before"
+        taken = inspect.signature(function).parameters
+        if any(each.kind is each.VAR_KEYWORD for each in taken.values()):
+            return None
+        unknown = [name for name in node.attributes if name not in taken]
+        return f"tinygrad's {node.op_type} takes no {', '.join(unknown)}" if unknown else None

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from headrace.runtime.infer_request import InferRequest
+from headrace.runtime.tensor import Value
 from headrace.testing import networks
 from headrace.testing.case import Case
 from headrace.testing.compare import assert_same_outputs
@@ -31,7 +32,19 @@ _NETWORKS = (
     networks.optional(present=True),
     networks.optional(present=False),
     networks.fragile(),
+    networks.scatter(),
+    networks.scatter(reduction="add"),
 )
+_REPEATED = (
+    networks.add(),
+    networks.mlp(),
+    networks.relu_relu(),
+    networks.reshape(),
+    networks.scatter(),
+    networks.scatter("N"),
+    networks.scatter("N", "add"),
+)
+_REQUESTS = 5  # a device may do the first ones otherwise than those that follow
 _FEW_BITS = 2.0**-7  # bfloat16's; a device may round once more or less than the reference
 _TYPES = (
     networks.typed(np.float16, "float16", tolerance=2.0**-10),
@@ -70,6 +83,13 @@ class ValueConformance(DeviceFixtures):
         for batch, length in ((1, 3), (3, 1), (2, 9), (1, 3)):
             self.check(network, case, {"x": networks.random(batch, length, 16)})
 
+    @pytest.mark.parametrize("case", _REPEATED, ids=str)
+    def test_each_request_is_answered_from_its_own_inputs(self, load: Loader, case: Case) -> None:
+        network = load(case)
+        for turn in range(1, _REQUESTS + 1):
+            inputs = {name: _scaled(value, turn) for name, value in case.inputs.items()}
+            self.check(network, case, inputs)
+
     def test_infinities_and_nans_go_through(self, load: Loader) -> None:
         case = networks.relu_relu()
         inputs = {"x": _FLOATS[2:], "y": np.zeros(4, np.float32)}
@@ -97,3 +117,9 @@ class ValueConformance(DeviceFixtures):
         self.check(load(case), case, inputs)
         for value in inputs.values():
             assert np.array_equal(value, networks.random(4, seed=5))
+
+
+def _scaled(value: Value, factor: int) -> Value:
+    """Floating point numbers times the factor."""
+    floating = isinstance(value, np.ndarray) and value.dtype == np.float32
+    return np.asarray(value) * np.float32(factor) if floating else value
