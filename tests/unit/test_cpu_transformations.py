@@ -9,6 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from headrace.plugins import cpu
+from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.infer_request import InferRequest
 from headrace.runtime.network import Network
 from headrace.runtime.plugin import Plugin
@@ -63,4 +64,35 @@ def test_one_of_float64_stays_as_it_is(plugin: Plugin) -> None:
     compiled = plugin.load_network(network(SPECTRUM.replace("float", "double")), {})
     assert [each.op_type for each in compiled.network.nodes()] == ["DFT"]
     assert compiled.outputs[0].dtype == ir.DataType.DOUBLE
+    compiled.close()
+
+
+@pytest.mark.parametrize(
+    ("layer", "sizes", "refused"),
+    [
+        ("LSTM", (2, 2), False),
+        ("LSTM", (0, 2), False),
+        ("LSTM", (2, 0), True),
+        ("GRU", (2, 2), False),
+        ("GRU", (0, 2), True),
+        ("GRU", (2, 0), True),
+        ("RNN", (0, 0), False),
+    ],
+)
+def test_an_empty_sequence_does_not_end_the_process(
+    plugin: Plugin, layer: str, sizes: tuple[int, int], refused: bool
+) -> None:
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[layer]
+    text = f"""recurrent (float[a,b,4] x) => (float[c,d,e,f] y)
+    <float[1,{3 * gates},4] w = {{{", ".join(["1"] * 12 * gates)}}},
+    float[1,{3 * gates},3] r = {{{", ".join(["1"] * 9 * gates)}}}>
+    {{ y = {layer}<hidden_size=3>(x, w, r) }}"""
+    compiled = plugin.load_network(network(text), {})
+    request = InferRequest(compiled)
+    x = np.ones((*sizes, 4), np.float32)
+    if refused:
+        with pytest.raises(InvalidArgument, match="does not take these values"):
+            request.infer({"x": x})
+    else:
+        assert request.infer({"x": x})
     compiled.close()

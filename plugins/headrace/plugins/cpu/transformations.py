@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import onnx_ir as ir
 
 from headrace.runtime.naming import value_names, walk
@@ -49,4 +51,40 @@ def _is_single(node: ir.Node) -> bool:
     return signal is not None and signal.dtype == ir.DataType.FLOAT
 
 
-TRANSFORMATIONS = (transform_in_float64,)
+def guard_recurrent(model: ir.Model) -> bool:
+    """Has a run fail where a recurrent layer would end the process.
+
+    The backend's threads throw where an LSTM's batch is empty, or anything of a GRU's sequence. So
+    the sequence goes through a Reshape to the shape that it has: a size that is to be found from
+    those around it cannot be if one of them is 0, and then the Reshape fails.
+    """
+    nodes = [node for node in walk(model.graph) if _may_be_empty(node)]
+    names = value_names(model)
+    for node in nodes:
+        graph, sequence = node.graph, node.inputs[0]
+        assert graph is not None
+        assert sequence is not None
+        name = names.fresh(f"{sequence.name}/not-empty")
+        shape = ir.tensor(_GUARDS[node.op_type], ir.DataType.INT64)
+        constant = ir.node("Constant", [], {"value": shape}, name=f"{name}/shape")
+        constant.outputs[0].name = f"{name}/shape"
+        output = ir.Value(name=name, type=sequence.type, shape=sequence.shape)
+        reshape = ir.node("Reshape", [sequence, constant.outputs[0]], outputs=[output], name=name)
+        graph.insert_before(node, [constant, reshape])
+        node.replace_input_with(0, output)
+    return bool(nodes)
+
+
+_GUARDS: Final = {"LSTM": (-1, 0, 0), "GRU": (0, 0, -1)}
+"""The shape that the sequence is given: 0 leaves a size, and -1 is found from the others."""
+
+
+def _may_be_empty(node: ir.Node) -> bool:
+    if node.domain not in ("", "ai.onnx") or node.op_type not in _GUARDS:
+        return False
+    sequence = node.inputs[0]
+    shape = None if sequence is None else sequence.shape
+    return shape is None or not all(isinstance(size, int) and size for size in shape)
+
+
+TRANSFORMATIONS = (transform_in_float64, guard_recurrent)
