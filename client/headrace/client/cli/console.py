@@ -37,6 +37,8 @@ def connected(server: str, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> Iterator
     """A client; what it raises ends the program as `fail` does."""
     if not server:
         raise typer.BadParameter("is empty; give host:port", param_hint="--server")
+    if sys.stdout is None:
+        fail("cannot write to the standard output: it is closed")
     try:
         with Client(server, timeout=timeout) as client:
             yield client
