@@ -357,4 +357,4 @@ def test_a_picture_without_matplotlib_says_what_to_install(
     monkeypatch.setattr(command, "find_spec", lambda _: None)
     result = call("--network", "echo", "--plot", "p.png")
     assert result.exit_code == 1
-    assert "pip install 'headrace[plot]'" in result.stderr
+    assert "install headrace with its extra 'plot'" in result.stderr

@@ -98,7 +98,7 @@ def _add(app: typer.Typer, entry_point: EntryPoint) -> None:
 
 def _unavailable(entry_point: EntryPoint, error: Exception) -> Callable[..., None]:
     remedy = (
-        "; install it with: pip install 'headrace[server]'"
+        "; install headrace with its extra 'server'"
         if entry_point.value.startswith("headrace.server")
         else ""
     )

@@ -168,7 +168,7 @@ def _check_plot(path: Path) -> None:
             f"{path} does not end in {' or '.join(SUFFIXES)}", param_hint="--plot"
         )
     if find_spec("matplotlib") is None:
-        console.fail("--plot needs Matplotlib; install it with: pip install 'headrace[plot]'")
+        console.fail("--plot needs Matplotlib; install headrace with its extra 'plot'")
 
 
 def _number(value: object) -> int:

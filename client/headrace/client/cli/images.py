@@ -39,9 +39,8 @@ def read_image(path: Path, port: Port) -> Array:
     try:
         from PIL import Image
     except ImportError:
-        raise _bad(
-            path, port, "images need Pillow; install it with: pip install 'headrace[images]'"
-        ) from None
+        message = "images need Pillow; install headrace with its extra 'images'"
+        raise _bad(path, port, message) from None
     placement = _placement(path, port)
     dtype = dtypes.numpy_type(dtypes.parse_name(port.dtype))
     try:
