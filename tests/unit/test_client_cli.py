@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, version
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +116,14 @@ def test_configuration_is_read_and_set(run: Any, fake: Fake) -> None:
     assert dict(fake.requests("SetConfig")[0].config) == {"NUM_STREAMS": "2", "PERF_COUNT": "NO"}
     assert run("config", "echo", "PERF_COUNT=NO", "--network").exit_code == 0
     assert fake.requests("SetConfig")[1].target.network == "echo"
+
+
+# ---- the version ----
+
+
+def test_the_version_is_that_of_the_distribution(run: Any) -> None:
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"headrace {version('headrace')}\n")
 
 
 # ---- networks ----
