@@ -26,7 +26,13 @@ from headrace.client.model import Progress as ProgressCallback
 from headrace.client.transport import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
 
 Server: TypeAlias = Annotated[
-    str, typer.Option("--server", envvar="HEADRACE_SERVER", help="The server, as host:port.")
+    str,
+    typer.Option(
+        "--server",
+        envvar="HEADRACE_SERVER",
+        metavar="HOST:PORT",
+        help="The server; port 9000 unless given.",
+    ),
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SERVER = DEFAULT_TARGET
