@@ -133,13 +133,15 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
     """``KEY=VALUE`` arguments as a dictionary.
 
     Raises:
-        typer.BadParameter: one without an equals sign.
+        typer.BadParameter: one without an equals sign, or two of a key.
     """
     found = {}
     for text in texts or ():
         key, separator, value = text.partition("=")
         if not separator or not key:
             raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
+        if key in found:
+            raise typer.BadParameter(f"{key} is given twice", param_hint=option)
         found[key] = value
     return found
 
