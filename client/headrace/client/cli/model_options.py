@@ -13,9 +13,7 @@ import typer
 from headrace.client import errors
 from headrace.client.cli import console
 
-ModelFile: TypeAlias = Annotated[
-    Path | None, typer.Argument(metavar="MODEL", help="An ONNX file.")
-]
+ModelFile: TypeAlias = Annotated[Path | None, typer.Argument(metavar="MODEL", help="An ONNX file.")]
 Device: TypeAlias = Annotated[
     str, typer.Option("--device", "-d", help="As CPU, CPU.0 or HETERO:OPENCL,CPU. [default: CPU]")
 ]
