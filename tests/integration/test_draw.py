@@ -106,7 +106,7 @@ def names(model: onnx.ModelProto) -> list[str]:
 
 def headrace(server: Server, folder: Path, *arguments: str) -> str:
     """What the command prints, run in `folder`."""
-    command = [sys.executable, "-W", "error", "-c", "from headrace.client.cli import main; main()"]
+    command = [sys.executable, "-W", "error", "-c", "from headrace.program import main; main()"]
     ended = subprocess.run(
         [*command, *arguments],
         cwd=folder,

@@ -339,7 +339,8 @@ def test_a_model_is_unloaded_also_where_its_inputs_are_missing(
         (["--network", "echo", "--rate", "5", "--callers", "2"], "give one of the two"),
         (["--network", "echo", "--arrivals", "often"], "'often' is none of poisson, fixed"),
         (["--network", "echo", "--plot", "p.gif"], "does not end in .png or .svg"),
-        ([], "give either MODEL or --repository"),
+        (["--network", "echo", "--arrivals", "fixed"], "is for --rate"),
+        ([], "give MODEL, --repository NAME or --network NAME"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_loaded(
@@ -357,4 +358,4 @@ def test_a_picture_without_matplotlib_says_what_to_install(
     monkeypatch.setattr(command, "find_spec", lambda _: None)
     result = call("--network", "echo", "--plot", "p.png")
     assert result.exit_code == 1
-    assert "pip install 'headrace[plot]'" in result.stderr
+    assert "install headrace with its extra 'plot'" in result.stderr

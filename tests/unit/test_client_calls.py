@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from headrace.client import Client, Network, Range, aio, errors
 from headrace.client.model import CHUNK_BYTES, INLINE_BYTES
+from headrace.client.transport import address
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
 from tests.support.client_fake import KINDS, Fake, connected, running
@@ -497,8 +500,79 @@ def test_an_option_that_has_to_be_text_is_named() -> None:
         input_options({"x": {"layout": 5}})  # type: ignore[typeddict-item]
 
 
-def test_a_timeout_that_is_no_number_is_refused() -> None:
-    from headrace.client.plan import seconds
+NO_TIMES: list[Any] = [float("nan"), "1", []]
 
-    with pytest.raises(errors.InvalidArgument, match="timeout is not a number"):
-        seconds(float("nan"), 1.0)
+
+@pytest.mark.parametrize("timeout", NO_TIMES)
+def test_a_timeout_that_is_no_number_is_refused(client: Any, fake: Fake, timeout: Any) -> None:
+    network = client.network("echo")
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: client.devices(timeout=timeout),
+        lambda: client.load_network(b"model", timeout=timeout),
+        lambda: network.infer({"x": X}, timeout=timeout),
+        lambda: network.infer_many([{"x": X}], timeout=timeout),
+    )
+    asked = len(fake.calls)
+    for call in calls:
+        with pytest.raises(errors.InvalidArgument, match="pass a number of seconds"):
+            call()
+    assert len(fake.calls) == asked
+
+
+@pytest.mark.parametrize("timeout", [*NO_TIMES, None])
+@pytest.mark.parametrize("kind", [Client, aio.Client])
+def test_a_client_needs_a_timeout_that_is_a_number(kind: Any, timeout: Any) -> None:
+    with pytest.raises(errors.InvalidArgument, match="pass a number of seconds"):
+        kind("localhost:9000", timeout=timeout)
+
+
+# ---- addresses ----
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("localhost:9100", "localhost:9100"),
+        ("localhost", "localhost:9000"),
+        ("localhost:", "localhost:9000"),
+        ("10.0.0.7", "10.0.0.7:9000"),
+        ("[::1]:9100", "[::1]:9100"),
+        ("[::1]", "[::1]:9000"),
+        ("::1", "[::1]:9000"),
+        ("unix:/run/headrace", "unix:/run/headrace"),
+        ("unix-abstract:headrace", "unix-abstract:headrace"),
+        ("dns:///localhost", "dns:///localhost"),
+        ("dns:localhost", "dns:localhost"),
+        ("ipv6:[::1]:9100", "ipv6:[::1]:9100"),
+    ],
+)
+def test_an_address_without_a_port_means_9000(target: str, expected: str) -> None:
+    assert address(target) == expected
+
+
+@pytest.mark.parametrize("target", ["", "http://localhost:9000", "https://host", "grpc://host:1"])
+@pytest.mark.parametrize("kind", [Client, aio.Client])
+def test_what_is_no_address_is_refused(kind: Any, target: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match="pass host:port, as localhost:9000"):
+        kind(target)
+
+
+class SilentHandler(BaseHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_port_that_answers_in_http_is_told(kind: str) -> None:
+    with HTTPServer(("127.0.0.1", 0), SilentHandler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            with (
+                connected(kind, f"127.0.0.1:{server.server_port}") as client,
+                pytest.raises(errors.Unavailable, match="this seems to be a port for HTTP"),
+            ):
+                client.load_network(b"model")
+        finally:
+            server.shutdown()
+            thread.join()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, version
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from headrace.client import cli
+from headrace import program
 from headrace.client.cli import console, infer
 from headrace.client.cli.app import make_app
 from headrace.client.outputs import Outputs
@@ -114,6 +116,14 @@ def test_configuration_is_read_and_set(run: Any, fake: Fake) -> None:
     assert dict(fake.requests("SetConfig")[0].config) == {"NUM_STREAMS": "2", "PERF_COUNT": "NO"}
     assert run("config", "echo", "PERF_COUNT=NO", "--network").exit_code == 0
     assert fake.requests("SetConfig")[1].target.network == "echo"
+
+
+# ---- the version ----
+
+
+def test_the_version_is_that_of_the_distribution(run: Any) -> None:
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"headrace {version('headrace')}\n")
 
 
 # ---- networks ----
@@ -364,6 +374,9 @@ def test_for_programs_wrong_usage_is_an_object_as_well(run: Any, arguments: list
         (["load"], "give either MODEL or --repository"),
         (["load", "m.onnx", "--repository", "r"], "give either MODEL or --repository"),
         (["load", "m.onnx", "-c", "NUM_STREAMS"], "is not KEY=VALUE"),
+        (["load", "m.onnx", "-c", "K=1", "-c", "K=2"], "K is given twice"),
+        (["infer", "echo", "-i", "x.npy", "--timeout", "0"], "--timeout"),
+        (["query", "m.onnx", "--dot", "-", "--json"], "takes one thing"),
         (["load", "m.onnx", "--preprocessing", "{"], "is no JSON"),
         (["load", "m.onnx", "--preprocessing", '{"x": 1}'], "must be an object of objects"),
         (["infer", "echo", "-i", "x.bin", "--shape", "x=1,a"], "is not like 1,3,224,224"),
@@ -422,7 +435,7 @@ def test_a_command_that_cannot_be_imported_breaks_no_other() -> None:
     result = CliRunner().invoke(app, ["broken"])
     assert result.exit_code == 1
     assert result.stderr == "error: the command broken cannot start: No module named 'no'\n"
-    assert "pip install 'headrace[server]'" in CliRunner().invoke(app, ["serve"]).stderr
+    assert "install headrace with its extra 'server'" in CliRunner().invoke(app, ["serve"]).stderr
 
 
 def test_a_command_with_options_that_cannot_be_imported_still_says_why() -> None:
@@ -449,41 +462,100 @@ def test_none_may_take_a_name_of_the_clients() -> None:
 # ---- the program ----
 
 
-def test_without_typer_it_says_what_to_install() -> None:
-    program = """
-import importlib.util, sys
-find = importlib.util.find_spec
-importlib.util.find_spec = lambda name: None if name == "typer" else find(name)
-from headrace.client.cli import main
-main()
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr == (
-        "error: the command line needs typer; install it with: pip install 'headrace[cli]'\n"
+def headrace(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """The console script, run as a process."""
+    command = [sys.executable, "-c", "from headrace.program import main; main()", *arguments]
+    options = {"stdout": subprocess.PIPE, **options}
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **options)
+
+
+def test_without_typer_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(program, "find_spec", lambda name: None if name == "typer" else True)
+    with pytest.raises(SystemExit) as stopped:
+        program.main()
+    assert stopped.value.code == (
+        "error: the command line needs typer; install headrace with its extra 'cli'"
     )
 
 
-def test_a_bug_shows_no_traceback_unless_asked(
+def test_ctrl_c_ends_it_quietly_even_where_an_import_would_take_it_for_a_failure(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "typer.py").write_text(
+        "import os, signal\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    [None for _ in range(10)]\n"
+        "except KeyboardInterrupt:\n"
+        "    raise ImportError('initialization failed')\n",
+        encoding="utf-8",
+    )
+    ended = headrace("devices", env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+def test_ctrl_c_ends_a_command_quietly(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def interrupted(*_: object, **__: object) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(console, "Client", interrupted)
+    monkeypatch.setattr(sys, "argv", ["headrace", "devices"])
+    with pytest.raises(SystemExit) as stopped:
+        program.main()
+    assert stopped.value.code == 130
+    assert capsys.readouterr().err == ""
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("arguments", [["devices"], ["--help"]])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_output_is_told(fake: Fake, arguments: list[str], unbuffered: str) -> None:
+    environment = {
+        **os.environ,
+        "HEADRACE_SERVER": fake.target,
+        "PYTHONUNBUFFERED": unbuffered,
+    }
+    with Path("/dev/full").open("w") as full:
+        ended = headrace(*arguments, stdout=full, env=environment)
+    message = "error: cannot write to the standard output: No space left on device\n"
+    assert (ended.returncode, ended.stderr) == (1, message)
+
+
+def test_a_closed_output_is_told_before_anything_is_asked(fake: Fake) -> None:
+    environment = {**os.environ, "HEADRACE_SERVER": fake.target}
+    script = f'"{sys.executable}" -c "from headrace.program import main; main()" devices --json >&-'
+    ended = subprocess.run(
+        ["/bin/sh", "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    error = json.loads(ended.stderr)["error"]
+    assert error["code"] == "FAILED_PRECONDITION"
+    assert error["message"] == "cannot write to the standard output: it is closed"
+    assert not fake.calls
+
+
+def test_a_bug_shows_no_traceback_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> Any:
         raise LookupError("lost")
+
+    def told() -> str:
+        with pytest.raises(SystemExit) as stopped:
+            program.main()
+        return str(stopped.value.code)
 
     monkeypatch.setattr(console, "Client", broken)
     monkeypatch.setattr(sys, "argv", ["headrace", "devices"])
     monkeypatch.delenv("HEADRACE_DEBUG", raising=False)
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    assert stopped.value.code == 1
-    assert capsys.readouterr().err.startswith("error: TypeError: ")
+    assert told().startswith("error: TypeError: ")
     monkeypatch.setattr(sys, "argv", ["headrace", "devices", "--json"])
-    with pytest.raises(SystemExit):
-        cli.main()
-    assert json.loads(capsys.readouterr().err)["error"]["code"] == "INTERNAL"
+    assert json.loads(told())["error"]["code"] == "INTERNAL"
     monkeypatch.setenv("HEADRACE_DEBUG", "1")
     with pytest.raises(TypeError):
-        cli.main()
+        program.main()
 
 
 def test_tables_are_drawn_on_a_terminal(

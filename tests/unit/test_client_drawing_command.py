@@ -98,7 +98,7 @@ def test_without_the_package_the_remedy_is_named(run: Any, monkeypatch: pytest.M
     monkeypatch.setattr(render, "find_spec", lambda name: None)
     result = run("--png", "out.png")
     assert result.exit_code == 1
-    assert "pip install 'headrace[draw]'" in result.stderr
+    assert "install headrace with its extra 'draw'" in result.stderr
     assert "--dot" in result.stderr
 
 

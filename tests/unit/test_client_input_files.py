@@ -184,6 +184,7 @@ def test_pixels_stay_numbers_to_255(picture: Path) -> None:
         ("float32", None, "does not fit an input of this kind"),
         ("float32", (1, 7, 8, 8), "cannot tell height from width"),
         ("float32", (10,), "cannot tell height from width"),
+        ("float32", (1, 16), "looks like no picture"),
         ("float32", (2, 3, 8, 8), "takes 2 images at a time"),
     ],
 )
@@ -192,3 +193,14 @@ def test_inputs_that_hold_no_image_say_why(
 ) -> None:
     with pytest.raises(errors.InvalidArgument, match=message):
         read([picture], port(dtype, shape))
+
+
+def test_what_no_file_can_be_is_told(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones(2))
+    (tmp_path / "b.npy").write_bytes(b"garbage")
+    with pytest.raises(errors.InvalidArgument, match="has a shape of its own"):
+        read([tmp_path / "a.npy"], port(), x=(2,))
+    with pytest.raises(errors.InvalidArgument, match=r"it is no \.npy file"):
+        read([tmp_path / "b.npy"], port())
+    with pytest.raises(errors.InvalidArgument, match="'x=' names no file"):
+        read(["x="], port())

@@ -198,3 +198,9 @@ def test_the_priority_is_checked() -> None:
 
 def test_a_type_this_client_does_not_know_is_left_to_the_server() -> None:
     assert encoded(encoder("unknown"), np.zeros(2, np.int8)).dtype == np.int8
+
+
+@pytest.mark.parametrize("inputs", [np.zeros(1, np.float32), [1.0], None])
+def test_inputs_come_by_name(inputs: Any) -> None:
+    with pytest.raises(errors.InvalidArgument, match="pass a dictionary of arrays by name"):
+        encoder().encode(inputs)

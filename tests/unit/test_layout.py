@@ -20,6 +20,7 @@ ALLOWED = {
     "headrace.plugins": {"headrace.runtime"},
     "headrace.testing": {"headrace.runtime"},
     "headrace.client": {"headrace.wire", "headrace.v1"},
+    "headrace.program": {"headrace.client"},
     "headrace.server": {"headrace.runtime", "headrace.wire", "headrace.v1"},
 }
 # What a package must not import of others'.

@@ -74,13 +74,13 @@ class Client:
         credentials: grpc.ChannelCredentials | None = None,
         max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
     ) -> None:
-        self.target = target
-        self.timeout_seconds = timeout
+        self.target = transport.address(target)
+        self.timeout_seconds = plan.checked_seconds(timeout)
         options = transport.channel_options(max_message_bytes)
         self._channel = (
-            grpc.aio.insecure_channel(target, options)
+            grpc.aio.insecure_channel(self.target, options)
             if credentials is None
-            else grpc.aio.secure_channel(target, credentials, options)
+            else grpc.aio.secure_channel(self.target, credentials, options)
         )
         self._callables = transport.callables(self._channel)
         self._closed = False

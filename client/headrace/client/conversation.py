@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from headrace.client import errors
+from headrace.client import errors, plan
 from headrace.client.inputs import RequestEncoder
 from headrace.client.outputs import Outputs
 from headrace.wire import errors as wire_errors
@@ -50,7 +50,7 @@ class Conversation:
         self._options: dict[str, Any] = {
             "outputs": outputs,
             "priority": priority,
-            "timeout_seconds": timeout or 0.0,
+            "timeout_seconds": 0.0 if timeout is None else plan.checked_seconds(timeout),
             "performance_counts": performance_counts,
         }
         self._next_index = 0

@@ -110,6 +110,8 @@ def from_call(call: Any, target: str) -> Error:
     )
     if details.code is grpc.StatusCode.UNAVAILABLE and not details.reason:
         message = f"cannot reach the server at {target}: {details.message}"
+        if "Failed parsing HTTP/2" in details.message:
+            message += "; this seems to be a port for HTTP: gRPC's is another one, 9000 by default"
         details = ErrorDetails(details.code, message)
     elif details.code is grpc.StatusCode.DEADLINE_EXCEEDED and not details.reason:
         message = "time was up before the server answered; pass a longer timeout"

@@ -46,6 +46,10 @@ class RequestEncoder:
         """
         request = pb.InferRequest(network=self._network, id=identifier)
         attachments: list[codec.Buffer] = []
+        untrusted: object = inputs
+        if not isinstance(untrusted, Mapping):
+            kind = type(untrusted).__name__
+            raise invalid("inputs", f"inputs is a {kind}; pass a dictionary of arrays by name")
         values = {name: self._convert(name, value) for name, value in inputs.items()}
         missing = self._required - values.keys()
         if missing:

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, TypeAlias, TypeVar
 
 from headrace.client.errors import invalid
@@ -44,13 +45,17 @@ Plan: TypeAlias = Generator[Call | Pause, Any, T]
 
 
 class Budget:
-    """The time that several calls have together."""
+    """The time that several calls have together.
+
+    Raises:
+        InvalidArgument: it is not a number of seconds.
+    """
 
     __slots__ = ("_clock", "_end")
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._end = clock() + seconds
+        self._end = clock() + checked_seconds(seconds)
 
     @property
     def left_seconds(self) -> float:
@@ -78,13 +83,23 @@ def present(method: Callable[..., Any], plan: Callable[..., Any], *, bound: bool
     method.__signature__ = inspect.Signature([this, *parameters])  # type: ignore[attr-defined]
 
 
+def checked_seconds(timeout: object) -> float:
+    """The timeout, if it is one.
+
+    Raises:
+        InvalidArgument: it is not a number.
+    """
+    if isinstance(timeout, Real) and not math.isnan(timeout):
+        return float(timeout)
+    message = f"timeout is {timeout!r}; pass a number of seconds, math.inf for no limit"
+    raise invalid("timeout", message)
+
+
 def seconds(timeout: float | None, default: float) -> float | None:
     """A call's time limit as gRPC wants it: None for none.
 
     Raises:
         InvalidArgument: it is not a number.
     """
-    chosen = default if timeout is None else timeout
-    if math.isnan(chosen):
-        raise invalid("timeout", "timeout is not a number; pass seconds, or None")
+    chosen = default if timeout is None else checked_seconds(timeout)
     return None if math.isinf(chosen) else max(chosen, 0.0)

@@ -61,10 +61,14 @@ class Client:
     Connecting happens with the first call.
 
     Args:
-        target: the server's address, as ``host:port``.
+        target: the server's address, as ``host:port``; the port is 9000 unless given. Names of
+            gRPC's other schemes, as ``unix:path``, are taken as they are.
         timeout: of a call without one of its own, in seconds; loads have none.
         credentials: for TLS, as grpc.ssl_channel_credentials() makes them.
         max_message_bytes: largest message sent or taken.
+
+    Raises:
+        InvalidArgument: the target is no address, or the timeout no number.
     """
 
     def __init__(
@@ -75,13 +79,13 @@ class Client:
         credentials: grpc.ChannelCredentials | None = None,
         max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
     ) -> None:
-        self.target = target
-        self.timeout_seconds = timeout
+        self.target = transport.address(target)
+        self.timeout_seconds = plan.checked_seconds(timeout)
         options = transport.channel_options(max_message_bytes)
         self._channel = (
-            grpc.insecure_channel(target, options)
+            grpc.insecure_channel(self.target, options)
             if credentials is None
-            else grpc.secure_channel(target, credentials, options)
+            else grpc.secure_channel(self.target, credentials, options)
         )
         self._callables = transport.callables(self._channel)
         self._closed = False

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headrace.client.errors import invalid
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import REQUEST_ID_KEY
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_TARGET: Final = "localhost:9000"
+DEFAULT_PORT: Final = 9000
+DEFAULT_TARGET: Final = f"localhost:{DEFAULT_PORT}"
 DEFAULT_TIMEOUT_SECONDS: Final = 60.0
 DEFAULT_MESSAGE_BYTES: Final = 1024 * 1024 * 1024
 
@@ -35,6 +38,8 @@ _IDEMPOTENT = (
     "ExportNetwork",
     "ListDevices",
 )
+# What gRPC's names may begin with; they say themselves where a port belongs.
+_SCHEMES = re.compile(r"(unix|unix-abstract|vsock|dns|ipv4|ipv6|xds|google-c2p):")
 # gRPC keeps a request of at most this size until its call is answered, to send it again.
 _RETRY_BUFFER_BYTES = 16 * 1024 * 1024
 
@@ -89,6 +94,23 @@ def log_request(method: str, trailing: Iterable[tuple[str, str | bytes]] | None)
     for key, value in trailing or ():
         if key == REQUEST_ID_KEY:
             _log.debug("%s was request %s", method, value)
+
+
+def address(target: str) -> str:
+    """The server's address as gRPC takes it: with port 9000 where it has none.
+
+    Raises:
+        InvalidArgument: it is empty, or begins with a scheme that gRPC does not know, as http.
+    """
+    if _SCHEMES.match(target):
+        return target
+    if not target or "://" in target:
+        message = f"{target!r} is no address of a server; pass host:port, as {DEFAULT_TARGET}"
+        raise invalid("target", message)
+    if target.count(":") > 1 and not target.startswith("["):
+        target = f"[{target}]"  # IPv6
+    port = target.rpartition("]")[2].partition(":")[2]
+    return target if port else f"{target.removesuffix(':')}:{DEFAULT_PORT}"
 
 
 def channel_options(max_message_bytes: int) -> list[tuple[str, Any]]:

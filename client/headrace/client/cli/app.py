@@ -8,8 +8,8 @@ take their time; one that cannot be imported says why when it is called.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final
+from importlib.metadata import EntryPoint, entry_points, version
+from typing import Annotated, Any, Final
 
 import grpc
 import typer
@@ -67,19 +67,36 @@ def make_app(arguments: Sequence[str], others: Iterable[EntryPoint] | None = Non
     """
     app = typer.Typer(
         cls=_Commands,
-        help="Load ONNX networks onto the devices of a headrace server, query them, infer.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         add_completion=False,
     )
+    app.callback()(_common)
     for name, command in _COMMANDS.items():
         app.command(name)(command)
-    if not arguments or arguments[0] not in _COMMANDS:
+    if not arguments or arguments[0] not in {*_COMMANDS, "--version"}:
         for entry_point in sorted(others or entry_points(group=GROUP), key=lambda each: each.name):
             if entry_point.name not in _COMMANDS:
                 _add(app, entry_point)
     return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"headrace {version('headrace')}")
+        raise typer.Exit
+
+
+def _common(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Load ONNX networks onto the devices of a headrace server, query them, infer."""
 
 
 def _add(app: typer.Typer, entry_point: EntryPoint) -> None:
@@ -98,7 +115,7 @@ def _add(app: typer.Typer, entry_point: EntryPoint) -> None:
 
 def _unavailable(entry_point: EntryPoint, error: Exception) -> Callable[..., None]:
     remedy = (
-        "; install it with: pip install 'headrace[server]'"
+        "; install headrace with its extra 'server'"
         if entry_point.value.startswith("headrace.server")
         else ""
     )

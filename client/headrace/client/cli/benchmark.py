@@ -62,8 +62,11 @@ def benchmark(
         ),
     ] = None,
     arrivals: Annotated[
-        str, typer.Option("--arrivals", help="With --rate: poisson or fixed distances.")
-    ] = "poisson",
+        str,
+        typer.Option(
+            "--arrivals", help="With --rate: poisson or fixed distances. [default: poisson]"
+        ),
+    ] = "",
     inputs: Annotated[
         list[str] | None,
         typer.Option("--input", "-i", metavar="NAME=FILE", help="As for infer. [default: random]"),
@@ -72,7 +75,9 @@ def benchmark(
         list[str] | None,
         typer.Option("--shape", metavar="NAME=1,2,3", help="Of random values or a raw file."),
     ] = None,
-    timeout: Annotated[float, typer.Option("--timeout", help="Of each request, in seconds.")] = 30,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="Of each request.")
+    ] = 30,
     seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
     plot_file: Annotated[
         Path | None, typer.Option("--plot", help="Write a picture there, .png or .svg.")
@@ -95,7 +100,10 @@ def benchmark(
             "--config",
             param_hint="--network",
         )
-    with console.connected(server) as client:
+    if not network and model is None and not repository:
+        message = "give MODEL, --repository NAME or --network NAME"
+        raise typer.BadParameter(message, param_hint="MODEL")
+    with console.connected(server) as client, model_options.naming(model):
         if network:
             loaded = client.network(network)
         else:
@@ -144,18 +152,20 @@ class _Plan:
 
 def _schedule(rate: float | None, arrivals: str, callers: int | None) -> Schedule | None:
     kinds = ("poisson", "fixed")
-    if arrivals not in kinds:
+    if arrivals and arrivals not in kinds:
         raise typer.BadParameter(
             f"{arrivals!r} is none of {', '.join(kinds)}", param_hint="--arrivals"
         )
     if rate is None:
+        if arrivals:
+            raise typer.BadParameter("is for --rate", param_hint="--arrivals")
         return None
     if callers is not None:
         raise typer.BadParameter(
             "callers wait for their answers, a rate does not: give one of the two",
             param_hint="--rate",
         )
-    return Schedule(rate, arrivals == "poisson")
+    return Schedule(rate, arrivals != "fixed")
 
 
 def _hint(hint: str) -> dict[str, str]:
@@ -168,7 +178,7 @@ def _check_plot(path: Path) -> None:
             f"{path} does not end in {' or '.join(SUFFIXES)}", param_hint="--plot"
         )
     if find_spec("matplotlib") is None:
-        console.fail("--plot needs Matplotlib; install it with: pip install 'headrace[plot]'")
+        console.fail("--plot needs Matplotlib; install headrace with its extra 'plot'")
 
 
 def _number(value: object) -> int:

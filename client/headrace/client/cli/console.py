@@ -26,7 +26,13 @@ from headrace.client.model import Progress as ProgressCallback
 from headrace.client.transport import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
 
 Server: TypeAlias = Annotated[
-    str, typer.Option("--server", envvar="HEADRACE_SERVER", help="The server, as host:port.")
+    str,
+    typer.Option(
+        "--server",
+        envvar="HEADRACE_SERVER",
+        metavar="HOST:PORT",
+        help="The server; port 9000 unless given.",
+    ),
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SERVER = DEFAULT_TARGET
@@ -37,6 +43,8 @@ def connected(server: str, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> Iterator
     """A client; what it raises ends the program as `fail` does."""
     if not server:
         raise typer.BadParameter("is empty; give host:port", param_hint="--server")
+    if sys.stdout is None:
+        fail("cannot write to the standard output: it is closed")
     try:
         with Client(server, timeout=timeout) as client:
             yield client
@@ -125,13 +133,15 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
     """``KEY=VALUE`` arguments as a dictionary.
 
     Raises:
-        typer.BadParameter: one without an equals sign.
+        typer.BadParameter: one without an equals sign, or two of a key.
     """
     found = {}
     for text in texts or ():
         key, separator, value = text.partition("=")
         if not separator or not key:
             raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
+        if key in found:
+            raise typer.BadParameter(f"{key} is given twice", param_hint=option)
         found[key] = value
     return found
 

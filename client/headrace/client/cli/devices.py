@@ -73,7 +73,7 @@ def config(
     target: _Target,
     keys: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY|KEY=VALUE]...", help="To get or to set; default: get all."),
+        typer.Argument(metavar="KEY|KEY=VALUE", help="To get or to set; default: get all."),
     ] = None,
     network: _IsNetwork = False,
     option: _Options = None,

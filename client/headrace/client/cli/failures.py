@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 from dataclasses import replace
+from typing import Final
 
 import grpc
 
 from headrace.wire.errors import ErrorDetails, to_json
+
+# What writing raises. Where it is a file, the command itself says so.
+_WRITING: Final = {errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC}
 
 
 class Failed(Exception):
@@ -26,3 +33,14 @@ def told(message: str, details: ErrorDetails, *, as_json: bool) -> str:
     if as_json:
         return to_json(replace(details, message=message))
     return f"error: {'; '.join(message.splitlines())}"
+
+
+def unexpected(error: Exception) -> ErrorDetails:
+    """What is known of an error that no command looks for: a full output, or a bug."""
+    if isinstance(error, OSError) and error.filename is None and error.errno in _WRITING:
+        # Or Python would try once more when it ends, and complain in its own way.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        message = f"cannot write to the standard output: {error.strerror}"
+        return ErrorDetails(grpc.StatusCode.FAILED_PRECONDITION, message)
+    message = f"{type(error).__name__}: {error}; this is a bug, HEADRACE_DEBUG=1 shows where"
+    return ErrorDetails(grpc.StatusCode.INTERNAL, message, reason="BUG")

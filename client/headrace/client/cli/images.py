@@ -39,9 +39,8 @@ def read_image(path: Path, port: Port) -> Array:
     try:
         from PIL import Image
     except ImportError:
-        raise _bad(
-            path, port, "images need Pillow; install it with: pip install 'headrace[images]'"
-        ) from None
+        message = "images need Pillow; install headrace with its extra 'images'"
+        raise _bad(path, port, message) from None
     placement = _placement(path, port)
     dtype = dtypes.numpy_type(dtypes.parse_name(port.dtype))
     try:
@@ -82,6 +81,9 @@ def _placement(path: Path, port: Port) -> _Placement:
     letters: dict[str, Any] = dict(zip(layout, shape, strict=False))
     if layout.removeprefix("N") not in _LAYOUTS or len(layout) != len(shape):
         raise _bad(path, port, f"cannot tell height from width in shape {shape}; pass a .npy file")
+    if not port.layout and 1 in (letters["H"], letters["W"]):
+        message = f"shape {shape} looks like no picture; pass a .npy file, or load with a layout"
+        raise _bad(path, port, message)
     batch, channels = letters.get("N", 1), letters.get("C", 1)
     if isinstance(batch, int) and batch != 1:
         raise _bad(path, port, f"the network takes {batch} images at a time; pass a .npy file")

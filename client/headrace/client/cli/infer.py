@@ -47,9 +47,9 @@ def infer(
         int, typer.Option("--top", min=0, metavar="K", help="Show the K largest values and where.")
     ] = 0,
     priority: Annotated[int, typer.Option("--priority", min=-10, max=10)] = 0,
-    timeout: Annotated[float, typer.Option("--timeout", help="In seconds.")] = (
-        DEFAULT_TIMEOUT_SECONDS
-    ),
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="For the answer.")
+    ] = DEFAULT_TIMEOUT_SECONDS,
     performance_counts: Annotated[
         bool, typer.Option("--performance-counts", help="Measure each layer.")
     ] = False,

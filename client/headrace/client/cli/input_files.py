@@ -19,6 +19,7 @@ IMAGE_SUFFIXES: Final = frozenset(
     {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 )
 
+_MAGIC: Final = {".npy": (b"\x93NUMPY",), ".npz": (b"PK\x03\x04", b"PK\x05\x06")}
 _OBJECTS: Final = "it holds Python objects, which are not read; save strings as an array of str"
 
 
@@ -51,11 +52,15 @@ def _arrays(
     argument: str, ports: Ports, shapes: Mapping[str, tuple[int, ...]]
 ) -> Iterator[tuple[str, Array]]:
     name, separator, rest = argument.partition("=")
+    if separator and not rest:
+        raise invalid("inputs", f"{argument!r} names no file; pass NAME=FILE")
     if separator and (name in ports.names or not Path(argument).exists()):
         path = Path(rest)
     elif Path(argument).suffix == ".npz":
         for name, array in _load_npz(Path(argument)).items():
-            yield name, _typed(array, _check_name(name, ports))
+            port = _check_name(name, ports)
+            _check_no_shape(Path(argument), port, shapes.get(name))
+            yield name, _typed(array, port)
         return
     elif len(ports) == 1:
         name, path = ports[0].name, Path(argument)
@@ -74,6 +79,8 @@ def _check_name(name: str, ports: Ports) -> Port:
 
 def _read(path: Path, port: Port, shape: tuple[int, ...] | None) -> Array:
     suffix = path.suffix.lower()
+    if suffix in {".npy", ".npz", *IMAGE_SUFFIXES}:
+        _check_no_shape(path, port, shape)
     if suffix == ".npy":
         return _typed(_load(path), port)
     if suffix == ".npz":
@@ -90,8 +97,17 @@ def _read(path: Path, port: Port, shape: tuple[int, ...] | None) -> Array:
     return _read_raw(path, port, shape)
 
 
+def _check_no_shape(path: Path, port: Port, shape: tuple[int, ...] | None) -> None:
+    if shape is not None:
+        raise _bad(path, port, "has a shape of its own; leave out --shape, which is for raw files")
+
+
 def _load(path: Path) -> Any:
+    suffix = path.suffix.lower()
     try:
+        with path.open("rb") as file:
+            if not file.read(6).startswith(_MAGIC[suffix]):
+                raise ValueError(f"it is no {suffix} file")
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else _why(error)
@@ -100,8 +116,6 @@ def _load(path: Path) -> Any:
 
 def _load_npz(path: Path) -> dict[str, Array]:
     archive = _load(path)
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise invalid("inputs", f"cannot read {path}: it is no .npz archive")
     with archive:
         try:
             return {name: archive[name] for name in archive.files}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from headrace.client import errors
 from headrace.client.cli import console
 
-ModelFile: TypeAlias = Annotated[
-    Path | None, typer.Argument(metavar="[MODEL]", help="An ONNX file.")
-]
+ModelFile: TypeAlias = Annotated[Path | None, typer.Argument(metavar="MODEL", help="An ONNX file.")]
 Device: TypeAlias = Annotated[
     str, typer.Option("--device", "-d", help="As CPU, CPU.0 or HETERO:OPENCL,CPU. [default: CPU]")
 ]
@@ -68,6 +69,17 @@ def arguments(
         "postprocessing": _json_object(postprocessing, "--postprocessing"),
         "affinities": console.pairs(affinities, "--affinity"),
     }
+
+
+@contextmanager
+def naming(model: Path | None) -> Iterator[None]:
+    """Puts the file's name before what the server says of a model."""
+    try:
+        yield
+    except errors.InvalidArgument as error:
+        if model is None or error.details.field != "model" or str(model) in str(error):
+            raise
+        console.fail(f"{model}: {error}", error)
 
 
 def _json_object(text: str, option: str) -> dict[str, Any]:

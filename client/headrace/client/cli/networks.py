@@ -45,7 +45,11 @@ def load(
     arguments = model_options.arguments(
         model, repository, config, preprocessing, postprocessing, affinity
     )
-    with console.connected(server) as client, console.progress("loading", quiet=as_json) as shown:
+    with (
+        console.connected(server) as client,
+        console.progress("loading", quiet=as_json) as shown,
+        model_options.naming(model),
+    ):
         network = client.load_network(
             device=device, name=name, replace=replace, progress=shown, **arguments
         )

@@ -25,7 +25,9 @@ from headrace.client.cli.texts import counted
 
 _Svg = Annotated[Path | None, typer.Option("--svg", help="Draw the answer; needs Graphviz.")]
 _Png = Annotated[Path | None, typer.Option("--png", help="Draw the answer; needs Graphviz.")]
-_Dot = Annotated[Path | None, typer.Option("--dot", help="Write the drawing as Graphviz' DOT.")]
+_Dot = Annotated[
+    Path | None, typer.Option("--dot", help="Write the drawing as Graphviz' DOT; - prints it.")
+]
 _Full = Annotated[
     bool, typer.Option("--full", help="Draw each layer, however many; not a box a subgraph.")
 ]
@@ -56,19 +58,29 @@ def query(
         raise typer.BadParameter("is for --svg, --png and --dot", param_hint="--full")
     if svg or png:
         render.check()
-    with console.connected(server) as client, console.progress("querying", quiet=as_json) as shown:
+    printed = [path for path in files.values() if str(path) == "-"]
+    if len(printed) + as_json > 1:
+        raise typer.BadParameter(
+            "goes to the standard output, which takes one thing", param_hint="-"
+        )
+    with (
+        console.connected(server) as client,
+        console.progress("querying", quiet=as_json) as shown,
+        model_options.naming(model),
+    ):
         result = client.query_network(device=device, progress=shown, graph=bool(files), **arguments)
     if files:
         name = repository or (model.name if model is not None else "")
         _draw(result, f"{name} on {device or 'CPU'}", files, full=full)
     if as_json:
         _print_json(result)
-    elif files:
-        _print_summary(result)
-    else:
+    elif not files:
         _print_table(result)
+    elif not printed:
+        _print_summary(result)
     for path in files.values():
-        console.note(f"wrote {path}")
+        if path not in printed:
+            console.note(f"wrote {path}")
 
 
 def _draw(result: QueryResult, title: str, files: dict[str, Path], *, full: bool) -> None:
@@ -77,6 +89,9 @@ def _draw(result: QueryResult, title: str, files: dict[str, Path], *, full: bool
     text = to_dot(picture(result, result.graph, title, full=full))
     for form, path in files.items():
         data = text.encode() if form == "dot" else render.render(text, form)
+        if str(path) == "-":
+            typer.echo(data, nl=False)
+            continue
         try:
             path.write_bytes(data)
         except OSError as error:

@@ -14,7 +14,7 @@ _OR_DOT: Final = "--dot writes the drawing as text, without Graphviz"
 def check() -> None:
     """Ends the program with the remedy unless pictures can be drawn here."""
     if find_spec("graphviz") is None:
-        remedy = "install it with: pip install 'headrace[draw]'"
+        remedy = "install headrace with its extra 'draw'"
         fail(f"drawing needs the Python package graphviz; {remedy}; {_OR_DOT}")
     if shutil.which("dot") is None:
         remedy = "install Graphviz, as with: apt install graphviz"

@@ -1,0 +1,59 @@
+"""The console script ``headrace``: the command line, and how it ends whatever happens.
+
+A package of its own, so that nothing large is imported before Ctrl-C is provided for.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Final
+
+INTERRUPTED: Final = 130
+"""The exit status after Ctrl-C, as shells have it: 128 and the signal's number."""
+
+
+def main() -> None:
+    """Runs the command line. Exit status: 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C."""
+    try:
+        _run()
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+
+
+def _run() -> None:
+    missing = [name for name in ("typer", "rich") if find_spec(name) is None]
+    if missing:
+        names = " and ".join(missing)
+        sys.exit(f"error: the command line needs {names}; install headrace with its extra 'cli'")
+    with _interrupts_ending_it_at_once():
+        from headrace.client.cli import failures
+        from headrace.client.cli.app import make_app
+
+        app = make_app(sys.argv[1:])
+    try:
+        app()
+    except Exception as error:
+        if os.environ.get("HEADRACE_DEBUG"):
+            raise
+        details = failures.unexpected(error)
+        told = failures.told(details.message, details, as_json="--json" in sys.argv)
+        sys.exit(told)
+
+
+@contextmanager
+def _interrupts_ending_it_at_once() -> Iterator[None]:
+    """While modules are imported: some would take a KeyboardInterrupt for an import that failed."""
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is not signal.default_int_handler:  # ignored, as in the background of a script
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
