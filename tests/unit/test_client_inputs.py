@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import ml_dtypes
@@ -204,3 +205,9 @@ def test_a_type_this_client_does_not_know_is_left_to_the_server() -> None:
 def test_inputs_come_by_name(inputs: Any) -> None:
     with pytest.raises(errors.InvalidArgument, match="pass a dictionary of arrays by name"):
         encoder().encode(inputs)
+
+
+def test_of_a_network_that_was_loading_nothing_is_known() -> None:
+    loading = replace(network(), state="LOADING", inputs=Ports([]))
+    with pytest.raises(errors.FailedPrecondition, match="'n' was still loading"):
+        RequestEncoder(loading).encode({"x": [1.0]})

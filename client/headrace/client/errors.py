@@ -140,6 +140,14 @@ def client_closed() -> FailedPrecondition:
     )
 
 
+def still_loading(network: str) -> FailedPrecondition:
+    """The error for a request to a network of which nothing was known yet when it was looked up."""
+    message = f"network {network!r} was still loading when it was looked up; look it up again"
+    return FailedPrecondition(
+        ErrorDetails(grpc.StatusCode.FAILED_PRECONDITION, message, reason="NETWORK_LOADING")
+    )
+
+
 def bad_reply(cause: CodecError | str) -> Internal:
     """The error for a reply that breaks the protocol."""
     message = f"the server's reply breaks the protocol: {cause}"

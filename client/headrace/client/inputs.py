@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.client.errors import InvalidArgument, did_you_mean, invalid
+from headrace.client.errors import InvalidArgument, did_you_mean, invalid, still_loading
 from headrace.client.info import NetworkInfo, Port, Ports
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import codec, dtypes, message
@@ -25,6 +25,7 @@ class RequestEncoder:
 
     def __init__(self, network: NetworkInfo) -> None:
         self._network = network.name
+        self._loading = network.state == "LOADING"
         self._output_names = network.outputs.names
         self._ports = {port.name: _PortEncoder(port) for port in network.inputs}
         self._required = frozenset(_required_names(network.inputs))
@@ -43,7 +44,10 @@ class RequestEncoder:
 
         Raises:
             InvalidArgument: an input or output that does not fit the network.
+            FailedPrecondition: its inputs are not known, for it was loading when it was looked up.
         """
+        if self._loading:
+            raise still_loading(self._network)
         request = pb.InferRequest(network=self._network, id=identifier)
         attachments: list[codec.Buffer] = []
         untrusted: object = inputs

@@ -86,6 +86,7 @@ def infer(
         ResourceExhausted: the device's queue is full.
         DeadlineExceeded: time was up; what had not started is not computed.
         NotFound: the network is loaded no more.
+        FailedPrecondition: it was still loading when it was looked up; look it up again.
     """
     data = network.encoder.encode_bytes(
         inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
