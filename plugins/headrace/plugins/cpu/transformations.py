@@ -7,6 +7,7 @@ from typing import Final
 import onnx_ir as ir
 
 from headrace.runtime.naming import value_names, walk
+from headrace.runtime.provenance import stamp
 
 _SIGNALS = {"DFT": (0,), "STFT": (0, 2)}
 """Inputs that hold the signal, or the window that it is multiplied with."""
@@ -70,6 +71,8 @@ def guard_recurrent(model: ir.Model) -> bool:
         constant.outputs[0].name = f"{name}/shape"
         output = ir.Value(name=name, type=sequence.type, shape=sequence.shape)
         reshape = ir.node("Reshape", [sequence, constant.outputs[0]], outputs=[output], name=name)
+        for each in (constant, reshape):
+            stamp(each, ())  # it stands for no layer of the network's
         graph.insert_before(node, [constant, reshape])
         node.replace_input_with(0, output)
     return bool(nodes)
