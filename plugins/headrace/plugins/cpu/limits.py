@@ -33,7 +33,30 @@ def _sizes(value: ir.Value | None) -> list[int | None]:
     return [size if isinstance(size, int) else None for size in value.shape]
 
 
+def _convolution(node: ir.Node) -> str | None:
+    """What `transformations.guard` cannot give a shape."""
+    value = _input(node, 1 if node.op_type == "Conv" else 0)
+    if value is not None and value.shape is None:
+        return (
+            f"the rank of {value.name!r} is not known, and if it is empty the backend does not end"
+        )
+    return None
+
+
+def _stft(node: ir.Node) -> str | None:
+    window, given = _sizes(_input(node, 2)), _input(node, 3)
+    length = None if given is None else ir.convenience.get_const_tensor(given)
+    if (window and window[0]) or (length is not None and length.numpy().all()):
+        return None
+    return "the backend divides by the length of a frame, which may be 0; let it be a constant"
+
+
 def _attention(node: ir.Node) -> str | None:
+    value = _input(node, 1)
+    if value is not None and value.shape is None:
+        return f"the rank of {value.name!r} is not known, and the backend divides by its heads"
+    if any(node.attributes.get_int(f"{which}_num_heads", 1) == 0 for which in ("q", "kv")):
+        return "the backend divides by the number of heads, which is 0"
     keys, mask = _sizes(_input(node, 1))[-2:-1], _sizes(_input(node, 3))[-1:]
     if _input(node, 6) is not None and keys and mask and None not in keys + mask and keys != mask:
         return "no kernel for a mask shorter than the padded keys"
@@ -127,7 +150,9 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
             ("AveragePool", "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool"), _pool
         ),
         "Attention": _attention,
+        "Conv": _convolution,
         "ConvInteger": _conv_integer,
+        "ConvTranspose": _convolution,
         "GlobalLpPool": _pool,
         "GridSample": _grid_sample,
         "LRN": _lrn,
@@ -136,5 +161,6 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "ReduceMax": _reduce_bool,
         "ReduceMin": _reduce_bool,
         "Resize": _resize,
+        "STFT": _stft,
     }
 )

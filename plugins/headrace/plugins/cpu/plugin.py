@@ -6,21 +6,30 @@ import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from onnx_ir.passes.common import InlinePass
+
 from headrace.plugins.cpu import custom_ops
 from headrace.plugins.cpu.config import SCHEMA
 from headrace.plugins.cpu.executable_network import SessionNetwork
 from headrace.plugins.cpu.session import Provider
 from headrace.plugins.cpu.session_plugin import SessionPlugin
 from headrace.plugins.cpu.support import Trials
-from headrace.plugins.cpu.transformations import TRANSFORMATIONS
+from headrace.plugins.cpu.transformations import (
+    TRANSFORMATIONS,
+    guard,
+    guards_within_functions,
+)
 from headrace.runtime import hints
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration, Range
 from headrace.runtime.device_metrics import Metric
+from headrace.runtime.naming import name_layers
 from headrace.runtime.network import Network
+from headrace.runtime.network_options import NetworkOptions
 from headrace.runtime.processors import usable_processors
+from headrace.runtime.provenance import Transformation, tracked
 from headrace.runtime.services import Services
-from headrace.runtime.transform import Transformation
+from headrace.runtime.type_inference import infer_types
 from headrace.runtime.work import multiply_adds
 
 
@@ -46,6 +55,20 @@ class CpuPlugin(SessionPlugin):
 
     def _metrics(self) -> Mapping[str, Metric]:
         return {"RANGE_FOR_STREAMS": lambda _: Range(1, usable_processors())}
+
+    def transform_network(
+        self, network: Network, config: Configuration, options: NetworkOptions
+    ) -> Network:
+        """As every device, and guarded, whatever the configuration says."""
+        transformed = super().transform_network(network, config, options)
+        model = transformed.model
+        if guards_within_functions(model):
+            tracked(model, lambda each: InlinePass()(each).modified)
+            infer_types(model)
+            name_layers(model.graph)
+            transformed = Network(model, notes=transformed.notes)
+        guard(model)
+        return transformed
 
     def _transformations(self, config: Configuration) -> Sequence[Transformation]:
         return TRANSFORMATIONS
