@@ -75,7 +75,7 @@ def run_worker(device: DeviceUnderTest, connection: Connection) -> None:
         connection.send((str(name), plugin.backend_version or ", ".join(parts)))
         while True:
             case = connection.recv()
-            _wait_until_up(core, name)
+            wait_until_up(core, name)
             connection.send(run_case(core, name, device.config, case, connection))
     except (EOFError, BrokenPipeError):  # nobody asks any more
         return
@@ -83,7 +83,7 @@ def run_worker(device: DeviceUnderTest, connection: Connection) -> None:
         core.stop()
 
 
-def _wait_until_up(core: Core, name: DeviceName) -> None:
+def wait_until_up(core: Core, name: DeviceName) -> None:
     """A device in a process of its own starts again after a case that it crashed at."""
     changed = threading.Event()
     end = core.states.subscribe(lambda _: changed.set())
