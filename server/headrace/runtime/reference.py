@@ -3,8 +3,8 @@
 Found by running onnx's own backend cases through it, version 1.23: it stacks what a Loop collects
 as rows whatever their rank, gives Softmax and its kin of old operator sets the meaning of new ones,
 mixes the batch's statistics into a BatchNormalization that does not train, wraps optionals,
-takes the maximum over the wrong axes where a GlobalMaxPool has not two in space, and normalises as
-many channels of an LRN as the batch has elements.
+takes the maximum over the wrong axes where a GlobalMaxPool has not two in space, normalises as many
+channels of an LRN as the batch has elements, and subtracts negative numbers from an L1 norm.
 """
 
 from __future__ import annotations
@@ -136,6 +136,14 @@ class LRN(OpRun):
         return ((x / (bias + alpha / size * around) ** beta).astype(x.dtype),)
 
 
+class LpNormalization(OpRun):
+    """By a norm of absolute values; a norm of 0 makes zeros."""
+
+    def _run(self, x: Any, axis: int = -1, p: int = 2) -> tuple[Any, ...]:
+        norm = np.linalg.norm(x, p, axis, keepdims=True)
+        return (np.where(norm == 0, 0, x / norm).astype(x.dtype),)
+
+
 def _coercing(base: Any) -> Any:
     """Before operator set 13 all axes from the given one, by default 1, are taken together."""
 
@@ -164,6 +172,7 @@ _CORRECTED = (
     GlobalMaxPool,
     LRN,
     Loop,
+    LpNormalization,
     Optional,
     Scan,
 )
