@@ -20,7 +20,7 @@ from headrace.testing.fuzz import mutations, report, undefined
 from headrace.testing.fuzz.__main__ import main
 from headrace.testing.fuzz.answer import Answer, How, Large, Reply, Stage, portable
 from headrace.testing.fuzz.campaign import Campaign, Fuzzer
-from headrace.testing.fuzz.canaries import PATTERNS, GuardedArray, shows_guard
+from headrace.testing.fuzz.canaries import PATTERNS, GuardedArray, shown
 from headrace.testing.fuzz.compare import differs
 from headrace.testing.fuzz.generator import VariantGenerator
 from headrace.testing.fuzz.judge import FAILURES, Finding, Verdict, judge
@@ -272,10 +272,17 @@ def test_a_guarded_array_holds_the_same_values_between_guard_zones() -> None:
     assert guard.is_intact()
     behind = np.lib.stride_tricks.as_strided(guard.array, (16,))
     assert PATTERNS[0] in behind.tobytes()
-    assert shows_guard({"y": behind}, 0)
-    assert not shows_guard({"y": behind}, 1)
+    assert shown({"y": behind}, 0) == "an output holds bytes from beside an input"
+    assert shown({"y": behind}, 1) == ""
     behind[8] = 1
     assert not guard.is_intact()
+
+
+def test_memory_that_nobody_wrote_is_seen_in_an_output() -> None:
+    for byte in (0x5A, 0xA5):
+        unwritten = np.full(16, byte, np.uint8).view(np.float32)
+        assert shown({"y": unwritten}, 0) == "an output holds memory that nobody wrote"
+    assert shown({"y": np.full(4, 0x5A, np.uint8)}, 0) == ""
 
 
 # -- what is made smaller --
@@ -378,9 +385,7 @@ def test_the_code_that_is_printed_makes_the_network_and_its_inputs() -> None:
 def campaign(collected: list[BackendCase]) -> Campaign:
     chosen = [case for case in collected if case.name in UNSOUND_CASES]
     generator = VariantGenerator(chosen, 1)
-    device = Lane(
-        "UNSOUND", run_device, (DeviceUnderTest("UNSOUND", {}, UNSOUND, {"ISOLATION": "NONE"}),), 20
-    )
+    device = Lane("UNSOUND", run_device, (DeviceUnderTest("UNSOUND", {}, UNSOUND),), 20)
     reference = Lane("reference", run_reference, (), 20)
     variants = [plain(generator, operator) for operator in generator.operators]
     try:

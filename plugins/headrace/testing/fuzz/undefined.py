@@ -121,7 +121,7 @@ def _flat(value: Any) -> Iterator[Array]:
 def _is_extreme(array: Array) -> bool:
     if array.dtype == object or not is_float(array.dtype) or not array.size:
         return False
-    wide = _wide(array)
+    wide = _wide(array).astype(np.float64)
     tiny = (wide != 0) & (np.abs(wide) < 1e-30)
     return bool((~np.isfinite(wide) | (np.abs(wide) > _HUGE) | tiny).any())
 
