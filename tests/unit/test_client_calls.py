@@ -167,23 +167,6 @@ def test_bad_arguments_of_a_load_are_found_before_it_is_sent(
     assert not fake.calls
 
 
-def test_weights_outside_the_file_are_refused(client: Any, fake: Fake, tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
-    weights = onnx.numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
-    graph = onnx.helper.make_graph([], "g", [], [], [weights])
-    path = tmp_path / "big.onnx"
-    onnx.save(
-        onnx.helper.make_model(graph),
-        str(path),
-        save_as_external_data=True,
-        location="big.weights",
-        size_threshold=0,
-    )
-    with pytest.raises(errors.InvalidArgument, match=r"lie outside it, in big\.weights"):
-        client.load_network(path)
-    assert not fake.calls
-
-
 def test_a_query_says_what_runs_where(client: Any) -> None:
     query = client.query_network(b"model", device="CPU", config={})
     assert query.supported_layers == {"Relu_0": "CPU"}
