@@ -76,7 +76,7 @@ def run_worker(device: DeviceUnderTest, connection: Connection) -> None:
         connection.send((str(name), version, capabilities(core, name)))
         while True:
             case = connection.recv()
-            _wait_until_up(core, name)
+            wait_until_up(core, name)
             connection.send(run_case(core, name, device.config, case, connection))
     except (EOFError, BrokenPipeError):  # nobody asks any more
         return
@@ -96,7 +96,7 @@ def capabilities(core: Core, name: DeviceName) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _wait_until_up(core: Core, name: DeviceName) -> None:
+def wait_until_up(core: Core, name: DeviceName) -> None:
     """A device in a process of its own starts again after a case that it crashed at."""
     changed = threading.Event()
     end = core.states.subscribe(lambda _: changed.set())
