@@ -7,7 +7,8 @@
     ├── AlreadyExists
     ├── FailedPrecondition
     │   ├── UnsupportedLayers   lists every layer that the device cannot run
-    │   └── RequestBusy         an infer request started while it runs
+    │   ├── RequestBusy         an infer request started while it runs
+    │   └── EndedWorker         a model or request ended the device's process; not to be tried again
     ├── ResourceExhausted
     │   └── QueueFull           carries the delay after which to try again
     ├── DeadlineExceeded
@@ -108,6 +109,10 @@ class UnsupportedLayers(FailedPrecondition):
 
 class RequestBusy(FailedPrecondition):
     reason = "REQUEST_BUSY"
+
+
+class EndedWorker(FailedPrecondition):
+    reason = "ENDED_WORKER"
 
 
 class ResourceExhausted(HeadraceError):
