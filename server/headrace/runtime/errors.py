@@ -7,7 +7,8 @@
     ├── AlreadyExists
     ├── FailedPrecondition
     │   ├── UnsupportedLayers   lists every layer that the device cannot run
-    │   └── RequestBusy         an infer request started while it runs
+    │   ├── RequestBusy         an infer request started while it runs
+    │   └── EndedWorker         a model or request ended the device's process; not to be tried again
     ├── ResourceExhausted
     │   └── QueueFull           carries the delay after which to try again
     ├── DeadlineExceeded
@@ -127,6 +128,10 @@ def _by_reason(layers: Sequence[UnsupportedLayer]) -> str:
 
 class RequestBusy(FailedPrecondition):
     reason = "REQUEST_BUSY"
+
+
+class EndedWorker(FailedPrecondition):
+    reason = "ENDED_WORKER"
 
 
 class ResourceExhausted(HeadraceError):

@@ -74,6 +74,7 @@ class App:
             store=self._state,
             cache=network_cache(settings, key),
             folder=self._state.kept if self._state is not None else None,
+            isolate_devices=settings.isolate_devices,
         )
         self._repository = Repository(settings.model_repository, limits)
         self._uploads = Uploads(settings.max_model_bytes, settings.max_uploads_bytes)
