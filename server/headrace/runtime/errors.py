@@ -12,7 +12,8 @@
     ├── ResourceExhausted
     │   └── QueueFull           carries the delay after which to try again
     ├── DeadlineExceeded
-    ├── Cancelled
+    ├── Cancelled               by the caller
+    │   └── Stopped             by the server, at its end; for the caller it is UNAVAILABLE
     ├── Unavailable             draining, or the device is down
     │   └── NotInstalled        nobody installed what a plugin computes with
     ├── Unimplemented           a feature that the plugin lacks
@@ -155,6 +156,11 @@ class DeadlineExceeded(HeadraceError):
 class Cancelled(HeadraceError):
     status = "CANCELLED"
     reason = "CANCELLED"
+
+
+class Stopped(Cancelled):
+    status = "UNAVAILABLE"
+    reason = "UNAVAILABLE"
 
 
 class Unavailable(HeadraceError):
