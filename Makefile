@@ -17,7 +17,7 @@ export ORT_DISABLE_TELEMETRY := 1
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large serve lint benchmark conformance conformance-hetero zoo proto clean
+.PHONY: help demo test test-cuda test-large serve lint benchmark conformance conformance-hetero fuzz-devices zoo proto clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -30,6 +30,7 @@ help:
 	@echo 'make conformance  run ONNX'\''s backend cases on all devices, and write docs/conformance.md'
 	@echo 'make conformance-hetero  see that HETERO passes what the last device of its list does'
 	@echo 'make zoo          run real networks on all devices, and write docs/zoo.md; downloads 410 MB'
+	@echo 'make fuzz-devices  look for wrong answers and crashes for ten minutes; ARGS="--device CPU --seconds 3600"'
 	@echo 'make proto        generate the protocol code anew'
 	@echo 'make clean        remove all that these made'
 
@@ -75,6 +76,10 @@ conformance-hetero: $(INSTALLED)
 # ARGS="--network 'silero*' --device CPU" runs a part, and writes nothing.
 zoo: $(INSTALLED) $(ZOO)
 	@$(BIN)/python -m tests.zoo $(or $(ARGS),--table docs/zoo.md)
+
+# A failure's smallest network and request are kept in .cache/fuzz, and make the exit status 1.
+fuzz-devices: $(INSTALLED)
+	@$(BIN)/python -m headrace.testing.fuzz --seconds 600 --out .cache/fuzz $(ARGS)
 
 proto: $(PROTO_INSTALLED)
 	@set -e; \
