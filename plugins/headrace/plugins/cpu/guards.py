@@ -120,6 +120,12 @@ class _Guard:
         wanted = self.layer("Concat", first, self._slice(shape, least, _END), axis=0)
         return self._reshaped(value, wanted)
 
+    def ranked(self, value: ir.Value, rank: int) -> ir.Value:
+        """The value, which has so many axes."""
+        if self.proven.sizes(value) is not None:
+            return value
+        return self._reshaped(value, self.constant(np.zeros(rank, np.int64)))
+
     def not_zero(self, value: ir.Value) -> ir.Value:
         """The integers, of which none is 0."""
         tensor = constant(value)
@@ -251,6 +257,14 @@ def _unique(node: ir.Node, guard: _Guard) -> None:
         _not_empty(0, node.attributes.get_int("axis", 0))(node, guard)
 
 
+def _upsample(node: ir.Node, guard: _Guard) -> None:
+    scales = node.inputs[1] if len(node.inputs) > 1 else None
+    sizes = guard.proven.sizes(scales) if scales is not None else None
+    if sizes and sizes[0] is not None:
+        rank = sizes[0]
+        _each(node, [0], lambda value: guard.ranked(value, rank))
+
+
 _RULES: Final[Mapping[str, _Rule]] = MappingProxyType(
     {
         "Attention": _attention,  # without heads, a division by zero
@@ -266,6 +280,7 @@ _RULES: Final[Mapping[str, _Rule]] = MappingProxyType(
         "LSTM": _not_empty(0, 0),  # without a batch, the same
         "Loop": _scalars(0, 1),
         "Mod": _divide,
+        "OneHot": _scalars(1),
         "QLinearConv": _scalars(4, 5),
         "QuantizeLinear": _quantize,  # a division by the empty axis
         "ReverseSequence": _of_rank(2),
@@ -273,5 +288,6 @@ _RULES: Final[Mapping[str, _Rule]] = MappingProxyType(
         "Scan": _scan,  # a division by the empty axis
         "SequenceInsert": _scalars(2),
         "Unique": _unique,
+        "Upsample": _upsample,
     }
 )
