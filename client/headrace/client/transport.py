@@ -116,8 +116,8 @@ def address(target: str) -> str:
 def channel_options(max_message_bytes: int) -> list[tuple[str, Any]]:
     """gRPC channel arguments: message limits, and the retry policy as a service configuration.
 
-    An idempotent call that the server could not take (UNAVAILABLE) is sent up to four times within
-    about two seconds, and never past its deadline.
+    An idempotent call that the server could not take (UNAVAILABLE, or CANCELLED by nobody here) is
+    sent up to four times within about two seconds, and never past its deadline.
     """
     service_config = {
         "methodConfig": [
@@ -128,7 +128,7 @@ def channel_options(max_message_bytes: int) -> list[tuple[str, Any]]:
                     "initialBackoff": "0.1s",
                     "maxBackoff": "1s",
                     "backoffMultiplier": 3,
-                    "retryableStatusCodes": ["UNAVAILABLE"],
+                    "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
                 },
             }
         ]
