@@ -154,8 +154,8 @@ class TensorData:
         if self._folder is None or self._base is None:
             raise _invalid(
                 f"{what} lies in the external file {location!r}, which the server does not have: "
-                "save the model with its weights inline, or put it with its files into the "
-                "server's model repository"
+                "give the client the model's path, so that it sends the file along, save the model "
+                "with its weights inline, or put it into the server's model repository"
             )
         if Path(location).is_absolute() or ".." in Path(location).parts or "\0" in location:
             raise _invalid(

@@ -87,8 +87,8 @@ class Exchange:
         try:
             self._receive(job, reply, offered, spare)
         except Disconnected as error:
-            worker.kill()  # it says what no worker should
-            raise worker.lost() from error
+            worker.kill("it sent what no worker sends")
+            raise worker.broken() from error
 
     def _send(
         self,
@@ -105,7 +105,7 @@ class Exchange:
                 lane.send(dict(header), body, descriptors)
                 return lane.receive()
             except Disconnected as error:
-                raise self.worker.lost() from error
+                raise self.worker.broken() from error
             finally:
                 job.token.detach(cancel)
 

@@ -21,7 +21,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -40,6 +40,7 @@ _log = logging.getLogger(__name__)
 
 _CALLS_AT_ONCE = 4
 _NUMBER = struct.Struct("<Q")
+_OOM_SCORE = 500  # proc(5): of 1000; the server's is 0, unless somebody has set it
 _F_SETSIG = 10  # fcntl(2), Linux; the fcntl module has no name for it
 
 _CALLS: dict[str, Callable[[WorkerDevice, Call], Any]] = {
@@ -93,6 +94,9 @@ class Worker:
         message = self._control.receive()
         if message.header["method"] == "lane":
             self._open_lane(message.descriptors[0])
+            return
+        if message.header["method"] == "pulse":
+            self._control.send({"call": message.header["call"]})
             return
         self._calls.submit(self._answer, message)
 
@@ -164,6 +168,7 @@ class Worker:
 def main(arguments: list[str]) -> None:
     control, cancel, life = map(int, arguments)
     _end_with(life)
+    _end_first()
     faulthandler.enable(all_threads=False)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     tune_allocator()
@@ -179,6 +184,12 @@ def _end_with(life: int) -> None:
     fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(life, _F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def _end_first() -> None:
+    """Where memory runs out, the system is to end this process and not the server."""
+    with suppress(OSError):  # as in a container that hides it
+        Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
 
 
 if __name__ == "__main__":

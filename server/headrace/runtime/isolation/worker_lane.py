@@ -6,7 +6,6 @@ import logging
 import threading
 from typing import Any
 
-from headrace.runtime.errors import HeadraceError
 from headrace.runtime.isolation.cancellations import Cancellations
 from headrace.runtime.isolation.channel import Channel, Disconnected, Message
 from headrace.runtime.isolation.descriptions import profile_to_json
@@ -57,16 +56,14 @@ class WorkerLane:
             self._segments.add(Segment.attach(number, descriptor))
         try:
             job = self._run(message)
-        except HeadraceError as error:
-            self._channel.send({"error": error_to_json(error)})
-            return
-        if job.error is not None:
-            self._channel.send({"error": error_to_json(job.error)})
-            return
-        try:
-            outputs = encode(job.outputs)
-            self._send(outputs, header, [profile_to_json(each) for each in job.layers])
-        except HeadraceError as error:
+            if job.error is None:
+                outputs = encode(job.outputs)
+                self._send(outputs, header, [profile_to_json(each) for each in job.layers])
+            else:
+                self._channel.send({"error": error_to_json(job.error)})
+        except Disconnected:
+            raise
+        except Exception as error:  # noqa: BLE001 - a plugin may fail in any way, the server hears
             self._channel.send({"error": error_to_json(error)})
 
     def _run(self, message: Message) -> Job:
