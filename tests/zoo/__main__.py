@@ -18,7 +18,7 @@ from tests.zoo.inputs import generate, ports
 from tests.zoo.page import Row, Zoo, failure, markdown
 from tests.zoo.reference import answers, version
 from tests.zoo.servers import Servers
-from tests.zoo.trial import FAILURES, Limits, Outcome, Result, Trial
+from tests.zoo.trial import FATAL, Limits, Result, Trial
 
 DEVICES = (
     "CPU",
@@ -61,11 +61,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for each in servers.client().devices(timeout=120.0)
             if each.state == "UP" and each.backend_version
         }
-        for name, path in chosen.items():
+        # The small ones first: most are done early.
+        for name, path in sorted(chosen.items(), key=lambda each: each[1].stat().st_size):
             row = _row(name, path, devices, limits, servers, options)
             rows.append(row)
             _say(_line(row))
     seconds = time.monotonic() - start
+    rows.sort(key=lambda row: row.network)
     if options.table:
         zoo = Zoo(rows, devices, versions | {"the right answers": version()}, seconds)
         options.table.write_text(markdown(zoo), encoding="utf-8")
@@ -95,7 +97,7 @@ def _row(
         client = servers.client()
         trial = Trial(client, device, limits.get(device, _USUAL), servers.is_alive)
         results[device] = trial.run(path, requests, expected)
-        if results[device].outcome in FAILURES | {Outcome.SLOW}:
+        if results[device].outcome in FATAL:
             servers.discard()  # what is under way there shall not disturb the next device
     return Row(name, [each.failure for each in expected], results)
 

@@ -45,6 +45,8 @@ class Outcome(enum.Enum):
     HUNG = "hangs"
 
 
+# After these the server is of no more use.
+FATAL = frozenset((Outcome.SLOW, Outcome.ENDED, Outcome.HUNG))
 FAILURES = frozenset(
     (Outcome.WRONG, Outcome.FAILED, Outcome.DISAGREES, Outcome.ENDED, Outcome.HUNG)
 )
@@ -86,7 +88,10 @@ class _End(Exception):
 
 
 class Trial:
-    """One network on one device. `is_alive` says whether the server's process still runs."""
+    """One network on one device. `is_alive` says whether the server's process still runs.
+
+    After a failure the network may still be loaded; the next one takes its place.
+    """
 
     def __init__(
         self,
@@ -106,11 +111,9 @@ class Trial:
         start = time.monotonic()
         try:
             network = self._load(path)
-            try:
-                for request, answer in zip(requests, expected, strict=True):
-                    self._ask(network, request, answer)
-            finally:
-                self._try(lambda: network.unload(timeout=self._limits.load_seconds), "unload")
+            for request, answer in zip(requests, expected, strict=True):
+                self._ask(network, request, answer)
+            self._try(lambda: network.unload(timeout=self._limits.load_seconds), "unload")
         except _End as end:
             seconds = time.monotonic() - start
             return Result(end.outcome, self._error, end.reason, end.detail, seconds)
@@ -127,12 +130,14 @@ class Trial:
             lambda: self._client.query_network(path, device, timeout=seconds), "query"
         )
         network = self._try(
-            lambda: self._client.load_network(path, device, name="zoo", timeout=seconds), "load"
+            lambda: self._client.load_network(
+                path, device, name="zoo", replace=True, timeout=seconds
+            ),
+            "load",
         )
         says_no = _reason(answer) if isinstance(answer, QueryResult) else str(answer)
         if isinstance(network, Network):
             if says_no:
-                network.unload(timeout=seconds)
                 raise _End(Outcome.DISAGREES, f"the query said no, the load went well: {says_no}")
             return network
         if not says_no:
