@@ -94,9 +94,9 @@ def _elements(node: ir.Node, inputs: Sequence[Array]) -> float:
         return (limit - start) / delta
     if node.op_type == "Gather":
         data, at = inputs
-        return at.size * data.size / max(1, data.shape[_axis(node)])
+        return float(at.size * data.size / max(1, data.shape[_axis(node)]))
     if node.op_type in _OF_ATTRIBUTES or node.op_type == "Slice":
-        return sum(each.size for each in inputs)
+        return float(sum(each.size for each in inputs))
     return float(math.prod(np.broadcast_shapes(*(each.shape for each in inputs))))
 
 
