@@ -496,6 +496,18 @@ def test_ctrl_c_ends_it_quietly_even_where_an_import_would_take_it_for_a_failure
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
+def test_a_command_in_the_background_of_a_script_ignores_ctrl_c(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text(
+        "import os, signal\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+        "os._exit(0 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else 3)\n",
+        encoding="utf-8",
+    )
+    script = f"trap '' INT; {sys.executable} -c 'from headrace.program import main; main()' devices"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    assert subprocess.run(["/bin/sh", "-c", script], env=environment, check=False).returncode == 0
+
+
 def test_ctrl_c_ends_a_command_quietly(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeGuard
 
 from headrace.runtime.config_key import config_field
-from headrace.runtime.device_name import VIRTUAL_TYPES
+from headrace.runtime.device_name import VIRTUAL_TYPES, unknown_device
 from headrace.runtime.device_state import DeviceState
 from headrace.runtime.errors import (
     HeadraceError,
@@ -136,7 +136,7 @@ class PluginRegistry:
             return plugin
         if device in self._reasons:
             raise Unavailable(f"device {device} did not start: {self._reasons[device]}")
-        raise NotFound.unknown("device", device, self.names(), field="device")
+        raise unknown_device(device, self.names())
 
     def plugins(self) -> dict[str, Plugin]:
         """Those that started, by device name."""
