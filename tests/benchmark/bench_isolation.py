@@ -5,7 +5,7 @@ All are in one server, and are asked in turns within the same minute; figures ar
 medians of the rounds' ratios. Processor time is the server's and the worker's together; the client
 takes time of the same processors and is not in it. Memory is what the processes alone hold (USS).
 
-``bench_isolation.py DEVICE ROUNDS CASE`` measures one device, in as many rounds, and only cases whose
+``bench_isolation.py DEVICE ROUNDS CASE`` measures one device, in as many rounds, in cases whose
 names begin so.
 """
 
