@@ -23,7 +23,7 @@ def run(runtime: Runtime, text: str, **inputs: Any) -> dict[str, np.ndarray[Any,
     hints = {"INFERENCE_PRECISION_HINT": "f32"}
     compiled = runtime.compile(runtime.convert(network.model), "CPU", hints)
     outputs = compiled(inputs, share_outputs=False)
-    found = (outputs[index] for index in range(len(compiled.outputs)))
+    found = (outputs[index] for index in range(len(network.outputs)))
     return dict(zip((port.name for port in network.outputs), found, strict=True))
 
 

@@ -290,6 +290,22 @@ def test_after_a_failed_reshape_the_same_one_fails_again(plugin: Plugin) -> None
             assert host(request.result(60)["y"]).shape == (2, 2)
 
 
+def test_a_request_that_does_not_fit_spoils_no_later_one(plugin: Plugin) -> None:
+    """OpenVINO alone says to the last of these what it said to the one before."""
+    text = "f (float[3,1,5] x, float[N] y) => (float[A,B,C] z) { z = Add(x, y) }"
+    network = plugin.load_network(
+        Network.from_bytes(parse(text).SerializeToString()), {"NUM_STREAMS": "1"}
+    )
+    request, x = InferRequest(network), np.ones((3, 1, 5), np.float32)
+    for size, fits in ((5, True), (33, False), (3, False), (5, True)):
+        inputs: dict[str, Any] = {"x": x, "y": np.ones(size, np.float32)}
+        if fits:
+            assert host(request.infer(inputs)["z"]).shape == (3, 1, 5)
+        else:
+            with pytest.raises(InvalidArgument):
+                request.infer(inputs)
+
+
 def test_openvino_itself_does_not_notice_the_second_time(runtime: Runtime) -> None:
     """Once this fails, `pool` is not needed any more."""
     text = "f (float[4] x, int64[2] p) => (float[A,B] y) { y = Reshape(x, p) }"

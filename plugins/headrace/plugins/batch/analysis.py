@@ -6,13 +6,11 @@ rules of `rules`. What the rules do not know is a doubt, which a trial has to se
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from headrace.plugins.batch import sizes
@@ -20,9 +18,7 @@ from headrace.plugins.batch.axes import Doubt, Layer, Mixes, Shape
 from headrace.plugins.batch.rules import RULES
 from headrace.runtime import naming
 from headrace.runtime.tensor import Array
-from headrace.runtime.type_inference import skeleton
-
-_log = logging.getLogger(__name__)
+from headrace.runtime.type_inference import TypeInference
 
 ROWS: Final = (11, 13)
 """Sizes of the batch to infer shapes for: primes, so that they stand out."""
@@ -266,22 +262,38 @@ def _shapes(model: ir.Model, rows: int) -> dict[str, Shape]:
     for node in graph:
         for value in node.outputs:
             value.shape = None
-    try:
-        inferred = onnx.shape_inference.infer_shapes(skeleton(sized), data_prop=True).graph
-    except Exception as error:  # noqa: BLE001 - C++ raises of every kind; then nothing is known
-        _log.info("shapes could not be inferred: %s", error)
-        return {"": (rows,)}
-    return {
-        "": (rows,),
-        **{
-            info.name: _known(info.type.tensor_type.shape)
-            for info in (*inferred.input, *inferred.value_info, *inferred.output)
-            if info.type.tensor_type.HasField("shape")
-        },
-    }
+    inference = TypeInference(sized)
+    for node in graph:
+        inference.add(node)
+        found = _computed_size(node, inference)
+        if found is not None:
+            inference.flush()
+            inference.values[node.outputs[0]] = found
+    inference.flush()
+    values = (*graph.inputs, *(value for node in graph for value in node.outputs))
+    return {"": (rows,), **{value.name or "": _fixed(value) for value in values}}
 
 
-def _known(shape: onnx.TensorShapeProto) -> Shape:
-    if not all(dimension.HasField("dim_value") for dimension in shape.dim):
+def _computed_size(node: ir.Node, inference: TypeInference) -> Array | None:
+    """What a layer gives that computes with sizes, if these are known."""
+    if node.op_type in ("Shape", "Size") and node.domain == "":
+        inference.flush()
+        given = node.inputs[0]
+        shape = None if given is None else _fixed(given)
+        return None if shape is None else sizes.shape_of(node, shape)
+    inputs = []
+    for value in node.inputs:
+        found = None if value is None else inference.values.get(value)
+        known = sizes.known(value) if found is None else found
+        if known is None:
+            return None
+        inputs.append(known)
+    return sizes.compute(node, inputs) if inputs else None
+
+
+def _fixed(value: ir.Value) -> Shape:
+    """The shape, if all of its sizes are known."""
+    if value.shape is None:
         return None
-    return tuple(dimension.dim_value for dimension in shape.dim)
+    fixed = tuple(size for size in value.shape if isinstance(size, int))
+    return fixed if len(fixed) == len(value.shape) else None

@@ -6,12 +6,13 @@ case of onnx's backend tests that shows what it is for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
+from headrace.plugins.openvino.empty_tensors import bodies
 from headrace.plugins.openvino.library import openvino, operations, replace_node
 
 _LEAST_STEP: Final = -(2**31) + 1
@@ -21,22 +22,13 @@ _FLOATS: Final = (openvino.Type.f32, openvino.Type.f16, openvino.Type.bf16)
 def repair(model: openvino.Model) -> None:
     """Changes the model in place, its bodies too."""
     for operation in model.get_ops():
-        for body in _bodies(operation):
+        for body in bodies(operation):
             repair(body)
         change = _REPAIRS.get(operation.get_type_name())
         made = change(operation) if change is not None else None
         if made is not None:
             made.output(0).set_names(operation.output(0).get_names())
             replace_node(operation, made)
-
-
-def _bodies(operation: openvino.Node) -> Iterator[openvino.Model]:
-    kind = operation.get_type_name()
-    if kind == "If":
-        yield operation.get_then_body()
-        yield operation.get_else_body()
-    elif kind in ("Loop", "TensorIterator"):
-        yield operation.get_function()
 
 
 def _top_k(operation: openvino.Node) -> None:
