@@ -60,6 +60,10 @@ def recurrent(layer: str) -> str:
     {{ y = {layer}<hidden_size=3>(x, w, r) }}"""
 
 
+_ANY_GRU = (
+    "g (float[a,b,c] x, float[d,e,c] w, float[d,e,f] r) => (float[h,i,j,k] y) "
+    "{ y = GRU<hidden_size = 3>(x, w, r) }"
+)
 _ATTENTION = (
     "g (float[a,b,c,d] q, float[a,e,f,d] k) => (float[h,i,j,l] y) { y = Attention(q, k, k) }"
 )
@@ -101,6 +105,8 @@ _EMPTY = [
     (recurrent("GRU"), [ones(2, 2, 4)], False),
     (recurrent("GRU"), [ones(0, 2, 4)], True),
     (recurrent("GRU"), [ones(2, 0, 4)], True),
+    (_ANY_GRU, [ones(2, 2, 4), ones(1, 9, 4), ones(1, 9, 3)], False),
+    (_ANY_GRU, [ones(2, 2, 0), ones(1, 9, 0), ones(1, 9, 3)], True),
     (recurrent("RNN"), [ones(0, 0, 4)], False),
     (_ATTENTION, [ones(1, 2, 3, 4), ones(1, 2, 3, 4)], False),
     (_ATTENTION, [ones(1, 0, 3, 4), ones(1, 0, 3, 4)], True),

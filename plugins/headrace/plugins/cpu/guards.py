@@ -92,7 +92,8 @@ class _Guard:
             rank = len(sizes)
             if free is not None and not -rank <= free < rank:
                 return value  # the backend refuses it
-            axis = None if free is None else free % rank
+            certain = (at for at, size in enumerate(sizes) if size)
+            axis = next(certain, None) if free is None else free % rank
             others = [size for at, size in enumerate(sizes) if at != axis]
             if all(others):
                 return value
@@ -275,7 +276,7 @@ _RULES: Final[Mapping[str, _Rule]] = MappingProxyType(
         "Div": _divide,
         "Dropout": _scalars(1, 2),
         "Einsum": _einsum,
-        "GRU": _not_empty(0, 2),  # without a batch or a sequence, an exception in a thread
+        "GRU": _not_empty(0),  # an exception in a thread
         "InstanceNormalization": _not_empty(0, 0),  # a mean of nothing, a crash
         "LSTM": _not_empty(0, 0),  # without a batch, the same
         "Loop": _scalars(0, 1),
