@@ -47,14 +47,16 @@ class Analysis:
 
     Attributes:
         mixes: why rows of a batch cannot run together; empty if nothing was found.
-        doubts: layers of which the rules know nothing.
+        mixing: the layer at which they meet, if it is one.
+        doubts: layers of which the rules know nothing, and why; name to reason.
         outputs: name to the axis of its batch, None for one without; those that are known.
         axes: the same of the values between.
         shapes: of the values, for the first of the sizes that were looked at.
     """
 
     mixes: str = ""
-    doubts: tuple[str, ...] = ()
+    mixing: str = ""
+    doubts: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, int | None] = field(default_factory=dict)
     axes: Mapping[str, int | None] = field(default_factory=dict)
     shapes: Mapping[str, Shape] = field(default_factory=dict)
@@ -82,7 +84,7 @@ def analyse(model: ir.Model, rows: Sequence[int] = ROWS) -> Analysis:
     }
     if not mixes:
         mixes = _outputs_apart(outputs)
-    return Analysis(mixes, tuple(walk.doubts), outputs, axes, shapes[0])
+    return Analysis(mixes, walk.mixing, walk.doubts, outputs, axes, shapes[0])
 
 
 def _outputs_apart(outputs: Mapping[str, int | None]) -> str:
@@ -105,7 +107,8 @@ class _Walk:
             value: 0 for value in model.graph.inputs if value.name not in model.graph.initializers
         }
         self._known: dict[ir.Value, _Sizes] = {}
-        self.doubts: list[str] = []
+        self.doubts: dict[str, str] = {}
+        self.mixing = ""
 
     def run(self) -> str:
         """Why rows meet; empty if they do not, as far as is known."""
@@ -113,9 +116,10 @@ class _Walk:
             try:
                 found = self._node(node)
             except Mixes as why:
+                self.mixing = node.name or ""
                 return f"layer {node.name!r} ({node.op_type}): {why}"
             except Doubt as why:
-                self.doubts.append(f"{node.name!r} ({node.op_type}): {why}")
+                self.doubts[node.name or ""] = f"{node.name!r} ({node.op_type}): {why}"
                 found = [_UNSURE] * len(node.outputs)
             self.marks.update(zip(node.outputs, found, strict=False))
         return ""
