@@ -105,6 +105,36 @@ def test_bad_requests_end_themselves_and_not_their_stream(sound: Server) -> None
 
 
 @pytest.mark.parametrize(
+    ("method", "kind"),
+    [
+        ("grpc.health.v1.Health/Check", "grpc.health.v1.HealthCheckRequest"),
+        ("grpc.health.v1.Health/List", "grpc.health.v1.HealthListRequest"),
+        ("grpc.health.v1.Health/Watch", "grpc.health.v1.HealthCheckRequest"),
+        (
+            "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+            "grpc.reflection.v1alpha.ServerReflectionRequest",
+        ),
+    ],
+)
+def test_garbage_for_another_service_is_an_invalid_argument_as_well(
+    sound: Server, method: str, kind: str
+) -> None:
+    logged = len(sound.log())
+    with pytest.raises(grpc.RpcError) as caught:
+        list(sound.channel.stream_stream(f"/{method}")(iter([b"\xff\xff"]), timeout=CALL_SECONDS))
+    assert caught.value.code().name == INVALID
+    assert caught.value.details() == f"the bytes are not a {kind}"
+    assert "Traceback" not in sound.log()[logged:]
+
+
+def test_a_call_without_a_message_is_told_so(sound: Server) -> None:
+    method = sound.channel.stream_unary("/headrace.v1.InferenceEngine/Infer")
+    with pytest.raises(grpc.RpcError) as caught:
+        method(iter(()), timeout=CALL_SECONDS)
+    assert caught.value.code().name == INVALID
+
+
+@pytest.mark.parametrize(
     ("message", "says"),
     [
         (b"\xff" * 32, "not a headrace.v1.InferStreamRequest"),
@@ -119,6 +149,20 @@ def test_a_stream_of_garbage_ends_alone(sound: Server, message: bytes, says: str
         list(method(iter([message]), timeout=CALL_SECONDS))
     assert caught.value.code().name == INVALID
     assert re.search(says, caught.value.details() or "")
+    assert_answers(sound)
+
+
+def test_a_stream_of_garbage_behind_a_request_gets_its_status_whatever_is_being_written(
+    sound: Server,
+) -> None:
+    method = sound.channel.stream_stream("/headrace.v1.InferenceEngine/InferStream")
+    request = infer_request(NETWORK, CASE.inputs, id="good")
+    good = pb.InferStreamRequest(requests=[request]).SerializeToString()
+    calls = [method(iter([good, b"\xff\xff"]), timeout=CALL_SECONDS) for _ in range(100)]
+    for call in calls:
+        with pytest.raises(grpc.RpcError):
+            list(call)
+    assert {call.code().name for call in calls} == {INVALID}
     assert_answers(sound)
 
 

@@ -22,6 +22,7 @@ from tests.integration.harness import (
     Stream,
     details_of,
     infer_request,
+    outcome_of,
     until,
 )
 
@@ -95,20 +96,21 @@ def test_an_error_comes_through_whatever_the_request_is_called(
 def test_more_calls_than_may_be_are_refused_but_for_those_on_health() -> None:
     with Server(*BASIC, "--max-concurrent-rpcs", "2") as server:
         server.load(ENDLESS, "TEMPLATE")
-        held = server.start("endless", ENDLESS.inputs)
-        until(lambda: server.metric("NUMBER_OF_EXEC_INFER_REQUESTS", "TEMPLATE") == 1)
-        stream = Stream(server.stub)
-        stream.send(infer_request("no", ENDLESS.inputs, id="marker"))
-        assert stream.next().id == "marker"
+        held = [server.start("endless", ENDLESS.inputs) for _ in range(2)]
+        until(lambda: server.total("headrace_network_accepted_total") == 2)
         details = details_of(server.start("endless", ENDLESS.inputs).exception())
         assert details.code is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "--max-concurrent-rpcs" in details.message
         health = health_pb2_grpc.HealthStub(server.channel)
         reply = health.Check(health_pb2.HealthCheckRequest(), timeout=CALL_SECONDS)
         assert reply.status == health_pb2.HealthCheckResponse.SERVING
-        held.cancel()
+        stream = Stream(server.stub)
+        stream.send(infer_request("no", ENDLESS.inputs, id="streams have places of their own"))
+        assert outcome_of(stream.next()) == "NOT_FOUND"
         stream.done()
         assert list(stream.results) == []
+        for call in held:
+            call.cancel()
         until(lambda: server.start("no", {}).code() is grpc.StatusCode.NOT_FOUND)
 
 

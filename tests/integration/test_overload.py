@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import queue
 import random
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2_grpc
 
 from headrace.testing import networks
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.v1 import inference_engine_pb2_grpc as rpc
 from tests.integration.harness import (
     BASIC,
     CALL_SECONDS,
@@ -20,6 +26,7 @@ from tests.integration.harness import (
     details_of,
     infer_request,
     outcome_of,
+    until,
 )
 
 CAPACITY = 8
@@ -142,4 +149,98 @@ def test_a_caller_that_goes_away_cancels_what_it_had_in_flight(small: Server, de
     assert outcome_of(stream.next()) == "RESOURCE_EXHAUSTED"
     stream.call.cancel()
     small.unload("endless")  # returns when nothing of it runs any more
+    assert_settled(small)
+
+
+MANY = 40
+"""Calls that each test keeps open, on a server that takes sixteen of each kind."""
+
+
+@pytest.fixture(scope="module")
+def sixteen() -> Iterator[Server]:
+    with Server(*BASIC, "--max-concurrent-rpcs", "16") as running:
+        running.load(networks.add(), "TEMPLATE")
+        yield running
+        assert running.stop() == 0, running.log()
+        assert "Traceback" not in running.log(), running.log()
+
+
+def watch(channel: Any, silence: Any) -> Any:
+    return health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+
+
+def infer_stream(channel: Any, silence: Any) -> Any:
+    return channel.stream_stream("/headrace.v1.InferenceEngine/InferStream")(silence)
+
+
+def upload(channel: Any, silence: Any) -> Any:
+    return channel.stream_unary("/headrace.v1.InferenceEngine/UploadModel").future(silence)
+
+
+def unfinished_infer(channel: Any, silence: Any) -> Any:
+    """Headers without a message, which the server waits for."""
+    return channel.stream_unary("/headrace.v1.InferenceEngine/Infer").future(silence)
+
+
+def unfinished_check(channel: Any, silence: Any) -> Any:
+    return channel.stream_unary("/grpc.health.v1.Health/Check").future(silence)
+
+
+def reflection(channel: Any, silence: Any) -> Any:
+    return reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(silence)
+
+
+@pytest.mark.parametrize(
+    "begin", [watch, infer_stream, upload, unfinished_infer, unfinished_check, reflection]
+)
+def test_calls_that_one_connection_keeps_open_leave_others_their_places(
+    sixteen: Server, begin: Any
+) -> None:
+    """Others are refused nothing: neither inference, nor streams, nor health."""
+    case = networks.add()
+    silence: queue.SimpleQueue[Any] = queue.SimpleQueue()  # what the calls send: nothing
+    with closing(sixteen.connect()) as greedy, closing(sixteen.connect()) as other:
+        calls = [begin(greedy, iter(silence.get, None)) for _ in range(MANY)]
+        until(lambda: sum(call.is_active() for call in calls) == 9, "all others were to be refused")
+        codes = {call.code().name for call in calls if not call.is_active()}
+        assert codes == {"RESOURCE_EXHAUSTED"}
+        stub = rpc.InferenceEngineStub(other)  # type: ignore[no-untyped-call]
+        stub.Infer(infer_request("add", case.inputs), timeout=CALL_SECONDS)
+        stream = Stream(stub)
+        stream.send(infer_request("add", case.inputs, id="r"))
+        assert outcome_of(stream.next()) == "OK"
+        stream.done()
+        health = health_pb2_grpc.HealthStub(other)
+        asked = health_pb2.HealthCheckRequest()
+        serving = health_pb2.HealthCheckResponse.SERVING
+        assert health.Check(asked, timeout=CALL_SECONDS).status == serving
+        watched = health.Watch(asked, timeout=CALL_SECONDS)
+        assert next(watched).status == serving
+        watched.cancel()
+        for _ in calls:
+            silence.put(None)
+        for call in calls:
+            call.cancel()
+    # Each place is free again once the server has heard of it.
+    until(lambda: sixteen.start("add", case.inputs).code() is grpc.StatusCode.OK)
+
+
+def test_a_burst_of_calls_ends_with_replies_and_refusals_alone(small: Server) -> None:
+    """gRPC's core ends calls as CANCELLED of which it has more than Python has taken."""
+    case = networks.add()
+    small.load(case, "CPU", "burst")
+    request = infer_request("burst", case.inputs).SerializeToString()
+    channels = [small.connect() for _ in range(4)]
+    calls = [
+        channels[number % len(channels)]
+        .unary_unary("/headrace.v1.InferenceEngine/Infer")
+        .future(request, timeout=CALL_SECONDS)
+        for number in range(4000)
+    ]
+    codes = Counter(call.code().name for call in calls)
+    assert codes.keys() <= {"OK", "RESOURCE_EXHAUSTED", "UNAVAILABLE"}, codes
+    assert codes["OK"] > 0
+    for channel in channels:
+        channel.close()
+    small.unload("burst")
     assert_settled(small)

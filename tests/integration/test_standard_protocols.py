@@ -104,7 +104,7 @@ def test_reflection_names_every_service(server: Server) -> None:
     ("message", "reason"),
     [
         (b"\x12\x80\x80\x04" + bytes(1 << 16), "at most 65536 bytes"),
-        (b"\xff", "no ServerReflectionRequest"),
+        (b"\xff", "not a grpc.reflection.v1alpha.ServerReflectionRequest"),
     ],
 )
 def test_reflection_takes_no_long_question_and_no_garbage(

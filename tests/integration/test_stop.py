@@ -6,7 +6,9 @@ import socket
 import subprocess
 import threading
 import urllib.error
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
@@ -222,10 +224,49 @@ def test_what_outlives_the_grace_period_is_cancelled_and_its_callers_are_told(
         assert server.stop() == 0, server.log()
         assert call.code() is grpc.StatusCode.UNAVAILABLE
         told = stream.next()
-        assert (told.id, outcome_of(told)) == ("r", "CANCELLED")
+        assert (told.id, outcome_of(told)) == ("r", "UNAVAILABLE")
         assert "grace period" in told.error.message
         with pytest.raises(grpc.RpcError) as ended:
             stream.next()
         assert details_of(ended.value).code is grpc.StatusCode.UNAVAILABLE
         assert "cancelled" in server.log()
         assert "Traceback" not in server.log(), server.log()
+
+
+def test_callers_without_a_pause_see_nothing_but_replies_and_unavailable() -> None:
+    """They go on calling until the server is gone. gRPC's core answers calls that come while it is
+    being stopped with CANCELLED, which nobody asked for and no client repeats."""
+    case = networks.add()
+    with Server(*BASIC) as server, ExitStack() as stack:
+        server.load(case, "CPU")
+        request = infer_request("add", case.inputs)
+        gone = threading.Event()
+        seen: Counter[str] = Counter()
+        replied = threading.Semaphore(0)
+
+        def call_again_and_again(stub: rpc.InferenceEngineStub) -> None:
+            while not gone.is_set():
+                call = stub.Infer.future(request, timeout=CALL_SECONDS)
+                seen[call.code().name] += 1
+                replied.release()
+
+        channels = [stack.enter_context(closing(server.connect())) for _ in range(8)]
+        callers = [
+            threading.Thread(
+                target=call_again_and_again,
+                args=(rpc.InferenceEngineStub(channel),),  # type: ignore[no-untyped-call]
+            )
+            for channel in channels
+            for _ in range(2)
+        ]
+        for caller in callers:
+            caller.start()
+        for _ in range(100):
+            assert replied.acquire(timeout=CALL_SECONDS)
+        assert server.stop() == 0, server.log()
+        gone.set()
+        for caller in callers:
+            caller.join(CALL_SECONDS)
+        assert seen.keys() == {"OK", "UNAVAILABLE"}, seen
+        assert "Traceback" not in server.log(), server.log()
+        assert "accept" not in server.log(), server.log()

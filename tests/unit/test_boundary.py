@@ -37,6 +37,15 @@ class Context:
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
         return self.invocation
 
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
+    def add_done_callback(self, callback: Any) -> None:
+        pass
+
+    async def read(self) -> bytes:
+        return b""
+
     def set_trailing_metadata(self, metadata: Any) -> None:
         self.trailing = dict(metadata)
 

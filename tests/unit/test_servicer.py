@@ -52,7 +52,7 @@ class LoadingCore:
 
 async def check(health: HealthReporter, name: str) -> int:
     request = health_pb2.HealthCheckRequest(service=name)
-    reply = await health.service.Check(request, None)
+    reply = await health.service.check(request, None)
     return int(reply.status)
 
 
@@ -125,7 +125,7 @@ def test_a_blob_is_looked_at_beside_the_loop_and_given_up_with_its_caller() -> N
         nothing: Any = None
         with closing(Uploads(100, 100)) as uploads:
             servicer = Servicer(core_, uploads, nothing, HealthReporter())
-            call = asyncio.create_task(servicer.import_network(None, Parts()))
+            call = asyncio.create_task(servicer.import_network(Parts()))
             await core.asked.wait()
             assert threading.get_ident() not in core.threads
             call.cancel()

@@ -76,7 +76,7 @@ class Client:
     ) -> None:
         self.target = transport.address(target)
         self.timeout_seconds = plan.checked_seconds(timeout)
-        options = transport.channel_options(max_message_bytes)
+        options = transport.channel_options(self.target, max_message_bytes)
         self._channel = (
             grpc.aio.insecure_channel(self.target, options)
             if credentials is None
@@ -157,7 +157,7 @@ class Client:
             task = asyncio.current_task()
             if task is None or task.cancelling() or not call.done():
                 raise
-            raise errors.cancelled(await call.details() or "the server cancelled") from None
+            raise await errors.from_cancelled(call, self.target) from None
 
 
 class Network(LoadedNetwork):

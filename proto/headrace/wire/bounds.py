@@ -46,9 +46,9 @@ def check_parts(message_type: Any, data: bytes, limit: int) -> None:
         _count(message_type.DESCRIPTOR, data, limit)
 
 
-def malformed(name: str) -> CodecError:
-    """What is said of bytes that are no message of this name."""
-    return CodecError("", f"the bytes are not a headrace.v1.{name}")
+def malformed(descriptor: Any) -> CodecError:
+    """What is said of bytes that are no such message."""
+    return CodecError("", f"the bytes are not a {descriptor.full_name}")
 
 
 class _Kind:
@@ -96,7 +96,7 @@ def _count(descriptor: Descriptor, data: bytes, limit: int) -> None:
         while True:
             if position >= end:
                 if position > end:
-                    raise malformed(descriptor.name)
+                    raise malformed(descriptor)
                 if not enclosing:
                     return
                 end, fields, _ = enclosing.pop()
@@ -132,7 +132,7 @@ def _count(descriptor: Descriptor, data: bytes, limit: int) -> None:
                     continue
                 enclosing.append((end, fields, tag))
                 if position + length > end or len(enclosing) > _DEPTH:
-                    raise malformed(descriptor.name)
+                    raise malformed(descriptor)
                 fields, end = inner.fields, position + length
             elif kind == _VARINT:
                 while data[position] > 127:
@@ -143,9 +143,9 @@ def _count(descriptor: Descriptor, data: bytes, limit: int) -> None:
             elif kind == _FIXED32:
                 position += 4
             else:
-                raise malformed(descriptor.name)
+                raise malformed(descriptor)
     except IndexError:  # a number or a length runs over the end
-        raise malformed(descriptor.name) from None
+        raise malformed(descriptor) from None
 
 
 def _pass_strings(data: bytes, position: int, end: int, left: int) -> tuple[int, int]:

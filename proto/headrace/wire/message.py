@@ -43,7 +43,7 @@ def parse_infer_request(data: bytes) -> tuple[pb.InferRequest, Attachments]:
         try:
             message = _Request.FromString(data)
         except DecodeError:
-            raise malformed("InferRequest") from None
+            raise malformed(_Request.DESCRIPTOR) from None
         return message, message.attachments
     check_parts(_Request, data, MAX_PARTS)
     return parse_span(_Request, data, 0, len(data))
@@ -100,4 +100,4 @@ def parse_plain(message_type: Any, data: bytes) -> Any:
     try:
         return message_type.FromString(data)
     except DecodeError:
-        raise malformed(message_type.DESCRIPTOR.name) from None
+        raise malformed(message_type.DESCRIPTOR) from None

@@ -40,6 +40,15 @@ class StreamResult(NamedTuple):
     error: status_pb2.Status | None = None
 
 
+class EncodedResult(NamedTuple):
+    """A StreamResult whose reply is serialised already, but for its attachments."""
+
+    id: str
+    reply: bytes | None = None
+    attachments: Attachments = ()
+    error: status_pb2.Status | None = None
+
+
 def parse_infer_stream_request(data: bytes) -> tuple[list[StreamRequest], list[str]]:
     """The requests of a message, and the ids to cancel.
 
@@ -114,7 +123,7 @@ def serialize_infer_stream_request(
     return writer.to_bytes()
 
 
-def serialize_infer_stream_reply(results: Iterable[StreamResult]) -> bytes:
+def serialize_infer_stream_reply(results: Iterable[StreamResult | EncodedResult]) -> bytes:
     """One message of several results."""
     writer = framing.Writer()
     for identifier, reply, attachments, error in results:
@@ -126,7 +135,7 @@ def serialize_infer_stream_reply(results: Iterable[StreamResult]) -> bytes:
                 head += bytes([_ERROR << 3 | 2]) + framing.varint(len(body))
             writer.put_field(_RESULTS, head + body)
             continue
-        body = reply.SerializeToString()
+        body = reply if isinstance(reply, bytes) else reply.SerializeToString()
         if attachments:
             bound = framing.size_bound(body, attachments)
             mark = writer.open_message(_RESULTS, bound + len(head) + 8)

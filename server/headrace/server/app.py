@@ -7,22 +7,25 @@ import logging
 import signal
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import grpc
 
 from headrace.runtime.core import Core
+from headrace.runtime.device_name import unknown_device
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.limits import Limits
 from headrace.runtime.plugin_registry import PluginSource, factory_source, installed_plugins
 from headrace.server.addresses import check_address, shown_address
 from headrace.server.boundary import Boundary
 from headrace.server.completion_sink import CompletionSink
+from headrace.server.connections import cut_connections
 from headrace.server.health import HEALTH, SERVICE, HealthReporter
 from headrace.server.http import HttpServer, operations_routes
 from headrace.server.infer_stream import InferStreams
 from headrace.server.inference import Inference
-from headrace.server.methods import register
+from headrace.server.methods import register, register_health, register_reflection
 from headrace.server.metrics import make_registry
 from headrace.server.reflection import ReflectionService
 from headrace.server.repository import Repository
@@ -37,7 +40,9 @@ _log = logging.getLogger(__name__)
 
 _CLOSE_SECONDS = 0.2
 _UNLOAD_SECONDS = 2.0
-_SPARE_RPCS = 128
+_LEAST_STREAMS = 128
+_FULL_CONNECTIONS = 32
+_NO_LIMIT = 2**31 - 1
 
 
 class Addresses(NamedTuple):
@@ -73,32 +78,29 @@ class App:
             store=self._state,
             cache=network_cache(settings, key),
             folder=self._state.kept if self._state is not None else None,
+            isolate_devices=settings.isolate_devices,
         )
         self._repository = Repository(settings.model_repository, limits)
         self._uploads = Uploads(settings.max_model_bytes, settings.max_uploads_bytes)
         self._unready: str | None = "starting"
         self._hurried = asyncio.Event()
+        self._port: int | None = None  # of gRPC, once it is open
         self._health = HealthReporter()
         self._startup = Startup(self.core, self._state, self._repository, self._health)
         self._reflection = ReflectionService([SERVICE, HEALTH])
         self._boundary = Boundary(self.core.counters, settings.max_concurrent_rpcs)
         self._inference = Inference(self.core.networks, CompletionSink(asyncio.get_running_loop()))
         self._streams = InferStreams(
-            self._inference, self._boundary, settings.max_streams_in_flight
+            self._inference,
+            self._boundary,
+            settings.max_streams_in_flight,
+            settings.max_unread_bytes,
         )
-        self._server = grpc.aio.server(
-            options=[
-                ("grpc.max_receive_message_length", settings.max_message_bytes),
-                ("grpc.max_send_message_length", settings.max_message_bytes),
-                ("grpc.so_reuseport", 0),
-            ],
-            # The boundary refuses what is too much; health and reflection have room above it.
-            maximum_concurrent_rpcs=settings.max_concurrent_rpcs + _SPARE_RPCS,
-        )
+        self._server = grpc.aio.server(options=channel_options(settings))
         servicer = Servicer(self.core, self._uploads, self._repository, self._health)
         register(self._server, servicer, self._inference, self._streams, self._boundary)
-        self._health.service.register(self._server)
-        self._reflection.register(self._server)
+        register_health(self._server, self._health.service, self._boundary)
+        register_reflection(self._server, self._reflection, self._boundary)
         self._http = HttpServer(
             settings.metrics_host,
             settings.metrics_port,
@@ -120,6 +122,7 @@ class App:
             ) from error
         with usable("metrics_port"):
             self._http.start()
+        self._port = port
         await self._server.start()
         await self._startup.load()
         self._unready = None
@@ -168,12 +171,38 @@ class App:
         await asyncio.gather(idle, hurried, return_exceptions=True)
         self._health.close()
         self._reflection.close()
-        await self._server.stop(max(_CLOSE_SECONDS, left))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._boundary.wait_closed(), max(_CLOSE_SECONDS, left))
+        if self._port is not None:
+            cut_connections(self._port)
+        await self._server.stop(_CLOSE_SECONDS)
         deadline = max(deadline, time.monotonic() + _UNLOAD_SECONDS)
         await asyncio.get_running_loop().run_in_executor(None, self.core.stop, deadline)
         self._http.stop()
         self._uploads.close()
         _log.info("stopped")
+
+
+def channel_options(settings: Settings) -> list[tuple[str, Any]]:
+    """What gRPC's core is told.
+
+    Calls that have come wait in the core until Python takes them, one at a time. Beyond a bound
+    the core ends calls at random, whoever's they are, as CANCELLED, and so does it after 30
+    seconds. So this bound is far away, and each connection has one of its own before that: what a
+    connection sends beyond it is refused as UNAVAILABLE or RESOURCE_EXHAUSTED, resets and calls
+    that it has given up included. A call that waits takes some 16 KB.
+    """
+    streams = max(_LEAST_STREAMS, 2 * settings.max_concurrent_rpcs)
+    waiting = _FULL_CONNECTIONS * streams
+    return [
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.max_send_message_length", settings.max_message_bytes),
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_concurrent_streams", streams),
+        ("grpc.server.max_pending_requests", waiting),
+        ("grpc.server.max_pending_requests_hard_limit", waiting),
+        ("grpc.server_max_unrequested_time_in_server", _NO_LIMIT),
+    ]
 
 
 def plugin_sources(settings: Settings) -> list[PluginSource]:
@@ -185,20 +214,20 @@ def plugin_sources(settings: Settings) -> list[PluginSource]:
     installed = installed_plugins()
     sources = dict(installed)
     for wish in settings.plugins:
+        original = wish.device or wish.name
+        if wish.factory is not None:
+            source = factory_source(wish.name, wish.factory)
+        elif original in installed:
+            source = installed[original]
+        else:
+            raise NotFound.unknown("plugin", original, installed, field=f"plugins.{wish.name}")
         if not wish.enabled:
             sources.pop(wish.name, None)
             continue
-        if wish.factory is not None:
-            source = factory_source(wish.name, wish.factory)
-        else:
-            original = wish.device or wish.name
-            if original not in installed:
-                raise NotFound.unknown("plugin", original, installed, field=f"plugins.{wish.name}")
-            source = installed[original]
         sources[wish.name] = source.configured(wish.name, wish.config)
     if settings.devices:
         for name in settings.devices:
             if name not in sources:
-                raise NotFound.unknown("device", name, sources, field="devices")
+                raise unknown_device(name, sources, field="devices")
         sources = {name: sources[name] for name in settings.devices}
     return [source for _, source in sorted(sources.items())]

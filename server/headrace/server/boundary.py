@@ -9,21 +9,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, NoReturn
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, NamedTuple, NoReturn
 
 import grpc
 
 from headrace.runtime.counters import Counters
-from headrace.runtime.errors import HeadraceError, Internal, ResourceExhausted, Unavailable
+from headrace.runtime.errors import (
+    HeadraceError,
+    Internal,
+    InvalidArgument,
+    ResourceExhausted,
+    Unavailable,
+)
 from headrace.server.logs import (
     CURRENT_REQUEST,
     log_internal_error,
     new_request_id,
     request_id,
 )
+from headrace.server.shares import Shares
 from headrace.wire.codec import CodecError
-from headrace.wire.errors import REQUEST_ID_KEY, ErrorDetails, to_trailing_metadata
+from headrace.wire.errors import REQUEST_ID_KEY, ErrorDetails, bounded, to_trailing_metadata
 
 _log = logging.getLogger(__name__)
 
@@ -32,8 +40,13 @@ _ON_THE_WAY = 0.05
 
 
 def describe(error: BaseException, *, where: str, request: str = "") -> ErrorDetails:
-    """What the caller is told of an error; a bug's text goes to the log alone, the facts that our
-    own code put beside it do not: such as the place where a device failed."""
+    """What the caller is told of an error, short enough to arrive; a bug's text goes to the log
+    alone, the facts that our own code put beside it do not: such as the place where a device
+    failed."""
+    return bounded(_describe(error, where, request))
+
+
+def _describe(error: BaseException, where: str, request: str) -> ErrorDetails:
     if isinstance(error, CodecError):
         return ErrorDetails(
             grpc.StatusCode.INVALID_ARGUMENT,
@@ -64,28 +77,59 @@ def describe(error: BaseException, *, where: str, request: str = "") -> ErrorDet
     )
 
 
+class Lane(NamedTuple):
+    """Calls that share places, so that calls of one kind leave those of another theirs.
+
+    Attributes:
+        name: what a refusal calls them.
+        places: how many may be open at a time.
+        work: the server refuses these while it stops, and waits for those that it has begun.
+    """
+
+    name: str
+    places: Shares
+    work: bool
+
+
 class Boundary:
-    """Wraps the service's methods. Belongs to the event loop's thread.
+    """Wraps the methods of all services. Belongs to the event loop's thread.
+
+    A method begins when its call arrives, and reads its message itself: gRPC knows it as one that
+    takes a stream of messages. So a call counts from its first byte, and who sends only half a
+    message holds a place of his own lane, and gets no more of them than is fair.
 
     Args:
-        max_calls: at a time, streams included. Health and reflection are not among them, so that a
-            server that is busy is not taken for one that is broken.
+        max_calls: at a time, and as many streams, watches and probes. Calls that their callers can
+            keep open leave the others their places, and a server that is busy is not taken for one
+            that is broken.
     """
 
     def __init__(self, counters: Counters, max_calls: int) -> None:
         self._counters = counters
-        self._max_calls = max_calls
+        self.calls = Lane("calls", Shares(max_calls), work=True)
+        self.streams = Lane("streams", Shares(max_calls), work=True)
+        self.watches = Lane("watches", Shares(max_calls), work=False)
+        self.probes = Lane("probes", Shares(max_calls), work=False)
         self._verbose = _log.isEnabledFor(logging.DEBUG)
-        self._active = 0
-        self._streams = 0
-        self._idle = asyncio.Event()
+        self._active = 0  # of work but streams, until the status is sent
+        self._open = 0  # of everything else
+        self._ended = asyncio.Event()
         self.draining = False
 
     async def wait_idle(self) -> None:
-        """Returns when no RPC but open streams is under way; new ones are refused meanwhile."""
+        """Returns when no work but open streams is under way and all of its replies are sent; new
+        work is refused meanwhile."""
         while self._active:
-            self._idle.clear()
-            await self._idle.wait()
+            await self._wait_for_an_end()
+
+    async def wait_closed(self) -> None:
+        """Returns when no call is open but such as are being refused."""
+        while self._active or self._open:
+            await self._wait_for_an_end()
+
+    async def _wait_for_an_end(self) -> None:
+        self._ended.clear()
+        await self._ended.wait()
 
     def refuse_if_draining(self) -> None:
         """
@@ -99,27 +143,76 @@ class Boundary:
         self,
         method: str,
         handler: Callable[[Any, Any], Awaitable[Any]],
+        lane: Lane | None = None,
         *,
         names_request: bool = False,
     ) -> Callable[[Any, Any], Awaitable[Any]]:
-        """A method with one reply.
+        """A method with one message and one reply, for a handler of serialised messages.
 
         Args:
             names_request: the reply says itself which request it answers. Any other call says so
                 in its trailing metadata.
         """
-        if not names_request:
-            handler = _naming_request(handler)
+
+        async def serve(context: Any) -> Any:
+            data = await context.read()
+            if data is grpc.aio.EOF:
+                raise InvalidArgument("the call ended without a message; send one")
+            return await handler(data, context)
+
+        return self._method(
+            method, serve if names_request else _naming_request(serve), lane or self.calls
+        )
+
+    def client_stream(
+        self, method: str, handler: Callable[[Any], Awaitable[Any]]
+    ) -> Callable[[Any, Any], Awaitable[Any]]:
+        """A method with a stream of messages, which the handler reads, and one reply."""
+        return self._method(method, _naming_request(handler), self.streams)
+
+    def server_stream(
+        self,
+        method: str,
+        handler: Callable[[Any, Any], AsyncGenerator[bytes, None]],
+        lane: Lane,
+    ) -> Callable[[Any, Any], Awaitable[None]]:
+        """A method with one message and a stream of replies."""
+
+        async def send(data: Any, context: Any) -> None:
+            async with aclosing(handler(data, context)) as replies:
+                async for reply in replies:
+                    await context.write(reply)
+
+        return self.unary(method, send, lane)
+
+    def stream(
+        self, method: str, handler: Callable[[Any], Awaitable[None]], lane: Lane
+    ) -> Callable[[Any, Any], Awaitable[None]]:
+        """A bidirectional stream, which keeps count of its own work."""
+        return self._method(method, handler, lane, active=False)
+
+    def _method(
+        self,
+        method: str,
+        serve: Callable[[Any], Awaitable[Any]],
+        lane: Lane,
+        *,
+        active: bool = True,
+    ) -> Callable[[Any, Any], Awaitable[Any]]:
+        active = active and lane.work
+        places = lane.places
         ended = self._counters.grpc(method)
 
-        async def call(request: Any, context: Any) -> Any:
+        async def call(_: Any, context: Any) -> Any:
             code, said = "OK", ""
             started = time.monotonic() if self._verbose else 0.0
-            self._active += 1
+            peer = context.peer()
+            taken = not (self.draining and lane.work) and places.take(peer)
             try:
-                if self.draining or self._active + self._streams > self._max_calls:
-                    self._refuse()
-                return await handler(request, context)
+                if not taken:
+                    self._refuse(lane)
+                self._begin(context, active=active)
+                return await serve(context)
             except asyncio.CancelledError:
                 code = ended_code(context)
                 raise
@@ -128,9 +221,8 @@ class Boundary:
                 code, said = details.code.name, details.message
                 await self._abort(context, details)
             finally:
-                self._active -= 1
-                if self.draining and not self._active:
-                    self._idle.set()
+                if taken:
+                    places.give_back(peer)
                 ended[code] = ended.get(code, 0) + 1
                 if self._verbose:
                     seconds = time.monotonic() - started
@@ -138,42 +230,23 @@ class Boundary:
 
         return call
 
-    def server_stream(
-        self, method: str, handler: Callable[[Any, Any], AsyncIterator[Any]]
-    ) -> Callable[[Any, Any], Awaitable[None]]:
-        """A method with a stream of replies."""
+    def _begin(self, context: Any, *, active: bool) -> None:
+        if active:
+            self._active += 1
+            context.add_done_callback(self._active_ended)
+        else:
+            self._open += 1
+            context.add_done_callback(self._open_ended)
 
-        async def send(request: Any, context: Any) -> None:
-            async for reply in handler(request, context):
-                await context.write(reply)
+    def _active_ended(self, _: Any) -> None:
+        self._active -= 1
+        if self.draining:
+            self._ended.set()
 
-        return self.unary(method, send)
-
-    def stream(
-        self, method: str, handler: Callable[[Any], Awaitable[None]]
-    ) -> Callable[[Any, Any], Awaitable[None]]:
-        """A bidirectional stream, which keeps count of its own work."""
-        ended = self._counters.grpc(method)
-
-        async def call(_: Any, context: Any) -> None:
-            code = "OK"
-            self._streams += 1
-            try:
-                if self.draining or self._active + self._streams > self._max_calls:
-                    self._refuse()
-                await handler(context)
-            except asyncio.CancelledError:
-                code = ended_code(context)
-                raise
-            except Exception as error:  # noqa: BLE001 - the boundary maps all of them
-                details = describe(error, where=method, request=_request_id(context))
-                code = details.code.name
-                await self._abort(context, details)
-            finally:
-                self._streams -= 1
-                ended[code] = ended.get(code, 0) + 1
-
-        return call
+    def _open_ended(self, _: Any) -> None:
+        self._open -= 1
+        if self.draining:
+            self._ended.set()
 
     def log_ended(
         self, method: str, code: str, seconds: float, identifier: str, said: str = ""
@@ -184,16 +257,19 @@ class Boundary:
                 reason = f": {said}" if said else ""
                 _log.debug("%s: %s after %.3f ms%s", method, code, seconds * 1e3, reason)
 
-    def _refuse(self) -> None:
+    def _refuse(self, lane: Lane) -> NoReturn:
         """
         Raises:
             Unavailable: the server is shutting down.
-            ResourceExhausted: there are as many calls as may be.
+            ResourceExhausted: there are as many calls as may be, or this caller has its share.
         """
-        self.refuse_if_draining()
+        if lane.work:
+            self.refuse_if_draining()
+        taken, capacity = lane.places.taken, lane.places.capacity
         raise ResourceExhausted(
-            f"{self._max_calls} calls are under way, and this server takes no more at a time "
-            "(--max-concurrent-rpcs); try again later, or send requests over one stream"
+            f"{taken} of at most {capacity} {lane.name} are open (--max-concurrent-rpcs), and one "
+            "connection gets no more of them than are left; try again later, or send requests over "
+            "one stream"
         )
 
     @staticmethod
@@ -214,15 +290,13 @@ def ended_code(context: Any) -> str:
     return "CANCELLED" if remaining is None or remaining > _ON_THE_WAY else "DEADLINE_EXCEEDED"
 
 
-def _naming_request(
-    handler: Callable[[Any, Any], Awaitable[Any]],
-) -> Callable[[Any, Any], Awaitable[Any]]:
+def _naming_request(handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
     """The handler, which first sees to it that the call ends with the request's id; an error's own
     trailing metadata replace this."""
 
-    def call(request: Any, context: Any) -> Awaitable[Any]:
+    def call(context: Any) -> Awaitable[Any]:
         context.set_trailing_metadata(_id_metadata(_request_id(context)))
-        return handler(request, context)
+        return handler(context)
 
     return call
 

@@ -76,12 +76,9 @@ class Inference:
                 raise
         if job.error is not None:
             raise job.take_error()
-        if not job.layers:
-            times = job.queue_seconds, job.execution_seconds, job.inference_seconds
-            outputs: Any = job.outputs
-            small = encode_small_reply(identifier, job.output_names, outputs, times, job.generation)
-            if small is not None:
-                return small
+        small = encode_small(identifier, job)
+        if small is not None:
+            return small
         reply, parts = build_reply(identifier, job)
         return serialize(reply, parts)
 
@@ -127,6 +124,15 @@ def cancel(job: Job, *, expired: bool) -> None:
         if expired
         else Cancelled("the caller cancelled the request")
     )
+
+
+def encode_small(identifier: str, job: Job) -> bytes | None:
+    """The serialised reply of a completed job, if it is so plain that no message is needed."""
+    if job.layers:
+        return None
+    times = job.queue_seconds, job.execution_seconds, job.inference_seconds
+    outputs: Any = job.outputs
+    return encode_small_reply(identifier, job.output_names, outputs, times, job.generation)
 
 
 def build_reply(identifier: str, job: Job) -> tuple[pb.InferReply, list[Any]]:

@@ -4,12 +4,17 @@ whose questions are short."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
+from contextlib import aclosing
 from typing import Any, Final
 
 import grpc
-from google.protobuf.message import DecodeError
 from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from headrace.runtime.errors import InvalidArgument
+from headrace.wire.message import parse_request
+
+REFLECTION: Final = reflection.SERVICE_NAME
 
 MAX_QUESTION_BYTES: Final = 1 << 16
 """Of a name; as an object a message takes up to eight times its size."""
@@ -19,20 +24,15 @@ class ReflectionService(reflection.aio.ReflectionServicer):  # type: ignore[misc
     """grpcio's, which can be closed. Belongs to the event loop's thread."""
 
     def __init__(self, services: Iterable[str]) -> None:
-        super().__init__([*services, reflection.SERVICE_NAME])
+        super().__init__([*services, REFLECTION])
         self._waiting: set[asyncio.Task[Any]] = set()
         self._closed = False
 
-    def register(self, server: grpc.aio.Server) -> None:
-        """Adds the service to a server that has not started."""
-        call = grpc.stream_stream_rpc_method_handler(
-            self.ServerReflectionInfo,
-            response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
-        )
-        methods = {"ServerReflectionInfo": call}
-        server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(reflection.SERVICE_NAME, methods),)
-        )
+    async def serve(self, context: Any) -> None:
+        """Handles one call from its first question to its last answer."""
+        async with aclosing(self.ServerReflectionInfo(_questions(context), context)) as replies:
+            async for reply in replies:
+                await context.write(reply.SerializeToString())
 
     def close(self) -> None:
         """Ends every call: at once if it waits for its caller, else when it has answered."""
@@ -45,14 +45,12 @@ class ReflectionService(reflection.aio.ReflectionServicer):  # type: ignore[misc
 
     async def ServerReflectionInfo(  # noqa: N802 - the protocol's name
         self, requests: AsyncIterable[bytes], context: Any
-    ) -> AsyncIterator[Any]:
-        questions = self._until_closed(requests, context)
+    ) -> AsyncGenerator[Any, None]:
+        questions = self._until_closed(requests)
         async for reply in super().ServerReflectionInfo(questions, context):
             yield reply
 
-    async def _until_closed(
-        self, requests: AsyncIterable[bytes], context: Any
-    ) -> AsyncIterator[Any]:
+    async def _until_closed(self, requests: AsyncIterable[bytes]) -> AsyncIterator[Any]:
         call = asyncio.current_task()
         assert call is not None
         messages = aiter(requests)
@@ -70,19 +68,17 @@ class ReflectionService(reflection.aio.ReflectionServicer):  # type: ignore[misc
             finally:
                 # A call that is cancelled while it writes is one that grpc.aio never ends.
                 self._waiting.discard(call)
-            yield await _question(data, context)
+            yield _question(data)
 
 
-async def _question(data: bytes, context: Any) -> reflection_pb2.ServerReflectionRequest:
+async def _questions(context: Any) -> AsyncIterator[bytes]:
+    while (data := await context.read()) is not grpc.aio.EOF:
+        yield data
+
+
+def _question(data: bytes) -> reflection_pb2.ServerReflectionRequest:
     if len(data) > MAX_QUESTION_BYTES:
-        await context.abort(
-            grpc.StatusCode.INVALID_ARGUMENT,
-            f"a question has at most {MAX_QUESTION_BYTES} bytes; this one has {len(data)}",
+        raise InvalidArgument(
+            f"a question has at most {MAX_QUESTION_BYTES} bytes; this one has {len(data)}"
         )
-    try:
-        return reflection_pb2.ServerReflectionRequest.FromString(data)
-    except DecodeError:
-        await context.abort(
-            grpc.StatusCode.INVALID_ARGUMENT, "the message is no ServerReflectionRequest"
-        )
-        raise
+    return parse_request(reflection_pb2.ServerReflectionRequest, data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -63,7 +63,7 @@ class Servicer:
 
     # -- networks --
 
-    async def upload_model(self, _: Any, context: Any) -> pb.UploadModelReply:
+    async def upload_model(self, context: Any) -> pb.UploadModelReply:
         async def chunks() -> AsyncIterator[bytes]:
             while (data := await context.read()) is not grpc.aio.EOF:
                 yield parse_request(pb.UploadModelRequest, data).chunk
@@ -124,7 +124,7 @@ class Servicer:
             return self._repository.asked(name, reference)
         return LoadRequest(name, DeviceName.parse(device), config, options)
 
-    async def import_network(self, _: Any, context: Any) -> pb.NetworkInfo:
+    async def import_network(self, context: Any) -> pb.NetworkInfo:
         first = await context.read()
         if first is grpc.aio.EOF:
             raise InvalidArgument("the stream ended before the options", field="options")
@@ -166,7 +166,7 @@ class Servicer:
 
     async def export_network(
         self, request: pb.ExportNetworkRequest, _: Any
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
         pieces = await loop.run_in_executor(None, self._core.export_network, request.name)
         while True:

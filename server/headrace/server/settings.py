@@ -15,6 +15,7 @@ from headrace.server.option import (
     NAMES,
     PATH,
     SECONDS,
+    SWITCH,
     Option,
     choice,
     integer,
@@ -71,13 +72,28 @@ class Settings:
     devices: tuple[str, ...] = option(
         (), NAMES, "the only devices to offer, by comma; default: all"
     )
+    isolate_devices: bool = option(
+        False,
+        SWITCH,
+        "put every device that computes into a process of its own; for servers where people whom "
+        "you do not trust load networks",
+    )
     grace_seconds: float = option(30.0, SECONDS, "time for work in flight to finish after SIGTERM")
     max_message_bytes: int = option(64 * MIB, MESSAGE, "largest gRPC message")
     max_model_bytes: int = option(2 * GIB, SIZE, "largest model that a client may send")
     max_uploads_bytes: int = option(8 * GIB, SIZE, "disk space for uploaded models together")
     max_networks: int = option(256, COUNT, "most networks loaded at a time")
-    max_concurrent_rpcs: int = option(1024, COUNT, "most RPCs at a time; more are refused")
+    max_concurrent_rpcs: int = option(
+        1024,
+        COUNT,
+        "most calls at a time, and most streams; a connection gets at most as many as are left",
+    )
     max_streams_in_flight: int = option(256, COUNT, "most requests in flight on one InferStream")
+    max_unread_bytes: int = option(
+        512 * MIB,
+        SIZE,
+        "results that streams hold until their callers read them; a connection gets a ninth",
+    )
     mac_key_file: Path | None = option(
         None,
         PATH,

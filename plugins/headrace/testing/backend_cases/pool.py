@@ -22,12 +22,15 @@ class Run:
 
     Attributes:
         results: in the order of the cases.
+        capabilities: the device's OPTIMIZATION_CAPABILITIES; a virtual one's are those of all its
+            members.
     """
 
     device: str
     backend_version: str
     results: tuple[Result, ...]
     seconds: float
+    capabilities: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -76,6 +79,7 @@ class _Pool:
         self._workers: list[_Worker] = []
         self._results: dict[str, Result] = {}
         self._version = ""
+        self._capabilities: tuple[str, ...] = ()
 
     def run(self, jobs: int) -> Run:
         start = time.monotonic()
@@ -87,7 +91,8 @@ class _Pool:
             for worker in self._workers:
                 worker.process.end()
         results = tuple(self._results[name] for name in self._order)
-        return Run(self._device.name, self._version, results, time.monotonic() - start)
+        seconds = time.monotonic() - start
+        return Run(self._device.name, self._version, results, seconds, self._capabilities)
 
     def _start(self) -> _Worker:
         process = GuardedProcess(run_worker, (self._device,), "backend-cases")
@@ -116,7 +121,7 @@ class _Pool:
             self._keep(message)
             self._next(worker)
         elif isinstance(message, tuple):
-            _, worker.version = message
+            _, worker.version, self._capabilities = message
             self._version = worker.version or ""
             self._next(worker)
         else:

@@ -1,0 +1,59 @@
+"""A capacity that many callers share, and that none of them can take whole."""
+
+from __future__ import annotations
+
+_OF_AN_ADDRESS = 7
+
+
+class Shares:
+    """Counts what each connection holds of a capacity. Belongs to the event loop's thread.
+
+    A connection that already holds more than a certain part of what is left gets nothing more. So
+    a greedy one always leaves something, and who has little gets more before who has much. An
+    attacker can open many connections: those of one address together get at most seven times what
+    is left, so that an eighth of the capacity stays for other addresses. (This is the dynamic
+    threshold of Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
+    switches", 1998.)
+
+    Args:
+        part: of what is left, which a connection may hold: with 1 it gets half of the capacity at
+            most, with 1/8 a ninth.
+    """
+
+    __slots__ = ("_held", "_part", "capacity", "taken")
+
+    def __init__(self, capacity: int, part: float = 1.0) -> None:
+        self.capacity = capacity
+        self.taken = 0
+        self._part = part
+        self._held: dict[str, int] = {}
+
+    @property
+    def left(self) -> int:
+        return self.capacity - self.taken
+
+    @property
+    def allowance(self) -> float:
+        """What a connection may hold now, and still get more."""
+        return self.left * self._part
+
+    def take(self, peer: str, amount: int = 1) -> bool:
+        """Whether the peer, as gRPC names it (``ipv4:10.0.0.1:5000``), gets so much more."""
+        left = self.capacity - self.taken
+        held, address = self._held, peer.rpartition(":")[0]
+        mine, ours = held.get(peer, 0), held.get(address, 0)
+        if amount > left or mine > left * self._part or ours > _OF_AN_ADDRESS * left:
+            return False
+        self.taken += amount
+        held[peer] = mine + amount
+        held[address] = ours + amount
+        return True
+
+    def give_back(self, peer: str, amount: int = 1) -> None:
+        self.taken -= amount
+        for holder in (peer, peer.rpartition(":")[0]):
+            left = self._held[holder] - amount
+            if left:
+                self._held[holder] = left
+            else:
+                del self._held[holder]
