@@ -13,6 +13,7 @@ from headrace.testing.fuzz.variant import Variant
 from headrace.testing.guarded import GuardedProcess
 
 _START_SECONDS = 120.0
+_ATTEMPTS = 3  # of a device that has started before: the machine may be busy
 
 
 class Lane:
@@ -44,20 +45,25 @@ class Lane:
         Raises:
             Unavailable: the device does not start.
         """
-        if self._process is not None:
-            return
+        attempts = 1 if self.restarts < 0 else _ATTEMPTS
+        while self._process is None:
+            attempts -= 1
+            try:
+                self._start()
+            except Unavailable:
+                if not attempts:
+                    raise
+
+    def _start(self) -> None:
         process = GuardedProcess(self._target, self._arguments, f"fuzz-{self.name}")
         self._process = process
         self.restarts += 1
+        greeting: Any = Unavailable(f"{self.name} did not start in {_START_SECONDS:g} s")
         try:
-            if not process.connection.poll(_START_SECONDS):
-                raise Unavailable(f"{self.name} did not start in {_START_SECONDS:g} s")
-            greeting = process.connection.recv()
+            if process.connection.poll(_START_SECONDS):
+                greeting = process.connection.recv()
         except (EOFError, OSError):
             greeting = Unavailable(f"{self.name} ended at its start: {_ending(process)}")
-        except Unavailable:
-            self.stop()
-            raise
         if isinstance(greeting, HeadraceError):
             self.stop()
             raise greeting
