@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -73,12 +74,13 @@ class Lane:
         """What becomes of the variant; ENDED or HUNG if that is what the process does.
 
         Args:
-            patience: by which the time limit is multiplied.
+            patience: by which the time limit is multiplied, if the machine is not busier still.
         """
         self.start()
         assert self._process is not None
         connection = self._process.connection
-        deadline = time.monotonic() + self._limit_seconds * patience
+        seconds = self._limit_seconds * max(patience, load())
+        deadline = time.monotonic() + seconds
         stage = Stage.START
         try:
             connection.send(variant)
@@ -94,13 +96,18 @@ class Lane:
             self.stop()
             return Answer(How.ENDED, stage, text=ending)
         self.stop()
-        return Answer(How.HUNG, stage, text=f"no answer in {self._limit_seconds * patience:g} s")
+        return Answer(How.HUNG, stage, text=f"no answer in {self._limit_seconds:g} s")
 
     def stop(self) -> None:
         """Ends the process; the next variant has a new one."""
         if self._process is not None:
             self._process.kill()
             self._process = None
+
+
+def load() -> float:
+    """How many processes share a processor: on a busy machine, things take that much longer."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1)
 
 
 def _ending(process: GuardedProcess) -> str:
