@@ -9,13 +9,15 @@ GRPC_TOOLS := 1.76.0
 PROTO_INSTALLED := $(PROTO_VENV)/.installed-$(GRPC_TOOLS)
 MAGIKA := .cache/magika/model.onnx
 MAGIKA_VERSION := 1.0.3
+ZOO := .cache/zoo
+SMALL_ZOO := .cache/small-zoo
 
 # The official builds of ONNX Runtime report to their maker unless told not to; tests load it too.
 export ORT_DISABLE_TELEMETRY := 1
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop fuzz-wire serve lint benchmark conformance conformance-hetero proto clean
+.PHONY: help demo test test-cuda test-large test-stop serve lint benchmark conformance conformance-hetero fuzz-devices fuzz-wire zoo proto clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -29,6 +31,8 @@ help:
 	@echo 'make benchmark    measure'
 	@echo 'make conformance  run ONNX'\''s backend cases on all devices, and write docs/conformance.md'
 	@echo 'make conformance-hetero  see that HETERO passes what the last device of its list does'
+	@echo 'make zoo          run real networks on all devices, and write docs/zoo.md; downloads 410 MB'
+	@echo 'make fuzz-devices  look for wrong answers and crashes for ten minutes; ARGS="--device CPU --seconds 3600"'
 	@echo 'make proto        generate the protocol code anew'
 	@echo 'make clean        remove all that these made'
 
@@ -36,7 +40,7 @@ demo: $(INSTALLED) $(MAGIKA)
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 # Two files at a time: half of a test's time it waits for a process to start or a kernel to compile.
-test: $(INSTALLED) $(MAGIKA)
+test: $(INSTALLED) $(MAGIKA) $(SMALL_ZOO)
 	@$(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 test-cuda:
@@ -78,6 +82,14 @@ conformance-hetero: $(INSTALLED)
 	@$(BIN)/python -m headrace.testing.backend_cases --device HETERO:OPENVINO,TEMPLATE \
 	    --as-good-as TEMPLATE --expectations tests/conformance/backend_cases $(ARGS)
 
+# ARGS="--network 'silero*' --device CPU" runs a part, and writes nothing.
+zoo: $(INSTALLED) $(ZOO)
+	@$(BIN)/python -m tests.zoo $(or $(ARGS),--table docs/zoo.md)
+
+# A failure's smallest network and request are kept in .cache/fuzz, and make the exit status 1.
+fuzz-devices: $(INSTALLED)
+	@$(BIN)/python -m headrace.testing.fuzz --seconds 600 --out .cache/fuzz $(ARGS)
+
 proto: $(PROTO_INSTALLED)
 	@set -e; \
 	common=$$($(PROTO_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
@@ -99,3 +111,9 @@ $(PROTO_INSTALLED):
 
 $(MAGIKA): | $(INSTALLED)
 	@scripts/fetch_magika.sh $(BIN)/python $(MAGIKA_VERSION) $(dir $@)
+
+$(ZOO): tests/zoo/wheels.txt tests/zoo/small.txt | $(INSTALLED)
+	@scripts/fetch_zoo.sh $(BIN)/python $< $@
+
+$(SMALL_ZOO): tests/zoo/small.txt | $(INSTALLED)
+	@scripts/fetch_zoo.sh $(BIN)/python $< $@

@@ -1,22 +1,27 @@
-"""OPENVINO does what every device must."""
+"""OPENVINO does what every device must, in a process of its own, which is the default, and in the
+server's process."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
+from headrace.plugins.openvino import create_plugin
 from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.start import start_openvino
+from headrace.runtime.isolation.host import Launch
+from headrace.runtime.isolation.plugin import IsolatedPlugin
 from headrace.runtime.plugin import Plugin
 from headrace.runtime.services import Services
 from headrace.runtime.tensor import Value
 from headrace.testing import DeviceConformance, networks
 from headrace.testing.case import Case, parse
 from headrace.testing.suite.fixtures import Loader
+from tests.support.borrowed_worker import worker_to_borrow
 
 # A Gather takes any index there, and gives zero for one that is out of bounds.
 _SUM = """fragile (float[N] x, float[M] y) => (float[K] z) { [sum] z = Add(x, y) }"""
@@ -28,13 +33,15 @@ def compiler() -> Compiler:
     return start_openvino()
 
 
-class TestOpenVino(DeviceConformance):
+@pytest.fixture(scope="module")
+def launch() -> Iterator[Launch]:
+    with worker_to_borrow() as launch:
+        yield launch
+
+
+class OpenVinoConformance(DeviceConformance):
     fragile = Case("fragile", parse(_SUM), {"x": networks.random(4), "y": networks.random(4)})
     breaking: ClassVar[Mapping[str, Value]] = {"y": networks.random(3)}
-
-    @pytest.fixture
-    def plugin(self, services: Services, compiler: Compiler) -> Plugin:
-        return OpenVinoPlugin("OPENVINO", services, {}, lambda: compiler)
 
     def test_infinities_and_nans_go_through(self, load: Loader) -> None:
         """A Relu there makes a NaN zero; a sum leaves it alone."""
@@ -43,3 +50,19 @@ class TestOpenVino(DeviceConformance):
         inputs = {"x": values, "y": np.zeros((2, 3), np.float32)}
         assert np.isnan(case.expected(inputs)["z"]).any()
         self.check(load(case), case, inputs)
+
+
+class TestOpenVino(OpenVinoConformance):
+    @pytest.fixture
+    def plugin(self, launch: Launch, services: Services) -> Iterator[Plugin]:
+        face = create_plugin("OPENVINO", services, {})
+        path = "headrace.plugins.openvino:create_plugin"
+        plugin = IsolatedPlugin("OPENVINO", services, {}, path, face=face, launch=launch)
+        yield plugin
+        plugin.close()
+
+
+class TestOpenVinoInTheServersProcess(OpenVinoConformance):
+    @pytest.fixture
+    def plugin(self, services: Services, compiler: Compiler) -> Plugin:
+        return OpenVinoPlugin("OPENVINO", services, {}, lambda: compiler)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import queue
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -106,6 +108,43 @@ def test_a_model_may_be_a_path_bytes_or_a_message(client: Any, form: str, tmp_pa
     network = client.load_network(forms[form], device="TEMPLATE", name=f"by-{form}")
     check(network.infer(ADD.inputs), ADD)
     network.unload()
+
+
+def save_apart(folder: Path, **options: Any) -> Path:
+    """MLP with its weights in files beside it."""
+    model = onnx.ModelProto.FromString(MLP.model.SerializeToString())  # saving changes it
+    path = folder / "model.onnx"
+    onnx.save(model, path, save_as_external_data=True, size_threshold=0, **options)
+    return path
+
+
+@pytest.mark.parametrize("in_one_file", [True, False], ids=["one file", "many files"])
+def test_weights_in_files_beside_a_model_are_sent_along(
+    client: Any, in_one_file: bool, tmp_path: Path
+) -> None:
+    path = save_apart(tmp_path, all_tensors_to_one_file=in_one_file)
+    assert len(list(tmp_path.iterdir())) > 1
+    assert client.query_network(path, device="TEMPLATE").unsupported == []
+    network = client.load_network(path, device="TEMPLATE", name="m")
+    check(network.infer(MLP.inputs), MLP)
+    network.unload()
+
+
+def test_the_command_line_sends_weights_along(server: Server, tmp_path: Path) -> None:
+    path = save_apart(tmp_path, location="weights")
+    program = [sys.executable, "-c", "from headrace.program import main; main()"]
+    ended = subprocess.run(
+        [*program, "load", str(path), "--device", "TEMPLATE", "--server", server.address],
+        capture_output=True,
+        text=True,
+        timeout=CALL_SECONDS,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    with connected("sync", server.address) as client:
+        network = client.network("model")
+        check(network.infer(MLP.inputs), MLP)
+        network.unload()
 
 
 def test_a_large_model_is_uploaded_and_its_progress_is_told(client: Any) -> None:

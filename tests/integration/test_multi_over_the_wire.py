@@ -124,7 +124,7 @@ def test_a_device_that_failed_to_load_joins_once_it_can(server: Server, kind: st
     try:
         server.load(relu("m"), f"{kind}:FAULTY,CPU", "m")
         await_state(server, "FAULTY=failed: the device has no room")
-        assert "FAULTY does not serve: the device has no room" in metric(server, "m", "NOTES")
+        assert "FAULTY was left out: the device has no room" in metric(server, "m", "NOTES")
         assert server.total("headrace_member_load_failures_total", network="m", device="FAULTY")
         with Callers(server, "m") as callers:
             callers.await_ok(5)

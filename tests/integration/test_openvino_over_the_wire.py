@@ -8,6 +8,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 import onnx
+import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -156,10 +157,10 @@ def test_what_the_device_can_do_is_asked_by_its_id(server: Server) -> None:
 
 
 def test_an_idle_server_has_not_loaded_the_library_until_a_network_needs_it() -> None:
-    with Server() as idle:
+    with Server("--devices", "CPU,OPENVINO") as idle:
 
-        def libraries() -> str:
-            return Path(f"/proc/{idle.process.pid}/maps").read_text()
+        def libraries(pid: int) -> str:
+            return Path(f"/proc/{pid}/maps").read_text()
 
         idle.get("/metrics")
         health_pb2_grpc.HealthStub(idle.channel).Check(health_pb2.HealthCheckRequest())
@@ -167,8 +168,23 @@ def test_an_idle_server_has_not_loaded_the_library_until_a_network_needs_it() ->
         reflected = reflection_pb2_grpc.ServerReflectionStub(idle.channel)
         next(reflected.ServerReflectionInfo(iter([request])))
         idle.load(networks.add(), "CPU", "elsewhere")
-        assert "libopenvino" not in libraries()
+        assert children(idle) == []
         assert idle.total("headrace_device_up", device=DEVICE) == 1
         idle.load(networks.add(), DEVICE)
-        assert "libopenvino" in libraries()
+        assert "libopenvino" not in libraries(idle.process.pid)
+        assert ["libopenvino" in libraries(pid) for pid in children(idle)] == [True]
         assert idle.total("headrace_device_up", device="OPENVINO.CPU") == 1
+
+
+def test_an_operator_may_have_it_in_the_servers_own_process(tmp_path: Path) -> None:
+    config = tmp_path / "headrace.toml"
+    config.write_text('[plugins.OPENVINO.config]\nISOLATION = "NONE"\n')
+    with Server("--devices", "OPENVINO", "--config", str(config)) as server:
+        case = networks.image()
+        server.load(case, DEVICE)
+        assert_same_outputs(server.infer(case.name, case.inputs), case.expected(), TOLERANCE)
+        assert children(server) == []
+
+
+def children(server: Server) -> list[int]:
+    return [each.pid for each in psutil.Process(server.process.pid).children(recursive=True)]

@@ -5,6 +5,7 @@ Takes some minutes, 5 GB of disk for temporary files and 12 GB of memory.
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,6 +123,37 @@ def test_what_is_exported_can_be_imported(
         del blob
         assert_right(again, x, expected)
         again.unload()
+
+
+def test_a_client_sends_the_weights_beside_a_model(
+    server: Server, repository: Path, x: np.ndarray, expected: np.ndarray
+) -> None:
+    """More than two GiB of them, and never all in memory."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with Client(server.address, timeout=_SECONDS) as client:
+        network = client.load_network(repository / "large" / "model.onnx", device="CPU", name="n")
+        assert_right(network, x, expected)
+        network.unload()
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 256 * 1024, "kilobytes"
+
+
+def test_more_weights_than_the_server_takes_are_refused_while_they_are_sent(
+    server: Server, tmp_path: Path
+) -> None:
+    size = 2**40
+    with (tmp_path / "weights").open("wb") as file:
+        file.truncate(size)
+    weight = TensorProto(name="w", dims=[size], data_type=TensorProto.INT8)
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="weights")
+    graph = helper.make_graph([], "sparse", [], [], [weight])
+    onnx.save(helper.make_model(graph), tmp_path / "model.onnx")
+    with (
+        Client(server.address, timeout=_SECONDS) as client,
+        pytest.raises(InvalidArgument, match="max_model_bytes"),
+    ):
+        client.load_network(tmp_path / "model.onnx", device="CPU", name="sparse")
 
 
 def test_a_client_is_told_what_to_do(server: Server, tmp_path: Path) -> None:

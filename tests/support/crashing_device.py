@@ -9,6 +9,7 @@ import ctypes
 import os
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
@@ -20,7 +21,7 @@ from headrace.runtime.config import Configuration
 from headrace.runtime.counters import NetworkCounters
 from headrace.runtime.job import Job
 from headrace.runtime.network import Network
-from headrace.runtime.plugin import Plugin, plugin_api
+from headrace.runtime.plugin import Plugin, Support, plugin_api
 from headrace.runtime.series import Family, Series
 from headrace.runtime.services import Services
 
@@ -30,6 +31,10 @@ STALL = -777.0
 """In an input, keeps the run from ending, and from hearing that it should."""
 CRASHING_LAYER = "crash"
 """A layer of this name kills the process that compiles it."""
+CRASHING_QUERY = "crash_query"
+"""A layer of this name kills the process that is asked whether it supports it."""
+HELD = "hold:"
+"""A layer whose name is this and a path is compiled when there is no such file any more."""
 
 
 RUNS = Family("crashing_runs_total", "counter", ("kind",), "Runs that did not crash.")
@@ -65,9 +70,17 @@ class CrashingPlugin(TemplatePlugin):
     def _memory_bytes(self, device_id: str) -> int:
         return MEMORY_BYTES
 
+    def _support(self, network: Network, config: Configuration) -> Support:
+        if CRASHING_QUERY in network.layer_names:
+            segfault()
+        return super()._support(network, config)
+
     def _compile(self, network: Network, config: Configuration, _: CancelToken) -> CrashingNetwork:
         if CRASHING_LAYER in network.layer_names:
             segfault()
+        for name in network.layer_names:
+            while name.startswith(HELD) and Path(name.removeprefix(HELD)).exists():
+                time.sleep(0.005)
         return CrashingNetwork(network, config, self)
 
 
@@ -94,4 +107,10 @@ def create_without_driver(name: str, services: Services, config: Mapping[str, st
 
 @plugin_api(1, isolated=True)
 def create_isolated(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    return CrashingPlugin(name, services, config)
+
+
+@plugin_api(1, isolated="by default", late=True)
+def create_late(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    print(f"{name} lives in process {os.getpid()}", flush=True)
     return CrashingPlugin(name, services, config)

@@ -7,6 +7,7 @@ from typing import Any
 
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration
+from headrace.runtime.errors import NotInstalled
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.job import Job
 from headrace.runtime.network import Network
@@ -114,9 +115,18 @@ def create_missing(name: str, services: Services, config: Mapping[str, str]) -> 
     raise OSError("no driver")
 
 
+@plugin_api(1)
+def create_absent(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    raise NotInstalled("install its extra")
+
+
 def moody(name: str, **config: str) -> PluginSource:
     return PluginSource(name, lambda: create_plugin, config)
 
 
 def missing(name: str) -> PluginSource:
     return PluginSource(name, lambda: create_missing)
+
+
+def absent(name: str) -> PluginSource:
+    return PluginSource(name, lambda: create_absent)

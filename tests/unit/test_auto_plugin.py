@@ -31,7 +31,7 @@ from headrace.testing import networks
 from headrace.testing.occupied import eventually
 from headrace.testing.services import services as real_services
 from tests.support.gate import PATIENCE_SECONDS, Gate
-from tests.support.moody_device import MoodyPlugin, missing, moody
+from tests.support.moody_device import MoodyPlugin, absent, missing, moody
 
 _ADD = networks.add()
 _SUM = np.sum([np.asarray(value) for value in _ADD.inputs.values()], axis=0)
@@ -69,7 +69,7 @@ class Rig:
 @pytest.fixture
 def rig() -> Iterator[Rig]:
     sources: list[PluginSource] = [moody(name) for name in ("BEST", "CPU", "NEXT")]
-    with real_services([*sources, missing("CUDA")]) as offered:
+    with real_services([*sources, missing("CUDA"), absent("NPU")]) as offered:
         rig = Rig(offered)
         yield rig
         rig.close()
@@ -150,7 +150,7 @@ def test_a_better_device_that_does_not_load_is_reported_and_the_next_one_tried(r
     rig.device("BEST").refuses(InvalidModel("too odd"))
     network = rig.load()
     await_device(network, "NEXT")
-    assert "BEST does not serve: too odd" in network.notes
+    assert "BEST was left out: too odd" in network.notes
     assert "BEST=failed: too odd" in network.get_metric("DEVICE_STATES")  # type: ignore[operator]
 
 
@@ -181,7 +181,7 @@ def test_if_the_processor_does_not_load_the_network_the_best_one_that_does_serve
     rig.device("BEST").refuses(Unavailable("out of order"))
     network = rig.load()
     assert serves(network) == ["NEXT"]
-    assert "CPU does not serve: out of order" in network.notes
+    assert "CPU was left out: out of order" in network.notes
 
 
 def test_closing_ends_a_load_under_way(rig: Rig, gate: Gate) -> None:
@@ -304,7 +304,7 @@ def test_a_device_that_was_down_at_the_load_is_tried_again_when_it_is_up(rig: Ri
 def test_a_device_whose_load_failed_is_tried_again_after_a_while(rig: Rig) -> None:
     rig.device("BEST").refuses(Unavailable("it is out of memory"))
     network = rig.load("AUTO:BEST,CPU")
-    failure = "BEST does not serve: it is out of memory"
+    failure = "BEST was left out: it is out of memory"
     eventually(lambda: failure in network.notes, failure)
     rig.device("BEST").mends()
     await_device(network, "BEST")
@@ -369,6 +369,15 @@ def test_devices_that_did_not_start_are_passed_over_and_reported(rig: Rig) -> No
     (note,) = (note for note in rig.load().notes if "CUDA" in note)
     assert "no driver" in note
     assert rig.load("AUTO:CUDA,CPU").get_metric("EXECUTION_DEVICES") == ["CPU"]
+
+
+def test_a_device_that_nobody_has_installed_is_expected_by_nobody_unless_it_is_named(
+    rig: Rig,
+) -> None:
+    assert not [note for note in rig.load().notes if "NPU" in note]
+    assert "NPU was left out: device NPU did not start: install its extra" in (
+        rig.load("AUTO:NPU,CPU").notes
+    )
 
 
 def test_a_list_is_in_order_of_preference(rig: Rig) -> None:

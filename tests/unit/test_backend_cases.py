@@ -221,9 +221,48 @@ def test_an_expectation_is_read_as_it_was_written(run: Run, tmp_path: Path) -> N
 def test_a_difference_says_what_was_expected_and_what_came(run: Run) -> None:
     others = {"test_relu": ("refused", "no kernel"), "test_gradient_of_add": ("refused", "other")}
     lines = Expectation("UNSOUND", "", onnx.__version__, 8, others).differences(run.results)
-    assert "test_relu: expected refused (no kernel), got passed" in lines
     assert "test_sin: expected passed, got wrong (values)" in lines
     assert not any("gradient" in line for line in lines)  # for another reason, but refused
+
+
+def test_a_pass_that_was_not_expected_is_told_and_is_no_difference(run: Run) -> None:
+    expected = Expectation("UNSOUND", "", onnx.__version__, 8, {"test_relu": ("refused", "none")})
+    (line,) = expected.unexpected_passes(run.results)
+    assert line == "test_relu: expected refused (none), got passed"
+    assert not any("test_relu" in each for each in expected.differences(run.results))
+
+
+HALF = {"test_relu": ("refused", "no kernel"), "test_sin": ("refused", "no kernel")}
+
+
+@pytest.mark.parametrize(
+    ("condition", "capabilities", "refused"),
+    [
+        ("FP16", ("FP16", "FP32"), True),
+        ("FP16", ("FP32",), False),
+        ("not FP16", ("FP16", "FP32"), False),
+        ("not FP16", ("FP32",), True),
+    ],
+)
+def test_what_is_expected_may_depend_on_the_processor(
+    condition: str, capabilities: tuple[str, ...], refused: bool
+) -> None:
+    known = Expectation("X", "", "", 8, HALF, {"test_relu": condition}).on(capabilities)
+    assert ("test_relu" in known.others, "test_sin" in known.others) == (refused, True)
+    refusal = Result("test_relu", Outcome.REFUSED, claimed=False)
+    passed = Result("test_relu", Outcome.PASSED, claimed=True)
+    assert bool(known.differences([refusal])) == (not refused)
+    assert bool(known.unexpected_passes([passed])) == refused
+
+
+def test_an_update_keeps_what_is_known_of_other_processors(tmp_path: Path) -> None:
+    before = Expectation("X", "", "", 2, HALF, {"test_relu": "FP16", "test_sin": "FP32"})
+    results = [Result(case, Outcome.PASSED, claimed=True) for case in HALF]
+    updated = Expectation.of(Run("X", "", tuple(results), 0.0, ("FP32",)), before)
+    assert updated.others == {"test_relu": ("refused", "no kernel")}
+    assert updated.where == {"test_relu": "FP16"}
+    updated.write(tmp_path / "X.toml")
+    assert Expectation.read(tmp_path / "X.toml") == updated
 
 
 def test_a_file_is_named_after_its_device() -> None:
@@ -254,7 +293,9 @@ def test_the_command_line_compares(tmp_path: Path, capsys: pytest.CaptureFixture
     expected = Expectation("UNSOUND", "", "", 2, {"test_relu": ("refused", "no kernel")})
     expected.write(path_of("UNSOUND", tmp_path))
     assert main([*common, "--expectations", str(tmp_path)]) == 1
-    assert "UNSOUND test_relu: expected refused (no kernel), got passed" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "note: UNSOUND test_relu: expected refused (no kernel), got passed" in told
+    assert "\nUNSOUND test_sin: expected passed, got wrong (values)" in told
 
 
 @pytest.mark.parametrize(("case", "status"), [("test_relu", 0), ("test_sin", 1)])

@@ -18,7 +18,7 @@ import pytest
 
 from headrace.client import Client, Network, Range, aio, errors
 from headrace.client.model import CHUNK_BYTES, INLINE_BYTES
-from headrace.client.transport import address
+from headrace.client.transport import address, channel_options
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
 from tests.support.client_fake import KINDS, Fake, connected, running
@@ -166,23 +166,6 @@ def test_bad_arguments_of_a_load_are_found_before_it_is_sent(
         client.load_network(**arguments)
     assert caught.value.details.field == field
     assert message in str(caught.value)
-    assert not fake.calls
-
-
-def test_weights_outside_the_file_are_refused(client: Any, fake: Fake, tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
-    weights = onnx.numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
-    graph = onnx.helper.make_graph([], "g", [], [], [weights])
-    path = tmp_path / "big.onnx"
-    onnx.save(
-        onnx.helper.make_model(graph),
-        str(path),
-        save_as_external_data=True,
-        location="big.weights",
-        size_threshold=0,
-    )
-    with pytest.raises(errors.InvalidArgument, match=r"lie outside it, in big\.weights"):
-        client.load_network(path)
     assert not fake.calls
 
 
@@ -583,6 +566,9 @@ def test_a_client_needs_a_timeout_that_is_a_number(kind: Any, timeout: Any) -> N
         ("dns:///localhost", "dns:///localhost"),
         ("dns:localhost", "dns:localhost"),
         ("ipv6:[::1]:9100", "ipv6:[::1]:9100"),
+        ("localhost:65535", "localhost:65535"),
+        ("ipv4:10.0.0.7:1,10.0.0.8:2", "ipv4:10.0.0.7:1,10.0.0.8:2"),
+        ("unix:/run/headrace:99999", "unix:/run/headrace:99999"),
     ],
 )
 def test_an_address_without_a_port_means_9000(target: str, expected: str) -> None:
@@ -594,6 +580,55 @@ def test_an_address_without_a_port_means_9000(target: str, expected: str) -> Non
 def test_what_is_no_address_is_refused(kind: Any, target: str) -> None:
     with pytest.raises(errors.InvalidArgument, match="pass host:port, as localhost:9000"):
         kind(target)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "localhost:99999",
+        "localhost:0",
+        "localhost:-1",
+        "localhost:http",
+        "localhost:" + "9" * 5000,
+        "[::1]:65536",
+        "dns:///localhost:99999",
+        "dns://127.0.0.1:53/localhost:99999",
+        "ipv6:[::1]:99999",
+        "ipv4:127.0.0.1:9000,127.0.0.1:99999",
+    ],
+)
+@pytest.mark.parametrize("kind", [Client, aio.Client])
+def test_a_port_that_no_server_can_have_is_refused(kind: Any, target: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match="is not a port; give one from 1 to 65535"):
+        kind(target)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_proxy_stands_between_a_client_and_a_server_on_its_machine(
+    kind: str, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with connected(kind, fake.target) as client:
+        assert client.devices()
+
+
+@pytest.mark.parametrize(
+    ("target", "proxied"),
+    [
+        ("localhost:9000", 0),
+        ("127.0.0.1:9000", 0),
+        ("[::1]:9000", 0),
+        ("dns:///localhost:9000", 0),
+        ("10.0.0.7:9000", 1),
+        ("localhost.example.org:9000", 1),
+        ("ipv4:127.0.0.1:9000,10.0.0.7:9000", 1),
+        ("xds:///service", 1),
+    ],
+)
+def test_other_machines_are_reached_by_the_proxy_of_the_environment(
+    target: str, proxied: int
+) -> None:
+    assert dict(channel_options(target, 1 << 20))["grpc.enable_http_proxy"] == proxied
 
 
 class SilentHandler(BaseHTTPRequestHandler):

@@ -43,10 +43,17 @@ def no_library() -> Sequence[str]:
     raise ImportError("No module named 'onnxruntime'")
 
 
-def test_without_its_extra_the_device_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_extra_the_device_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr(nvml, "DRIVER", tmp_path / "version")
     with pytest.raises(NotInstalled, match="install headrace with its extra 'cuda'"):
         nvml.Nvml()
+    (tmp_path / "version").touch()  # a driver: its user may expect the GPU to be used
+    with pytest.raises(Unavailable, match="install headrace with its extra 'cuda'") as caught:
+        nvml.Nvml()
+    assert not isinstance(caught.value, NotInstalled)
 
 
 def test_where_nothing_is_missing_gpus_are_numbered_as_they_come() -> None:

@@ -14,6 +14,7 @@ from headrace.runtime.device_name import (
     DeviceName,
     Member,
     resolve,
+    unknown_device,
 )
 from headrace.runtime.errors import InvalidArgument, NotFound
 
@@ -139,12 +140,23 @@ def test_a_type_in_a_list_means_all_its_devices(text: str, resolved: str) -> Non
         ("OPENCL.7", "did you mean 'OPENCL"),
         ("AUTO:-OPENCLL", "did you mean 'OPENCL'"),
         ("MULTI:[BATCH:CPUU(8)](2)", "did you mean 'CPU'"),
+        ("GPU", "did you mean 'OPENCL'"),
+        ("HETERO:gpu,CPU", "did you mean 'OPENCL'"),
     ],
 )
 def test_an_unknown_type_or_id_says_what_was_meant(text: str, hint: str) -> None:
     with pytest.raises(NotFound, match=hint) as caught:
         resolve(DeviceName.parse(text), AVAILABLE)
     assert caught.value.field == "device"
+
+
+def test_what_others_call_a_gpu_is_ours_by_another_name() -> None:
+    known = ["CPU", "CUDA", "OPENCL", "OPENVINO"]
+    error = unknown_device("GPU", known)
+    assert error.message == (
+        "unknown device 'GPU'; did you mean 'OPENVINO.GPU' or 'OPENCL' or 'CUDA'?"
+    )
+    assert unknown_device("GPU", ["CPU"]).message == "unknown device 'GPU'; known: CPU"
 
 
 def test_a_type_whose_only_device_has_no_id_stays_in_the_list() -> None:

@@ -68,12 +68,23 @@ def test_a_full_queue_says_when_to_come_back() -> None:
     assert QueueFull("full", retry_delay_seconds=0.25).retry_delay_seconds == 0.25
 
 
-def test_unsupported_layers_are_all_listed() -> None:
+def test_unsupported_layers_are_told_by_reason_and_the_first_by_name() -> None:
+    same = [UnsupportedLayer(f"layer{n}", "Loop", "no loops") for n in range(685)]
+    error = UnsupportedLayers("CPU", [UnsupportedLayer("if", "If", "no branches"), *same])
+    assert error.message == (
+        "CPU does not support 686 layer(s): if (If): no branches; "
+        "layer0 (Loop), layer1 (Loop), layer2 (Loop) and 682 more: no loops"
+    )
+    assert len(error.layers) == 686
+
+
+def test_unsupported_layers_are_all_kept_and_the_text_stays_short() -> None:
     layers = [UnsupportedLayer(f"layer{n}", "Loop", f"reason {n}") for n in range(50)]
     error = UnsupportedLayers("CPU", iter(layers))
     assert error.layers == tuple(layers)
     assert "50 layer(s)" in error.message
-    assert all(f"layer{n} (Loop): reason {n}" in error.message for n in range(50))
+    assert error.message.endswith("; 42 more for other reasons; a query lists them all")
+    assert all(f"layer{n} (Loop): reason {n}" in error.message for n in range(8))
     assert (error.field, error.metadata) == ("model", {"device": "CPU", "layers": "50"})
 
 

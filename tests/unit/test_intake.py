@@ -34,6 +34,7 @@ from tests.support.model_zoo import (
     run,
     value,
 )
+from tests.support.scrambled import plain, scrambled
 
 
 def refusal(data: bytes | onnx.ModelProto, limits: Limits | None = None) -> str:
@@ -88,10 +89,6 @@ BROKEN: dict[str, tuple[bytes | onnx.ModelProto, str]] = {
         changed(lambda p: setattr(p.opset_import[0], "version", 999)),
         "opset 999",
     ),
-    "an opset twice": (
-        changed(lambda p: p.opset_import.add(domain="ai.onnx", version=17)),
-        "twice",
-    ),
     "no opset": (changed(lambda p: p.ClearField("opset_import")), "add one"),
     "a domain without opset": (
         changed(lambda p: setattr(p.graph.node[0], "domain", "other")),
@@ -125,6 +122,11 @@ BROKEN: dict[str, tuple[bytes | onnx.ModelProto, str]] = {
         changed(lambda p: setattr(p.graph.input[0].type.tensor_type.shape.dim[2], "dim_value", -8)),
         "negative dimension -8",
     ),
+    "too many axes": (
+        changed(lambda p: [p.graph.input[0].type.tensor_type.shape.dim.add() for _ in range(500)]),
+        "at most 64",
+    ),
+    "a weight of too many axes": (weight_with(set_dims(*[1] * 65, 108)), "has 66 axes"),
     "a cycle": (
         model(
             [node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["b"])],
@@ -276,6 +278,71 @@ def test_layers_in_any_order_are_sorted() -> None:
     np.testing.assert_array_equal(run(network(proto), feeds)["y"], run(image_network(), feeds)["y"])
 
 
+def one_of_each_tensor() -> onnx.ModelProto:
+    """Large and small tensors, raw and typed, in the graph, a body, a function and attributes."""
+    chance = np.random.default_rng(0)
+
+    def tensor(name: str, size: int, *, raw: bool = True) -> TensorProto:
+        values = chance.standard_normal(size).astype(np.float32)
+        return helper.make_tensor(name, FLOAT, [size], values.tobytes() if raw else values, raw)
+
+    def constant(size: int) -> onnx.NodeProto:
+        return node("Constant", [], ["t"], value=tensor("", size))
+
+    body = graph([constant(2000), node("Add", ["t", "large"], ["e"])], [], [value("e", [2000])])
+    body.initializer.append(tensor("inner", 1500))
+    nodes = [
+        node("If", ["flag"], ["i"], then_branch=body, else_branch=body),
+        node("f", ["i"], ["j"], domain="f"),
+        node("Conv", ["x", "typed"], ["y"], pads=[1, 2, 3, 4], auto_pad="NOTSET"),
+    ]
+    own = function("f", [constant(3000), node("Add", ["a", "t"], ["b"])])
+    inputs = [value("flag", [], TensorProto.BOOL), value("x", ("N", 2, None, 4))]
+    proto = model(nodes, inputs, [value("j", None), value("y", None)], functions=[own])
+    proto.opset_import.add(domain="f", version=1)
+    proto.graph.initializer.append(tensor("large", 2000))
+    proto.graph.initializer.append(tensor("typed", 9, raw=False))
+    proto.graph.initializer.append(numpy_helper.from_array(np.arange(300), "integers"))
+    proto.graph.initializer.append(
+        helper.make_tensor("int8", TensorProto.INT8, [3], np.array([1, -2, 3], np.int8))
+    )
+    return proto
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32))
+def test_a_model_is_read_as_protobuf_reads_it_however_its_fields_are_laid_out(seed: int) -> None:
+    """In any order, with defaults, repeated scalars, packed or not, and messages in two pieces."""
+    chance = random.Random(seed)
+    proto = chance.choice([one_of_each_tensor, image_network, branches, chain])()
+    data = scrambled(proto, chance)
+    assert plain(onnx.ModelProto.FromString(data)) == plain(proto)
+    read = onnx.ModelProto.FromString(Network.from_bytes(data).to_bytes())
+    expected = onnx.ModelProto.FromString(network(proto).to_bytes())
+    assert plain(read) == plain(expected)
+
+
+def test_a_tensor_may_say_that_its_data_are_inline() -> None:
+    proto = one_of_each_tensor()
+    for tensor in proto.graph.initializer:
+        tensor.data_location = TensorProto.DEFAULT
+        tensor.external_data.add(key="location", value="elsewhere")  # which then does not count
+    read = onnx.ModelProto.FromString(Network.from_bytes(proto.SerializeToString()).to_bytes())
+    found = {tensor.name: tensor for tensor in read.graph.initializer}
+    assert not any(tensor.external_data for tensor in found.values())
+    for tensor in proto.graph.initializer:
+        expected = numpy_helper.to_array(tensor)
+        np.testing.assert_array_equal(numpy_helper.to_array(found[tensor.name]), expected)
+
+
+@pytest.mark.parametrize("imports", [[("", 17)], [("", 12), ("ai.onnx", 17)], [("ai.onnx", 17)]])
+def test_the_last_import_of_a_domain_counts(imports: list[tuple[str, int]]) -> None:
+    proto = changed(lambda p: p.ClearField("opset_import"))
+    for domain, version in [*imports, *imports]:
+        proto.opset_import.add(domain=domain, version=version)
+    assert network(proto).model.opset_imports == {"": 17}
+
+
 # -- external data --
 
 
@@ -335,9 +402,10 @@ def test_external_data_of_a_model_in_bytes_is_refused(folder: Path) -> None:
     assert "inline" in message
 
 
-def test_bytes_cannot_pass_for_their_own_external_data(folder: Path) -> None:
-    raw = save(folder, location="\0model", offset=2**40, length=16).read_bytes()
-    assert "which has" in refusal(raw)
+def test_no_location_stands_for_the_bytes_of_the_model(folder: Path) -> None:
+    path = save(folder, location="\0model", length=16)
+    assert "does not have" in refusal(path.read_bytes())
+    assert "must be named relative" in file_refusal(path, folder)
 
 
 @pytest.mark.parametrize(

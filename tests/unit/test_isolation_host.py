@@ -9,7 +9,8 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from headrace.runtime.device_state import DeviceEvent, DeviceState
 from headrace.runtime.errors import (
     Cancelled,
     DeadlineExceeded,
+    EndedWorker,
     HeadraceError,
     InvalidArgument,
     NotFound,
@@ -28,7 +30,9 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.infer_request import InferRequest
+from headrace.runtime.isolation import process
 from headrace.runtime.isolation.backoff import Backoff
+from headrace.runtime.isolation.blame import ENDS, RUN, End, Work
 from headrace.runtime.isolation.plugin import IsolatedPlugin
 from headrace.runtime.isolation.process import WorkerProcess
 from headrace.runtime.job import Job, Outcome
@@ -40,7 +44,14 @@ from headrace.testing.case import parse
 from headrace.testing.leaks import no_leaks
 from headrace.testing.occupied import eventually
 from headrace.testing.services import services as real_services
-from tests.support.crashing_device import CRASH, CRASHING_LAYER, MEMORY_BYTES, STALL
+from tests.support.crashing_device import (
+    CRASH,
+    CRASHING_LAYER,
+    CRASHING_QUERY,
+    HELD,
+    MEMORY_BYTES,
+    STALL,
+)
 
 _PATH = "tests.support.crashing_device:create_plugin"
 _RELU = parse("g (float[n] x) => (float[n] y) { y = Relu(x) }").SerializeToString()
@@ -101,7 +112,7 @@ def test_a_worker_that_has_hardly_begun_leaves_the_signals_to_its_server() -> No
         for number in (signal.SIGINT, signal.SIGTERM):
             os.kill(worker.pid, number)
         worker.stop()
-        assert worker.reason == "exit status 0"
+        assert worker.end.how == "exit status 0"
 
 
 def worker_of(plugin: IsolatedPlugin) -> int:
@@ -118,7 +129,7 @@ def test_a_crash_costs_what_ran_and_everything_comes_back(services: Services) ->
         running = InferRequest(network)
         running.start_async({"x": np.array([STALL], np.float32)})
         eventually(lambda: network.executor is not None and network.executor.busy == 1, "a run")
-        with pytest.raises(Unavailable) as caught:
+        with pytest.raises(Unavailable, match=r"\(SIGSEGV\); try again") as caught:
             infer(network, CRASH)
         assert caught.value.retry_delay_seconds is not None
         assert caught.value.retry_delay_seconds > 0
@@ -193,30 +204,145 @@ def test_requests_are_refused_with_a_delay_while_there_is_no_worker(services: Se
         network.close()
 
 
-def test_a_network_that_workers_die_of_is_given_up_and_the_others_come_back(
-    services: Services, tmp_path: Path
+def layer_called(name: str) -> Network:
+    model = parse("g (float[n] x) => (float[n] y) { y = Relu(x) }")
+    model.graph.node[0].name = name
+    return Network.from_bytes(model.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("layer", "verb"), [(CRASHING_LAYER, "loaded"), (CRASHING_QUERY, "queried")]
+)
+def test_a_model_that_ended_the_worker_is_refused_from_then_on_and_nothing_else_is(
+    services: Services, layer: str, verb: str
 ) -> None:
     states = States(services)
     with isolated(services) as plugin:
         network = relu(plugin)
-        deadly = parse(f"g (float[n] x) => (float[n] y) {{ [{CRASHING_LAYER}] y = Relu(x) }}")
-        with pytest.raises(Unavailable, match="ended"):
-            plugin.load_network(Network.from_bytes(deadly.SerializeToString()), {})
+
+        def ask() -> None:
+            if verb == "loaded":
+                plugin.load_network(layer_called(layer), {})
+            else:
+                plugin.query_network(layer_called(layer), {})
+
+        with pytest.raises(EndedWorker, match=rf"\(SIGSEGV\).* while it was {verb}"):
+            ask()
         states.wait_for(DeviceState.UP, after=2)
+        survivor = worker_of(plugin)
+        for refused in (
+            ask,
+            lambda: plugin.load_network(layer_called(layer), {"PERF_COUNT": "YES"}),
+            lambda: plugin.query_network(layer_called(layer), {}),
+            lambda: plugin.import_network(layer_called(layer), b"native", {}),
+        ):
+            with pytest.raises(EndedWorker, match="until the server is restarted"):
+                refused()
+        assert worker_of(plugin) == survivor
         assert infer(network, 3) == [3]
-        # One that compiled once, and kills the next workers.
-        resident = network._resident  # type: ignore[attr-defined]
-        resident._network = Network.from_bytes(deadly.SerializeToString())
-        other = relu(plugin)
-        before = len(states.seen)
+        relu(plugin).close()
+        network.close()
+
+
+def test_a_network_that_ends_the_worker_that_is_to_have_it_again_is_given_up(
+    services: Services,
+) -> None:
+    states = States(services)
+    with isolated(services) as plugin:
+        network, other = relu(plugin), plugin.load_network(layer_called("other"), {})
+        # It compiled once, and ends the next worker.
+        resident, deadly = network._resident, layer_called(CRASHING_LAYER)  # type: ignore[attr-defined]
+        resident._network, resident.loading = deadly, Work(deadly, "0", "loaded")
         os.kill(worker_of(plugin), signal.SIGKILL)
-        states.wait_for(DeviceState.UP, after=before)
-        assert DeviceState.DOWN in states.seen[before:]
+        states.wait_for(DeviceState.UP, after=2)
+        assert DeviceState.DOWN in states.seen
         assert infer(other, 3) == [3]
-        with pytest.raises(Unavailable, match="load it again"):
+        with pytest.raises(EndedWorker, match="SIGSEGV"):
             infer(network, 3)
         network.close()
         other.close()
+
+
+def test_a_request_that_alone_ended_the_worker_says_so_and_the_third_ends_its_network(
+    services: Services,
+) -> None:
+    states = States(services)
+    with isolated(services) as plugin:
+        network, other = relu(plugin), plugin.load_network(layer_called("other"), {})
+        for _ in range(ENDS):
+            before = len(states.seen)
+            with pytest.raises(EndedWorker, match="do not send it again"):
+                infer(network, CRASH)
+            states.wait_for(DeviceState.UP, after=before)
+        with pytest.raises(EndedWorker, match="this model ended 3 worker processes"):
+            infer(network, 1)
+        with pytest.raises(EndedWorker, match="this model ended 3 worker processes"):
+            relu(plugin)
+        assert infer(other, 3) == [3]
+        network.close()
+        other.close()
+
+
+def test_a_model_that_was_loaded_when_another_ended_the_worker_is_tried_alone_and_taken(
+    services: Services, tmp_path: Path
+) -> None:
+    states = States(services)
+    held = tmp_path / "held"
+    held.touch()
+    with isolated(services) as plugin:
+        network = relu(plugin)
+        with ThreadPoolExecutor(1) as pool:
+            innocent = layer_called(f"{HELD}{held}")
+            load = pool.submit(plugin.load_network, innocent, {})
+            eventually(lambda: plugin._host.worker()._under_way != [], "the load")
+            with pytest.raises(Unavailable, match="try again"):  # it cannot be told which it was
+                infer(network, CRASH)
+            with pytest.raises(Unavailable, match="try again"):
+                load.result(_PATIENCE_SECONDS)
+        states.wait_for(DeviceState.UP, after=2)
+        held.unlink()
+        survivor, before = worker_of(plugin), len(states.seen)
+        with closing(plugin.load_network(layer_called(f"{HELD}{held}"), {})) as again:
+            assert infer(again, -1, 2) == [0, 2]
+        assert worker_of(plugin) == survivor
+        assert not plugin._host._blamed.suspects(Work(innocent, "0", "loaded"))
+        assert len(states.seen) == before
+        network.close()
+
+
+def test_a_suspected_model_that_ends_its_own_worker_costs_the_device_nothing(
+    services: Services,
+) -> None:
+    states = States(services)
+    with isolated(services) as plugin:
+        network, other = relu(plugin), layer_called(CRASHING_LAYER)
+        works = (Work(other, "0", "loaded"), Work(network.network, "0", RUN))
+        plugin._host._blamed.judge(End("SIGSEGV", crashed=True, works=works))
+        survivor, before = worker_of(plugin), len(states.seen)
+        with pytest.raises(EndedWorker, match="until the server is restarted"):
+            plugin.load_network(other, {})
+        assert (worker_of(plugin), len(states.seen)) == (survivor, before)
+        assert infer(network, 3) == [3]
+        network.close()
+
+
+def test_a_worker_that_stands_still_for_good_is_replaced(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_PULSE_SECONDS", 0.01)
+    monkeypatch.setattr(process, "_STILL_SECONDS", 0.2)
+    states = States(services)
+    with isolated(services) as plugin:
+        network = relu(plugin)
+        with ThreadPoolExecutor(1) as pool:
+            os.kill(worker_of(plugin), signal.SIGSTOP)
+            query = pool.submit(plugin.query_network, layer_called("other"), {})
+            with pytest.raises(Unavailable, match=r"it gave no answer for 0.2 s\); try again"):
+                query.result(_PATIENCE_SECONDS)
+        monkeypatch.setattr(process, "_STILL_SECONDS", 120.0)
+        states.wait_for(DeviceState.UP, after=2)
+        assert infer(network, 3) == [3]
+        network.close()
 
 
 def test_killing_it_ends_a_worker_that_is_still_being_brought_back(services: Services) -> None:

@@ -72,6 +72,21 @@ def test_a_read_only_array_is_taken_where_it_lies() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "dtype"), [(np.longlong, ir.DataType.INT64), (np.ulonglong, ir.DataType.UINT64)]
+)
+def test_both_types_of_64_bits_that_numpy_has_are_taken_where_they_lie(
+    kind: type[np.generic], dtype: ir.DataType
+) -> None:
+    """ONNX Runtime answers with these, and another subgraph of HETERO's hands them over."""
+    given = np.array([3, 4], kind)
+    for array in (given, np.frombuffer(given.tobytes(), kind)):
+        taken, kept = tensors.tensor(array, dtype)
+        assert kept is array
+        assert taken.data.tolist() == [3, 4]
+        assert np.shares_memory(taken.data, array)
+
+
+@pytest.mark.parametrize(
     "array",
     [
         np.arange(12, dtype=np.float32).reshape(3, 4).T,
@@ -288,6 +303,22 @@ def test_after_a_failed_reshape_the_same_one_fails_again(plugin: Plugin) -> None
                 request.result(60)
         else:
             assert host(request.result(60)["y"]).shape == (2, 2)
+
+
+def test_a_request_that_does_not_fit_spoils_no_later_one(plugin: Plugin) -> None:
+    """OpenVINO alone says to the last of these what it said to the one before."""
+    text = "f (float[3,1,5] x, float[N] y) => (float[A,B,C] z) { z = Add(x, y) }"
+    network = plugin.load_network(
+        Network.from_bytes(parse(text).SerializeToString()), {"NUM_STREAMS": "1"}
+    )
+    request, x = InferRequest(network), np.ones((3, 1, 5), np.float32)
+    for size, fits in ((5, True), (33, False), (3, False), (5, True)):
+        inputs: dict[str, Any] = {"x": x, "y": np.ones(size, np.float32)}
+        if fits:
+            assert host(request.infer(inputs)["z"]).shape == (3, 1, 5)
+        else:
+            with pytest.raises(InvalidArgument):
+                request.infer(inputs)
 
 
 def test_openvino_itself_does_not_notice_the_second_time(runtime: Runtime) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
@@ -12,10 +13,15 @@ from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.start import FirstUse, installed_version, start_openvino
 from headrace.runtime.device_state import DeviceEvent, DeviceState
-from headrace.runtime.errors import NotInstalled, Unavailable
+from headrace.runtime.errors import HeadraceError, NotInstalled, Unavailable
+from headrace.runtime.isolation.plugin import IsolatedPlugin
+from headrace.runtime.isolation.process import WorkerProcess
+from headrace.runtime.plugin_registry import PluginRegistry, factory_source
 from headrace.runtime.services import Services
 from headrace.testing import networks
 from headrace.testing.services import services
+
+_CRASHING = "tests.support.crashing_device"
 
 
 @pytest.fixture
@@ -109,3 +115,91 @@ def test_many_at_once_start_it_once_and_all_wait() -> None:
         gate.set()
         assert [each.result() for each in made] == [compiler] * 4
     assert (len(starts), told) == (1, [compiler])
+
+
+@contextmanager
+def apart(offered: Services, config: Mapping[str, str] | None = None) -> Iterator[IsolatedPlugin]:
+    """The device in a process of its own."""
+    registry = PluginRegistry()
+    source = factory_source("OPENVINO", "headrace.plugins.openvino:create_plugin")
+    registry.start([source.configured("OPENVINO", config or {})], offered)
+    plugin = registry.plugin("OPENVINO")
+    assert isinstance(plugin, IsolatedPlugin)
+    plugin.announce()
+    try:
+        yield plugin
+    finally:
+        registry.close()
+
+
+def is_running(plugin: IsolatedPlugin) -> bool:
+    return plugin._host._worker is not None
+
+
+def test_its_process_starts_when_something_needs_it(offered: Services) -> None:
+    with apart(offered, {"NUM_STREAMS": "2"}) as plugin:
+        plugin.set_config({"PERF_COUNT": "YES"})
+        assert plugin.get_config("NUM_STREAMS") == 2
+        assert plugin.get_config("ISOLATION") == "PROCESS"
+        assert "FULL_DEVICE_NAME" in plugin.metrics()
+        assert plugin.backend_version.startswith("OpenVINO 20")
+        assert plugin.names() == ["OPENVINO"]
+        assert plugin.memory_bytes("CPU") == 0
+        assert not is_running(plugin)
+        network = plugin.load_network(networks.add().network, {})
+        assert is_running(plugin)
+        assert plugin.names() == [f"OPENVINO.{device}" for device in plugin.device_ids()]
+        assert network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 2
+        assert plugin.get_metric("RANGE_FOR_ASYNC_INFER_REQUESTS") == (1, 2, 1)
+        network.close()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"NUM_STREAM": "1"}, "did you mean 'NUM_STREAMS'"),
+        ({"NUM_STREAMS": "-1"}, "NUM_STREAMS cannot be '-1'"),
+        ({"DEVICE_ID": "GPU.77"}, "unknown DEVICE_ID 'GPU.77'"),
+    ],
+)
+def test_a_mistake_in_its_configuration_ends_the_start_though_it_starts_late(
+    offered: Services, config: Mapping[str, str], message: str
+) -> None:
+    with pytest.raises(HeadraceError, match=message), apart(offered, config):
+        pass
+
+
+def test_a_first_worker_that_is_killed_is_started_anew_for_the_next_that_needs_it(
+    offered: Services,
+) -> None:
+    doomed = [True]
+
+    def launch(device: str) -> WorkerProcess:
+        worker = WorkerProcess(device)
+        if doomed:
+            doomed.clear()
+            worker.kill()
+        return worker
+
+    path = f"{_CRASHING}:create_late"
+    face = factory_source("LATE", path).load()("LATE", offered, {})
+    plugin = IsolatedPlugin("LATE", offered, {}, path, face=face, launch=launch)
+    with pytest.raises(Unavailable, match="SIGKILL"):
+        plugin.query_network(networks.add().network, {})
+    assert plugin.query_network(networks.add().network, {}).unsupported == []
+    plugin.close()
+
+
+def test_a_reason_that_the_plugin_has_in_its_process_takes_the_device_down_for_good(
+    offered: Services,
+) -> None:
+    heard: list[DeviceEvent] = []
+    offered.states.subscribe(heard.append)
+    face = factory_source("LATE", f"{_CRASHING}:create_late").load()("LATE", offered, {})
+    path = f"{_CRASHING}:create_without_driver"
+    plugin = IsolatedPlugin("LATE", offered, {}, path, face=face)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="is not installed; install the driver"):
+            plugin.load_network(networks.add().network, {})
+    plugin.close()
+    assert [(each.device, each.state) for each in heard] == [("LATE", DeviceState.DOWN)]

@@ -11,17 +11,19 @@ from typing import Any
 
 import pytest
 
+from headrace.runtime import plugin_registry
 from headrace.runtime.counters import Counters
 from headrace.runtime.device_state import DeviceState, DeviceStates
 from headrace.runtime.errors import (
     FailedPrecondition,
     HeadraceError,
+    InvalidArgument,
     NotFound,
     NotInstalled,
     Unavailable,
 )
 from headrace.runtime.executor_manager import ExecutorManager
-from headrace.runtime.plugin import PLUGIN_API_VERSION, Plugin, plugin_api
+from headrace.runtime.plugin import PLUGIN_API_VERSION, Isolated, Plugin, plugin_api
 from headrace.runtime.plugin_registry import (
     PluginRegistry,
     PluginSource,
@@ -148,6 +150,38 @@ def test_a_mistake_in_a_plugins_configuration_ends_the_start(
     with pytest.raises(HeadraceError, match=re.escape(message)) as caught:
         started(services, broken, source("GOOD"))
     assert caught.value.field == f"plugins.{broken.device}.config['{key}']"
+
+
+@pytest.mark.parametrize(
+    ("usual", "asked", "isolate", "expected"),
+    [
+        (False, None, False, False),
+        (False, None, True, True),
+        (False, "PROCESS", False, True),
+        (False, "NONE", False, False),
+        ("by default", None, False, True),
+        ("by default", "NONE", False, False),
+        ("by default", "PROCESS", True, True),
+        (True, None, False, True),
+    ],
+)
+def test_where_a_device_lives_is_its_own_choice_unless_the_operator_says(
+    usual: Isolated, asked: str | None, isolate: bool, expected: bool
+) -> None:
+    declared = plugin_api(PLUGIN_API_VERSION, isolated=usual)(lambda *_: _never())
+    config = {} if asked is None else {"ISOLATION": asked}
+    source = PluginSource("DEVICE", lambda: declared, config, "module:function")
+    assert plugin_registry._isolated(source, isolate) is expected
+
+
+def _never() -> Plugin:
+    raise AssertionError("a plugin is made")
+
+
+def test_no_device_may_stay_in_a_server_that_isolates_all_of_them(services: Services) -> None:
+    with pytest.raises(InvalidArgument, match="isolate_devices puts every device") as caught:
+        PluginRegistry().start([source("BAD", ISOLATION="NONE")], services, isolate=True)
+    assert caught.value.field == "plugins.BAD.config['ISOLATION']"
 
 
 def test_what_a_machine_lacks_for_a_configuration_is_no_mistake_in_it(services: Services) -> None:

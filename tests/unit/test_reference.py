@@ -117,6 +117,13 @@ def test_training_goes_on_as_it_did() -> None:
             opset_imports=[onnx.helper.make_opsetid("", 18)],
         ),
         parsed(
+            17,
+            """g (int64 trips, bool go, float[2] x) => (float[2] y) {
+                y = Loop(trips, go, x)
+                    <body = b (int64 i, bool c, float[2] v) => (bool c, float[2] v) {}>
+            }""",
+        ),
+        parsed(
             8,
             """g (float[1,2] a, float[1,3,2] x) => (float[1,2] y) {
                 y = Scan("", a, x) <num_scan_inputs = 1, body = b
@@ -163,6 +170,74 @@ def test_of_an_even_number_of_channels_one_more_is_behind(space: tuple[int, ...]
     (y,) = run(13, text, x=x.astype(np.float32))
     column = y.reshape(3, -1)[:, 0]
     np.testing.assert_allclose(column, [1 / 6, 2 / 14, 3 / 10], rtol=1e-6)
+
+
+@pytest.mark.parametrize("signal", ["2,60", "2,60,1"])
+@pytest.mark.parametrize("given", ["step, window", "step, , length", "step, window, length"])
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_a_signal_is_transformed_frame_by_frame_as_onnx_runtime_does(
+    signal: str, given: str, onesided: int
+) -> None:
+    model = parsed(
+        17,
+        f"g (float[{signal}] x, int64 step, float[16] window, int64 length) => (float[a,b,c,d] y)"
+        f" {{ y = STFT<onesided = {onesided}>(x, {given}) }}",
+    )
+    random = np.random.default_rng(0)
+    inputs = {
+        "x": random.standard_normal([int(each) for each in signal.split(",")], np.float32),
+        "step": np.array(7),
+        "window": random.random(16, np.float32),
+        "length": np.array(16),
+    }
+    session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, inputs)
+    (y,) = CorrectedEvaluator(model).run(None, inputs)
+    assert np.asarray(y).dtype == np.float32
+    np.testing.assert_allclose(np.asarray(y), np.asarray(expected), atol=1e-4)
+
+
+@pytest.mark.parametrize(("step", "length"), [(0, 4), (-1, 4), (1, 0), (1, -1), (1, 9)])
+def test_frames_that_do_not_fit_the_signal_are_refused(step: int, length: int) -> None:
+    text = "g (float[1,8] x, int64 s, int64 n) => (float y) { y = STFT(x, s, , n) }"
+    x = np.ones((1, 8), np.float32)
+    with pytest.raises(ValueError, match="do not fit a signal of 8"):
+        run(17, text, x=x, s=np.array(step), n=np.array(length))
+
+
+def matching(pattern: str) -> str:
+    return f'g (string[N] x) => (bool[N] y) {{ y = RegexFullMatch<pattern = "{pattern}">(x) }}'
+
+
+def test_an_expression_that_python_would_backtrack_on_is_matched_at_once() -> None:
+    texts = np.array([["a" * 40 + "b", "a" * 40], ["", "é"]], object)
+    (y,) = run(20, matching("(a+)+"), x=texts)
+    assert y.tolist() == [[False, True], [False, False]]
+    (y,) = run(20, matching("."), x=texts)
+    assert y.tolist() == [[False, False], [False, True]]
+
+
+@pytest.mark.parametrize("pattern", ["(?=a)", "(", "a{5000}"])
+def test_what_is_no_expression_of_re2_is_refused_beforehand(pattern: str) -> None:
+    with pytest.raises(ValueError, match="is not an RE2 expression"):
+        CorrectedEvaluator(parsed(20, matching(pattern)))
+
+
+def test_a_function_hands_its_pattern_to_the_layer_inside() -> None:
+    text = """g (string[N] x) => (bool[N] y) { y = own.Matches<p = "a+">(x) }
+        <domain: "own", opset_import: ["": 20]>
+        Matches <p> (v) => (w) { w = RegexFullMatch<pattern: string = @p>(v) }"""
+    header = '<ir_version: 8, opset_import: ["": 20, "own": 1]>'
+    evaluator = CorrectedEvaluator(parse_model(header + text))
+    (y,) = evaluator.run(None, {"x": np.array(["aa", "b"], object)})
+    assert np.asarray(y).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(("p", "expected"), [(1, [-0.25, 0.75]), (2, [-0.316, 0.949])])
+def test_a_norm_is_one_of_absolute_values(p: int, expected: list[float]) -> None:
+    text = f"g (float[2] x) => (float[2] y) {{ y = LpNormalization<p = {p}>(x) }}"
+    (y,) = run(22, text, x=np.array([-1, 3], np.float32))
+    np.testing.assert_allclose(y, expected, atol=1e-3)
 
 
 def test_an_optional_is_the_value_that_it_holds() -> None:

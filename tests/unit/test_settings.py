@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.runtime.errors import InvalidArgument, NotFound
+from headrace.server.app import plugin_sources
 from headrace.server.option import GIB, MIB
 from headrace.server.settings import SIZE, PluginSettings, Settings, options, settings_table
 from headrace.server.settings_sources import load_settings
@@ -182,6 +183,20 @@ def test_plugin_tables_restrict_rename_and_configure(toml: Path) -> None:
         PluginSettings("SLOW", device="CPU", config={"NUM_STREAMS": "1", "PERF_COUNT": "YES"}),
         PluginSettings("MINE", factory="my.devices:create_plugin"),
     )
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        PluginSettings("CPUU", enabled=False),
+        PluginSettings("CPUU", config={"NUM_STREAMS": "2"}),
+        PluginSettings("MINE", device="CPUU"),
+    ],
+)
+def test_a_table_for_a_device_that_is_not_there_is_a_mistake(table: PluginSettings) -> None:
+    with pytest.raises(NotFound, match="unknown plugin 'CPUU'; did you mean 'CPU'") as caught:
+        plugin_sources(Settings(plugins=(table,)))
+    assert caught.value.field == f"plugins.{table.name}"
 
 
 @pytest.mark.parametrize(

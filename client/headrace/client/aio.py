@@ -76,7 +76,7 @@ class Client:
     ) -> None:
         self.target = transport.address(target)
         self.timeout_seconds = plan.checked_seconds(timeout)
-        options = transport.channel_options(max_message_bytes)
+        options = transport.channel_options(self.target, max_message_bytes)
         self._channel = (
             grpc.aio.insecure_channel(self.target, options)
             if credentials is None

@@ -15,8 +15,8 @@ from headrace.client.info import Device, NetworkInfo, QueryResult
 from headrace.client.model import (
     INLINE_BYTES,
     Model,
+    ModelContent,
     Progress,
-    chunks,
     read_bytes,
     read_model,
     suggested_name,
@@ -45,6 +45,7 @@ def load_network(
 
     Args:
         model: a path, bytes, or anything with SerializeToString. Large ones are uploaded in chunks.
+            External data of a model at a path is sent along; it has to lie in the model's folder.
         device: as ``CPU``, ``CPU.0``, ``HETERO:OPENCL,CPU``; default: CPU, or for a model of the
             repository what its folder says.
         config: configuration keys for this network.
@@ -139,7 +140,7 @@ def import_network(
         InvalidArgument: the blob is damaged, or not for this server or device.
         AlreadyExists: the name is in use.
     """
-    data = read_bytes(blob, "blob")
+    content = ModelContent([read_bytes(blob, "blob")])
     if not name and isinstance(blob, str | os.PathLike):
         name = suggested_name(blob)
     import_options = pb.ImportOptions(
@@ -148,7 +149,7 @@ def import_network(
 
     def messages() -> Iterator[pb.ImportNetworkRequest]:
         yield pb.ImportNetworkRequest(options=import_options)
-        for chunk in chunks(data, progress):
+        for chunk in content.chunks(progress):
             yield pb.ImportNetworkRequest(chunk=chunk)
 
     budget = Budget.of_load(timeout)
@@ -233,7 +234,7 @@ def add_extension(
     Raises:
         Unimplemented: the device takes no extensions.
     """
-    request = pb.AddExtensionRequest(device=device, functions=read_model(functions).data)
+    request = pb.AddExtensionRequest(device=device, functions=read_model(functions).read())
     reply: pb.AddExtensionReply = yield Call("AddExtension", request, timeout)
     return list(reply.operators)
 
@@ -280,8 +281,10 @@ def _source(
     if model is None:
         return pb.ModelSource(repository=repository), ""
     content = read_model(model)
-    if len(content.data) <= INLINE_BYTES:
-        return pb.ModelSource(data=content.data), content.suggested_name
-    messages = (pb.UploadModelRequest(chunk=chunk) for chunk in chunks(content.data, progress))
+    if content.size <= INLINE_BYTES:
+        return pb.ModelSource(data=content.read()), content.suggested_name
+    messages = (pb.UploadModelRequest(chunk=chunk) for chunk in content.chunks(progress))
     reply: pb.UploadModelReply = yield Call("UploadModel", messages, budget.left_seconds)
+    if content.error is not None:
+        raise content.error
     return pb.ModelSource(digest=reply.digest), content.suggested_name

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
-from headrace.client.errors import invalid
+from headrace.client.errors import InvalidArgument, invalid
+from headrace.client.external_data import FilePiece, Piece, inlined, piece_size
 
 CHUNK_BYTES: Final = 256 * 1024
 INLINE_BYTES: Final = 512 * 1024
 """Models larger than this are uploaded in chunks, so that no message limit stops them. Chunks fit
 any limit that leaves room for a request."""
-
-_SEARCH_BYTES = 64 * 1024 * 1024  # a model whose weights lie elsewhere is smaller
 
 
 class SupportsSerializeToString(Protocol):
@@ -32,26 +30,56 @@ Progress: TypeAlias = Callable[[int, int], None]
 """Called with bytes sent and bytes in all, on a thread of gRPC's."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelBytes:
-    """A model's bytes, and the name that its file suggests for the network."""
+class ModelContent:
+    """A model's bytes, in pieces that may lie in files, and the name that its file suggests.
 
-    data: bytes
-    suggested_name: str = ""
+    Attributes:
+        error: why `chunks` ended before the end.
+    """
+
+    def __init__(self, pieces: Sequence[Piece], suggested_name: str = "") -> None:
+        self._pieces = pieces
+        self.suggested_name = suggested_name
+        self.size = sum(map(piece_size, pieces))
+        self.error: InvalidArgument | None = None
+
+    def chunks(self, progress: Progress | None = None) -> Iterator[bytes]:
+        """The bytes in chunks of CHUNK_BYTES; at least one, which may be empty.
+
+        gRPC logs what an iterator of its raises, so this ends instead, and keeps the `error`.
+        """
+        sent = 0
+        try:
+            for chunk in _chunks(self._pieces):
+                yield chunk
+                sent += len(chunk)
+                if progress is not None:
+                    progress(sent, self.size)
+        except InvalidArgument as error:
+            self.error = error
+
+    def read(self) -> bytes:
+        """All bytes.
+
+        Raises:
+            InvalidArgument: a file cannot be read, or was changed.
+        """
+        return b"".join(_chunks(self._pieces))
 
 
-def read_model(model: Model | Any) -> ModelBytes:
-    """The bytes of a model.
+def read_model(model: Model | Any) -> ModelContent:
+    """The bytes of a model, its external data inside.
 
     Raises:
-        InvalidArgument: no such file, weights outside the file, or something that is no model.
+        InvalidArgument: no such file, weights that cannot be sent, or something that is no model.
     """
     if isinstance(model, str | os.PathLike):
-        return _read_file(Path(model))
+        data = read_bytes(model, "model")
+        return ModelContent(inlined(data, Path(model).parent), suggested_name(model))
     if isinstance(model, bytes | bytearray | memoryview):
-        return ModelBytes(bytes(model))
+        return ModelContent([bytes(model)])
     if hasattr(model, "SerializeToString"):
-        return ModelBytes(model.SerializeToString())
+        return ModelContent([model.SerializeToString()])
     kind = type(model).__name__
     raise invalid("model", f"a {kind} is no model; pass a path, bytes, or an onnx.ModelProto")
 
@@ -79,36 +107,23 @@ def suggested_name(path: str | os.PathLike[str]) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(path).stem).lstrip("._-")[:128]
 
 
-def chunks(data: bytes, progress: Progress | None = None) -> Iterator[bytes]:
-    """The data in pieces of CHUNK_BYTES; at least one, which may be empty."""
-    for start in range(0, max(len(data), 1), CHUNK_BYTES):
-        piece = data[start : start + CHUNK_BYTES]
-        yield piece
-        if progress is not None:
-            progress(start + len(piece), len(data))
+def _chunks(pieces: Iterable[Piece]) -> Iterator[bytes]:
+    waiting = bytearray()
+    for piece in pieces:
+        for part in _parts(piece):
+            if len(waiting) + len(part) > CHUNK_BYTES:
+                taken = CHUNK_BYTES - len(waiting)
+                yield b"".join((waiting, part[:taken]))
+                waiting = bytearray(part[taken:])
+            else:
+                waiting += part
+    yield bytes(waiting)
 
 
-def _read_file(path: Path) -> ModelBytes:
-    data = read_bytes(path, "model")
-    if outside := _external_data(path, data):
-        raise invalid(
-            "model",
-            f"the weights of {path} lie outside it, in {outside}; save the model with its weights "
-            "inside, or put the folder into the server's model repository",
-        )
-    return ModelBytes(data, suggested_name(path))
-
-
-def _external_data(path: Path, data: bytes) -> str | None:
-    """The file beside a model that holds its weights, if the model names one.
-
-    A guess from bytes, without parsing ONNX; the server finds what this overlooks.
-    """
-    if len(data) > _SEARCH_BYTES or b"\x0a\x08location\x12" not in data:
-        return None
-    for sibling in path.parent.iterdir():
-        name = sibling.name.encode("utf-8", "surrogateescape")
-        # A StringStringEntryProto: key "location", then the value with its length.
-        if len(name) < 128 and b"location\x12" + bytes([len(name)]) + name in data:
-            return sibling.name
-    return None
+def _parts(piece: Piece) -> Iterator[bytes | memoryview]:
+    """The bytes of `piece`, at most CHUNK_BYTES at a time."""
+    if isinstance(piece, FilePiece):
+        yield from piece.read()
+        return
+    for start in range(0, len(piece), CHUNK_BYTES):
+        yield memoryview(piece)[start : start + CHUNK_BYTES]

@@ -40,6 +40,10 @@ _IDEMPOTENT = (
 )
 # What gRPC's names may begin with; they say themselves where a port belongs.
 _SCHEMES = re.compile(r"(unix|unix-abstract|vsock|dns|ipv4|ipv6|xds|google-c2p):")
+# Of these, the names that hold hosts and ports, several by commas; others hold paths or services.
+_HOST_SCHEMES = re.compile(r"(dns:(//[^/]*/)?|ipv4:|ipv6:)")
+_PORT = re.compile(r":([^:\]]*)$")
+_LOOPBACK = re.compile(r"localhost|127\.[\d.]+|\[::1\]")
 # gRPC keeps a request of at most this size until its call is answered, to send it again.
 _RETRY_BUFFER_BYTES = 16 * 1024 * 1024
 
@@ -100,21 +104,44 @@ def address(target: str) -> str:
     """The server's address as gRPC takes it: with port 9000 where it has none.
 
     Raises:
-        InvalidArgument: it is empty, or begins with a scheme that gRPC does not know, as http.
+        InvalidArgument: it is empty, begins with a scheme that gRPC does not know, as http, or has
+            a port that no server can have.
     """
     if _SCHEMES.match(target):
+        for host in _hosts(target):
+            _check_port(target, host)
         return target
     if not target or "://" in target:
-        message = f"{target!r} is no address of a server; pass host:port, as {DEFAULT_TARGET}"
+        message = f"{target!r} is not a server address; pass host:port, as {DEFAULT_TARGET}"
         raise invalid("target", message)
     if target.count(":") > 1 and not target.startswith("["):
         target = f"[{target}]"  # IPv6
-    port = target.rpartition("]")[2].partition(":")[2]
-    return target if port else f"{target.removesuffix(':')}:{DEFAULT_PORT}"
+    target = target.removesuffix(":")
+    _check_port(target, target)
+    return target if _PORT.search(target) else f"{target}:{DEFAULT_PORT}"
 
 
-def channel_options(max_message_bytes: int) -> list[tuple[str, Any]]:
+def _hosts(target: str) -> list[str]:
+    """``host:port`` of all that `target` names, as far as it names hosts."""
+    scheme = _HOST_SCHEMES.match(target)
+    if scheme is None:
+        return [] if _SCHEMES.match(target) else [target]
+    return target[scheme.end() :].split(",")
+
+
+def _check_port(target: str, host: str) -> None:
+    """gRPC would take the last 16 bits of a larger number."""
+    port = _PORT.search(host)
+    if port is None or (port[1].isdecimal() and 1 <= int(port[1][:6]) <= 65535):
+        return
+    raise invalid("target", f"{target!r}: {port[1]!r} is not a port; give one from 1 to 65535")
+
+
+def channel_options(target: str, max_message_bytes: int) -> list[tuple[str, Any]]:
     """gRPC channel arguments: message limits, and the retry policy as a service configuration.
+
+    A proxy that the environment names is passed by on the way to this machine itself: it could not
+    reach it.
 
     An idempotent call that the server could not take (UNAVAILABLE, or CANCELLED by nobody here) is
     sent up to four times within about two seconds, and never past its deadline.
@@ -133,13 +160,20 @@ def channel_options(max_message_bytes: int) -> list[tuple[str, Any]]:
             }
         ]
     }
+    hosts = _hosts(target)
+    local = bool(hosts) and all(map(_is_loopback, hosts))
     return [
+        ("grpc.enable_http_proxy", int(not local)),
         ("grpc.max_send_message_length", max_message_bytes),
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.enable_retries", 1),
         ("grpc.per_rpc_retry_buffer_size", _RETRY_BUFFER_BYTES),
         ("grpc.service_config", json.dumps(service_config)),
     ]
+
+
+def _is_loopback(host: str) -> bool:
+    return _LOOPBACK.fullmatch(_PORT.sub("", host)) is not None
 
 
 def _arity(streaming: bool) -> str:

@@ -74,6 +74,7 @@ class Core:
         store: NetworkStore | None = None,
         cache: NetworkCache | None = None,
         folder: Path | None = None,
+        isolate_devices: bool = False,
     ) -> None:
         self.limits = limits or Limits()
         self.counters = Counters(cache.counters if cache is not None else None)
@@ -90,7 +91,7 @@ class Core:
             self._executors, self._timer, self.counters, self.states, self.plugins, cache, folder
         )
         try:
-            self.plugins.start(sources, services)
+            self.plugins.start(sources, services, isolate=isolate_devices)
         except HeadraceError:
             self.stop()
             raise

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
 
-from headrace.runtime.errors import InvalidArgument, NotFound
+from headrace.runtime.errors import InvalidArgument, NotFound, did_you_mean
 
 MAX_LENGTH = 1024
 MAX_DEPTH = 4
@@ -25,6 +27,11 @@ MAX_COUNT = 65536
 
 VIRTUAL_TYPES = ("HETERO", "MULTI", "AUTO", "BATCH")
 _COUNTED = ("MULTI", "BATCH")
+
+_ALSO_CALLED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {"GPU": ("OPENVINO.GPU", "OPENCL", "CUDA"), "NPU": ("OPENVINO.NPU",)}
+)
+"""Names that other programs have for devices, and which of ours have such."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -80,6 +87,15 @@ class DeviceName:
                 yield from member.device.physical()
 
 
+def unknown_device(name: str, known: Collection[str], *, field: str = "device") -> NotFound:
+    """The error for a type that is none of the `known` ones."""
+    if name not in _ALSO_CALLED:
+        return NotFound.unknown("device", name, known, field=field)
+    meant = [repr(each) for each in _ALSO_CALLED[name] if each.partition(".")[0] in known]
+    hint = f"; did you mean {' or '.join(meant)}?" if meant else did_you_mean("", known)
+    return NotFound(f"unknown device {name!r}{hint}", field=field)
+
+
 def resolve(
     device: DeviceName, available: Mapping[str, Sequence[str]], *, field: str = "device"
 ) -> DeviceName:
@@ -97,7 +113,7 @@ def resolve(
         InvalidArgument: if the devices that AUTO excludes are all that it lists.
     """
     if device.type not in available:
-        raise NotFound.unknown("device", device.type, available, field=field)
+        raise unknown_device(device.type, available, field=field)
     ids = available[device.type] if device.id else ()
     if ids and device.id not in ids:
         raise NotFound.unknown(

@@ -7,7 +7,8 @@
     ├── AlreadyExists
     ├── FailedPrecondition
     │   ├── UnsupportedLayers   lists every layer that the device cannot run
-    │   └── RequestBusy         an infer request started while it runs
+    │   ├── RequestBusy         an infer request started while it runs
+    │   └── EndedWorker         a model or request ended the device's process; not to be tried again
     ├── ResourceExhausted
     │   └── QueueFull           carries the delay after which to try again
     ├── DeadlineExceeded
@@ -24,7 +25,7 @@ Each class carries the name of its gRPC status; mapping it to one is the server'
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 
@@ -94,21 +95,44 @@ class UnsupportedLayer(NamedTuple):
     device: str = ""
 
 
+_LAYERS_TOLD = 3
+_REASONS_TOLD = 8
+
+
 class UnsupportedLayers(FailedPrecondition):
+    """Its text groups the layers by reason, and names the first ones; `layers` has all of them."""
+
     reason = "UNSUPPORTED_LAYERS"
 
     def __init__(self, device: str, layers: Iterable[UnsupportedLayer]) -> None:
         self.layers = tuple(layers)
-        listed = "; ".join(f"{layer} ({op_type}): {why}" for layer, op_type, why, _ in self.layers)
         super().__init__(
-            f"{device} does not support {len(self.layers)} layer(s): {listed}",
+            f"{device} does not support {len(self.layers)} layer(s): {_by_reason(self.layers)}",
             field="model",
             metadata={"device": device, "layers": str(len(self.layers))},
         )
 
 
+def _by_reason(layers: Sequence[UnsupportedLayer]) -> str:
+    groups: dict[str, list[str]] = {}
+    for layer, op_type, reason, _ in layers:
+        groups.setdefault(reason, []).append(f"{layer} ({op_type})")
+    told = []
+    for reason, names in list(groups.items())[:_REASONS_TOLD]:
+        more = f" and {len(names) - _LAYERS_TOLD} more" if len(names) > _LAYERS_TOLD else ""
+        told.append(f"{', '.join(names[:_LAYERS_TOLD])}{more}: {reason}")
+    rest = sum(map(len, list(groups.values())[_REASONS_TOLD:]))
+    if rest:
+        told.append(f"{rest} more for other reasons; a query lists them all")
+    return "; ".join(told)
+
+
 class RequestBusy(FailedPrecondition):
     reason = "REQUEST_BUSY"
+
+
+class EndedWorker(FailedPrecondition):
+    reason = "ENDED_WORKER"
 
 
 class ResourceExhausted(HeadraceError):

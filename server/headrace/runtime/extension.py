@@ -8,7 +8,7 @@ from typing import Final
 import onnx
 import onnx_ir as ir
 
-from headrace.runtime import intake
+from headrace.runtime import intake, onnx_bytes
 from headrace.runtime.errors import InvalidArgument, InvalidModel
 from headrace.runtime.inlining import Identifier, calls, settle_functions
 from headrace.runtime.limits import Limits
@@ -45,6 +45,21 @@ def read_functions(data: bytes, limits: Limits = Limits()) -> list[ir.Function]:
                 field="functions",
             )
     return functions
+
+
+def write_functions(functions: Sequence[ir.Function]) -> bytes:
+    """What `read_functions` reads."""
+    opsets = {"": 1}
+    for function in functions:
+        for domain, version in function.opset_imports.items():
+            opsets[domain] = max(version, opsets.get(domain, 0))
+        opsets.setdefault(function.domain, 1)
+    carrier = ir.Model(
+        ir.Graph([], [], nodes=[], opset_imports=opsets, name="extension"),
+        ir_version=10,
+        functions=[function.clone() for function in functions],
+    )
+    return b"".join(onnx_bytes.serialize(carrier))
 
 
 def merge_functions(

@@ -34,7 +34,7 @@ def from_bytes(
         InvalidModel: it is no model, breaks a rule of ONNX, exceeds `limits`, or refers to
             external data, which bytes cannot have beside them.
     """
-    return _model(data, limits, TensorData(data, limits, files=files), spooled)
+    return _model(data, limits, files, spooled)
 
 
 def from_file(
@@ -74,13 +74,21 @@ def from_file(
         # Without the name that comes with the error: where the server's folders lie is not told.
         why = error.strerror or error
         raise InvalidModel(f"{path.name!r} cannot be read: {why}", field="model") from error
-    tensors = TensorData(data, limits, files=files, folder=folder, base=path.parent)
-    return _model(data, limits, tensors, spooled)
+    return _model(data, limits, files, spooled, folder, path.parent)
 
 
-def _model(data: Buffer, limits: Limits, tensors: TensorData, spooled: bool) -> ir.Model:
+def _model(
+    data: Buffer,
+    limits: Limits,
+    files: MappedFiles | None,
+    spooled: bool,
+    folder: Path | None = None,
+    base: Path | None = None,
+) -> ir.Model:
+    stripped, places = onnx_bytes.strip(data, limits)
+    tensors = TensorData(data, places, limits, files=files, folder=folder, base=base)
     try:
-        proto = onnx.ModelProto.FromString(onnx_bytes.strip(data, limits))
+        proto = onnx.ModelProto.FromString(stripped)
     except DecodeError:
         raise InvalidModel(
             "not a serialised ONNX model, or cut short; send the whole .onnx file as it is",

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 from headrace.runtime.config import ConfigSchema, check_prefixes, for_device
 from headrace.runtime.device_name import DeviceName
+from headrace.runtime.errors import EndedWorker, UnsupportedLayer
+from headrace.runtime.network import Network
 from headrace.runtime.network_options import NetworkOptions
 from headrace.runtime.plugin import Plugin
+from headrace.runtime.query import QueryResult
 from headrace.runtime.services import Devices
 
 
@@ -53,6 +56,20 @@ def targets(
     }
     special = {key: text for key, text in config.items() if "." in key}
     return tuple(_target(name, plain, special, devices.plugin(name.type)) for name in names)
+
+
+def ask(target: Target, network: Network) -> QueryResult:
+    """What a device of the list would run: nothing of a model that ended its worker, so that the
+    other devices are asked."""
+    try:
+        return target.plugin.query_network(network, target.config, target.options)
+    except EndedWorker as error:
+        return QueryResult(
+            unsupported=[
+                UnsupportedLayer(layer.name, layer.op_type, error.message, target.name)
+                for layer in network.layers
+            ]
+        )
 
 
 def listed(found: Iterable[Target]) -> str:

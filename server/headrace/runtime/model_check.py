@@ -55,7 +55,7 @@ def check_model(proto: onnx.ModelProto, limits: Limits, tensors: TensorData) -> 
     declared = Declarations(limits)
     check = _Check(limits, tensors, declared)
     check.functions(proto.functions)
-    scope = _Scope(declared.opsets(proto.opset_import, "the model"))
+    scope = _Scope(declared.opsets(proto, "the model"))
     if not proto.graph.output:
         raise invalid("the network has no output, so there is nothing to infer")
     for value in (*proto.graph.input, *proto.graph.output):
@@ -90,7 +90,7 @@ class _Check:
             if not function.name or key in known:
                 raise invalid(f"{what} has no name or is there twice")
             drop_metadata(function)
-            scope = _Scope(self._declared.opsets(function.opset_import, what), in_function=True)
+            scope = _Scope(self._declared.opsets(function, what), in_function=True)
             self._declared.values(function.value_info)
             for attribute in function.attribute_proto:
                 self.attribute(attribute, scope, (), what)

@@ -47,6 +47,9 @@ class Declarations:
             raise invalid(
                 f"{what} has the unknown element type {proto.tensor_type.elem_type}"
             ) from None
+        rank = len(proto.tensor_type.shape.dim)
+        if rank > self._limits.rank:
+            raise invalid(f"{what} has {rank} axes; at most {self._limits.rank} are supported")
         for dimension in proto.tensor_type.shape.dim:
             if dimension.dim_value < -1:
                 raise invalid(f"{what} has the negative dimension {dimension.dim_value}")
@@ -54,15 +57,14 @@ class Declarations:
                 dimension.ClearField("dim_value")
             self.name(dimension.dim_param, "a dimension's name")
 
-    def opsets(self, imports: Iterable[onnx.OperatorSetIdProto], what: str) -> Mapping[str, int]:
-        """Domain to version, each once and known."""
+    def opsets(self, proto: onnx.ModelProto | onnx.FunctionProto, what: str) -> Mapping[str, int]:
+        """Domain to version, all of them known. Of a domain that is imported more than once the
+        last version counts, as it does for ONNX Runtime; `proto` has each once afterwards."""
         known = onnx.defs.C.schema_version_map()
         opsets: dict[str, int] = {}
-        for entry in imports:
+        for entry in proto.opset_import:
             domain = canonical_domain(entry.domain)
             self.name(domain, "a domain")
-            if domain in opsets:
-                raise invalid(f"{what} imports the opset of domain {domain!r} twice")
             newest = known[domain][1] if domain in known else 2**31
             if not 1 <= entry.version <= newest:
                 raise invalid(
@@ -70,6 +72,10 @@ class Declarations:
                     f"{newest} are known here: export it for one of these"
                 )
             opsets[domain] = entry.version
+        if [entry.domain for entry in proto.opset_import] != list(opsets):
+            del proto.opset_import[:]
+            for domain, version in opsets.items():
+                proto.opset_import.add(domain=domain, version=version)
         return opsets
 
     def name(self, name: str, what: str) -> None:

@@ -16,10 +16,13 @@ from headrace.runtime.buffers import Buffer
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.limits import Limits
 from headrace.runtime.mapped_files import MappedFiles
-from headrace.runtime.onnx_bytes import SELF
+from headrace.runtime.onnx_bytes import Places, refer
 
 SPOOLED_BYTES: Final = 2**20
 """Weights of fewer bytes stay in memory."""
+
+_SELF: Final = "\0model"
+"""The location that stands for the bytes of the model itself. No file can be called so."""
 
 _TYPED_FIELD: Final = {
     ir.DataType.FLOAT: "float_data",
@@ -42,6 +45,7 @@ class TensorData:
 
     Args:
         data: the serialised model.
+        places: where in it the raw data lie that the parsed model has tokens of.
         files: takes the files that are mapped.
         folder: where external data must lie; None where there may be none.
         base: the model's own folder, to which locations are relative.
@@ -50,6 +54,7 @@ class TensorData:
     def __init__(
         self,
         data: Buffer,
+        places: Places,
         limits: Limits,
         *,
         files: MappedFiles | None = None,
@@ -57,6 +62,7 @@ class TensorData:
         base: Path | None = None,
     ) -> None:
         self._data = data
+        self._places = places
         self._limits = limits
         self._mapped = files if files is not None else MappedFiles()
         self._folder = folder
@@ -80,6 +86,10 @@ class TensorData:
             raise _invalid(f"{what} has the unknown data type {proto.data_type}") from None
         if dtype == ir.DataType.UNDEFINED:
             raise _invalid(f"{what} has no data type")
+        if len(proto.dims) > self._limits.rank:
+            raise _invalid(
+                f"{what} has {len(proto.dims)} axes; at most {self._limits.rank} are supported"
+            )
         elements = 1
         for size in proto.dims:
             if size < 0:
@@ -101,12 +111,11 @@ class TensorData:
     def _check_inline(
         self, proto: onnx.TensorProto, dtype: ir.DataType, elements: int, size: int, what: str
     ) -> None:
-        if proto.external_data:
-            raise _invalid(f"{what} has external data and does not say so in data_location")
+        place = self._places.get(proto.raw_data)
         if proto.HasField("raw_data"):
             if dtype.is_string():
                 raise _invalid(f"{what} keeps strings as raw data; they belong into string_data")
-            found, expected, unit = len(proto.raw_data), size, "bytes"
+            found, expected, unit = place[1] if place else len(proto.raw_data), size, "bytes"
         else:
             field = _TYPED_FIELD.get(dtype, "int32_data")
             if dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
@@ -117,10 +126,16 @@ class TensorData:
                 expected = elements
             found, unit = len(getattr(proto, field)), f"elements of {field}"
         if found != expected:
+            if proto.external_data:
+                raise _invalid(f"{what} has external data and does not say so in data_location")
             raise _invalid(
                 f"{what} is {dtype.name}{list(proto.dims)} and needs {expected} {unit}, but "
                 f"has {found}"
             )
+        del proto.external_data[:]  # data_location says that it does not count
+        if place:
+            proto.ClearField("raw_data")
+            refer(proto, _SELF, *place)
 
     def _check_external(
         self, proto: onnx.TensorProto, dtype: ir.DataType, size: int, what: str
@@ -132,21 +147,19 @@ class TensorData:
             raise _invalid(
                 f"{what} is {dtype.name}{list(proto.dims)} and needs {size} bytes, but has {length}"
             )
-        available = len(self._source(location, what))
+        available = len(self._file(location, what))
         if offset + length > available:
             raise _invalid(
                 f"{what} lies at bytes {offset} to {offset + length} of {location!r}, which has "
                 f"{available}"
             )
 
-    def _source(self, location: str, what: str) -> memoryview:
-        if location == SELF:
-            return memoryview(self._data)
+    def _file(self, location: str, what: str) -> memoryview:
         if self._folder is None or self._base is None:
             raise _invalid(
                 f"{what} lies in the external file {location!r}, which the server does not have: "
-                "save the model with its weights inline, or put it with its files into the "
-                "server's model repository"
+                "give the client the model's path, so that it sends the file along, save the model "
+                "with its weights inline, or put it into the server's model repository"
             )
         if Path(location).is_absolute() or ".." in Path(location).parts or "\0" in location:
             raise _invalid(
@@ -185,10 +198,12 @@ class TensorData:
 
         def find(external: ir.ExternalTensor) -> ir.TensorProtocol:
             start = external.offset or 0
-            source = self._source(str(external.location), external.name or "")
-            places[id(external)] = source[start : start + int(external.nbytes)]
-            if external.location == SELF:
+            if external.location == _SELF:
                 own.append(id(external))
+                source = memoryview(self._data)
+            else:
+                source = self._file(str(external.location), external.name or "")
+            places[id(external)] = source[start : start + int(external.nbytes)]
             return external
 
         _replace_external(model, find)

@@ -1,18 +1,21 @@
 """Serialised models, read and written without copying the weights.
 
 Parsing a ModelProto copies every weight into the parsed message, and serialising one copies them
-twice. So on the way in the wire format is walked once: each large `raw_data` is cut out, and a
-reference to its place in the original bytes, in the form of ONNX's external data, is left behind.
-The walk also counts, so that nothing is parsed that would need more memory than it is allowed. On
-the way out the small part is serialised alone and the weights are laid between its pieces.
+twice. So on the way in the wire format is walked once, and each large `raw_data` is replaced by a
+short token that stands for its place in the original bytes. The token is the value of the same
+field, so whatever protobuf does with fields that occur twice, or in another order, it does with the
+token too. The walk also counts, so that nothing is parsed that would need more memory than it is
+allowed. On the way out the small part is serialised alone and the weights are laid between its
+pieces.
 
 The wire format: https://protobuf.dev/programming-guides/encoding/. Field numbers: onnx.proto.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import onnx
@@ -25,8 +28,10 @@ from headrace.runtime.limits import Limits
 INLINE_BYTES: Final = 4096
 """Raw data of fewer bytes stays where it is."""
 
-SELF: Final = "\0model"
-"""The location that stands for the bytes of the model itself; no file can be called so."""
+Places: TypeAlias = Mapping[bytes, tuple[int, int]]
+"""Token to the first byte and the length of what it stands for."""
+
+_TOKEN_BYTES = 16
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _MODEL, _GRAPH, _NODE, _ATTRIBUTE, _FUNCTION, _TENSOR, _SPARSE, _TYPES = range(8)
@@ -45,8 +50,10 @@ _CHILDREN: Final[Mapping[int, Mapping[int, int]]] = {
 many, so they are counted at their worst, one field for two bytes, instead of being walked."""
 
 
-def strip(data: Buffer, limits: Limits) -> bytes:
-    """`data` with each large tensor's raw data replaced by a reference to where it lies in it.
+def strip(data: Buffer, limits: Limits) -> tuple[bytes, Places]:
+    """`data` with each large tensor's raw data replaced by a token, and the tokens' places in it.
+
+    The tokens are random, so that no model's own data are taken for one.
 
     Raises:
         InvalidModel: the bytes are not protobuf, end too early, or hold more than `limits` allow.
@@ -60,11 +67,12 @@ def strip(data: Buffer, limits: Limits) -> bytes:
             "weights as external data",
             field="model",
         )
+    stripper = _Stripper(data, limits)
     try:
-        pieces = _Stripper(data, limits).message(_MODEL, 0, len(data), 0)
+        pieces = stripper.message(_MODEL, 0, len(data), 0)
     except IndexError:  # a length or number runs over the end of the bytes
         raise _malformed(len(data)) from None
-    return b"".join(pieces) if pieces else bytes(data)
+    return b"".join(pieces) if pieces else bytes(data), stripper.places
 
 
 class _Stripper:
@@ -74,6 +82,7 @@ class _Stripper:
         self._limits = limits
         self._fields = limits.fields
         self._structure = limits.structure_bytes
+        self.places: dict[bytes, tuple[int, int]] = {}
 
     def message(
         self, kind: int, position: int, end: int, depth: int
@@ -108,7 +117,10 @@ class _Stripper:
                 child = children.get(number)
                 if child is None:
                     if kind == _TENSOR and number == _RAW_DATA and length >= INLINE_BYTES:
-                        pieces += (self._view[kept:start], _reference(position, length))
+                        token = secrets.token_bytes(_TOKEN_BYTES)
+                        self.places[token] = position, length
+                        header = _header(_RAW_DATA, _TOKEN_BYTES)
+                        pieces += (self._view[kept:start], header, token)
                         kept = stop
                     else:
                         small += length
@@ -173,13 +185,8 @@ def _malformed(position: int) -> InvalidModel:
     )
 
 
-def _reference(offset: int, length: int) -> bytes:
-    tensor = onnx.TensorProto()
-    _refer(tensor, SELF, offset, length)
-    return tensor.SerializeToString()
-
-
-def _refer(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
+def refer(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
+    """Has the data of `tensor` lie in the file `location`."""
     tensor.data_location = onnx.TensorProto.EXTERNAL
     for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
         tensor.external_data.add(key=key, value=value)
@@ -227,7 +234,7 @@ def serialize_apart(model: ir.Model, location: str) -> tuple[bytes, list[memoryv
         external = onnx.TensorProto(
             dims=list(tensor.shape.numpy()), data_type=tensor.dtype.value, name=name
         )
-        _refer(external, location, offset, int(tensor.nbytes))
+        refer(external, location, offset, int(tensor.nbytes))
         proto.graph.initializer.append(external)
         offset += int(tensor.nbytes)
     return proto.SerializeToString(), [_data(tensor) for _, tensor in large]

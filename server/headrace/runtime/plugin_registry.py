@@ -7,11 +7,11 @@ import importlib.metadata
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeGuard
 
 from headrace.runtime.config_key import config_field
-from headrace.runtime.device_name import VIRTUAL_TYPES
+from headrace.runtime.device_name import VIRTUAL_TYPES, unknown_device
 from headrace.runtime.device_state import DeviceState
 from headrace.runtime.errors import (
     HeadraceError,
@@ -23,7 +23,7 @@ from headrace.runtime.errors import (
 from headrace.runtime.isolation.plugin import IsolatedPlugin
 from headrace.runtime.plugin import PLUGIN_API_VERSION, Plugin
 from headrace.runtime.services import Services
-from headrace.runtime.standard_keys import ISOLATION, PROCESS
+from headrace.runtime.standard_keys import ISOLATION, NONE, PROCESS
 
 _log = logging.getLogger(__name__)
 
@@ -95,8 +95,13 @@ class PluginRegistry:
         self._reasons: dict[str, str] = {}
         self._not_installed: set[str] = set()
 
-    def start(self, sources: Iterable[PluginSource], services: Services) -> None:
+    def start(
+        self, sources: Iterable[PluginSource], services: Services, *, isolate: bool = False
+    ) -> None:
         """Creates every plugin; one that raises is left out and its reason kept.
+
+        Args:
+            isolate: every device that computes gets a process of its own.
 
         Raises:
             NotFound, InvalidArgument: a plugin is configured with a key that it does not know, or a
@@ -104,7 +109,7 @@ class PluginRegistry:
         """
         for source in sources:
             try:
-                self._plugins[source.device] = self._create(source, services)
+                self._plugins[source.device] = self._create(source, services, isolate)
             except Exception as error:  # a plugin may fail in any way, the server runs on
                 if _is_misconfigured(error):
                     error.field = f"plugins.{source.device}.{error.field}"
@@ -131,7 +136,7 @@ class PluginRegistry:
             return plugin
         if device in self._reasons:
             raise Unavailable(f"device {device} did not start: {self._reasons[device]}")
-        raise NotFound.unknown("device", device, self.names(), field="device")
+        raise unknown_device(device, self.names())
 
     def plugins(self) -> dict[str, Plugin]:
         """Those that started, by device name."""
@@ -166,14 +171,16 @@ class PluginRegistry:
             plugin.kill()
 
     @staticmethod
-    def _create(source: PluginSource, services: Services) -> Plugin:
+    def _create(source: PluginSource, services: Services, isolate: bool) -> Plugin:
         if not _DEVICE.fullmatch(source.device):
             raise ValueError(f"{source.device!r} is not a device name: capitals, digits and '_'")
-        if not _isolated(source):
+        if not _isolated(source, isolate):
             return create_plugin(source, services)
         if not source.path:
             raise ValueError("a device in a process of its own needs a function that has a path")
-        return IsolatedPlugin(source.device, services, source.config, source.path)
+        late = getattr(source.load(), "headrace_late", False)
+        face = create_plugin(replace(source, config={}), services) if late else None
+        return IsolatedPlugin(source.device, services, source.config, source.path, face=face)
 
 
 class _Available(Mapping[str, list[str]]):
@@ -202,26 +209,38 @@ class _Available(Mapping[str, list[str]]):
         return len(self._names)
 
 
-def _isolated(source: PluginSource) -> bool:
-    """Whether the device gets a process of its own, which alone then imports its backend."""
+def _isolated(source: PluginSource, isolate: bool) -> bool:
+    """Whether the device gets a process of its own, which alone then imports its backend.
+
+    Raises:
+        InvalidArgument: the configuration asks for what cannot be, or for two things at once.
+    """
     asked = source.config.get(ISOLATION.name)
-    if asked is not None and ISOLATION.parse(asked) == PROCESS:
-        if source.device in VIRTUAL_TYPES:
-            raise InvalidArgument(
+    wanted = ISOLATION.parse(asked) if asked is not None else ""
+    if source.device in VIRTUAL_TYPES:
+        if wanted == PROCESS:
+            raise _wrong_isolation(
                 f"{source.device} has other devices compute and cannot live in a process of its "
-                f"own; set {ISOLATION.name} for those",
-                field=config_field(ISOLATION.name),
+                f"own; set {ISOLATION.name} for those"
             )
+        return False
+    if wanted == PROCESS:
         return True
+    if wanted == NONE and isolate:
+        raise _wrong_isolation(
+            f"{source.device} has {ISOLATION.name}={NONE}, but isolate_devices puts every device "
+            "into a process of its own; take one of the two away"
+        )
     create = source.load()
     _check_version(create)
-    needed = getattr(create, "headrace_isolated", False)
-    if needed and asked is not None:
-        raise InvalidArgument(
-            f"{source.device} works only with {ISOLATION.name}={PROCESS}",
-            field=config_field(ISOLATION.name),
-        )
-    return bool(needed)
+    usual = getattr(create, "headrace_isolated", False)
+    if wanted == NONE and usual is True:
+        raise _wrong_isolation(f"{source.device} works only with {ISOLATION.name}={PROCESS}")
+    return wanted != NONE and (isolate or bool(usual))
+
+
+def _wrong_isolation(message: str) -> InvalidArgument:
+    return InvalidArgument(message, field=config_field(ISOLATION.name))
 
 
 def _is_misconfigured(error: Exception) -> TypeGuard[HeadraceError]:

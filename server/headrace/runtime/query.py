@@ -103,7 +103,7 @@ def _verdicts(
                 reason = f"its body holds {inner.name} ({inner.op_type}): {why}"
         if reason is not None:
             around = f"inside {node.name} ({node.op_type}), which is not run"
-            inside = [(inner, why or around) for inner, why in inside]
+            inside = [(each, why or (around if origins(each) else None)) for each, why in inside]
         yield node, reason or outside or None
         yield from inside
 

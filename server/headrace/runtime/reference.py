@@ -3,12 +3,21 @@
 Found by running onnx's own backend cases through it, version 1.23: it stacks what a Loop collects
 as rows whatever their rank, gives Softmax and its kin of old operator sets the meaning of new ones,
 mixes the batch's statistics into a BatchNormalization that does not train, wraps optionals,
-takes the maximum over the wrong axes where a GlobalMaxPool has not two in space, and normalises as
-many channels of an LRN as the batch has elements.
+takes the maximum over the wrong axes where a GlobalMaxPool has not two in space, normalises as
+many channels of an LRN as the batch has elements, and takes an STFT's batch for its length if the
+signal has no axis for real and imaginary parts.
+
+A RegexFullMatch is evaluated by RE2, whose syntax ONNX specifies. Python's `re` takes exponential
+time for some expressions, and no other thread of the process runs meanwhile.
+
+
+takes the maximum over the wrong axes where a GlobalMaxPool has not two in space, normalises as many
+channels of an LRN as the batch has elements, and subtracts negative numbers from an L1 norm.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +30,11 @@ from onnx.reference.ops.op_loop import Loop as OpLoop
 from onnx.reference.ops.op_optional import Optional as OpOptional
 from onnx.reference.ops.op_scan import Scan as OpScan
 from onnx.reference.ops.op_softmax import Softmax as OpSoftmax
+
+try:
+    import re2
+except ImportError:  # no wheel for this platform
+    re2 = None
 
 _BATCH_NORMALIZATION_TRAINS = 14
 _SOFTMAX_OF_ONE_AXIS = 13
@@ -47,6 +61,11 @@ class Loop(OpLoop):
 
     body: Any
     _run_body: Any
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)  # type: ignore[no-untyped-call]
+        if not self.body.rt_nodes_:  # nothing would look whether the result is still wanted
+            raise NotImplementedError("a Loop whose body has no layers")
 
     def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
         trips, cond, *initial = inputs
@@ -136,6 +155,79 @@ class LRN(OpRun):
         return ((x / (bias + alpha / size * around) ** beta).astype(x.dtype),)
 
 
+class RegexFullMatch(OpRun):
+    """Takes time in proportion to the text, and lets other threads run."""
+
+    pattern: Any
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        if re2 is None:
+            raise NotImplementedError("RegexFullMatch: the package google-re2 is not installed")
+        if isinstance(self.pattern, str):  # and not a function's attribute
+            _expression(self.pattern)
+
+    def _run(self, x: Any, pattern: Any = None) -> tuple[Any, ...]:
+        expression = _expression(pattern)
+        matched = [expression.fullmatch(each) is not None for each in x.reshape(-1).tolist()]
+        return (np.array(matched, np.bool_).reshape(x.shape),)
+
+
+@lru_cache(maxsize=64)
+def _expression(pattern: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace")
+        raise ValueError(f"{pattern!r} is not an RE2 expression: {reason}") from None
+
+
+class STFT(OpRun):
+    """Frames of the signal, each multiplied with the window and transformed.
+
+    https://onnx.ai/onnx/operators/onnx__STFT.html
+    """
+
+    def _run(
+        self,
+        signal: Any,
+        frame_step: Any,
+        window: Any = None,
+        frame_length: Any = None,
+        onesided: int = 1,
+    ) -> tuple[Any, ...]:
+        if signal.ndim == 2:  # not in the specification, but exporters write it
+            signal = signal[..., np.newaxis]
+        step, length = np.asarray(frame_step).item(), signal.shape[1]
+        if frame_length is not None:
+            length = np.asarray(frame_length).item()
+        elif window is not None:
+            length = len(window)
+        if step < 1 or length < 1 or length > signal.shape[1]:
+            raise ValueError(
+                f"frames of {length} every {step} do not fit a signal of {signal.shape[1]}"
+            )
+        if window is not None and len(window) != length:
+            raise ValueError(f"the window has {len(window)} elements, a frame has {length}")
+        wide = signal.astype(np.float64)
+        values = wide[..., 0] if wide.shape[-1] == 1 else wide[..., 0] + 1j * wide[..., 1]
+        frames = np.lib.stride_tricks.sliding_window_view(values, length, axis=1)[:, ::step]
+        spectrum = np.fft.fft(frames if window is None else frames * window)
+        if onesided:
+            spectrum = spectrum[..., : length // 2 + 1]
+        return (np.stack((spectrum.real, spectrum.imag), axis=-1).astype(signal.dtype),)
+
+
+class LpNormalization(OpRun):
+    """By a norm of absolute values; a norm of 0 makes zeros."""
+
+    def _run(self, x: Any, axis: int = -1, p: int = 2) -> tuple[Any, ...]:
+        norm = np.linalg.norm(x, p, axis, keepdims=True)
+        return (np.where(norm == 0, 0, x / norm).astype(x.dtype),)
+
+
 def _coercing(base: Any) -> Any:
     """Before operator set 13 all axes from the given one, by default 1, are taken together."""
 
@@ -164,6 +256,9 @@ _CORRECTED = (
     GlobalMaxPool,
     LRN,
     Loop,
+    LpNormalization,
     Optional,
+    RegexFullMatch,
+    STFT,
     Scan,
 )

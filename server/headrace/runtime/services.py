@@ -34,6 +34,9 @@ class Devices(Protocol):
     def reasons(self) -> dict[str, str]:
         """Device types that did not start, and why."""
 
+    def not_installed(self) -> frozenset[str]:
+        """Which of those nobody installed anything for, or has anything to run on."""
+
 
 @dataclass(frozen=True, slots=True)
 class Services:

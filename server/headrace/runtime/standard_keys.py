@@ -139,13 +139,14 @@ DISABLE_TRANSFORMATIONS = Key(
     False,
     "Whether the optional graph transformations are left out.",
 )
-PROCESS = "PROCESS"
+NONE, PROCESS = "NONE", "PROCESS"
 ISOLATION = Key(
     "ISOLATION",
     str,
-    "NONE",
-    "Whether the device lives in a process of its own, which may crash without the server.",
-    choices=("NONE", PROCESS),
+    NONE,
+    "Whether the device lives in a process of its own, which may crash without the server. "
+    "Default: PROCESS for OPENCL and OPENVINO, NONE for the others.",
+    choices=(NONE, PROCESS),
     scope="server",
 )
 

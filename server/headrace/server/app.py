@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import grpc
 
 from headrace.runtime.core import Core
+from headrace.runtime.device_name import unknown_device
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.limits import Limits
 from headrace.runtime.plugin_registry import PluginSource, factory_source, installed_plugins
@@ -77,6 +78,7 @@ class App:
             store=self._state,
             cache=network_cache(settings, key),
             folder=self._state.kept if self._state is not None else None,
+            isolate_devices=settings.isolate_devices,
         )
         self._repository = Repository(settings.model_repository, limits)
         self._uploads = Uploads(settings.max_model_bytes, settings.max_uploads_bytes)
@@ -212,20 +214,20 @@ def plugin_sources(settings: Settings) -> list[PluginSource]:
     installed = installed_plugins()
     sources = dict(installed)
     for wish in settings.plugins:
+        original = wish.device or wish.name
+        if wish.factory is not None:
+            source = factory_source(wish.name, wish.factory)
+        elif original in installed:
+            source = installed[original]
+        else:
+            raise NotFound.unknown("plugin", original, installed, field=f"plugins.{wish.name}")
         if not wish.enabled:
             sources.pop(wish.name, None)
             continue
-        if wish.factory is not None:
-            source = factory_source(wish.name, wish.factory)
-        else:
-            original = wish.device or wish.name
-            if original not in installed:
-                raise NotFound.unknown("plugin", original, installed, field=f"plugins.{wish.name}")
-            source = installed[original]
         sources[wish.name] = source.configured(wish.name, wish.config)
     if settings.devices:
         for name in settings.devices:
             if name not in sources:
-                raise NotFound.unknown("device", name, sources, field="devices")
+                raise unknown_device(name, sources, field="devices")
         sources = {name: sources[name] for name in settings.devices}
     return [source for _, source in sorted(sources.items())]

@@ -20,6 +20,7 @@ from headrace.runtime.errors import HeadraceError
 from headrace.runtime.processors import schedule_as_batch
 from headrace.server.app import Addresses, App
 from headrace.server.logs import configure_logging
+from headrace.server.option import SWITCH
 from headrace.server.settings import Settings, options
 from headrace.server.settings_sources import load_settings
 from headrace.wire.errors import ErrorDetails, to_json
@@ -101,7 +102,7 @@ def _signature() -> inspect.Signature:
                 option.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=typer.Option(None, option.flag, help=help_text),
-                annotation=str | None,
+                annotation=(bool if option.kind is SWITCH else str) | None,
             )
         )
     return inspect.Signature(parameters)

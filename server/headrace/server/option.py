@@ -14,6 +14,7 @@ from typing import Any
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 _SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB)?", re.IGNORECASE)
+_WORDS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 _UNITS = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": GIB}
 
 
@@ -109,6 +110,15 @@ def _shown_size(value: int) -> str:
     return str(value)
 
 
+def _switch(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = _text(value).strip().lower()
+    if word not in _WORDS:
+        raise ValueError
+    return _WORDS[word]
+
+
 def _seconds(value: object) -> float:
     seconds = _number(value)
     if not (math.isfinite(seconds) and seconds >= 0):
@@ -120,6 +130,8 @@ TEXT = Kind("text", _text)
 HOST = Kind("an address or a host's name", _host)
 PATH = Kind("a path", _path)
 NAMES = Kind("a list of names", _names)
+SWITCH = Kind("true or false", _switch, lambda value: "yes" if value else "no")
+"""Needs no value on the command line: the option's name alone means true."""
 SECONDS = Kind("a number of seconds, 0 or more", _seconds, lambda seconds: f"{seconds:g}")
 
 

@@ -15,6 +15,7 @@ from headrace.server.option import (
     NAMES,
     PATH,
     SECONDS,
+    SWITCH,
     Option,
     choice,
     integer,
@@ -70,6 +71,12 @@ class Settings:
     )
     devices: tuple[str, ...] = option(
         (), NAMES, "the only devices to offer, by comma; default: all"
+    )
+    isolate_devices: bool = option(
+        False,
+        SWITCH,
+        "put every device that computes into a process of its own; for servers where people whom "
+        "you do not trust load networks",
     )
     grace_seconds: float = option(30.0, SECONDS, "time for work in flight to finish after SIGTERM")
     max_message_bytes: int = option(64 * MIB, MESSAGE, "largest gRPC message")

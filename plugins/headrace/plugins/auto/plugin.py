@@ -53,8 +53,10 @@ class AutoPlugin(SpreadPlugin):
         return [members[place] for place in order]
 
     def _physical(self) -> Iterator[DeviceName]:
-        for kind, ids in sorted(self.services.devices.available().items()):
-            if kind not in VIRTUAL_TYPES:
+        """All that a user may expect to serve: not what nobody has installed."""
+        devices = self.services.devices
+        for kind, ids in sorted(devices.available().items()):
+            if kind not in VIRTUAL_TYPES and kind not in devices.not_installed():
                 names = ids if len(ids) > 1 else [""]
                 yield from (DeviceName(kind, each) for each in names)
 

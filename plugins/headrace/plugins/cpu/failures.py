@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from headrace.plugins.cpu import guards
 from headrace.runtime.errors import (
     Cancelled,
     FailedPrecondition,
@@ -88,6 +89,9 @@ def readable(error: Exception) -> str:
     while kernel is not None and (inner := _KERNEL.search(kernel["why"])) is not None:
         kernel = inner  # the layer in a body says more than the one that holds it
     if kernel is not None:
+        layer, guarded, _ = kernel["layer"].partition(guards.SUFFIX)
+        if guarded:
+            return f"layer {layer!r}: {guards.FAILS}"
         why = _without_location(kernel["why"])
         return f"layer {kernel['layer']!r} ({kernel['op']}): {why}"
     return _without_location(text)

@@ -8,18 +8,34 @@ and one that would be silently wrong is not.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Final
 
 import onnx_ir as ir
+from onnx import defs
 
 _FLOATS: Final = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 def reason(node: ir.Node) -> str | None:
     """Why the node would fail or be wrong though the backend loads it; None if nothing is known."""
-    rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-    return rule(node) if rule is not None else None
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    rule = _RULES.get(node.op_type)
+    return _omitted(node) or (rule(node) if rule is not None else None)
+
+
+def _omitted(node: ir.Node) -> str | None:
+    """Of any number of inputs none may be left out; the backend crashes if one is."""
+    if None not in node.inputs or not defs.has(node.op_type):
+        return None
+    declared = defs.get_schema(node.op_type).inputs
+    if declared and declared[-1].option == defs.OpSchema.FormalParameterOption.Variadic:
+        for index, value in enumerate(node.inputs):
+            if value is None and index >= len(declared) - 1:
+                return f"input {index} is left out, which ONNX does not allow here"
+    return None
 
 
 def _input(node: ir.Node, index: int) -> ir.Value | None:
@@ -33,28 +49,7 @@ def _sizes(value: ir.Value | None) -> list[int | None]:
     return [size if isinstance(size, int) else None for size in value.shape]
 
 
-def _convolution(node: ir.Node) -> str | None:
-    """What `transformations.guard` cannot give a shape."""
-    value = _input(node, 1 if node.op_type == "Conv" else 0)
-    if value is not None and value.shape is None:
-        return (
-            f"the rank of {value.name!r} is not known, and if it is empty the backend does not end"
-        )
-    return None
-
-
-def _stft(node: ir.Node) -> str | None:
-    window, given = _sizes(_input(node, 2)), _input(node, 3)
-    length = None if given is None else ir.convenience.get_const_tensor(given)
-    if (window and window[0]) or (length is not None and length.numpy().all()):
-        return None
-    return "the backend divides by the length of a frame, which may be 0; let it be a constant"
-
-
 def _attention(node: ir.Node) -> str | None:
-    value = _input(node, 1)
-    if value is not None and value.shape is None:
-        return f"the rank of {value.name!r} is not known, and the backend divides by its heads"
     if any(node.attributes.get_int(f"{which}_num_heads", 1) == 0 for which in ("q", "kv")):
         return "the backend divides by the number of heads, which is 0"
     keys, mask = _sizes(_input(node, 1))[-2:-1], _sizes(_input(node, 3))[-1:]
@@ -76,6 +71,39 @@ def _pool(node: ir.Node) -> str | None:
     rank = _rank(node)
     if rank is not None and rank > 5:
         return f"no kernel for {rank - 2} spatial axes, three at most"
+    return None
+
+
+def _gather_nd(node: ir.Node) -> str | None:
+    if node.attributes.get_int("batch_dims", 0) < 0:
+        return "batch_dims is negative"
+    return None
+
+
+def _reverse_sequence(node: ir.Node) -> str | None:
+    rank = _rank(node)
+    return None if rank is None or rank >= 2 else f"the input has {rank} axes, and two are needed"
+
+
+def _split_to_sequence(node: ir.Node) -> str | None:
+    """The backend divides by a length that it knows when it loads the network."""
+    given = _input(node, 1)
+    length = None if given is None else ir.convenience.get_const_tensor(given)
+    if length is not None and not length.shape.rank() and not length.numpy():
+        return "split is 0"
+    return None
+
+
+def _tf_idf(node: ir.Node) -> str | None:
+    """The backend reads as many indices as there are n-grams in the pool, wherever they end."""
+    pool = node.attributes.get_ints("pool_int64s", None)
+    size = len(pool if pool is not None else node.attributes.get_strings("pool_strings", ()))
+    starts = [*node.attributes.get_ints("ngram_counts", ()), size]
+    lengths = [end - start for start, end in pairwise(starts)]
+    grams = sum(length // (index + 1) for index, length in enumerate(lengths))
+    indexes = len(node.attributes.get_ints("ngram_indexes", ()))
+    if min(lengths, default=0) < 0 or indexes < grams:
+        return f"ngram_indexes has {indexes} elements for {grams} n-grams"
     return None
 
 
@@ -150,9 +178,8 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
             ("AveragePool", "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool"), _pool
         ),
         "Attention": _attention,
-        "Conv": _convolution,
         "ConvInteger": _conv_integer,
-        "ConvTranspose": _convolution,
+        "GatherND": _gather_nd,
         "GlobalLpPool": _pool,
         "GridSample": _grid_sample,
         "LRN": _lrn,
@@ -161,6 +188,8 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "ReduceMax": _reduce_bool,
         "ReduceMin": _reduce_bool,
         "Resize": _resize,
-        "STFT": _stft,
+        "ReverseSequence": _reverse_sequence,
+        "SplitToSequence": _split_to_sequence,
+        "TfIdfVectorizer": _tf_idf,
     }
 )

@@ -11,14 +11,11 @@ from onnx_ir.passes.common import InlinePass
 from headrace.plugins.cpu import custom_ops
 from headrace.plugins.cpu.config import SCHEMA
 from headrace.plugins.cpu.executable_network import SessionNetwork
+from headrace.plugins.cpu.guards import guard, guards_within_functions
 from headrace.plugins.cpu.session import Provider
 from headrace.plugins.cpu.session_plugin import SessionPlugin
 from headrace.plugins.cpu.support import Trials
-from headrace.plugins.cpu.transformations import (
-    TRANSFORMATIONS,
-    guard,
-    guards_within_functions,
-)
+from headrace.plugins.cpu.transformations import TRANSFORMATIONS
 from headrace.runtime import hints
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration, Range

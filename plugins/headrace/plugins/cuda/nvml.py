@@ -4,6 +4,7 @@ memory."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -23,6 +24,10 @@ _REASONS: Final = MappingProxyType(
     }
 )
 """By NVML's return code."""
+
+
+DRIVER: Final = Path("/proc/driver/nvidia/version")
+"""There while the driver is loaded."""
 
 
 class Management(Protocol):
@@ -63,15 +68,17 @@ class Nvml:
     """NVML by its binding. Thread-safe, as that is.
 
     Raises:
-        NotInstalled: the binding is not there.
-        Unavailable: NVML does not start; with its reason.
+        NotInstalled: the binding is not there, nor a driver of NVIDIA's.
+        Unavailable: the binding is not there, or NVML does not start; with its reason.
     """
 
     def __init__(self) -> None:
         try:
             import pynvml
         except ImportError as error:
-            raise NotInstalled(
+            # Where there is a GPU somebody may expect it to be used.
+            absent = Unavailable if DRIVER.exists() else NotInstalled
+            raise absent(
                 "nvidia-ml-py is not installed; install headrace with its extra 'cuda'"
             ) from error
         self._nvml: Any = pynvml

@@ -14,7 +14,7 @@ from headrace.plugins.hetero.partition import Part
 from headrace.plugins.hetero.unknown_types import UnknownTypes
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.errors import InvalidArgument, UnsupportedLayer
-from headrace.runtime.members import Target
+from headrace.runtime.members import Target, ask
 from headrace.runtime.network import Network
 from headrace.runtime.provenance import origins
 from headrace.runtime.query import QueryResult, Subgraph
@@ -105,8 +105,7 @@ def plan(
 def _reasons(network: Network, target: Target, token: CancelToken) -> Reasons:
     if token.error is not None:
         raise token.error
-    result = target.plugin.query_network(network, target.config, target.options)
-    return {layer.layer: layer.reason for layer in result.unsupported}
+    return {layer.layer: layer.reason for layer in ask(target, network).unsupported}
 
 
 def _layer(node: ir.Node) -> Layer:

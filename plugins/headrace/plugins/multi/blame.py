@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import enum
 
-from headrace.runtime.errors import HeadraceError, Internal, ResourceExhausted, Unavailable
+from headrace.runtime.errors import (
+    EndedWorker,
+    HeadraceError,
+    Internal,
+    ResourceExhausted,
+    Unavailable,
+)
 
 
 class Blame(enum.Enum):
-    """DEVICE: it is down, and says so. REQUEST: any device would answer so. UNCLEAR: a bug, or no
-    memory; it was the device if another one can run the request, else the request."""
+    """DEVICE: it is down, and says so. REQUEST: any device would answer so. UNCLEAR: a bug, no
+    memory, or the end of the device's process; it was the device if another one can run the
+    request, else the request."""
 
     DEVICE = "device"
     REQUEST = "request"
@@ -21,6 +28,7 @@ def blame(error: BaseException) -> Blame:
     bug of the device's plugin or of its backend."""
     if isinstance(error, Unavailable):
         return Blame.DEVICE
-    if isinstance(error, HeadraceError) and not isinstance(error, Internal | ResourceExhausted):
+    unclear = Internal | ResourceExhausted | EndedWorker
+    if isinstance(error, HeadraceError) and not isinstance(error, unclear):
         return Blame.REQUEST
     return Blame.UNCLEAR

@@ -17,7 +17,7 @@ from headrace.runtime.services import Devices
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A device that does not serve, and why."""
+    """A device that was left out, and why."""
 
     device: str
     error: HeadraceError
@@ -32,7 +32,7 @@ class Failure:
     @staticmethod
     def said_of(device: str) -> str:
         """How the note about a device's failure begins."""
-        return f"{device} does not serve: "
+        return f"{device} was left out: "
 
     def __str__(self) -> str:
         return self.said_of(self.device) + self.reason

@@ -144,13 +144,18 @@ def none_serves(device: str, failures: Sequence[Failure]) -> HeadraceError:
 
 def _unsupported(failures: Sequence[Failure]) -> list[UnsupportedLayer]:
     """Each layer that some device does not run, once, with the reason of each that does not."""
-    reasons: dict[tuple[str, str], list[str]] = {}
+    layers: dict[tuple[str, str], dict[str, list[str]]] = {}
     for failure in failures:
         if isinstance(failure.error, UnsupportedLayers):
             for layer in failure.error.layers:
-                said = reasons.setdefault((layer.layer, layer.op_type), [])
-                said.append(f"{failure.device}: {layer.reason}")
-    return [UnsupportedLayer(*key, "; ".join(said)) for key, said in reasons.items()]
+                reasons = layers.setdefault((layer.layer, layer.op_type), {})
+                reasons.setdefault(layer.reason, []).append(failure.device)
+    return [
+        UnsupportedLayer(
+            *key, "; ".join(f"{', '.join(devices)}: {why}" for why, devices in reasons.items())
+        )
+        for key, reasons in layers.items()
+    ]
 
 
 def ports_of(executable: ExecutableNetwork) -> Ports:

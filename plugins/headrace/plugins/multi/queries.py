@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from headrace.plugins.multi.lists import Candidate
 from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.members import ask
 from headrace.runtime.network import Network
 from headrace.runtime.query import QueryResult
 
@@ -26,9 +27,8 @@ def query(
     best: QueryResult | None = None
     refused: InvalidArgument | None = None
     for candidate in candidates:
-        target = candidate.target
         try:
-            result = target.plugin.query_network(network, target.config, target.options)
+            result = ask(candidate.target, network)
         except InvalidArgument as error:
             if not lenient or not (error.field or "").startswith("config"):
                 raise

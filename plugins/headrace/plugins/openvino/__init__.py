@@ -8,7 +8,7 @@ from headrace.runtime.plugin import Plugin, plugin_api
 from headrace.runtime.services import Services
 
 
-@plugin_api(1)
+@plugin_api(1, isolated="by default", late=True)
 def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
     """What the entry point names. OpenVINO itself is imported when it is first needed.
 

@@ -59,7 +59,7 @@ class RequestNetwork(ExecutableNetwork):
                     job.layers = profiling.layers(costs, self._graph, self.place.device)
                 done = pool.vouches_for(request)
             except Exception:
-                if job.token.error is None:
+                if request.has_failed():
                     pool.failed()
                 raise
             finally:

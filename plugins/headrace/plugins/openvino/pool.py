@@ -1,21 +1,18 @@
 """The infer requests of one compiled network, and what a run that failed leaves behind.
 
-A Reshape whose pattern is computed takes down the pattern before it finds that it does not fit.
-With the same pattern and shape again it takes both for known, and its output keeps the shape that
-an earlier run gave it. That memory is a stream's, and which stream ran a request OpenVINO does not
-tell. So once a run of such a network has failed, nothing more is believed that the compiled network
-computes.
+An operation takes down the shapes that it gets before it finds that they do not fit. With the same
+shapes again it takes all for known, and its output keeps the shape that an earlier run gave it, or
+the run fails as that one did. That memory is a stream's, and which stream ran a request OpenVINO
+does not tell. So once a run of a network without fixed shapes has failed, nothing more is believed
+that the compiled network computes.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
 
 from headrace.plugins.openvino.library import openvino
 from headrace.plugins.openvino.requests import Compiled, Request
-
-_CONSTANT: Final = ("Const", "Constant")
 
 
 class Pool:
@@ -29,7 +26,7 @@ class Pool:
     def __init__(self, compiled: Compiled, count: int) -> None:
         self.compiled = compiled
         self.spoilt = False
-        self._remembers = _remembers_patterns(compiled.model.get_runtime_model())
+        self._remembers = _remembers_shapes(compiled.model.get_runtime_model())
         self._requests = tuple(Request(compiled, number) for number in range(count))
         self._idle = deque(self._requests)
 
@@ -53,15 +50,9 @@ class Pool:
         return not (self.spoilt or any(each.has_failed() for each in others))
 
 
-def _remembers_patterns(runtime_model: openvino.Model) -> bool:
-    for operation in runtime_model.get_ops():
-        if _kind(operation) == "Reshape" and operation.get_input_size() > 1:
-            pattern = operation.input_value(1).get_node()
-            if _kind(pattern) not in _CONSTANT:
-                return True
-    return False
-
-
-def _kind(operation: openvino.Node) -> str:
-    info = operation.get_rt_info()
-    return str(info["layerType"].astype(str)) if "layerType" in info else operation.get_type_name()
+def _remembers_shapes(runtime_model: openvino.Model) -> bool:
+    return any(
+        output.get_partial_shape().is_dynamic
+        for operation in runtime_model.get_ops()
+        for output in operation.outputs()
+    )

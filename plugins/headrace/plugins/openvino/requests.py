@@ -15,6 +15,7 @@ import onnx_ir as ir
 from headrace.plugins.openvino import tensors
 from headrace.plugins.openvino.checkpoint import Checkpoints
 from headrace.plugins.openvino.failures import REFUSED, run_failure
+from headrace.plugins.openvino.guards import Guards
 from headrace.plugins.openvino.library import openvino
 from headrace.runtime.errors import Internal, InvalidArgument, InvalidModel
 from headrace.runtime.job import Job
@@ -52,6 +53,7 @@ class Compiled:
 
     Attributes:
         checkpoints: of its loops; None if it has none.
+        guards: None if it has none.
         several: it has more than one stream.
     """
 
@@ -59,6 +61,7 @@ class Compiled:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     checkpoints: Checkpoints | None
+    guards: Guards | None
     several: bool
 
 
@@ -74,22 +77,24 @@ def bind(
         Internal: it cannot be told which input is which.
         InvalidModel: an output has another shape than the network says.
     """
-    if len(model.outputs) != len(network.outputs):
-        counts = f"{len(network.outputs)} outputs the compiled network has {len(model.outputs)}"
+    guards = Guards.of(model)
+    own = model.outputs if guards is None else model.outputs[: guards.index]
+    if len(own) != len(network.outputs):
+        counts = f"{len(network.outputs)} outputs the compiled network has {len(own)}"
         raise Internal(f"of {counts}")
-    for port, found in zip(network.outputs, model.outputs, strict=True):
+    for port, found in zip(network.outputs, own, strict=True):
         _check_shape(port, found.partial_shape)
     outputs = tuple(
         Port(port.name, index, port.dtype, _fixed(port.dtype, found))
-        for index, (port, found) in enumerate(zip(network.outputs, model.outputs, strict=True))
+        for index, (port, found) in enumerate(zip(network.outputs, own, strict=True))
     )
     known = {name: index for index, port in enumerate(model.inputs) for name in port.get_names()}
     values = network.model.graph.inputs
     read = {value.name for value in values if value.uses() or value.is_graph_output()}
     wanted = [port for port in network.inputs if port.name in read]
     named = {port.name: known[port.name] for port in wanted if port.name in known}
-    own = {known[checkpoints.port]} if checkpoints is not None else set()
-    left = [index for index in range(len(model.inputs)) if index not in {*named.values(), *own}]
+    ours = {known[checkpoints.port]} if checkpoints is not None else set()
+    left = [index for index in range(len(model.inputs)) if index not in {*named.values(), *ours}]
     unnamed = [port.name for port in wanted if port.name not in named]
     if left:
         if len(left) != len(unnamed):
@@ -102,7 +107,7 @@ def bind(
         if port.name in named
     )
     several = int(model.get_property("NUM_STREAMS")) > 1
-    return Compiled(model, tuple(inputs), outputs, checkpoints, several)
+    return Compiled(model, tuple(inputs), outputs, checkpoints, guards, several)
 
 
 def _check_shape(port: NetworkPort, found: openvino.PartialShape) -> None:
@@ -150,6 +155,7 @@ class Request:
         self._inputs = compiled.inputs
         self._outputs = compiled.outputs
         self._checkpoints = compiled.checkpoints
+        self._guards = compiled.guards
         self._number = number
         self._synchronous = compiled.several
         self._lock = threading.Lock()
@@ -171,6 +177,7 @@ class Request:
             given = self._give_memory()
             self._compute(job)
             del kept  # only now has the backend let go of them
+            self._check(job)
             return self._take_outputs(job.output_names, given)
         except Exception as error:
             failure = run_failure(error)
@@ -216,6 +223,11 @@ class Request:
             job.token.detach(cancel)
             self._hold(None)
 
+    def _check(self, job: Job) -> None:
+        if self._guards is not None:
+            values = self._request.get_output_tensor(self._guards.index).data
+            self._guards.check(values, job.inputs)
+
     def _hold(self, job: Job | None) -> None:
         with self._lock:
             self._job = job
@@ -237,7 +249,10 @@ class Request:
                 given = np.clip(given, _INT32.min, _INT32.max)
             elif port.dtype in _WIDE:
                 _check_narrow(port.name, given)
-            tensor, array = tensors.tensor(given, port.dtype)
+            try:
+                tensor, array = tensors.tensor(given, port.dtype)
+            except RuntimeError as error:  # the caller's array was found to be right before
+                raise Internal(f"input {port.name!r} cannot be handed over") from error
             self._request.set_input_tensor(port.index, tensor)
             kept.append(array)
         return kept

@@ -12,8 +12,10 @@ from typing import Final
 import onnx_ir as ir
 
 from headrace.plugins.openvino.checkpoint import Checkpoints
+from headrace.plugins.openvino.empty_tensors import fold_empty
 from headrace.plugins.openvino.failures import load_failure
 from headrace.plugins.openvino.fusion import name_operations
+from headrace.plugins.openvino.guards import add_guards
 from headrace.plugins.openvino.library import FrontEndManager, openvino
 from headrace.plugins.openvino.repairs import repair
 from headrace.runtime import onnx_bytes
@@ -85,7 +87,7 @@ class Runtime:
         """
         converted = self._read_model(model, checkpoints)
         name_operations(converted, model.graph)
-        return converted
+        return _guarded(converted)
 
     def _read_model(self, model: ir.Model, checkpoints: Checkpoints | None) -> openvino.Model:
         """Large weights go by a file, which OpenVINO maps: passed as bytes they are copied several
@@ -96,11 +98,11 @@ class Runtime:
                     return self._read(str(_write(model, folder.path)), checkpoints)
             except OSError as error:
                 _log.warning("no temporary file for a network's weights: %s", error)
-        return self.read(joined(onnx_bytes.serialize(model)), checkpoints)
+        return self._read(io.BytesIO(joined(onnx_bytes.serialize(model))), checkpoints)
 
-    def read(self, data: bytes, checkpoints: Checkpoints | None = None) -> openvino.Model:
+    def read(self, data: bytes) -> openvino.Model:
         """OpenVINO's model of a serialised network. Raises as `convert`."""
-        return self._read(io.BytesIO(data), checkpoints)
+        return _guarded(self._read(io.BytesIO(data), None))
 
     def _read(self, source: io.BytesIO | str, checkpoints: Checkpoints | None) -> openvino.Model:
         try:
@@ -137,6 +139,19 @@ class Runtime:
             return self._core.import_model(native, device, dict(properties))
         except Exception as error:
             raise load_failure(error) from error
+
+
+def _guarded(model: openvino.Model) -> openvino.Model:
+    """
+    Raises:
+        HeadraceError: as `failures.load_failure` has it.
+    """
+    try:
+        fold_empty(model)
+        add_guards(model)
+    except RuntimeError as error:
+        raise load_failure(error) from error
+    return model
 
 
 def _write(model: ir.Model, folder: Path) -> Path:

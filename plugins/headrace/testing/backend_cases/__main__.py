@@ -77,12 +77,15 @@ def _check(name: str, cases: Sequence[BackendCase], options: argparse.Namespace)
         return _is_as_good(run, Expectation.read(path_of(options.as_good_as, options.expectations)))
     path = path_of(name, options.expectations)
     if options.update:
-        Expectation.of(run).write(path)
+        before = Expectation.read(path) if path.exists() else None
+        Expectation.of(run, before).write(path)
         return good
     if not path.exists():
         _say(f"{name} is compared with nothing: there is no {path}, which --update writes")
         return good
-    expected = Expectation.read(path)
+    expected = Expectation.read(path).on(run.capabilities)
+    for line in expected.unexpected_passes(run.results):
+        _say(f"note: {name} {line}")
     differences = expected.differences(run.results)
     if differences and expected.backend != run.backend_version:
         _say(f"{path} was written with {expected.backend}")
@@ -94,7 +97,8 @@ def _check(name: str, cases: Sequence[BackendCase], options: argparse.Namespace)
 def _is_as_good(run: Run, other: Expectation) -> bool:
     """Whether all cases that the other device passes have passed."""
     missed = [each for each in run.results if each.outcome is not Outcome.PASSED]
-    worse = [each for each in missed if each.case not in other.others]
+    expected = other.on(run.capabilities)
+    worse = [each for each in missed if each.case not in expected.others]
     for result in worse:
         _say(f"{run.device} {result.case}: {other.device} passes it; {result.outcome.value}")
     _say(f"{run.device} passes {'not ' if worse else ''}all that {other.device} does")

@@ -135,17 +135,18 @@ def _model_case(case: TestCase) -> BackendCase:
 def _stored(folder: Path, prefix: str, ports: Sequence[onnx.ValueInfoProto]) -> list[Any]:
     count = len(list(folder.glob(f"{prefix}_*.pb")))
     return [
-        _read((folder / f"{prefix}_{index}.pb").read_bytes(), ports[index].type)
+        read_value((folder / f"{prefix}_{index}.pb").read_bytes(), ports[index].type)
         for index in range(count)
     ]
 
 
-def _read(data: bytes, declared: onnx.TypeProto) -> Any:
+def read_value(data: bytes, declared: onnx.TypeProto) -> Any:
+    """A stored input or output of the declared type, as the runtime takes it."""
     if declared.HasField("sequence_type"):
-        return onnx.numpy_helper.to_list(onnx.SequenceProto.FromString(data))
+        return _value(onnx.numpy_helper.to_list(onnx.SequenceProto.FromString(data)))
     if declared.HasField("optional_type"):
-        return onnx.numpy_helper.to_optional(onnx.OptionalProto.FromString(data))
-    return onnx.TensorProto.FromString(data)
+        return _value(onnx.numpy_helper.to_optional(onnx.OptionalProto.FromString(data)))
+    return _value(onnx.TensorProto.FromString(data))
 
 
 def _made_up_data(model: onnx.ModelProto, path: Path) -> tuple[list[Any], list[Any]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
@@ -17,6 +17,12 @@ _HEAD = """\
 # The backend cases of onnx that the device does not pass, by outcome and reason.
 # `make conformance` compares; ARGS=--update writes the file anew.
 """
+_WHERE = """
+# What depends on the device's OPTIMIZATION_CAPABILITIES, as on the processor: these cases end as
+# above where it has the capability, or has it "not", and pass elsewhere. --update keeps the
+# conditions; new ones are written by hand.
+[where]"""
+_NOT = "not "
 _CLAIMED = ", though claimed"
 _NOT_CLAIMED = ", and not claimed"
 
@@ -29,6 +35,8 @@ class Expectation:
         cases: how many there were.
         others: case to outcome and reason, of those that are not claimed and passed. An outcome is
             that of `Outcome`, with a word on the claim where it is not what it should be.
+        where: case to the capability that a device has for its outcome, as ``FP16``, or has not, as
+            ``not FP16``; on other devices the case passes.
     """
 
     device: str
@@ -36,15 +44,31 @@ class Expectation:
     onnx: str
     cases: int
     others: Mapping[str, tuple[str, str]]
+    where: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, run: Run) -> Expectation:
+    def of(cls, run: Run, before: Expectation | None = None) -> Expectation:
+        """What was found; of cases with a condition that this device does not meet, what was known
+        `before`."""
+        where = before.where if before is not None else {}
         others = {
+            case: before.others[case]
+            for case, condition in where.items()
+            if before is not None and not _holds(condition, run.capabilities)
+        }
+        others |= {
             result.case: (label(result), result.reason)
             for result in run.results
             if label(result) != Outcome.PASSED.value
         }
-        return cls(run.device, run.backend_version, onnx.__version__, len(run.results), others)
+        return cls(
+            run.device,
+            run.backend_version,
+            onnx.__version__,
+            len(run.results),
+            others,
+            {case: condition for case, condition in where.items() if case in others},
+        )
 
     @classmethod
     def read(cls, path: Path) -> Expectation:
@@ -59,7 +83,19 @@ class Expectation:
             for reason, cases in reasons.items()
             for case in cases
         }
-        return cls(facts["device"], facts["backend"], facts["onnx"], facts["cases"], others)
+        where = {
+            case: condition for condition, cases in facts.get("where", {}).items() for case in cases
+        }
+        return cls(facts["device"], facts["backend"], facts["onnx"], facts["cases"], others, where)
+
+    def on(self, capabilities: Collection[str]) -> Expectation:
+        """What is expected of a device with these OPTIMIZATION_CAPABILITIES."""
+        others = {
+            case: other
+            for case, other in self.others.items()
+            if case not in self.where or _holds(self.where[case], capabilities)
+        }
+        return replace(self, others=others, where={})
 
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,15 +108,29 @@ class Expectation:
         return self.cases - len(failed)
 
     def differences(self, results: Iterable[Result]) -> list[str]:
-        """A line for each of these results whose outcome is another one; reasons may change."""
-        found = []
-        for result in results:
-            expected, reason = self.others.get(result.case, (Outcome.PASSED.value, ""))
-            if label(result) != expected:
-                was = f"{expected} ({reason})" if reason else expected
-                now = f"{label(result)} ({result.reason})" if result.reason else label(result)
-                found.append(f"{result.case}: expected {was}, got {now}")
-        return found
+        """A line for each of these results whose outcome is another one, but for a pass; reasons
+        may change."""
+        return [
+            self._told(each)
+            for each in results
+            if label(each) not in (self._expected(each)[0], Outcome.PASSED.value)
+        ]
+
+    def unexpected_passes(self, results: Iterable[Result]) -> list[str]:
+        """A line for each of these results that passed and was not expected to. None is a fault:
+        the backend, or the processor, is better than the one that was asked before."""
+        return [
+            self._told(each)
+            for each in results
+            if label(each) == Outcome.PASSED.value != self._expected(each)[0]
+        ]
+
+    def _expected(self, result: Result) -> tuple[str, str]:
+        return self.others.get(result.case, (Outcome.PASSED.value, ""))
+
+    def _told(self, result: Result) -> str:
+        was, now = map(_with_reason, (self._expected(result), (label(result), result.reason)))
+        return f"{result.case}: expected {was}, got {now}"
 
     def _lines(self) -> Iterator[str]:
         yield _HEAD
@@ -103,6 +153,11 @@ class Expectation:
             yield f"{_text(reason)} = ["
             yield from (f"    {_text(case)}," for case in cases)
             yield "]"
+        if self.where:
+            yield _WHERE
+        for condition in sorted(set(self.where.values())):
+            cases = sorted(case for case, each in self.where.items() if each == condition)
+            yield f"{_text(condition)} = [{', '.join(map(_text, cases))}]"
 
 
 def label(result: Result) -> str:
@@ -117,6 +172,15 @@ def path_of(device: str, folder: Path) -> Path:
     """Where the device's expectation lies: ``HETERO:A,B`` in ``HETERO-A-B.toml``."""
     name = "".join(each if each.isalnum() or each in "._" else "-" for each in device)
     return folder / f"{name.strip('-')}.toml"
+
+
+def _with_reason(outcome: tuple[str, str]) -> str:
+    return f"{outcome[0]} ({outcome[1]})" if outcome[1] else outcome[0]
+
+
+def _holds(condition: str, capabilities: Collection[str]) -> bool:
+    capability = condition.removeprefix(_NOT)
+    return (capability in capabilities) == (capability == condition)
 
 
 def _text(value: str) -> str:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import wait
 
 from headrace.runtime.errors import Unavailable
 from headrace.testing.backend_cases.cases import BackendCase
 from headrace.testing.backend_cases.outcome import Outcome, Result
 from headrace.testing.backend_cases.worker import DeviceUnderTest, run_worker
+from headrace.testing.guarded import GuardedProcess
 
 _START_SECONDS = 300.0
-_END_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +22,20 @@ class Run:
 
     Attributes:
         results: in the order of the cases.
+        capabilities: the device's OPTIMIZATION_CAPABILITIES; a virtual one's are those of all its
+            members.
     """
 
     device: str
     backend_version: str
     results: tuple[Result, ...]
     seconds: float
+    capabilities: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class _Worker:
-    process: BaseProcess
-    connection: Connection
+    process: GuardedProcess
     deadline: float
     version: str | None = None  # None until it has started
     case: BackendCase | None = None
@@ -76,10 +76,10 @@ class _Pool:
         self._waiting = sorted(cases, key=lambda case: case.kind == "real")
         self._limit_seconds = limit_seconds
         self._report = report
-        self._context = multiprocessing.get_context("spawn")  # threads do not survive a fork
         self._workers: list[_Worker] = []
         self._results: dict[str, Result] = {}
         self._version = ""
+        self._capabilities: tuple[str, ...] = ()
 
     def run(self, jobs: int) -> Run:
         start = time.monotonic()
@@ -89,37 +89,31 @@ class _Pool:
                 self._step()
         finally:
             for worker in self._workers:
-                _end(worker)
+                worker.process.end()
         results = tuple(self._results[name] for name in self._order)
-        return Run(self._device.name, self._version, results, time.monotonic() - start)
+        seconds = time.monotonic() - start
+        return Run(self._device.name, self._version, results, seconds, self._capabilities)
 
     def _start(self) -> _Worker:
-        ours, theirs = self._context.Pipe()
-        # No daemon, for that could not have processes of its own, as some devices do.
-        process = self._context.Process(
-            target=run_worker, args=(self._device, theirs), name="backend-cases"
-        )
-        process.start()
-        theirs.close()
-        return _Worker(process, ours, time.monotonic() + _START_SECONDS)
+        process = GuardedProcess(run_worker, (self._device,), "backend-cases")
+        return _Worker(process, time.monotonic() + _START_SECONDS)
 
     def _step(self) -> None:
         now = time.monotonic()
         busy = [each for each in self._workers if each.version is None or each.case is not None]
         nearest = min(worker.deadline for worker in busy)
-        ready = wait([worker.connection for worker in busy], max(0.0, nearest - now))
+        ready = wait([worker.process.connection for worker in busy], max(0.0, nearest - now))
         for worker in busy:
-            if worker.connection in ready:
+            if worker.process.connection in ready:
                 self._receive(worker)
             elif worker.deadline <= time.monotonic():
                 self._lose(worker, Outcome.TIMED_OUT, f"after {self._limit_seconds:g} s")
 
     def _receive(self, worker: _Worker) -> None:
         try:
-            message = worker.connection.recv()
+            message = worker.process.connection.recv()
         except (EOFError, OSError):
-            worker.process.join(_END_SECONDS)
-            self._lose(worker, Outcome.CRASHED, f"exit code {worker.process.exitcode}")
+            self._lose(worker, Outcome.CRASHED, f"exit code {worker.process.exit_code()}")
             return
         if isinstance(message, bool):
             worker.claimed = message
@@ -127,7 +121,7 @@ class _Pool:
             self._keep(message)
             self._next(worker)
         elif isinstance(message, tuple):
-            _, worker.version = message
+            _, worker.version, self._capabilities = message
             self._version = worker.version or ""
             self._next(worker)
         else:
@@ -138,13 +132,12 @@ class _Pool:
         if self._waiting:
             worker.case = self._waiting.pop()
             worker.deadline = time.monotonic() + self._limit_seconds
-            worker.connection.send(worker.case)
+            worker.process.connection.send(worker.case)
 
     def _lose(self, worker: _Worker, outcome: Outcome, reason: str) -> None:
         """Gives up a process that died or hangs, and has another one take its place."""
         case = worker.case
         worker.process.kill()
-        _end(worker)
         if case is None:
             raise Unavailable(
                 f"device {self._device.name} did not start: {outcome.value}, {reason}"
@@ -158,11 +151,3 @@ class _Pool:
     def _keep(self, result: Result) -> None:
         self._results[result.case] = result
         self._report(result)
-
-
-def _end(worker: _Worker) -> None:
-    worker.connection.close()  # which ends the process
-    worker.process.join(_END_SECONDS)
-    if worker.process.is_alive():
-        worker.process.kill()
-        worker.process.join()

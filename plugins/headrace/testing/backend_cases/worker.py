@@ -60,7 +60,7 @@ def _types(device: DeviceName) -> list[str]:
 def run_worker(device: DeviceUnderTest, connection: Connection) -> None:
     """Answers each case that arrives with whether the device claims it, then with its result.
 
-    First it says ``(device name, backend version)``, or the error that kept the
+    First it says ``(device name, backend version, capabilities)``, or the error that kept the
     device from starting. Ends when the other end of the connection closes.
     """
     core = Core(device.sources(), blob_key=b"backend cases")
@@ -72,10 +72,11 @@ def run_worker(device: DeviceUnderTest, connection: Connection) -> None:
             connection.send(str(error))
             return
         parts = (core.plugin(each).backend_version for each in name.physical())
-        connection.send((str(name), plugin.backend_version or ", ".join(parts)))
+        version = plugin.backend_version or ", ".join(parts)
+        connection.send((str(name), version, capabilities(core, name)))
         while True:
             case = connection.recv()
-            _wait_until_up(core, name)
+            wait_until_up(core, name)
             connection.send(run_case(core, name, device.config, case, connection))
     except (EOFError, BrokenPipeError):  # nobody asks any more
         return
@@ -83,7 +84,19 @@ def run_worker(device: DeviceUnderTest, connection: Connection) -> None:
         core.stop()
 
 
-def _wait_until_up(core: Core, name: DeviceName) -> None:
+def capabilities(core: Core, name: DeviceName) -> tuple[str, ...]:
+    """OPTIMIZATION_CAPABILITIES of all devices that it computes on."""
+    found: set[str] = set()
+    for each in name.physical():
+        if not each.is_virtual:  # one without a list, as AUTO, chooses later
+            options = {"DEVICE_ID": each.id} if each.id else {}
+            known = core.plugin(each).get_metric("OPTIMIZATION_CAPABILITIES", options)
+            assert isinstance(known, list)
+            found.update(known)
+    return tuple(sorted(found))
+
+
+def wait_until_up(core: Core, name: DeviceName) -> None:
     """A device in a process of its own starts again after a case that it crashed at."""
     changed = threading.Event()
     end = core.states.subscribe(lambda _: changed.set())

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.device_state import DeviceState, DeviceStates
-from headrace.runtime.errors import HeadraceError, Unavailable
+from headrace.runtime.errors import EndedWorker, HeadraceError, Unavailable
 from headrace.runtime.isolation.backoff import Backoff
+from headrace.runtime.isolation.blame import Blamed, Work
 from headrace.runtime.isolation.process import Answer, WorkerLost, WorkerProcess
 from headrace.runtime.isolation.resident import Resident
 from headrace.runtime.isolation.shared_memory import write_file
@@ -27,13 +30,13 @@ _SHORTEST_DELAY_SECONDS = 0.1
 
 
 class WorkerHost:
-    """Thread-safe. `_lock` guards the worker, the residents and the extensions; nothing waits under
-    it. A thread of its own waits for the worker's end and starts the next one.
+    """Thread-safe. `_lock` guards the workers, the residents and the extensions; nothing waits
+    under it. A thread of its own waits for the worker's end and starts the next one.
 
     When the worker dies, what it was running fails, the device is RESTARTING, and requests are
     refused until a new worker has every network again; then the device is UP. A device whose worker
-    does not come up again is DOWN, and tried on. A network that workers keep dying of
-    is given up, so that it cannot keep the others down.
+    does not come up again is DOWN, and tried on. A model that is `Blamed` for an end is given to no
+    worker any more, so that it cannot keep the others down.
 
     Args:
         device, path: the plugin, by its name and as ``module:function``.
@@ -61,9 +64,10 @@ class WorkerHost:
         self._backoff = backoff or Backoff()
         self._launch = launch
         self._folder = folder
+        self._blamed = Blamed(device)
         self._lock = threading.Lock()
         self._worker: WorkerProcess | None = None
-        self._newest: WorkerProcess | None = None  # which may not be `_worker` yet, or any more
+        self._living: set[WorkerProcess] = set()  # `_worker`, and those that are not it yet
         self._residents: list[Resident] = []
         self._extensions: list[bytes] = []
         self._closing = threading.Event()
@@ -74,23 +78,34 @@ class WorkerHost:
             target=self._watch, name=f"headrace-isolation-{device}", daemon=True
         )
 
-    def start(self) -> None:
+    def start(self) -> Mapping[str, Any]:
         """Starts the first worker.
+
+        Returns:
+            What the worker says of its device.
 
         Raises:
             Unavailable: it did not come up; with the plugin's own reason.
         """
-        self._worker = self._start()
+        worker = self._start()
+        try:
+            facts, _ = worker.call("describe", timeout=_START_SECONDS)
+        except BaseException:
+            worker.stop()
+            raise
+        with self._lock:
+            self._worker = worker
         self._watcher.start()
+        return dict(facts)
 
     def kill(self) -> None:
-        """Ends the worker at once, and for good; does not block."""
+        """Ends every worker at once, and for good; does not block."""
         self._closing.set()
         with self._lock:
-            newest = self._newest
-        if newest is not None and not newest.ended.is_set():
+            living = [each for each in self._living if not each.ended.is_set()]
+        for each in living:
             _log.warning("device %s did not stop in time; its worker is killed", self._device)
-            newest.kill()
+            each.kill()
 
     def stop(self) -> None:
         """Ends the worker for good; no network is left."""
@@ -124,6 +139,22 @@ class WorkerHost:
         with self._lock:
             self._extensions.append(functions)
 
+    def query(self, work: Work, arguments: Mapping[str, Any], files: Sequence[int]) -> Answer:
+        """Asks the worker about a network.
+
+        Raises:
+            EndedWorker: the model has ended a worker, now or before.
+            As `call`.
+        """
+
+        def ask(worker: WorkerProcess) -> Answer:
+            with worker.doing(work):
+                return worker.call("query", arguments, files)
+
+        self._admit(work, ask)
+        with self._blaming(work):
+            return ask(self.worker())
+
     def load(self, resident: Resident, token: CancelToken) -> Mapping[str, Any]:
         """Has the worker compile a network, now and after every restart.
 
@@ -131,10 +162,12 @@ class WorkerHost:
             What the worker says of it.
 
         Raises:
-            As `call`.
+            As `query`.
         """
-        worker = self.worker()
-        facts = resident.load(worker, token)
+        self._admit(resident.loading, lambda worker: resident.load(worker, token))
+        with self._blaming(resident.loading):
+            worker = self.worker()
+            facts = resident.load(worker, token)
         with self._lock:
             if worker is self._worker:
                 self._residents.append(resident)
@@ -151,27 +184,79 @@ class WorkerHost:
         if worker is not None:
             worker.pool.clear()
 
+    def ask(self, resident: Resident, method: str, **arguments: Any) -> Answer:
+        """Has the worker do something with a loaded network. Raises as `query`."""
+        with self._blaming(resident.running):
+            exchange = resident.exchange()
+            with exchange.worker.doing(resident.running):
+                return exchange.worker.call(method, {"number": exchange.number, **arguments})
+
     def run(self, resident: Resident, job: Job) -> None:
-        """Runs a job in the worker. Raises as `Exchange`."""
+        """Runs a job in the worker. Raises as `Exchange`; or EndedWorker: the job has ended it."""
         exchange = resident.exchange()
-        if exchange.worker.ended.is_set():
+        worker = exchange.worker
+        if worker.ended.is_set():
             raise self._down()
         try:
-            exchange(job)
-        except Unavailable as error:
+            with worker.doing(resident.running):
+                exchange(job)
+        except WorkerLost as error:
+            if worker.end.only(resident.running):
+                raise EndedWorker(
+                    f"this request ended the worker process of device {self._device} "
+                    f"({worker.end.how}): nothing else ran there; do not send it again",
+                    metadata={"device": self._device},
+                ) from error
             raise self._with_delay(error) from error
 
     # -- inside --
+
+    def _admit(self, work: Work, attempt: Callable[[WorkerProcess], object]) -> None:
+        """Refuses a model that is blamed, and tries one that is suspected in a worker of its own.
+
+        Raises:
+            EndedWorker: it is blamed, perhaps since now.
+            What `attempt` raises.
+        """
+        self._blamed.check(work)
+        if not self._blamed.suspects(work):
+            return
+        _log.info("a model that device %s's worker may have ended of is tried alone", self._device)
+        with self._blaming(work):
+            worker = self._start()
+            try:
+                attempt(worker)
+            finally:
+                worker.stop()
+        self._blamed.acquit(work)
+
+    @contextmanager
+    def _blaming(self, work: Work) -> Iterator[None]:
+        """Says of a worker's end inside of the context who is to blame.
+
+        Raises:
+            EndedWorker: the model is.
+            Unavailable: it is not known; with the delay for another try.
+        """
+        try:
+            yield
+        except WorkerLost as error:
+            try:
+                self._blamed.check(work)
+            except EndedWorker as blamed:
+                raise blamed from error
+            raise self._with_delay(error) from error
 
     def _start(self) -> WorkerProcess:
         """A worker with the device and its extensions, but without its networks."""
         began = time.monotonic()
         worker = self._launch(self._device)
+        worker.judge = self._blamed.judge
         with self._lock:
-            self._newest = worker
+            self._living = {each for each in self._living if not each.ended.is_set()} | {worker}
         if self._closing.is_set():
             worker.kill()  # `kill` may not have seen it
-        worker.states = self._plugin_says
+        worker.states = partial(self._plugin_says, worker)
         try:
             arguments = {
                 "name": self._device,
@@ -193,13 +278,13 @@ class WorkerHost:
     def _watch(self) -> None:
         worker = self._worker
         while worker is not None:
-            worker.ended.wait()
+            worker.watch()
             worker.join()
             if self._closing.is_set():
                 return
             with self._lock:
                 self._worker = None
-            self._reason = f"its worker process ended: {worker.reason}"
+            self._reason = f"its worker process ended: {worker.end.how}"
             worker = self._restart(useful=worker.useful)
 
     def _restart(self, *, useful: bool) -> WorkerProcess | None:
@@ -241,22 +326,22 @@ class WorkerHost:
             if self._closing.is_set():
                 return
             try:
+                self._blamed.check(resident.loading)
                 resident.load(worker)
             except WorkerLost:
-                resident.crashed()
                 worker.stop()
                 raise
             except HeadraceError as error:
                 _log.error("a network of device %s was lost: %s", self._device, error)
-                resident.give_up(error.message)
+                resident.give_up(error)
 
     @staticmethod
     def _extend(worker: WorkerProcess, functions: bytes) -> None:
         with write_file((functions,)) as file:
             worker.call("extend", {}, [file])
 
-    def _plugin_says(self, state: str, reason: str) -> None:
-        if self._worker is not None and state in DeviceState.__members__:
+    def _plugin_says(self, worker: WorkerProcess, state: str, reason: str) -> None:
+        if worker is self._worker and state in DeviceState.__members__:
             self._states.set(self._device, DeviceState(state), reason)
 
     def _down(self) -> Unavailable:

@@ -110,8 +110,7 @@ class IsolatedNetwork(ExecutableNetwork):
             timer.cancel(entry)
 
     def _export(self) -> bytes:
-        exchange = self._resident.exchange()
-        _, files = exchange.worker.call("export", {"number": exchange.number})
+        _, files = self._host.ask(self._resident, "export")
         return joined(files[:1])
 
     def _layers(self) -> tuple[Layer, ...]:
@@ -125,8 +124,7 @@ class IsolatedNetwork(ExecutableNetwork):
         return parameter_from_json(self._call("network_metric", name=name))
 
     def _call(self, method: str, **arguments: Any) -> Any:
-        exchange = self._resident.exchange()
-        result, _ = exchange.worker.call(method, {"number": exchange.number, **arguments})
+        result, _ = self._host.ask(self._resident, method, **arguments)
         return result
 
     def _series(self) -> Iterable[SeriesSnapshot]:

@@ -1,9 +1,13 @@
-"""A device whose plugin lives in a worker, as the server sees it."""
+"""A device whose plugin lives in a worker, as the server sees it.
+
+A device that is *late* has no worker before something needs it. Until then a plugin in the server's
+own process, its *face*, says what there is to configure and to ask; it has loaded no backend.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -11,11 +15,14 @@ import onnx_ir as ir
 
 from headrace.runtime import onnx_bytes
 from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration, ParameterValue
+from headrace.runtime.config import ConfigSchema, Configuration, ParameterValue
 from headrace.runtime.device_metrics import Metric, standard_metrics
+from headrace.runtime.device_state import DeviceState
 from headrace.runtime.errors import Internal, Unavailable
 from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.extension import write_functions
 from headrace.runtime.isolation.backoff import Backoff
+from headrace.runtime.isolation.blame import Work
 from headrace.runtime.isolation.descriptions import (
     parameter_from_json,
     query_from_json,
@@ -23,7 +30,7 @@ from headrace.runtime.isolation.descriptions import (
 )
 from headrace.runtime.isolation.host import Launch, WorkerHost
 from headrace.runtime.isolation.network import IsolatedNetwork
-from headrace.runtime.isolation.process import WorkerProcess
+from headrace.runtime.isolation.process import WorkerLost, WorkerProcess
 from headrace.runtime.isolation.resident import Resident
 from headrace.runtime.isolation.shared_memory import write_file
 from headrace.runtime.isolation.telemetry import Telemetry
@@ -32,7 +39,12 @@ from headrace.runtime.network_options import NetworkOptions, options_to_json
 from headrace.runtime.plugin import Plugin, Support
 from headrace.runtime.query import QueryResult
 from headrace.runtime.services import Services
-from headrace.runtime.standard_keys import ISOLATION, PROCESS
+from headrace.runtime.standard_keys import (
+    DEVICE_ID,
+    INFERENCE_PRECISION_HINT,
+    ISOLATION,
+    PROCESS,
+)
 
 _AS_IT_IS: Final = NetworkOptions()
 _OURS: Final = frozenset(
@@ -46,11 +58,13 @@ _OURS: Final = frozenset(
 
 class IsolatedPlugin(Plugin):
     """Queue, streams, admission and counters are here; transformations, compiling and runs are in
-    the worker. Thread-safe: `_setting` guards `_changes`, and is taken before `_lock`.
+    the worker. Thread-safe: `_setting` guards `_changes` and the start, and is taken before
+    `_lock`. It is held while the first worker starts, so that others wait for that.
 
     Args:
         name, services, config: as `Device`.
         path: of the creation function, as ``module:function``.
+        face: of a device that is late.
         backoff, launch: as `WorkerHost`.
 
     Raises:
@@ -64,10 +78,11 @@ class IsolatedPlugin(Plugin):
         config: Mapping[str, str],
         path: str,
         *,
+        face: Plugin | None = None,
         backoff: Backoff | None = None,
         launch: Launch = WorkerProcess,
     ) -> None:
-        self._setting = threading.Lock()
+        self._setting = threading.RLock()
         self._changes: Mapping[str, str] = {}
         self._start_config = {**config, ISOLATION.name: PROCESS}
         self._open = False
@@ -81,22 +96,50 @@ class IsolatedPlugin(Plugin):
             services.folder,
         )
         self._telemetry = Telemetry(self._host.worker)
-        self._host.start()
+        self._face = face
+        self._facts: Mapping[str, Any] = {}
+        self._refusal = ""
+        if face is not None:
+            self._show(face.schema, face.backend_version, face.metrics())
+            self.imports_native = face.imports_native  # type: ignore[misc]  # of this instance
+            self.native_version = face.native_version  # type: ignore[misc]
         try:
-            facts, _ = self._host.call("describe", {})
-            self._describe(facts)
+            if face is None:
+                self._used_host()
             super().__init__(name, services, self._start_config)
         except BaseException:
             self._host.stop()
             raise
         self._open = True
 
+    # -- what it says of itself --
+
+    @property
+    def full_name(self) -> str:  # type: ignore[override]
+        return str(self._described()["full_name"])
+
+    @property
+    def architecture(self) -> str:  # type: ignore[override]
+        return str(self._described()["architecture"])
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(self._described()["capabilities"])
+
+    def announce(self) -> None:
+        """Its devices, once they are known, which are shown as one until then."""
+        if self._facts:
+            super().announce()
+
     def set_config(self, changes: Mapping[str, str]) -> None:
-        """As `Device.set_config`; the device's own checks are the worker's.
+        """As `Device.set_config`; the device's own checks are the worker's. It is started for what
+        only that can judge.
 
         Raises:
             Unavailable: the worker is being started again.
         """
+        if any(changes.get(key.name) for key in (DEVICE_ID, INFERENCE_PRECISION_HINT)):
+            self._used_host()
         with self._setting:
             self._changes = dict(changes)
             super().set_config(changes)
@@ -107,10 +150,11 @@ class IsolatedPlugin(Plugin):
         config: Mapping[str, str],
         options: NetworkOptions = _AS_IT_IS,
     ) -> QueryResult:
-        worker = self._host.worker()
+        host = self._used_host()
         arguments = {"config": dict(config), "options": options_to_json(options)}
+        place = config.get(DEVICE_ID.name) or self.device_id(self.config)
         with write_file(onnx_bytes.serialize(network.model)) as file:
-            facts, _ = worker.call("query", arguments, [file])
+            facts, _ = host.query(Work(network, place, "queried"), arguments, [file])
         return query_from_json(facts)
 
     def load_network(
@@ -153,9 +197,10 @@ class IsolatedPlugin(Plugin):
         token: CancelToken,
     ) -> ExecutableNetwork:
         effective = self._configuration(config)
-        resident = Resident(network, config, options, native)
+        host = self._used_host()
+        resident = Resident(network, config, options, native, self.device_id(effective))
         try:
-            facts = self._host.load(resident, token)
+            facts = host.load(resident, token)
         except Exception as error:
             if token.error is not None:
                 raise token.error from error
@@ -178,16 +223,57 @@ class IsolatedPlugin(Plugin):
         resident.config = lambda: _of_a_load(loaded.config)
         return self._opened(loaded, effective, token)
 
-    def _describe(self, facts: Mapping[str, Any]) -> None:
-        self.schema = schema_from_json(facts["schema"])  # type: ignore[misc]  # of this instance
-        self.full_name = facts["full_name"]
-        self.architecture = facts["architecture"]
-        self.backend_version = facts["backend_version"]
-        self.capabilities = tuple(facts["capabilities"])
-        self.imports_native = facts["imports_native"]  # type: ignore[misc]
+    def _used_host(self) -> WorkerHost:
+        """The host of the device's worker, which is started if that has not been done.
+
+        Raises:
+            Unavailable: it does not start. It is not tried again if the plugin itself says why.
+        """
+        if not self._facts and not self._refusal:
+            with self._setting:
+                first = not self._facts and not self._refusal
+                if first:
+                    self._start()
+            if first:
+                self._tell()
+        if self._refusal:
+            raise Unavailable(self._refusal)
+        return self._host
+
+    def _start(self) -> None:
+        try:
+            facts = self._host.start()
+        except WorkerLost:
+            raise
+        except Unavailable as error:
+            if self._face is None:
+                raise
+            self._refusal = error.message
+            return
+        self._show(schema_from_json(facts["schema"]), facts["backend_version"], facts["metrics"])
+        self.imports_native = facts["imports_native"]  # type: ignore[misc]  # of this instance
         self.native_version = facts["native_version"]  # type: ignore[misc]
-        self._metric_names = tuple(facts["metrics"])
         self._changed(facts)
+        self._facts = facts
+
+    def _tell(self) -> None:
+        """Says how a start went that was late."""
+        if self._face is None or not self._open:
+            return
+        if self._refusal:
+            self.services.states.set(self.name, DeviceState.DOWN, self._refusal)
+            return
+        self.set_config({})  # the worker knows how many streams there are by default
+        self.announce()
+
+    def _described(self) -> Mapping[str, Any]:
+        self._used_host()
+        return self._facts
+
+    def _show(self, schema: ConfigSchema, backend_version: str, metrics: Iterable[str]) -> None:
+        self.schema = schema  # type: ignore[misc]  # of this instance
+        self.backend_version = backend_version
+        self._metric_names = tuple(metrics)
 
     def _changed(self, facts: Mapping[str, Any]) -> None:
         self._ids = list(facts["device_ids"])
@@ -197,11 +283,12 @@ class IsolatedPlugin(Plugin):
         return self.config.explicit_strings() if self._open else self._start_config
 
     def _set_config(self, config: Configuration) -> None:  # noqa: ARG002 - the worker resolves it
-        if self._open:  # a worker is created with what was set before
+        if self._open and self._facts:  # a worker is created with what was set before
             facts, _ = self._host.call("set_config", {"changes": dict(self._changes)})
             self._changed(facts)
 
     def _device_ids(self) -> list[str]:
+        self._used_host()
         return list(self._ids)
 
     def _memory_bytes(self, device_id: str) -> int:
@@ -212,6 +299,8 @@ class IsolatedPlugin(Plugin):
         return told.memory_bytes.get(device_id, 0)
 
     def _default_streams(self) -> int:
+        if not self._facts and self._face is not None:
+            return self._face.default_streams()
         return self._auto_streams
 
     def _metrics(self) -> Mapping[str, Metric]:
@@ -227,7 +316,7 @@ class IsolatedPlugin(Plugin):
     ) -> ParameterValue:
         """The worker's answer; what is known here while there is no worker."""
         try:
-            facts, _ = self._host.call("metric", {"name": name, "options": dict(options)})
+            facts, _ = self._used_host().call("metric", {"name": name, "options": dict(options)})
         except Unavailable:
             if known is None:
                 raise
@@ -235,12 +324,7 @@ class IsolatedPlugin(Plugin):
         return parameter_from_json(facts)
 
     def _add_extension(self, functions: Sequence[ir.Function]) -> None:
-        carrier = ir.Model(
-            ir.Graph([], [], nodes=[], opset_imports=_opsets(functions), name="extension"),
-            ir_version=10,
-            functions=[function.clone() for function in functions],
-        )
-        self._host.extend(b"".join(onnx_bytes.serialize(carrier)))
+        self._used_host().extend(write_functions(functions))
 
     def kill(self) -> None:
         self._host.kill()
@@ -261,15 +345,6 @@ class IsolatedPlugin(Plugin):
 
     def _elsewhere(self) -> NoReturn:
         raise Internal(f"the plugin of {self.name} is in its worker")
-
-
-def _opsets(functions: Sequence[ir.Function]) -> dict[str, int]:
-    opsets = {"": 1}
-    for function in functions:
-        for domain, version in function.opset_imports.items():
-            opsets[domain] = max(version, opsets.get(domain, 0))
-        opsets.setdefault(function.domain, 1)
-    return opsets
 
 
 def _of_a_load(config: Configuration) -> dict[str, str]:

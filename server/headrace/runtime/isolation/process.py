@@ -6,23 +6,22 @@ import itertools
 import logging
 import os
 import selectors
-import signal
 import struct
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.errors import HeadraceError, Unavailable
+from headrace.runtime.isolation.blame import End, Work
 from headrace.runtime.isolation.channel import Channel, Disconnected, Message, channels
 from headrace.runtime.isolation.failures import error_from_json
+from headrace.runtime.isolation.launch import crashed, how, launch
 from headrace.runtime.isolation.output_log import OutputLog
 from headrace.runtime.isolation.shared_memory import SegmentPool, map_file
 
@@ -31,6 +30,10 @@ _log = logging.getLogger(__name__)
 _NUMBER = struct.Struct("<Q")
 _LAST_WORDS_SECONDS = 2.0
 _CLOSE_SECONDS = 10.0
+_PULSE_SECONDS = 10.0
+_STILL_SECONDS = 120.0
+"""Without an answer, after which a worker counts as one that stands still for good. A backend may
+hold the interpreter for as long as it reads a large network."""
 
 Answer: TypeAlias = "tuple[Any, list[memoryview]]"
 """A call's result, and the bytes that came with it."""
@@ -48,18 +51,25 @@ class WorkerProcess:
 
     Args:
         device: names the process's threads and log lines.
+
+    Attributes:
         states: is told what the plugin says of its device, as state and reason.
+        judge: is told how the worker ended, before anybody else.
     """
 
-    def __init__(self, device: str, states: Callable[[str, str], None] | None = None) -> None:
+    def __init__(self, device: str) -> None:
         self.device = device
         self.pool = SegmentPool()
         self.useful = False
         """It has answered a request."""
         self.ended = threading.Event()
-        self.reason = ""
+        self.end = End("", crashed=False, works=())
         """How it ended, once `ended` is set."""
-        self.states = states
+        self.states: Callable[[str, str], None] | None = None
+        self.judge: Callable[[End], None] | None = None
+        self._under_way: list[Work] = []  # adding and removing are atomic
+        self._killed_for: Work | None = None
+        self._killed_because = ""
         self._lock = threading.Lock()
         self._cancelling = threading.Lock()
         self._numbers = itertools.count(1)
@@ -77,6 +87,18 @@ class WorkerProcess:
         return self._process.pid
 
     # -- calls --
+
+    @contextmanager
+    def doing(self, work: Work) -> Iterator[None]:
+        """Has the worker's end inside of the context counted as one that `work` may have led to."""
+        self._under_way.append(work)
+        try:
+            yield
+        except WorkerLost:
+            self.ended.wait()
+            raise
+        finally:
+            self._under_way.remove(work)
 
     def call(
         self,
@@ -185,7 +207,7 @@ class WorkerProcess:
                 raise self.lost()
             if self._lanes:
                 return self._lanes.pop()
-        lane, theirs = channels()
+        lane, theirs = channels(lane=True)
         try:
             self._control.send({"method": "lane"}, (), (theirs.fileno(),))
         except Disconnected as error:
@@ -197,14 +219,39 @@ class WorkerProcess:
 
     def lost(self) -> WorkerLost:
         """The error of a request or call that the worker did not live to answer."""
-        how = f" ({self.reason})" if self.reason else ""
-        return WorkerLost(f"the worker process of device {self.device} ended{how}; try again")
+        known = f" ({self.end.how})" if self.end.how else ""
+        return WorkerLost(f"the worker process of device {self.device} ended{known}; try again")
+
+    def broken(self) -> WorkerLost:
+        """The error of a request whose lane has ended, as it does with the worker; of one that goes
+        on without it no other request can be sure."""
+        if not self.ended.wait(2 * _LAST_WORDS_SECONDS):
+            self.kill("it closed a connection")
+            self.ended.wait()
+        return self.lost()
 
     # -- the end --
 
-    def kill(self) -> None:
-        """Ends the worker at once."""
+    def kill(self, because: str = "", work: Work | None = None) -> None:
+        """Ends the worker at once.
+
+        Args:
+            because: is said beside the signal.
+            work: what it is killed for, whatever else it does.
+        """
+        self._killed_because, self._killed_for = because, work
         self._process.kill()
+
+    def watch(self) -> None:
+        """Waits for the worker's end; kills it if it stands still."""
+        while not self.ended.wait(_PULSE_SECONDS):
+            try:
+                pulse = self.ask("pulse")
+                wait((pulse,), _STILL_SECONDS)
+            except WorkerLost:
+                continue
+            if not pulse.done():
+                self.kill(f"it gave no answer for {_STILL_SECONDS:g} s")
 
     def stop(self) -> None:
         """Lets the worker close its device, and ends it."""
@@ -232,17 +279,8 @@ class WorkerProcess:
         output, written = self._pipe()
         given = (control.fileno(), cancelled, living)
         self._output = OutputLog(self.device, output)
-        command = [sys.executable, "-m", "headrace.runtime.isolation.worker", *map(str, given)]
         try:
-            with _stops_held():
-                self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=written,
-                    stderr=written,
-                    pass_fds=given,
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(_import_path())},
-                )
+            self._process = launch(given, written)
         except BaseException:
             self._close()
             raise
@@ -298,9 +336,11 @@ class WorkerProcess:
             self._process.kill()
             self._process.wait()
         self._output.finish()
-        self.reason = _how(self._process.returncode)
+        self.end = self._ending(self._process.returncode)
         if not self._closing:
-            _log.error("the worker of device %s ended: %s", self.device, self.reason)
+            _log.error("the worker of device %s ended: %s", self.device, self.end.how)
+        if self.judge is not None:
+            self.judge(self.end)
         with self._lock:
             self.ended.set()
             waiting, self._waiting = list(self._waiting.values()), {}
@@ -311,6 +351,12 @@ class WorkerProcess:
         for each in waiting:
             each.set_exception(self.lost())
 
+    def _ending(self, status: int) -> End:
+        because = f": {self._killed_because}" if self._killed_because else ""
+        if self._killed_for is not None:
+            return End(f"{how(status)}{because}", crashed=True, works=(self._killed_for,))
+        return End(f"{how(status)}{because}", crashed(status), tuple(self._under_way))
+
     def _close(self) -> None:
         self.pool.close()
         self._control.close()
@@ -320,29 +366,3 @@ class WorkerProcess:
         for descriptor in descriptors:
             if descriptor is not None:
                 os.close(descriptor)
-
-
-@contextmanager
-def _stops_held() -> Iterator[None]:
-    """A process that is made inside never gets SIGINT and SIGTERM, which a terminal or a supervisor
-    may send to all processes at any moment: the server first finishes what runs, and then ends its
-    workers."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _import_path() -> list[str]:
-    """What this process imports from, for the worker is to find the same plugins."""
-    return [path or str(Path.cwd()) for path in sys.path]
-
-
-def _how(status: int) -> str:
-    if status >= 0:
-        return f"exit status {status}"
-    try:
-        return signal.Signals(-status).name
-    except ValueError:
-        return f"signal {-status}"

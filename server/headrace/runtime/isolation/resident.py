@@ -10,7 +10,8 @@ from typing import Any
 
 from headrace.runtime import onnx_bytes
 from headrace.runtime.cancel import CancelToken
-from headrace.runtime.errors import Unavailable
+from headrace.runtime.errors import EndedWorker, HeadraceError, Unavailable
+from headrace.runtime.isolation.blame import RUN, Work
 from headrace.runtime.isolation.exchange import Exchange
 from headrace.runtime.isolation.process import WorkerProcess
 from headrace.runtime.isolation.shared_memory import write_file
@@ -19,16 +20,18 @@ from headrace.runtime.network_options import NetworkOptions, options_to_json
 
 _log = logging.getLogger(__name__)
 
-_CRASHES_ALLOWED = 3
-
 
 class Resident:
     """Thread-safe; `_lock` guards where it is and whether it is still wanted.
+
+    Attributes:
+        loading, running: what its worker does to it.
 
     Args:
         network: as it was given, before any transformation.
         config: of the load. `config` gives it again for each worker.
         native: the backend's own bytes of an import; None for a load.
+        place: id of its device.
     """
 
     def __init__(
@@ -37,7 +40,10 @@ class Resident:
         config: Mapping[str, str],
         options: NetworkOptions,
         native: bytes | None,
+        place: str,
     ) -> None:
+        self.loading = Work(network, place, "loaded" if native is None else "imported")
+        self.running = Work(network, place, RUN)
         self._network = network
         self.config: Callable[[], Mapping[str, str]] = lambda: config
         self._options = options
@@ -45,13 +51,12 @@ class Resident:
         self._lock = threading.Lock()
         self._exchange: Exchange | None = None
         self._unloaded = False
-        self._crashes = 0
-        self._lost = ""
+        self._lost: HeadraceError | None = None
 
     @property
-    def lost(self) -> str:
-        """Why it is not tried again; empty while it is."""
-        return self._lost
+    def lost(self) -> bool:
+        """It is not tried again."""
+        return self._lost is not None
 
     @property
     def number(self) -> int | None:
@@ -63,10 +68,15 @@ class Resident:
         """Where to send requests.
 
         Raises:
-            Unavailable: no worker could be brought to take the network.
+            EndedWorker: its model has ended workers.
+            Unavailable: the last worker did not take it.
         """
-        if self._lost:
-            raise Unavailable(f"the network was lost with its worker: {self._lost}; load it again")
+        lost = self._lost
+        if isinstance(lost, EndedWorker):
+            raise EndedWorker(lost.message, field="network", metadata=lost.metadata)
+        if lost is not None:
+            message = f"the network was lost with its worker: {lost.message}; load it again"
+            raise Unavailable(message)
         exchange = self._exchange
         if exchange is None:
             raise Unavailable("the network is not loaded")
@@ -84,10 +94,10 @@ class Resident:
             files = [stack.enter_context(write_file(model))]
             if self._native is not None:
                 files.append(stack.enter_context(write_file((self._native,))))
-            facts, _ = worker.call("load", arguments, files, token=token)
+            with worker.doing(self.loading):
+                facts, _ = worker.call("load", arguments, files, token=token)
         with self._lock:
             self._exchange = Exchange(worker, facts["number"])
-            self._crashes = 0
             unwanted = self._unloaded
         if unwanted:
             self.unload()
@@ -98,17 +108,11 @@ class Resident:
         exchange = self._exchange
         if exchange is not None:
             _log.error("a run ignored its EXECUTION_TIMEOUT; its worker is killed")
-            exchange.worker.kill()
+            exchange.worker.kill("a run ignored its EXECUTION_TIMEOUT", self.running)
 
-    def give_up(self, reason: str) -> None:
+    def give_up(self, reason: HeadraceError) -> None:
         """It will not be tried again."""
         self._lost = reason
-
-    def crashed(self) -> None:
-        """A worker died while it compiled the network."""
-        self._crashes += 1
-        if self._crashes >= _CRASHES_ALLOWED:
-            self.give_up(f"{self._crashes} worker processes in a row died while they compiled it")
 
     def unload(self) -> None:
         """Takes it out of its worker, if that lives."""

@@ -21,7 +21,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -40,6 +40,7 @@ _log = logging.getLogger(__name__)
 
 _CALLS_AT_ONCE = 4
 _NUMBER = struct.Struct("<Q")
+_OOM_SCORE = 500  # proc(5): of 1000; the server's is 0, unless somebody has set it
 _F_SETSIG = 10  # fcntl(2), Linux; the fcntl module has no name for it
 
 _CALLS: dict[str, Callable[[WorkerDevice, Call], Any]] = {
@@ -94,10 +95,13 @@ class Worker:
         if message.header["method"] == "lane":
             self._open_lane(message.descriptors[0])
             return
+        if message.header["method"] == "pulse":
+            self._control.send({"call": message.header["call"]})
+            return
         self._calls.submit(self._answer, message)
 
     def _open_lane(self, descriptor: int) -> None:
-        channel = Channel(socket.socket(fileno=descriptor))
+        channel = Channel(socket.socket(fileno=descriptor), lane=True)
         lane = WorkerLane(channel, self._opened(), self._segments, self._cancellations)
         threading.Thread(target=lane.serve, name="worker-lane", daemon=True).start()
 
@@ -164,9 +168,12 @@ class Worker:
 def main(arguments: list[str]) -> None:
     control, cancel, life = map(int, arguments)
     _end_with(life)
+    _end_first()
     faulthandler.enable(all_threads=False)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     tune_allocator()
+    # A call that holds the interpreter lets the requests in after half a millisecond.
+    sys.setswitchinterval(0.0005)
     Worker(Channel(socket.socket(fileno=control)), cancel).run()
     sys.stderr.flush()
     # A thread inside a backend, or an exit handler of one, must not keep the process.
@@ -179,6 +186,12 @@ def _end_with(life: int) -> None:
     fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(life, _F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def _end_first() -> None:
+    """Where memory runs out, the system is to end this process and not the server."""
+    with suppress(OSError):  # as in a container that hides it
+        Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
 
 
 if __name__ == "__main__":

@@ -201,6 +201,9 @@ class _NoDevices:
     def reasons(self) -> dict[str, str]:
         return {}
 
+    def not_installed(self) -> frozenset[str]:
+        return frozenset()
+
 
 def _network(data: memoryview) -> Network:
     # Not copied: large weights are views of the mapped file. The server has held it to its limits.

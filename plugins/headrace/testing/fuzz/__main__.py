@@ -1,0 +1,185 @@
+"""The command line: fuzzes devices for a time, or replays one variant."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+
+from headrace.runtime.device_name import VIRTUAL_TYPES
+from headrace.runtime.errors import HeadraceError
+from headrace.runtime.plugin_registry import installed_plugins
+from headrace.testing.backend_cases.cases import collect
+from headrace.testing.backend_cases.worker import DeviceUnderTest
+from headrace.testing.fuzz import canaries, report
+from headrace.testing.fuzz.campaign import Campaign, Failure, Fuzzer
+from headrace.testing.fuzz.generator import VariantGenerator
+from headrace.testing.fuzz.judge import FAILURES
+from headrace.testing.fuzz.lane import Lane
+from headrace.testing.fuzz.variant import Variant, read, snippet
+from headrace.testing.fuzz.worker import run_device, run_reference
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 0; 1 if there is a failure, or if a device that was named does not start; 2 for
+    wrong usage."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    os.environ.update(canaries.ENVIRONMENT)  # of the processes that are started
+    computing = sorted({*installed_plugins()} - {*VIRTUAL_TYPES})
+    devices = options.device or [name for name in computing if name != "CUDA"]
+    if options.replay:
+        good = [_replay(name, options) for name in devices]
+        return int(not all(good))
+    generator = VariantGenerator(collect(options.cases), options.seed)
+    if not generator.operators:
+        parser.error(f"no case matches {' '.join(options.cases)}")
+    started, campaigns = True, []
+    for name in devices:
+        try:
+            campaign = _fuzz(name, generator, options, options.seconds / len(devices))
+        except HeadraceError as error:
+            _say(f"{name}: {error}")
+            started = started and not options.device
+            continue
+        campaigns.append(campaign)
+    _summarise(campaigns, options)
+    return int(not started or any(campaign.failures for campaign in campaigns))
+
+
+def _fuzz(
+    name: str, generator: VariantGenerator, options: argparse.Namespace, seconds: float
+) -> Campaign:
+    def on_failure(failure: Failure) -> None:
+        _say(report.describe(name, failure))
+        if options.out is not None:
+            _say(f"  kept in {report.keep(options.out, name, failure)}")
+
+    deadline = time.monotonic() + seconds
+    with _lanes(name, options) as (device, reference, second):
+        fuzzer = Fuzzer(device, reference, second, on_failure)
+        return fuzzer.run(_variants(generator, options), deadline)
+
+
+class _lanes:  # noqa: N801 - a context manager
+    """The processes of a device, of the reference and of another device."""
+
+    def __init__(self, name: str, options: argparse.Namespace) -> None:
+        other = options.second or ("OPENVINO" if name.startswith("CPU") else "CPU")
+        second = None
+        if other in installed_plugins():
+            second = Lane(other, run_device, (_under_test(other),), options.limit)
+        self._all = (
+            Lane(name, run_device, (_under_test(name, options),), options.limit),
+            Lane("reference", run_reference, (), options.limit),
+            second,
+        )
+
+    def __enter__(self) -> tuple[Lane, Lane, Lane | None]:
+        return self._all
+
+    def __exit__(self, *_: object) -> None:
+        for lane in self._all:
+            if lane is not None:
+                lane.stop()
+
+
+def _under_test(name: str, options: argparse.Namespace | None = None) -> DeviceUnderTest:
+    """The device in the fuzzer's own process, unless it works only in a process of its own."""
+    isolated = {"OPENCL": {}}.get(name, {"ISOLATION": "NONE"})
+    if options is None:
+        return DeviceUnderTest(name, {}, "", isolated)
+    settings = {**isolated, **dict(options.device_config)}
+    return DeviceUnderTest(name, dict(options.config), options.factory, settings)
+
+
+def _variants(generator: VariantGenerator, options: argparse.Namespace) -> Iterator[Variant]:
+    numbers = range(options.first, options.first + options.count) if options.count else None
+    for number in numbers or count(options.first):
+        yield generator.variant(number)
+
+
+def _replay(name: str, options: argparse.Namespace) -> bool:
+    """Runs one variant again and says what becomes of it; whether it does not fail."""
+    path = Path(options.replay)
+    if path.is_dir():
+        variant = read(path)
+    else:
+        seed, _, number = options.replay.partition(":")
+        variant = VariantGenerator(collect(), int(seed)).variant(int(number))
+    _say(f"{variant.name} {variant.origin} ({', '.join(variant.mutations)})")
+    _say(snippet(variant, name))
+    with _lanes(name, options) as (device, reference, second):
+        answers = [(lane.name, lane.ask(variant)) for lane in (device, reference, second) if lane]
+        for who, answer in answers:
+            _say(f"{who}: {answer.how.value} at {answer.stage.value} {answer.text}")
+            for at, reply in enumerate(answer.replies):
+                said = " ".join((reply.text, reply.foreign, reply.unsteady))
+                _say(f"  request {at}: {reply.how.value} {said}")
+                _say(f"    {str(reply.outputs or '')[:600]}")
+        found = Fuzzer(device, reference, second).verdicts(variant)
+    for finding in found:
+        which = "" if finding.feed is None else f"request {finding.feed}: "
+        _say(f"{name}: {which}{finding.verdict.value} {finding.kind}: {finding.text}")
+    return not any(finding.verdict in FAILURES for finding in found)
+
+
+def _summarise(campaigns: Sequence[Campaign], options: argparse.Namespace) -> None:
+    if not campaigns:
+        return
+    for campaign in campaigns:
+        for part in (report.failures(campaign), options.verbose and report.notes(campaign)):
+            if part:
+                _say(part)
+    _say(f"\nseed {options.seed}, {', '.join(f'{c.device} {c.version}' for c in campaigns)}\n")
+    _say(report.table(campaigns))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m headrace.testing.fuzz",
+        description="Run mutated networks and requests on devices, and look for failures.",
+    )
+    add = parser.add_argument
+    add("--device", action="append", help="as a client names it; default: all that are installed")
+    add("--seconds", type=float, default=60.0, help="for all devices together (default 60)")
+    add("--seed", type=int, default=0, help="of the random changes (default 0)")
+    add("--first", type=int, default=0, help="number of the first variant (default 0)")
+    add("--count", type=int, help="stop after so many variants")
+    add("--replay", metavar="SEED:NUMBER", help="run one variant, or the one kept in this folder")
+    add("--out", type=Path, metavar="FOLDER", help="keep a reproduction of each failure there")
+    add("--cases", action="append", default=[], help="pattern of the names of ONNX's cases")
+    add("--second", metavar="DEVICE", help="asked where a device and the reference differ")
+    add("--limit", type=float, default=20.0, help="seconds that a variant may take (default 20)")
+    add("--config", action="append", default=[], type=_pair, metavar="KEY=VALUE", help="of loads")
+    add(
+        "--device-config",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="KEY=VALUE",
+        help="of the device itself",
+    )
+    add("--factory", default="", help="package.module:create_plugin of the device")
+    add("--verbose", action="store_true", help="list where reference and other device differ")
+    return parser
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

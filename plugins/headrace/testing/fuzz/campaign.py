@@ -1,0 +1,179 @@
+"""Variants through a device until the time is over, and the failures among them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from headrace.testing.fuzz.answer import Answer, How
+from headrace.testing.fuzz.judge import FAILURES, Finding, Verdict, judge
+from headrace.testing.fuzz.lane import Lane
+from headrace.testing.fuzz.shrink import shrunk
+from headrace.testing.fuzz.variant import Variant
+
+_MOST_ENDINGS = 3
+_MOST_KEPT = 5
+
+
+@dataclass(slots=True)
+class Failure:
+    """Failures of one sort.
+
+    Attributes:
+        smallest: reproduces the first of them.
+        confirmed: the first one failed again in a new process. If it did not, an earlier variant
+            in the same process may be the cause.
+        names: of the variants that failed so, as many as are kept.
+    """
+
+    verdict: Verdict
+    operator: str
+    kind: str
+    text: str
+    smallest: Variant
+    confirmed: bool
+    names: list[str] = field(default_factory=list)
+    count: int = 0
+
+
+@dataclass(slots=True)
+class Campaign:
+    """What became of a device's variants so far.
+
+    Attributes:
+        counts: verdicts on networks that were not loaded, and on requests.
+        skipped: variants of operators that have ended the process too often.
+    """
+
+    device: str
+    networks: int = 0
+    requests: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    counts: Counter[Verdict] = field(default_factory=Counter)
+    undefined: Counter[str] = field(default_factory=Counter)
+    failures: dict[tuple[Verdict, str, str], Failure] = field(default_factory=dict)
+    noted: dict[tuple[Verdict, str], list[str]] = field(default_factory=dict)
+    restarts: int = 0
+    version: str = ""
+
+
+class Fuzzer:
+    """Runs variants on a device, and on the reference at the same time.
+
+    Args:
+        device, reference: their processes.
+        second: another device, asked where the device and the reference differ; None if there is
+            none.
+        report: called with each failure of a new sort.
+        shrink_seconds: that one failure may be worked on.
+    """
+
+    def __init__(
+        self,
+        device: Lane,
+        reference: Lane,
+        second: Lane | None,
+        report: Callable[[Failure], None] = lambda _: None,
+        shrink_seconds: float = 20.0,
+    ) -> None:
+        self._device = device
+        self._reference = reference
+        self._second = second
+        self._report = report
+        self._shrink_seconds = shrink_seconds
+        self._endings: Counter[str] = Counter()
+        self.campaign = Campaign(device.name)
+
+    def run(self, variants: Iterable[Variant], deadline: float) -> Campaign:
+        """Runs variants until there are no more, or until the monotonic clock shows `deadline`.
+
+        Raises:
+            Unavailable: the device does not start.
+        """
+        campaign, start = self.campaign, time.monotonic()
+        self._device.start()
+        self._reference.start()
+        with ThreadPoolExecutor(1) as pool:
+            for variant in variants:
+                if time.monotonic() >= deadline:
+                    break
+                if self._endings[variant.operator] >= _MOST_ENDINGS:
+                    campaign.skipped += 1
+                    continue
+                answer = pool.submit(self._device.ask, variant)
+                reference = self._reference.ask(variant)
+                self._take(variant, answer.result(), reference, deadline)
+        campaign.seconds += time.monotonic() - start
+        campaign.restarts = self._device.restarts
+        campaign.version = self._device.version
+        return campaign
+
+    def _take(self, variant: Variant, answer: Answer, reference: Answer, deadline: float) -> None:
+        campaign = self.campaign
+        campaign.networks += 1
+        if answer.how is How.ANSWERED:
+            campaign.requests += len(answer.replies)
+        findings = judge(variant, answer, lambda: reference, lambda: self._ask_second(variant))
+        for finding in findings:
+            campaign.counts[finding.verdict] += 1
+            if finding.verdict is Verdict.UNDEFINED:
+                campaign.undefined[finding.kind] += 1
+            elif finding.verdict in FAILURES:
+                self._fail(variant, finding, deadline)
+            elif finding.verdict in (Verdict.DISPUTED, Verdict.DOUBTED):
+                note = f"{variant.name} {finding.feed} {variant.origin}: {finding.text}"
+                campaign.noted.setdefault((finding.verdict, variant.operator), []).append(note)
+
+    def _ask_second(self, variant: Variant) -> Answer | None:
+        return self._second.ask(variant) if self._second is not None else None
+
+    def _fail(self, variant: Variant, finding: Finding, deadline: float) -> None:
+        if finding.verdict in (Verdict.ENDED, Verdict.HUNG):
+            self._endings[variant.operator] += 1
+        key = (finding.verdict, variant.operator, finding.kind)
+        if key not in self.campaign.failures:
+            smallest, confirmed = self._shrunk(variant, finding, deadline)
+            if finding.verdict is Verdict.HUNG and not confirmed:  # the machine was busy
+                self.campaign.counts[Verdict.HUNG] -= 1
+                self.campaign.counts[Verdict.SLOW] += 1
+                return
+            self.campaign.failures[key] = Failure(*key, finding.text, smallest, confirmed)
+        failure = self.campaign.failures[key]
+        failure.count += 1
+        if len(failure.names) < _MOST_KEPT:
+            failure.names.append(variant.name)
+        if failure.count == 1:
+            self._report(failure)
+
+    def _shrunk(self, variant: Variant, finding: Finding, deadline: float) -> tuple[Variant, bool]:
+        """The smallest variant that fails so, and whether the failure is seen again at all."""
+        if finding.feed is not None:
+            alone = replace(variant, feeds=(variant.feeds[finding.feed],))
+        else:
+            alone = variant
+        end = min(time.monotonic() + self._shrink_seconds, deadline)
+
+        def fails(simpler: Variant) -> bool:
+            return any(each.verdict is finding.verdict for each in self.verdicts(simpler))
+
+        if finding.verdict in (Verdict.ENDED, Verdict.HUNG):
+            self._device.stop()  # so that nothing which happened before has a part in it
+        tries = (each for each in (alone, variant) if time.monotonic() < end)
+        start = next((each for each in tries if fails(each)), None)
+        if start is None:
+            return variant, False
+        return shrunk(start, fails, lambda: time.monotonic() < end), True
+
+    def verdicts(self, variant: Variant) -> list[Finding]:
+        """The verdicts on a variant, without counting it."""
+        answer = self._device.ask(variant, patience=2.0)
+        return judge(
+            variant,
+            answer,
+            lambda: self._reference.ask(variant),
+            lambda: self._ask_second(variant),
+        )

@@ -1,0 +1,157 @@
+"""What a device's answer is worth beside the reference's, and beside another device's."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.testing.fuzz import undefined
+from headrace.testing.fuzz.answer import Answer, How, Reply
+from headrace.testing.fuzz.compare import differs
+from headrace.testing.fuzz.variant import Variant
+
+
+class Verdict(enum.Enum):
+    """What became of a network, or of a request; the value is its heading in tables."""
+
+    RIGHT = "right"
+    REFUSED = "network refused"
+    REQUEST_REFUSED = "request refused"
+    NO_MEMORY = "no memory"
+    UNDEFINED = "undefined by ONNX"
+    DOUBTED = "right by the other device alone"
+    DISPUTED = "all three differ"
+    UNKNOWN = "no reference"
+    SLOW = "slow once"
+    WRONG = "wrong"
+    INVALID = "answers what is invalid"
+    FOREIGN = "foreign memory"
+    UNSTEADY = "not the same twice"
+    ENDED = "process ended"
+    HUNG = "hung"
+    INTERNAL = "internal error"
+    DISAGREES = "query yes, load no"
+
+
+FAILURES = (
+    Verdict.WRONG,
+    Verdict.INVALID,
+    Verdict.FOREIGN,
+    Verdict.UNSTEADY,
+    Verdict.ENDED,
+    Verdict.HUNG,
+    Verdict.INTERNAL,
+    Verdict.DISAGREES,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One verdict.
+
+    Attributes:
+        feed: the number of the request; None for the whole network.
+        kind: what sort of failure it is: the same for failures of the same sort.
+        text: what happened.
+    """
+
+    verdict: Verdict
+    feed: int | None = None
+    kind: str = ""
+    text: str = ""
+
+
+Ask = Callable[[], Answer | None]
+
+
+def judge(variant: Variant, device: Answer, reference: Ask, second: Ask) -> list[Finding]:
+    """The verdict on the network, or on each of its requests if it was loaded.
+
+    Args:
+        reference, second: called only where their answers are needed; None if there is none.
+    """
+    if device.how in (How.ENDED, How.HUNG):
+        verdict = Verdict.ENDED if device.how is How.ENDED else Verdict.HUNG
+        if verdict is Verdict.HUNG and _is_endless(reference()):
+            return [Finding(Verdict.NO_MEMORY, text="the reference does not end either")]
+        return [Finding(verdict, None, f"{device.stage.value}, {device.text}", device.text)]
+    if device.how is How.BROKEN:
+        return [Finding(Verdict.INTERNAL, None, device.stage.value, device.text)]
+    if device.how is How.NO_MEMORY:
+        return [Finding(Verdict.NO_MEMORY, text=device.text)]
+    if device.how is How.REFUSED:
+        if device.claimed and _runs(reference()):
+            return [Finding(Verdict.DISAGREES, None, device.stage.value, device.text)]
+        return [Finding(Verdict.REFUSED, text=device.text)]
+    return [
+        _judge_reply(variant, number, reply, reference, second)
+        for number, reply in enumerate(device.replies)
+    ]
+
+
+def _judge_reply(
+    variant: Variant, number: int, reply: Reply, reference: Ask, second: Ask
+) -> Finding:
+    if reply.foreign:
+        return Finding(Verdict.FOREIGN, number, reply.foreign, reply.foreign)
+    if reply.unsteady:
+        kind = reply.unsteady.partition(":")[0]
+        return Finding(Verdict.UNSTEADY, number, kind, reply.unsteady)
+    if reply.how is How.BROKEN:
+        return Finding(Verdict.INTERNAL, number, "run", reply.text)
+    if reply.how is How.ENDED:
+        return Finding(Verdict.ENDED, number, "run", reply.text)
+    if reply.how is How.NO_MEMORY:
+        return Finding(Verdict.NO_MEMORY, number, text=reply.text)
+    if reply.how is How.REFUSED:
+        return Finding(Verdict.REQUEST_REFUSED, number, text=reply.text)
+    first = _reply(reference(), number)
+    difference = _difference(variant, reply, first)
+    if difference is None:
+        return Finding(Verdict.RIGHT, number)
+    why = undefined.reason(variant, number)
+    if why is not None and (first is None or difference[0] in ("values", "refused")):
+        return Finding(Verdict.UNDEFINED, number, why, difference[1])
+    answer = second()
+    other = _reply(answer, number)
+    if other is None or other.how not in (How.ANSWERED, How.REFUSED):
+        if first is None or first.how is not How.ANSWERED:
+            return Finding(Verdict.UNKNOWN, number, text=difference[1])
+        return Finding(Verdict.WRONG, number, *difference)
+    if _difference(variant, reply, other) is None:
+        return Finding(Verdict.DOUBTED, number, *difference)
+    if first is None or first.how not in (How.ANSWERED, How.REFUSED):
+        return Finding(Verdict.UNKNOWN, number, text=difference[1])
+    if first.how is How.REFUSED and other.how is How.REFUSED:
+        text = f"the reference: {first.text}; the other device: {other.text}"
+        return Finding(Verdict.INVALID, number, "answered", text)
+    if first.how is other.how and _difference(variant, other, first) is None:
+        return Finding(Verdict.WRONG, number, *difference)
+    return Finding(Verdict.DISPUTED, number, *difference)
+
+
+def _difference(variant: Variant, reply: Reply, other: Reply | None) -> tuple[str, str] | None:
+    """What parts an answer from another opinion, its kind and its text; None if nothing does."""
+    if other is None:
+        return "unknown", "the reference does not take the network"
+    if other.how is not How.ANSWERED:
+        return "refused", f"refused: {other.text}"
+    assert reply.outputs is not None
+    assert other.outputs is not None
+    return differs(reply.outputs, other.outputs, steps=undefined.steps(variant))
+
+
+def _reply(answer: Answer | None, number: int) -> Reply | None:
+    if answer is None or answer.how is not How.ANSWERED:
+        return None
+    return answer.replies[number]
+
+
+def _runs(answer: Answer | None) -> bool:
+    """Whether the network is a valid one: at least one of its requests was answered."""
+    return answer is not None and any(reply.how is How.ANSWERED for reply in answer.replies)
+
+
+def _is_endless(answer: Answer | None) -> bool:
+    return answer is not None and answer.how is How.HUNG

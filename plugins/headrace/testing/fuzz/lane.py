@@ -1,0 +1,104 @@
+"""A device, or the reference, in a process that is started again when it ends or hangs."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from headrace.runtime.errors import HeadraceError, Unavailable
+from headrace.testing.fuzz.answer import Answer, How, Stage
+from headrace.testing.fuzz.variant import Variant
+from headrace.testing.guarded import GuardedProcess
+
+_START_SECONDS = 120.0
+
+
+class Lane:
+    """Answers one variant at a time. Not thread-safe.
+
+    Args:
+        target, arguments: what the process runs, as `worker.run_device`.
+        limit_seconds: that a variant may take.
+
+    Attributes:
+        version: of the backend; empty before the first variant.
+        restarts: how often the process was started again.
+    """
+
+    def __init__(
+        self, name: str, target: Callable[..., None], arguments: tuple[Any, ...], limit: float
+    ) -> None:
+        self.name = name
+        self.version = ""
+        self.restarts = -1
+        self._target = target
+        self._arguments = arguments
+        self._limit_seconds = limit
+        self._process: GuardedProcess | None = None
+
+    def start(self) -> None:
+        """Starts the process, if none is there.
+
+        Raises:
+            Unavailable: the device does not start.
+        """
+        if self._process is not None:
+            return
+        process = GuardedProcess(self._target, self._arguments, f"fuzz-{self.name}")
+        self._process = process
+        self.restarts += 1
+        try:
+            if not process.connection.poll(_START_SECONDS):
+                raise Unavailable(f"{self.name} did not start in {_START_SECONDS:g} s")
+            greeting = process.connection.recv()
+        except (EOFError, OSError):
+            greeting = Unavailable(f"{self.name} ended at its start: {_ending(process)}")
+        except Unavailable:
+            self.stop()
+            raise
+        if isinstance(greeting, HeadraceError):
+            self.stop()
+            raise greeting
+        self.version = greeting
+
+    def ask(self, variant: Variant, patience: float = 1.0) -> Answer:
+        """What becomes of the variant; ENDED or HUNG if that is what the process does.
+
+        Args:
+            patience: by which the time limit is multiplied.
+        """
+        self.start()
+        assert self._process is not None
+        connection = self._process.connection
+        deadline = time.monotonic() + self._limit_seconds * patience
+        stage = Stage.START
+        try:
+            connection.send(variant)
+            while connection.poll(max(0.0, deadline - time.monotonic())):
+                message = connection.recv()
+                if isinstance(message, Answer):
+                    if message.how is How.ENDED:  # a device in a process of its own
+                        self.stop()
+                    return message
+                stage = message
+        except (EOFError, OSError):
+            ending = _ending(self._process)
+            self.stop()
+            return Answer(How.ENDED, stage, text=ending)
+        self.stop()
+        return Answer(How.HUNG, stage, text=f"no answer in {self._limit_seconds * patience:g} s")
+
+    def stop(self) -> None:
+        """Ends the process; the next variant has a new one."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+
+def _ending(process: GuardedProcess) -> str:
+    code = process.exit_code()
+    if code is not None and code < 0:
+        return signal.Signals(-code).name
+    return f"exit code {code}"

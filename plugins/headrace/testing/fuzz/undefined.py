@@ -1,0 +1,131 @@
+"""Where ONNX does not say what the values of an output are, or leaves them to the arithmetic.
+
+Each class below is about a kind of operator and a kind of value. In these, answers are compared by
+type and shape alone. A device must still refuse or answer, and answer the same twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+
+from headrace.testing.fuzz.values import is_float, is_integer
+from headrace.testing.fuzz.variant import Feed, Variant
+
+Array = np.ndarray[Any, Any]
+
+_POINTWISE = """
+Abs Acos Acosh Add And Asin Asinh Atan Atanh BitwiseAnd BitwiseNot BitwiseOr
+BitwiseXor Ceil Concat Compress Cos Cosh DepthToSpace Div Equal Erf Exp Expand
+Flatten Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity IsInf
+IsNaN Less LessOrEqual Log Mul Neg NonZero Not Or Pad Pow Reciprocal Reshape Reverse
+Round Shape Sign Sin Sinh Size Slice SpaceToDepth Split
+Sqrt Squeeze Sub Tan Tanh Tile Transpose Trilu Unsqueeze Where Xor
+"""
+POINTWISE = frozenset(_POINTWISE.split())
+"""Operators whose outputs for NaN, infinities and huge numbers follow from IEEE 754, element by
+element. All others may compute in another order or range."""
+
+_QUANTISING = frozenset(
+    ["DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear", "QLinearConv", "QLinearMatMul"]
+)
+_INTEGER_ARITHMETIC = frozenset(["Abs", "Div", "Mod", "Neg", "Pow", "BitShift"])
+_HUGE = 1e6
+
+
+def reason(variant: Variant, number: int) -> str | None:
+    """Why the values of the outputs of the variant's request are not defined; None if they are."""
+    model = variant.proto
+    operators = {node.op_type for node in model.graph.node}
+    values = [*_arrays(variant.feeds[number], model)]
+    return next((found for rule in _RULES if (found := rule(operators, values))), None)
+
+
+def steps(variant: Variant) -> int:
+    """By how much integer outputs may differ: quantised numbers by one, because ONNX leaves open
+    in what precision they are computed before they are rounded."""
+    operators = {node.op_type for node in variant.proto.graph.node}
+    return 1 if operators & _QUANTISING or "Quantize" in variant.origin else 0
+
+
+def _extreme_floats(operators: set[str], values: list[Array]) -> str | None:
+    if not operators <= POINTWISE | {"Constant"} and any(map(_is_extreme, values)):
+        return "NaN, infinite or huge numbers where the order of the arithmetic is open"
+    return None
+
+
+def _casts(operators: set[str], values: list[Array]) -> str | None:
+    if operators & {"Cast", "CastLike"} and any(map(_is_extreme, values)):
+        return "a cast of a number that the target type does not have"
+    return None
+
+
+def _integers(operators: set[str], values: list[Array]) -> str | None:
+    if operators & _INTEGER_ARITHMETIC and any(
+        is_integer(each.dtype) and bool((_wide(each) <= 0).any()) for each in values
+    ):
+        return "a division of integers by zero, or a result that the type does not have"
+    return None
+
+
+def _long_condition(operators: set[str], values: list[Array]) -> str | None:
+    conditions = [each.size for each in values if each.dtype == bool]
+    if "Compress" not in operators or not conditions:
+        return None
+    if all(max(conditions) <= min(each.shape, default=0) for each in values):
+        return None
+    return "a Compress whose condition is longer than the axis"
+
+
+def _empty_means(operators: set[str], values: list[Array]) -> str | None:
+    averaging = any("Mean" in each or "Norm" in each or "Pool" in each for each in operators)
+    if averaging and any(each.size == 0 for each in values):
+        return "a mean of no elements"
+    return None
+
+
+_RULES: tuple[Callable[[set[str], list[Array]], str | None], ...] = (
+    _extreme_floats,
+    _casts,
+    _integers,
+    _empty_means,
+    _long_condition,
+)
+
+
+def _arrays(feed: Feed, model: onnx.ModelProto) -> Iterator[Array]:
+    for value in feed.values():
+        yield from _flat(value)
+    for tensor in model.graph.initializer:
+        yield onnx.numpy_helper.to_array(tensor)
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.FLOAT:
+                yield np.array(attribute.f)
+            elif attribute.type == onnx.AttributeProto.TENSOR:
+                yield onnx.numpy_helper.to_array(attribute.t)
+
+
+def _flat(value: Any) -> Iterator[Array]:
+    if isinstance(value, list):
+        for each in value:
+            yield from _flat(each)
+    elif isinstance(value, np.ndarray):
+        yield value
+
+
+def _is_extreme(array: Array) -> bool:
+    if array.dtype == object or not is_float(array.dtype) or not array.size:
+        return False
+    wide = _wide(array)
+    tiny = (wide != 0) & (np.abs(wide) < 1e-30)
+    return bool((~np.isfinite(wide) | (np.abs(wide) > _HUGE) | tiny).any())
+
+
+def _wide(array: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return array if array.dtype.kind in "iuf" else array.astype(np.float64)

