@@ -258,6 +258,16 @@ def test_what_onnx_runtime_runs_must_run_where_one_device_can(
     assert {device for device in DEVICES if failure(found, device)} == failing
 
 
+def test_the_smallest_request_may_be_refused_where_one_device_computes_it() -> None:
+    result = Result(Outcome.RIGHT, refused="too small")
+    found = Row("some/net.onnx", ["", ""], dict.fromkeys(DEVICES, result))
+    failing = {device.partition(":")[0] for device in DEVICES if failure(found, device)}
+    assert failing == {"CPU", "AUTO", "MULTI"}
+    page = markdown(Zoo([found], ["OPENVINO"], {}, 1.0))
+    assert "| right, without the smallest <sup>1</sup> |" in page
+    assert "1. too small" in page
+
+
 def test_what_onnx_runtime_refuses_may_be_refused() -> None:
     refused = row(Outcome.REFUSED, *DEVICES, requests=("it does not",))
     assert not any(failure(refused, device) for device in DEVICES)

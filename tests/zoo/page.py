@@ -45,6 +45,7 @@ _LEGEND = f"""\
 | right | every number of every output is within {RIGHT:.1%} of the output's range |
 | close | the same within {CLOSE:.0%}; the largest error is given |
 | refused | the query and the load both say no; the number leads to the reason below |
+| without the smallest | the request whose free axes have one element each is refused |
 | slow | a step took longer than the suite waits; only on devices that are not made for speed |
 | **bold** | a failure: a wrong output, an error after the load, a query that says yes before a \
 load that says no, a process that ends, a call that hangs, or a network that has to run and does \
@@ -52,7 +53,8 @@ not |
 """
 _MUST = """\
 A network that ONNX Runtime runs has to be right on {right}, and right or close on {close}: what \
-one device of a list lacks, the others have to do.
+one device of a list lacks, the others have to do. Of these only `HETERO` may refuse the smallest \
+request.
 """
 _REQUESTS = """\
 The column *requests* says how many requests ONNX Runtime answers, and how many it refuses, \
@@ -98,6 +100,8 @@ def failure(row: Row, device: str) -> str:
         return ""
     if row.answered and result.outcome not in demanded:
         return f"has to be right, and is {result.outcome.value}: {result.reason}"
+    if result.refused and kind != "HETERO":
+        return f"refuses the smallest request: {result.refused}"
     return ""
 
 
@@ -144,11 +148,14 @@ def _cell(row: Row, device: str, reasons: dict[str, int]) -> str:
     word = result.outcome.value
     if failure(row, device):
         word = f"**{word}**"
+    reason = result.reason
     if result.outcome is Outcome.CLOSE:
-        return f"{word} {result.error:.1%}"
-    if not result.reason:
+        word, reason = f"{word} {result.error:.1%}", ""
+    if result.refused:
+        word, reason = f"{word}, without the smallest", result.refused
+    if not reason:
         return word
-    number = reasons.setdefault(_general(result.reason), len(reasons) + 1)
+    number = reasons.setdefault(_general(reason), len(reasons) + 1)
     return f"{word} <sup>{number}</sup>"
 
 
