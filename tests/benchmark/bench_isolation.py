@@ -5,7 +5,8 @@ All are in one server, and are asked in turns within the same minute; figures ar
 medians of the rounds' ratios. Processor time is the server's and the worker's together; the client
 takes time of the same processors and is not in it. Memory is what the processes alone hold (USS).
 
-``bench_isolation.py DEVICE ROUNDS`` measures one device, in as many rounds.
+``bench_isolation.py DEVICE ROUNDS CASE`` measures one device, in as many rounds, in cases whose
+names begin so.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def megabytes(server: psutil.Process) -> float:
     return float(sum(each.memory_full_info().uss for each in processes)) / 1e6
 
 
-def measure(device: str, rounds: int) -> None:
+def measure(device: str, rounds: int, only: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "headrace.toml"
         config.write_text(CONFIG.format(device=device))
@@ -143,6 +144,8 @@ def measure(device: str, rounds: int) -> None:
             columns = " ".join(f"{word:>7}" for word in 3 * ("within", "apart", "ratio"))
             print(f"{'':26} {columns}")
             for case in cases(device):
+                if not case.name.startswith(only):
+                    continue
                 print(f"{case.name:26}", end="", flush=True)
                 networks = []
                 before = megabytes(server)
@@ -174,8 +177,9 @@ def measure(device: str, rounds: int) -> None:
 def main() -> None:
     devices = sys.argv[1:2] or ["CPU", "OPENVINO"]
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS
+    only = sys.argv[3] if len(sys.argv) > 3 else ""
     for device in devices:
-        measure(device, rounds)
+        measure(device, rounds, only)
 
 
 if __name__ == "__main__":

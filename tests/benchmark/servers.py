@@ -44,8 +44,10 @@ def running(*command: str) -> Iterator[tuple[str, psutil.Process]]:
     """A server and the first line that it prints."""
     with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield process.stdout.readline().strip(), psutil.Process(process.pid)
-        process.send_signal(signal.SIGTERM)
+        try:
+            yield process.stdout.readline().strip(), psutil.Process(process.pid)
+        finally:
+            process.send_signal(signal.SIGTERM)
 
 
 @contextmanager

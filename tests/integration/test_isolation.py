@@ -29,7 +29,7 @@ from tests.integration.harness import (
 )
 from tests.support.crashing_device import CRASH
 
-CRASHES = int(os.environ.get("CRASHES", "10"))
+CRASHES = int(os.environ.get("CRASHES", "5"))
 """Of these there were 50 for the record, and ten kills."""
 KILLS = int(os.environ.get("KILLS", "5"))
 _CALLERS = 2

@@ -122,6 +122,11 @@ BROKEN: dict[str, tuple[bytes | onnx.ModelProto, str]] = {
         changed(lambda p: setattr(p.graph.input[0].type.tensor_type.shape.dim[2], "dim_value", -8)),
         "negative dimension -8",
     ),
+    "too many axes": (
+        changed(lambda p: [p.graph.input[0].type.tensor_type.shape.dim.add() for _ in range(500)]),
+        "at most 64",
+    ),
+    "a weight of too many axes": (weight_with(set_dims(*[1] * 65, 108)), "has 66 axes"),
     "a cycle": (
         model(
             [node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["b"])],

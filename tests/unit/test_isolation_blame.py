@@ -8,6 +8,7 @@ from headrace.runtime.errors import EndedWorker
 from headrace.runtime.isolation import blame
 from headrace.runtime.isolation.blame import ENDS, RUN, WITHIN_SECONDS, Blamed, End, Work
 from headrace.runtime.network import Network
+from headrace.runtime.type_inference import infer_types
 from headrace.testing.case import parse
 
 
@@ -73,9 +74,7 @@ def test_one_model_is_at_work_however_often_it_is_loaded_and_run() -> None:
     assert is_blamed(blamed, work("a"))
 
 
-@pytest.mark.parametrize(
-    ("verb", "how"), [(RUN, "SIGSEGV"), (RUN, "SIGKILL"), ("loaded", "SIGKILL")]
-)
+@pytest.mark.parametrize(("verb", "how"), [(RUN, "SIGSEGV"), ("loaded", "SIGKILL")])
 def test_what_proves_little_is_blamed_the_third_time_within_an_hour(verb: str, how: str) -> None:
     clock = Clock()
     blamed = Blamed("CPU", clock)
@@ -91,9 +90,23 @@ def test_what_proves_little_is_blamed_the_third_time_within_an_hour(verb: str, h
         blamed.check(work("a"))
 
 
-def test_an_idle_worker_that_ends_is_nobodys_fault() -> None:
+def test_a_model_is_known_again_when_a_virtual_device_has_inferred_its_types() -> None:
     blamed = Blamed("CPU", Clock())
-    blamed.judge(end())
+    blamed.judge(end(work("a")))
+    model = "a (float[n] x) => (float[n] y) { t = Relu(x) y = Relu(t) }"
+    plain = Network.from_bytes(parse(model).SerializeToString())
+    inferred = plain.clone()
+    infer_types(inferred.model)
+    inferred.model.graph[0].metadata_props["affinity"] = "CPU"
+    assert inferred.to_bytes() != plain.to_bytes()
+    assert Work(inferred, "0", "loaded").model() == Work(plain, "0", "loaded").model()
+
+
+def test_a_worker_that_is_killed_while_idle_or_running_is_nobodys_fault() -> None:
+    blamed = Blamed("CPU", Clock())
+    for _ in range(2 * ENDS):
+        blamed.judge(end(how="SIGKILL"))
+        blamed.judge(end(work("a", RUN), how="SIGKILL"))
     assert not is_blamed(blamed, work("a"))
 
 

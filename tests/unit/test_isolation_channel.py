@@ -144,3 +144,49 @@ def test_a_message_that_nobody_would_take_is_not_sent(ends: tuple[Channel, Chann
     one, _ = ends
     with pytest.raises(Internal, match="bytes"):
         one.send({}, (bytes(module.MAX_BODY_BYTES + 1),))
+
+
+@pytest.fixture
+def lane() -> Iterator[tuple[Channel, Channel]]:
+    ours, theirs = channels(lane=True)
+    other = Channel(theirs, lane=True)
+    yield ours, other
+    ours.close()
+    other.close()
+
+
+def test_a_lane_takes_messages_shorter_and_longer_than_it_reads_ahead(
+    lane: tuple[Channel, Channel],
+) -> None:
+    ours, theirs = lane
+    for size in (0, 10, 5_000, 100_000, 10):
+        header = {"size": size}
+        ours.send(header, (bytes(range(256)) * (size // 256 + 1),))
+        message = theirs.receive()
+        assert message.header == header
+        assert bytes(message.body) == bytes(range(256)) * (size // 256 + 1)
+
+
+def test_a_header_that_comes_again_on_a_lane_is_not_parsed_again(
+    lane: tuple[Channel, Channel],
+) -> None:
+    ours, theirs = lane
+    headers = []
+    for number in range(3):
+        ours.send({"same": [1, 2]}, (bytes([number]),))
+        message = theirs.receive()
+        assert bytes(message.body) == bytes([number])
+        headers.append(message.header)
+    assert headers[0] is headers[1] is headers[2]
+    for number in range(100):  # others push it out, and no memory grows
+        ours.send({"number": number})
+        assert theirs.receive().header == {"number": number}
+    assert len(theirs._headers) <= 16
+
+
+def test_a_lane_on_which_two_messages_come_at_once_is_broken(lane: tuple[Channel, Channel]) -> None:
+    ours, theirs = lane
+    ours.send({"number": 1})
+    ours.send({"number": 2})
+    with pytest.raises(Disconnected, match="two messages"):
+        theirs.receive()

@@ -86,6 +86,10 @@ class TensorData:
             raise _invalid(f"{what} has the unknown data type {proto.data_type}") from None
         if dtype == ir.DataType.UNDEFINED:
             raise _invalid(f"{what} has no data type")
+        if len(proto.dims) > self._limits.rank:
+            raise _invalid(
+                f"{what} has {len(proto.dims)} axes; at most {self._limits.rank} are supported"
+            )
         elements = 1
         for size in proto.dims:
             if size < 0:

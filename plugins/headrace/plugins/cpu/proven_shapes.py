@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TypeAlias
 
-import onnx
 import onnx_ir as ir
 
-from headrace.runtime.type_inference import skeleton
-
-_log = logging.getLogger(__name__)
+from headrace.runtime.naming import bodies, walk
+from headrace.runtime.type_inference import infer_types
 
 _Sizes: TypeAlias = list[int | None]
 
@@ -34,42 +31,22 @@ class ProvenShapes:
 
     @cached_property
     def _inferred(self) -> Mapping[str, _Sizes]:
-        proto = skeleton(self._model)
-        for graph in _graphs(proto.graph):
-            inside = () if graph is proto.graph else graph.input
-            for info in (*graph.value_info, *graph.output, *inside):
-                info.type.tensor_type.ClearField("shape")
-        try:
-            proto = onnx.shape_inference.infer_shapes(proto)
-        except Exception as error:  # noqa: BLE001 - C++ raises of every kind; all is guarded then
-            _log.info("shapes could not be inferred: %s", error)
-        made = Counter(name for graph in _graphs(proto.graph) for name in _names(graph))
-        sizes: dict[str, _Sizes] = {}
-        for graph in _graphs(proto.graph):
-            for info in (*graph.input, *graph.value_info, *graph.output):
-                kind = info.type.tensor_type
-                if kind.HasField("shape") and made[info.name] == 1:  # not of two bodies
-                    dims = kind.shape.dim
-                    sizes[info.name] = [
-                        each.dim_value if each.HasField("dim_value") else None for each in dims
-                    ]
-        return sizes
+        model = self._model.clone()
+        known = list(model.graph.inputs)
+        for node in walk(model.graph):
+            inner = [value for _, body in bodies(node) for value in body.inputs]
+            for value in (*node.outputs, *inner):
+                value.shape = None
+                known.append(value)
+        infer_types(model)
+        made = Counter(value.name for value in known)
+        return {
+            value.name: [size if isinstance(size, int) else None for size in value.shape]
+            for value in known
+            if value.name and value.shape is not None and made[value.name] == 1  # not of two bodies
+        }
 
 
 def constant(value: ir.Value) -> ir.TensorProtocol | None:
     """The value if no run can change it."""
     return None if value.is_graph_input() else ir.convenience.get_const_tensor(value)
-
-
-def _names(graph: onnx.GraphProto) -> Iterator[str]:
-    """What the graph itself gives a value to."""
-    yield from (info.name for info in graph.input)
-    yield from (name for node in graph.node for name in node.output)
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else ())):
-                yield from _graphs(body)

@@ -118,7 +118,8 @@ def _replay(name: str, options: argparse.Namespace) -> bool:
         for who, answer in answers:
             _say(f"{who}: {answer.how.value} at {answer.stage.value} {answer.text}")
             for at, reply in enumerate(answer.replies):
-                _say(f"  request {at}: {reply.how.value} {reply.text} {reply.strange}")
+                said = " ".join((reply.text, reply.foreign, reply.unsteady))
+                _say(f"  request {at}: {reply.how.value} {said}")
                 _say(f"    {str(reply.outputs or '')[:600]}")
         found = Fuzzer(device, reference, second).verdicts(variant)
     for finding in found:

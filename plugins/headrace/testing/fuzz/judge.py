@@ -23,9 +23,11 @@ class Verdict(enum.Enum):
     DOUBTED = "right by the other device alone"
     DISPUTED = "all three differ"
     UNKNOWN = "no reference"
+    SLOW = "slow once"
     WRONG = "wrong"
     INVALID = "answers what is invalid"
     FOREIGN = "foreign memory"
+    UNSTEADY = "not the same twice"
     ENDED = "process ended"
     HUNG = "hung"
     INTERNAL = "internal error"
@@ -36,6 +38,7 @@ FAILURES = (
     Verdict.WRONG,
     Verdict.INVALID,
     Verdict.FOREIGN,
+    Verdict.UNSTEADY,
     Verdict.ENDED,
     Verdict.HUNG,
     Verdict.INTERNAL,
@@ -90,8 +93,11 @@ def judge(variant: Variant, device: Answer, reference: Ask, second: Ask) -> list
 def _judge_reply(
     variant: Variant, number: int, reply: Reply, reference: Ask, second: Ask
 ) -> Finding:
-    if reply.strange:
-        return Finding(Verdict.FOREIGN, number, reply.strange.partition(":")[0], reply.strange)
+    if reply.foreign:
+        return Finding(Verdict.FOREIGN, number, reply.foreign, reply.foreign)
+    if reply.unsteady:
+        kind = reply.unsteady.partition(":")[0]
+        return Finding(Verdict.UNSTEADY, number, kind, reply.unsteady)
     if reply.how is How.BROKEN:
         return Finding(Verdict.INTERNAL, number, "run", reply.text)
     if reply.how is How.ENDED:

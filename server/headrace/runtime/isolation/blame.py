@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 
 from headrace.runtime import onnx_bytes
 from headrace.runtime.errors import EndedWorker
+from headrace.runtime.naming import walk
 from headrace.runtime.network import Network
 
 _log = logging.getLogger(__name__)
@@ -29,8 +30,8 @@ REMEMBERED: Final = 1024
 """Models at most; the oldest are forgotten."""
 ENDS: Final = 3
 """A model is blamed after this many ends within `WITHIN_SECONDS`, where one alone proves little:
-its requests ended the worker, or somebody else may have killed it, as the system does where memory
-is short."""
+its requests ended the worker, or the worker was killed while the model was loaded, as the system
+does where memory is short."""
 WITHIN_SECONDS: Final = 3600.0
 
 
@@ -52,9 +53,18 @@ class Work:
         return self.verb == RUN
 
     def model(self) -> str:
-        """The same for the same model on the same device, whatever it is called."""
+        """The same for the same model on the same device, whatever the network is called, and
+        whether its types have been inferred and its layers marked by a virtual device or not."""
+        model = self.network.clone().model
+        model.metadata_props.clear()
+        model.graph.metadata_props.clear()
+        for node in walk(model.graph):
+            node.metadata_props.clear()
+            for value in node.outputs:
+                value.type = value.shape = None
+                value.metadata_props.clear()
         digest = hashlib.sha256()
-        for piece in onnx_bytes.serialize(self.network.model):
+        for piece in onnx_bytes.serialize(model):
             digest.update(piece)
         return f"{self.place}:{digest.hexdigest()}"
 
@@ -68,7 +78,7 @@ class End:
 
     Attributes:
         how: the signal's name, or what else there is to say.
-        crashed: it ended itself; nobody killed it.
+        crashed: it ended itself, or had to be killed for what it did; otherwise somebody killed it.
         works: what it was doing.
     """
 
@@ -111,6 +121,8 @@ class Blamed:
             if len(models) != 1:
                 return
             ((model, work),) = models.items()
+            if work.runs and not end.crashed:
+                return
             ends = self._ends.get(model) or deque(maxlen=ENDS)
             _remember(self._ends, model, ends)
             ends.append(when)

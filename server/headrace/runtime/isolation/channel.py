@@ -33,6 +33,10 @@ _ANCILLARY_BYTES = socket.CMSG_SPACE(MAX_DESCRIPTORS * array("i").itemsize)
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
+_AHEAD_BYTES = 2048
+_KNOWN_HEADERS = 16
+
+
 class Disconnected(Exception):
     """The other process has gone, or speaks no language that this one knows."""
 
@@ -49,11 +53,17 @@ class Channel:
     """One end of a connection. Any thread may send; one thread receives.
 
     `_sending` keeps messages from mixing, and close from racing with a send.
+
+    Args:
+        lane: each message is the answer to the one before, so that a read never finds two of them,
+            and many have the header of an earlier one, which is then not parsed again.
     """
 
-    def __init__(self, end: socket.socket) -> None:
+    def __init__(self, end: socket.socket, *, lane: bool = False) -> None:
         self._socket = end
         self._sending = threading.Lock()
+        self._ahead = _AHEAD_BYTES if lane else 0
+        self._headers: dict[bytes, dict[str, Any]] = {}
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -94,19 +104,20 @@ class Channel:
         Raises:
             Disconnected: there is no more.
         """
-        prefix = bytearray(_PREFIX.size)
-        descriptors = self._receive_start(prefix)
+        start, descriptors = self._receive_start()
         try:
-            magic, header_size, body_size, count = _PREFIX.unpack(prefix)
+            magic, header_size, body_size, count = _PREFIX.unpack_from(start)
             if magic != _MAGIC or header_size > MAX_HEADER_BYTES or body_size > MAX_BODY_BYTES:
                 raise Disconnected("what came is no message")
             if count != len(descriptors):
                 raise Disconnected("a message came without its file descriptors")
+            came = len(start) - _PREFIX.size
             data = memoryview(bytearray(header_size + body_size))
-            self._fill(data)
-            header = json.loads(bytes(data[:header_size]))
-            if not isinstance(header, dict):
-                raise Disconnected("a message's header is no object")
+            if came > len(data):
+                raise Disconnected("two messages came where one was due")
+            data[:came] = start[_PREFIX.size :]
+            self._fill(data[came:])
+            header = self._header(bytes(data[:header_size]))
         except (ValueError, RecursionError) as error:
             _close_all(descriptors)
             raise Disconnected(f"a message's header is not JSON: {error}") from error
@@ -125,11 +136,25 @@ class Channel:
         with self._sending:
             self._socket.close()
 
-    def _receive_start(self, prefix: bytearray) -> tuple[int, ...]:
+    def _header(self, text: bytes) -> dict[str, Any]:
+        header = self._headers.get(text)
+        if header is None:
+            header = json.loads(text)
+            if not isinstance(header, dict):
+                raise Disconnected("a message's header is no object")
+            if self._ahead and len(text) <= _AHEAD_BYTES:
+                if len(self._headers) >= _KNOWN_HEADERS:
+                    self._headers.clear()
+                self._headers[text] = header
+        return header
+
+    def _receive_start(self) -> tuple[memoryview, tuple[int, ...]]:
+        """The prefix of a message, and of a lane's perhaps more of it; and its descriptors."""
         descriptors: tuple[int, ...] = ()
+        start = memoryview(bytearray(_PREFIX.size + self._ahead))
         try:
             got, ancillary, _, _ = self._socket.recvmsg_into(
-                (prefix,), _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
+                (start,), _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
             )
         except OSError as error:
             raise Disconnected(str(error)) from error
@@ -141,11 +166,11 @@ class Channel:
         try:
             if not got:
                 raise Disconnected("the connection ended")
-            self._fill(memoryview(prefix)[got:])
+            self._fill(start[got : _PREFIX.size])
         except Disconnected:
             _close_all(descriptors)
             raise
-        return descriptors
+        return start[: max(got, _PREFIX.size)], descriptors
 
     def _fill(self, buffer: memoryview) -> None:
         while buffer:
@@ -158,10 +183,10 @@ class Channel:
             buffer = buffer[got:]
 
 
-def channels() -> tuple[Channel, socket.socket]:
-    """A new connection: this process's end, and the one to give away."""
+def channels(*, lane: bool = False) -> tuple[Channel, socket.socket]:
+    """A new connection: this process's end, and the one to give away. `lane` as `Channel`."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    return Channel(ours), theirs
+    return Channel(ours, lane=lane), theirs
 
 
 def expect(facts: dict[str, Any], name: str, kind: type[Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from headrace.runtime.isolation.descriptions import profile_from_json
 from headrace.runtime.isolation.failures import error_from_json
 from headrace.runtime.isolation.process import WorkerProcess
 from headrace.runtime.isolation.shared_memory import Segment
-from headrace.runtime.isolation.values import decode, encode
+from headrace.runtime.isolation.values import Numbers, decode, encode
 from headrace.runtime.job import Job
 
 
@@ -58,21 +59,24 @@ class Exchange:
             request, spare = worker.number(), pool.number()
             header = {
                 "network": self.number,
-                "request": request,
                 "inputs": encoded.description,
                 "outputs": job.output_names,
-                "in": None if given is None else given.number,
-                "out": None if offered is None else offered.number,
-                "spare": spare,
                 "new": [each.number for each in new],
                 "forget": pool.forgotten(),
-                "deadline": job.deadline,
-                "priority": job.priority,
                 "profile": job.profile,
                 "trace": job.trace,
             }
+            numbers = Numbers(
+                request,
+                given.number if given is not None else 0,
+                offered.number if offered is not None else 0,
+                spare,
+                job.priority,
+                job.deadline if job.deadline is not None else math.inf,
+            )
             descriptors = [each.descriptor for each in new if each.descriptor is not None]
-            reply = self._send(job, request, header, encoded.body, descriptors)
+            body = [numbers.pack(), *encoded.body]
+            reply = self._send(job, request, header, body, descriptors)
         except BaseException:
             for each in (given, offered):
                 if each is not None:

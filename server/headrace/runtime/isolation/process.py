@@ -207,7 +207,7 @@ class WorkerProcess:
                 raise self.lost()
             if self._lanes:
                 return self._lanes.pop()
-        lane, theirs = channels()
+        lane, theirs = channels(lane=True)
         try:
             self._control.send({"method": "lane"}, (), (theirs.fileno(),))
         except Disconnected as error:
@@ -353,8 +353,9 @@ class WorkerProcess:
 
     def _ending(self, status: int) -> End:
         because = f": {self._killed_because}" if self._killed_because else ""
-        works = (self._killed_for,) if self._killed_for else tuple(self._under_way)
-        return End(f"{how(status)}{because}", crashed(status), works)
+        if self._killed_for is not None:
+            return End(f"{how(status)}{because}", crashed=True, works=(self._killed_for,))
+        return End(f"{how(status)}{because}", crashed(status), tuple(self._under_way))
 
     def _close(self) -> None:
         self.pool.close()

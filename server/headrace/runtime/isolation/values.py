@@ -7,9 +7,10 @@ and for a tensor ``[dtype, shape, place, offset, size]``, with ONNX's number for
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -25,6 +26,7 @@ _MESSAGE_BYTES: Final = 64 * 1024
 _BODY, _SEGMENT = 0, 1
 _STRING: Final = int(ir.DataType.STRING)
 _PIECES_ALIGNMENT: Final = 16
+_PACKED: Final = struct.Struct("<qqqqqd")
 
 _NUMBERS: Final = {
     number.numpy(): int(number)
@@ -32,6 +34,32 @@ _NUMBERS: Final = {
     if number not in (ir.DataType.UNDEFINED, ir.DataType.STRING)
 }
 _TYPES: Final = {number: dtype for dtype, number in _NUMBERS.items()}
+
+
+class Numbers(NamedTuple):
+    """What differs from one request to the next, apart from the header, which so is often the same.
+
+    Attributes:
+        request: names it, for a cancellation.
+        given, offered: segments for the inputs and the outputs; 0 for none.
+        spare: the number of a segment that the worker may make.
+        deadline: of the monotonic clock; infinite for none.
+    """
+
+    request: int
+    given: int
+    offered: int
+    spare: int
+    priority: int
+    deadline: float
+
+    def pack(self) -> bytes:
+        return _PACKED.pack(*self)
+
+    @classmethod
+    def take(cls, body: memoryview) -> tuple[Numbers, memoryview]:
+        """The numbers, and the rest of a request's body."""
+        return cls(*_PACKED.unpack_from(body)), body[_PACKED.size :]
 
 
 @dataclass(slots=True)

@@ -101,7 +101,7 @@ class Worker:
         self._calls.submit(self._answer, message)
 
     def _open_lane(self, descriptor: int) -> None:
-        channel = Channel(socket.socket(fileno=descriptor))
+        channel = Channel(socket.socket(fileno=descriptor), lane=True)
         lane = WorkerLane(channel, self._opened(), self._segments, self._cancellations)
         threading.Thread(target=lane.serve, name="worker-lane", daemon=True).start()
 
@@ -172,6 +172,8 @@ def main(arguments: list[str]) -> None:
     faulthandler.enable(all_threads=False)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     tune_allocator()
+    # A call that holds the interpreter lets the requests in after half a millisecond.
+    sys.setswitchinterval(0.0005)
     Worker(Channel(socket.socket(fileno=control)), cancel).run()
     sys.stderr.flush()
     # A thread inside a backend, or an exit handler of one, must not keep the process.

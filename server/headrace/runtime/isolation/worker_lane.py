@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from typing import Any
 
@@ -11,7 +12,7 @@ from headrace.runtime.isolation.channel import Channel, Disconnected, Message
 from headrace.runtime.isolation.descriptions import profile_to_json
 from headrace.runtime.isolation.failures import error_to_json
 from headrace.runtime.isolation.shared_memory import Segment, SegmentTable, rounded
-from headrace.runtime.isolation.values import Encoded, decode, encode
+from headrace.runtime.isolation.values import Encoded, Numbers, decode, encode
 from headrace.runtime.isolation.worker_device import WorkerDevice
 from headrace.runtime.job import Job, Ticket
 
@@ -39,6 +40,7 @@ class WorkerLane:
         self._device = device
         self._segments = segments
         self._cancellations = cancellations
+        self._settled = threading.Lock()  # held while a job is not
 
     def serve(self) -> None:
         try:
@@ -55,10 +57,11 @@ class WorkerLane:
         for number, descriptor in zip(header["new"], message.descriptors, strict=True):
             self._segments.add(Segment.attach(number, descriptor))
         try:
-            job = self._run(message)
+            numbers, body = Numbers.take(message.body)
+            job = self._run(header, numbers, body)
             if job.error is None:
                 outputs = encode(job.outputs)
-                self._send(outputs, header, [profile_to_json(each) for each in job.layers])
+                self._send(outputs, numbers, [profile_to_json(each) for each in job.layers])
             else:
                 self._channel.send({"error": error_to_json(job.error)})
         except Disconnected:
@@ -66,32 +69,35 @@ class WorkerLane:
         except Exception as error:  # noqa: BLE001 - a plugin may fail in any way, the server hears
             self._channel.send({"error": error_to_json(error)})
 
-    def _run(self, message: Message) -> Job:
-        header = message.header
+    def _run(self, header: dict[str, Any], numbers: Numbers, body: memoryview) -> Job:
         network = self._device.network(header["network"])
-        segment = None if header["in"] is None else self._segments.get(header["in"]).array
-        inputs = decode(header["inputs"], message.body, segment, writable=False)
-        ended = threading.Event()
-        token = self._cancellations.begin(header["request"])
+        segment = self._segments.get(numbers.given).array if numbers.given else None
+        inputs = decode(header["inputs"], body, segment, writable=False)
+        token = self._cancellations.begin(numbers.request)
         job = Job(
             inputs,
-            lambda _: ended.set(),
+            lambda _: self._settled.release(),
             output_names=tuple(header["outputs"]),
-            deadline=header["deadline"],
-            priority=header["priority"],
+            deadline=numbers.deadline if numbers.deadline < math.inf else None,
+            priority=numbers.priority,
             token=token,
             ticket=_ADMITTED,
             profile=header["profile"],
             trace=header["trace"],
         )
+        self._settled.acquire()
         try:
             network.submit(job)
-            ended.wait()
-        finally:
-            self._cancellations.end(header["request"])
+        except BaseException:
+            self._settled.release()
+            self._cancellations.end(numbers.request)
+            raise
+        self._settled.acquire()
+        self._settled.release()
+        self._cancellations.end(numbers.request)
         return job
 
-    def _send(self, outputs: Encoded, header: dict[str, Any], layers: list[Any]) -> None:
+    def _send(self, outputs: Encoded, numbers: Numbers, layers: list[Any]) -> None:
         reply: dict[str, Any] = {"outputs": outputs.description}
         if layers:
             reply["layers"] = layers
@@ -99,12 +105,12 @@ class WorkerLane:
             self._channel.send(reply, outputs.body)
             return
         reply["taken"] = outputs.segment_bytes
-        segment = None if header["out"] is None else self._segments.get(header["out"])
+        segment = self._segments.get(numbers.offered) if numbers.offered else None
         if segment is not None and segment.size >= outputs.segment_bytes:
             outputs.place(segment.array)
             self._channel.send({**reply, "segment": segment.number}, outputs.body)
             return
-        segment = Segment.create(header["spare"], rounded(outputs.segment_bytes))
+        segment = Segment.create(numbers.spare, rounded(outputs.segment_bytes))
         try:
             outputs.place(segment.array)
             self._segments.add(segment)
