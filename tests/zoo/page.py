@@ -35,9 +35,9 @@ and the Python client queries, loads and asks the network on each device, one re
 four at once. A server that ends is started again for the next device.
 """
 _RUN = """\
-`make zoo` runs all of this and writes this page. It downloads 410 MB the first time. The trials of \
-this page took {minutes} minutes on two cores. `make zoo ARGS="--network 'silero*' --device CPU"` \
-runs a part, and keeps the other results. The exit status is 1 if a trial of this run has failed.
+`make zoo` runs all of this and writes this page. It downloads 410 MB the first time. The trials \
+of this page took {minutes} minutes. `make zoo ARGS="--network 'silero*' --device CPU"` runs a part, \
+and keeps the other results. The exit status is 1 if a trial of this run has failed.
 """
 _LEGEND = f"""\
 | word | meaning |
