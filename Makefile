@@ -82,9 +82,9 @@ conformance-hetero: $(INSTALLED)
 	@$(BIN)/python -m headrace.testing.backend_cases --device HETERO:OPENVINO,TEMPLATE \
 	    --as-good-as TEMPLATE --expectations tests/conformance/backend_cases $(ARGS)
 
-# ARGS="--network 'silero*' --device CPU" runs a part, and writes nothing.
+# ARGS="--network 'silero*' --device CPU" runs a part, and keeps the other results.
 zoo: $(INSTALLED) $(ZOO)
-	@$(BIN)/python -m tests.zoo $(or $(ARGS),--table docs/zoo.md)
+	@$(BIN)/python -m tests.zoo --results .cache/zoo-results.json --table docs/zoo.md $(ARGS)
 
 # A failure's smallest network and request are kept in .cache/fuzz, and make the exit status 1.
 fuzz-devices: $(INSTALLED)
