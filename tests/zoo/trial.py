@@ -14,6 +14,7 @@ import numpy as np
 from grpc import StatusCode
 
 from headrace.client import Client, Error, Network, QueryResult
+from headrace.client.errors import InvalidArgument
 from tests.zoo.comparison import CLOSE, RIGHT, largest_error
 from tests.zoo.inputs import Inputs
 from tests.zoo.reference import Answer
@@ -61,6 +62,7 @@ class Result:
         reason: why it is not right; the same in each run.
         detail: where it happened, for whoever looks into it.
         seconds: what all of it took.
+        refused: why it refuses the smallest request, which ONNX Runtime answers; "" if it does not.
     """
 
     outcome: Outcome
@@ -68,6 +70,7 @@ class Result:
     reason: str = ""
     detail: str = ""
     seconds: float = 0.0
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ class Trial:
         self._limits = limits
         self._is_alive = is_alive
         self._error = 0.0
-        self._worst = ""
+        self._worst = self._refused = ""
 
     def run(self, path: Path, requests: Sequence[Inputs], expected: Sequence[Answer]) -> Result:
         start = time.monotonic()
@@ -121,7 +124,8 @@ class Trial:
         if self._error > CLOSE:
             outcome = Outcome.WRONG
         reason = self._worst if outcome is not Outcome.RIGHT else ""
-        return Result(outcome, self._error, reason, seconds=time.monotonic() - start)
+        seconds = time.monotonic() - start
+        return Result(outcome, self._error, reason, "", seconds, self._refused)
 
     def _load(self, path: Path) -> Network:
         """The loaded network; query and load have to agree."""
@@ -157,6 +161,9 @@ class Trial:
         if answer.failure:
             return  # whatever a device makes of it but an end or a fault, which have been seen
         for outputs in found:
+            if isinstance(outputs, InvalidArgument) and request.is_smallest:
+                self._refused = str(outputs)
+                continue
             if isinstance(outputs, Error):
                 detail = f"{where}: {outputs}"
                 raise _End(Outcome.FAILED, f"{outputs.code.name}: {outputs}", detail)
