@@ -10,10 +10,6 @@ axis for real and imaginary parts.
 
 A RegexFullMatch is evaluated by RE2, whose syntax ONNX specifies. Python's `re` takes exponential
 time for some expressions, and no other thread of the process runs meanwhile.
-
-
-takes the maximum over the wrong axes where a GlobalMaxPool has not two in space, normalises as many
-channels of an LRN as the batch has elements, and subtracts negative numbers from an L1 norm.
 """
 
 from __future__ import annotations
