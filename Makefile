@@ -17,19 +17,22 @@ export ORT_DISABLE_TELEMETRY := 1
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large serve lint benchmark conformance conformance-hetero zoo proto clean
+.PHONY: help demo test test-cuda test-large test-stop serve lint benchmark conformance conformance-hetero fuzz-devices fuzz-wire zoo proto clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
 	@echo 'make test         run the tests; ARGS="..." goes to pytest'
 	@echo 'make test-cuda    run the tests that need an NVIDIA GPU, if there is one'
 	@echo 'make test-large   load networks of more than 2 GiB; takes 12 GB of memory'
+	@echo 'make test-stop    stop servers under callers in Python and C++; STOPS=100 for as many'
+	@echo 'make fuzz-wire    send mutated messages to every method; ARGS="--messages 100000 --seed 1"'
 	@echo 'make serve        run a server; ARGS="..." goes to headrace serve'
 	@echo 'make lint         check style and types'
 	@echo 'make benchmark    measure'
 	@echo 'make conformance  run ONNX'\''s backend cases on all devices, and write docs/conformance.md'
 	@echo 'make conformance-hetero  see that HETERO passes what the last device of its list does'
 	@echo 'make zoo          run real networks on all devices, and write docs/zoo.md; downloads 410 MB'
+	@echo 'make fuzz-devices  look for wrong answers and crashes for ten minutes; ARGS="--device CPU --seconds 3600"'
 	@echo 'make proto        generate the protocol code anew'
 	@echo 'make clean        remove all that these made'
 
@@ -45,6 +48,13 @@ test-cuda:
 
 test-large: $(INSTALLED)
 	@$(BIN)/pytest tests/large $(ARGS)
+
+test-stop: $(INSTALLED)
+	@$(BIN)/pytest -rs -s tests/stop $(ARGS)
+
+# Some five minutes of two cores.
+fuzz-wire: $(INSTALLED)
+	@$(BIN)/python -m tests.fuzz.wire $(ARGS)
 
 serve: $(INSTALLED)
 	@exec $(BIN)/headrace serve $(ARGS)
@@ -72,9 +82,13 @@ conformance-hetero: $(INSTALLED)
 	@$(BIN)/python -m headrace.testing.backend_cases --device HETERO:OPENVINO,TEMPLATE \
 	    --as-good-as TEMPLATE --expectations tests/conformance/backend_cases $(ARGS)
 
-# ARGS="--network 'silero*' --device CPU" runs a part, and writes nothing.
+# ARGS="--network 'silero*' --device CPU" runs a part, and keeps the other results.
 zoo: $(INSTALLED) $(ZOO)
-	@$(BIN)/python -m tests.zoo $(or $(ARGS),--table docs/zoo.md)
+	@$(BIN)/python -m tests.zoo --results .cache/zoo-results.json --table docs/zoo.md $(ARGS)
+
+# A failure's smallest network and request are kept in .cache/fuzz, and make the exit status 1.
+fuzz-devices: $(INSTALLED)
+	@$(BIN)/python -m headrace.testing.fuzz --seconds 600 --out .cache/fuzz $(ARGS)
 
 proto: $(PROTO_INSTALLED)
 	@set -e; \

@@ -47,6 +47,7 @@ class Device:
     seconds: float
     is_gone: bool = False  # requests fail with Unavailable
     is_broken: bool = False  # requests fail with a bug
+    is_choosy: bool = False  # requests are refused for their values
     in_flight: int = 0
 
 
@@ -170,7 +171,7 @@ class World:
             error = Unavailable("gone")
         elif error is None and (device.is_broken or asked.fails):
             error = RuntimeError("broken")
-        elif error is None and asked.is_bad:
+        elif error is None and (asked.is_bad or device.is_choosy):
             error = InvalidArgument("bad")
         asked.runs_on = ""
         self._waiting[asked] = None

@@ -245,6 +245,53 @@ def test_a_query_is_the_other_devices(plugin: Plugin) -> None:
     assert set(asked.supported_layers.values()) == {"CPU"}
 
 
+MEETING: dict[str, tuple[str, list[str]]] = {
+    "a layer": (
+        "(float[N,3] x) => (float[M] z) "
+        "{ a = Constant<value_ints=[0]>() y = Relu(x) z = ReduceMax<keepdims=0>(y, a) }",
+        ["a", "y"],
+    ),
+    "inputs": ("(float[N,3] x, float[1,3] w) => (float[N,3] z) { z = Add(x, w) }", []),
+    "a fixed size": ("(float[2,3] x) => (float[2,3] z) { y = Relu(x) z = Neg(y) }", []),
+    "an output": ("(float[N] x) => (float[1] z) { z = Constant<value_floats=[1.0]>() }", []),
+    "a doubt": (
+        "(float[N,4] x) => (float[1] z) { n = Size(x) f = Cast<to=1>(n) y = Div(x, f) "
+        "z = ReduceMax<keepdims=0>(y) }",
+        ["f", "n", "z"],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MEETING)
+def test_a_query_says_what_a_load_refuses(plugin: Plugin, kind: str) -> None:
+    text, kept = MEETING[kind]
+    network = Network.from_bytes(parse(f"g {text}").SerializeToString())
+    asked = plugin.query_network(network, {}, on("BATCH:CPU(4)"))
+    with pytest.raises(FailedPrecondition) as caught:
+        plugin.load_network(network, {}, on("BATCH:CPU(4)"))
+    assert asked.unsupported
+    assert {each.reason for each in asked.unsupported} == {caught.value.message}
+    assert sorted(asked.supported_layers) == kept
+
+
+@pytest.mark.parametrize(("operator", "serves"), [("Abs", True), ("Neg", True), ("CumSum", False)])
+def test_a_query_tries_where_only_a_trial_tells(
+    plugin: Plugin, operator: str, serves: bool
+) -> None:
+    rest = ", zero" if operator == "CumSum" else ""
+    text = f"""g (float[N,4] x) => (float[N,4] y) <int64 zero = {{0}}> {{
+        c = Constant<value = bool {{1}}>()
+        y = If(c) <then_branch = a () => (float[N,4] t) {{ t = {operator}(x{rest}) }},
+                   else_branch = b () => (float[N,4] e) {{ e = Abs(x) }}> }}"""
+    network = Network.from_bytes(parse(text).SerializeToString())
+    asked = plugin.query_network(network, {}, on("BATCH:CPU(4)"))
+    assert bool(asked.unsupported) is not serves
+    if serves:
+        plugin.load_network(network, {}, on("BATCH:CPU(4)")).close()
+    else:
+        assert [each.layer for each in asked.unsupported] == ["y"]
+
+
 def test_an_exported_network_is_loaded_anew(plugin: Plugin) -> None:
     case = networks.mlp()
     again = plugin.import_network(case.network, b"", {}, on("BATCH:CPU(4)"))

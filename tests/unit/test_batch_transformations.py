@@ -58,7 +58,7 @@ def test_one_row_becomes_any_number_through_all_reshapes() -> None:
     model = attention()
     ready = batchable(network(model))
     assert ready.rewritten
-    assert (ready.analysis.doubts, ready.analysis.outputs) == ((), {"y": 0})
+    assert (ready.analysis.doubts, ready.analysis.outputs) == ({}, {"y": 0})
     assert isinstance(ready.network.inputs[0].shape, tuple)
     assert not isinstance(ready.network.inputs[0].shape[0], int)
     rows = random(3, 6, 8, seed=9)

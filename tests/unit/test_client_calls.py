@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import math
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -314,7 +316,6 @@ def test_a_blob_may_be_a_file(client: Any, fake: Fake, tmp_path: Path) -> None:
         errors.FailedPrecondition,
         errors.ResourceExhausted,
         errors.DeadlineExceeded,
-        errors.Cancelled,
         errors.AlreadyExists,
         errors.Unimplemented,
         errors.Internal,
@@ -391,6 +392,42 @@ def test_an_idempotent_call_is_sent_again_when_unavailable(client: Any, fake: Fa
     assert len(fake.requests("ListDevices")) == 3
 
 
+def test_a_call_that_the_server_dropped_is_sent_again(client: Any, fake: Fake) -> None:
+    """gRPC's core answers CANCELLED where it stops, or has too many calls."""
+    fake.failures.extend([refused(grpc.StatusCode.CANCELLED)] * 2)
+    assert len(client.devices()) == 2
+    assert len(fake.requests("ListDevices")) == 3
+
+
+def test_a_call_that_the_server_dropped_and_that_may_not_run_twice_is_unavailable(
+    client: Any, fake: Fake
+) -> None:
+    fake.failures.append(refused(grpc.StatusCode.CANCELLED))
+    with pytest.raises(errors.Unavailable, match=r"the server at .* dropped the call: no"):
+        client.load_network(b"model")
+    assert len(fake.requests("LoadNetwork")) == 1
+
+
+def test_a_stream_that_the_server_dropped_is_unavailable(client: Any, fake: Fake) -> None:
+    network = client.network("echo")
+    fake.failures.append(refused(grpc.StatusCode.CANCELLED))
+    with pytest.raises(errors.Unavailable, match="dropped the call"):
+        list(network.infer_many([{"x": X}]))
+
+
+@pytest.mark.parametrize("timeout", [-1, -math.inf, math.nan, "1"])
+def test_a_timeout_that_is_none_is_refused_by_name(client: Any, timeout: Any) -> None:
+    network = client.network("echo")
+    for call in (
+        client.devices,
+        partial(network.infer, {"x": X}),
+        partial(client.load_network, b"model"),
+    ):
+        with pytest.raises(errors.InvalidArgument, match="pass a number of seconds") as caught:
+            call(timeout=timeout)
+        assert caught.value.details.field == "timeout"
+
+
 def test_sending_again_is_bounded(client: Any, fake: Fake) -> None:
     fake.failures.extend([refused(grpc.StatusCode.UNAVAILABLE, reason="DRAINING")] * 9)
     with pytest.raises(errors.Unavailable, match=r"^no$"):
@@ -451,7 +488,9 @@ def test_a_closed_client_says_so(kind: str, fake: Fake) -> None:
 def test_messages_beyond_the_limit_are_not_sent(kind: str, fake: Fake) -> None:
     with connected(kind, fake.target, max_message_bytes=20_000) as client:
         network = client.network("echo")
-        with pytest.raises(errors.ResourceExhausted, match="larger than max"):
+        with pytest.raises(
+            errors.ResourceExhausted, match=r"larger than max .* larger max_message_bytes"
+        ):
             network.infer({"x": np.zeros((1, 10_000), np.float32)})
 
 

@@ -15,10 +15,12 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from rich.progress import Progress
 from typer.testing import CliRunner, Result
 
 from headrace import program
-from headrace.client.cli import console, infer
+from headrace.client import QueryResult, Subgraph, UnsupportedLayer, errors
+from headrace.client.cli import console, infer, query
 from headrace.client.cli.app import make_app
 from headrace.client.outputs import Outputs
 from headrace.v1 import inference_engine_pb2 as pb
@@ -187,6 +189,7 @@ def test_a_query_shows_each_layer(run: Any, model: Path) -> None:
         "LAYER   DEVICE  SUBGRAPH  REASON",
         "Relu_0  CPU     1",
         "F_1     -                 Foo: no kernel",
+        "1 supported layer, 1 unsupported layer",
         "subgraph 1 on CPU: 1 layer",
     ]
     assert json_of(run("query", model, "--json")) == {
@@ -194,6 +197,24 @@ def test_a_query_shows_each_layer(run: Any, model: Path) -> None:
         "unsupported": [{"layer": "F_1", "op_type": "Foo", "reason": "no kernel"}],
         "subgraphs": [{"device": "CPU", "layers": ["Relu_0"]}],
     }
+
+
+def test_a_query_of_many_layers_groups_those_with_the_same_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    layers = {f"conv{n}": "CPU" for n in range(300)}
+    missing = [UnsupportedLayer(f"f{n}", "Foo", "no kernel") for n in range(2)]
+    result = QueryResult(layers, missing, [Subgraph("CPU", list(layers))])
+    query._print_table(result, full=False)
+    assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
+        "LAYER DEVICE SUBGRAPH REASON",
+        "conv0, conv1, conv2 and 297 more CPU 1",
+        "f0, f1 - Foo: no kernel",
+        "300 supported layers, 2 unsupported layers",
+        "subgraph 1 on CPU: 300 layers",
+    ]
+    query._print_table(result, full=True)
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 302 + 2
 
 
 def test_unload(run: Any, fake: Fake) -> None:
@@ -580,6 +601,65 @@ def test_tables_are_drawn_on_a_terminal(
     assert capsys.readouterr().out == "none\n"
 
 
+def test_a_name_that_is_wider_than_the_terminal_is_folded_and_not_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    name = "/model/encoder/layer.11/attention/self/query/MatMul_output_0" * 2
+    console.print_table(("LAYER", "DEVICE"), [(name, "CPU")])
+    told = capsys.readouterr().out
+    assert "…" not in told
+    assert name in "".join(line.replace("CPU", "").strip() for line in told.splitlines())
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_common_options_stand_before_or_after_the_command(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    monkeypatch.setenv("HEADRACE_SERVER", "127.0.0.1:1")
+    common = ["--server", fake.target, "--json"]
+    arguments = [*common, "devices"] if where == "before" else ["devices", *common]
+    up, _ = json_of(CliRunner().invoke(make_app(arguments), arguments))
+    assert up["name"] == "CPU"
+
+
+def test_an_option_after_the_command_wins(fake: Fake) -> None:
+    arguments = ["--server", "127.0.0.1:1", "devices", "--server", fake.target]
+    assert CliRunner().invoke(make_app(arguments), arguments).exit_code == 0
+
+
+def test_an_error_is_json_where_the_option_stands_before_the_command() -> None:
+    arguments = ["--json", "--server", "localhost:99999", "devices"]
+    result = CliRunner().invoke(make_app(arguments), arguments)
+    assert result.exit_code == 1
+    assert json.loads(result.stderr)["error"]["code"] == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("headrace dev", "devices"), ("headrace load --rep", "--replace --repository")],
+)
+def test_bash_completes_commands_and_options(words: str, found: str) -> None:
+    headrace = Path(sys.executable).with_name("headrace")
+    script = (
+        f'eval "$(_HEADRACE_COMPLETE=source_bash {headrace})"\n'
+        f"COMP_WORDS=({words}); COMP_CWORD={len(words.split()) - 1}\n"
+        f'_headrace_completion {headrace}; printf "%s\\n" "${{COMPREPLY[@]}}" | sort'
+    )
+    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == found.split(), ended.stderr
+
+
+def test_what_a_client_sets_is_named_as_the_command_line_has_it() -> None:
+    error = errors.AlreadyExists(
+        ErrorDetails(
+            grpc.StatusCode.ALREADY_EXISTS, "network 'm' exists; unload it, or set replace"
+        )
+    )
+    assert console._explain(error) == "network 'm' exists; unload it, or add --replace"
+
+
 def test_progress_is_shown_on_a_terminal_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -588,8 +668,23 @@ def test_progress_is_shown_on_a_terminal_alone(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with console.progress("loading", quiet=True) as shown:
         assert shown is None
-    with console.progress("loading", quiet=False) as shown:
+    made = []
+
+    class Noted(Progress):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            made.append(self)
+
+    monkeypatch.setattr(console, "Progress", Noted)
+
+    def bars() -> list[tuple[str, Any, str]]:
+        tasks = [task for task in made[0].tasks if task.visible]
+        return [(task.description, task.total, task.fields["size"]) for task in tasks]
+
+    with console.progress("compiling", quiet=False) as shown:
         assert shown is not None
-        shown(1, 2)
-        shown(2, 2)
+        shown(1024, 2048)
+        assert bars() == [("uploading", 2048, "1 KiB of 2 KiB")]
+        shown(2048, 2048)
+        assert bars() == [("compiling", None, "")]  # which nobody takes for done
     assert capsys.readouterr().out == ""

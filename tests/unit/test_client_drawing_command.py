@@ -124,9 +124,3 @@ def test_a_file_that_cannot_be_written_is_an_error(run: Any) -> None:
     result = run("--dot", "missing/out.dot")
     assert result.exit_code == 1
     assert result.stderr == "error: cannot write missing/out.dot: No such file or directory\n"
-
-
-def test_full_without_a_picture_is_wrong_usage(run: Any) -> None:
-    result = run("--full")
-    assert result.exit_code == 2
-    assert "--full" in result.stderr

@@ -112,6 +112,18 @@ def test_raw_files_take_the_inputs_type_and_shape(tmp_path: Path) -> None:
     assert read([path], port(shape=(2, 3)))["x"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert read([path], port(shape=("N", 3)))["x"].shape == (2, 3)
     assert read([path], port(shape=None), x=(3, 2))["x"].shape == (3, 2)
+    assert read([path], port(shape=("N", "T")))["x"].shape == (1, 6)
+    assert read([path], port(shape=("N", "T", 3)))["x"].shape == (1, 2, 3)
+    assert read([path.rename(tmp_path / "a.wav")], port(), x=(6,))["x"].shape == (6,)
+
+
+@pytest.mark.parametrize("name", ["speech.wav", "table.csv", "a.pt", "list.json", "a.NPYX"])
+def test_a_file_of_another_kind_is_not_taken_for_raw_elements(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(bytes(24))
+    message = r"files are not read; pass .npy, .npz, an image, or raw elements as .bin"
+    with pytest.raises(errors.InvalidArgument, match=message):
+        read([path], port(shape=(None, 3)))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +131,9 @@ def test_raw_files_take_the_inputs_type_and_shape(tmp_path: Path) -> None:
     [
         ("float32", (2, 4), r"has 24 bytes, but \(2, 4\) of float32 takes 32"),
         ("float32", ("N", 4), r"has 24 bytes, but \(1, 4\) of float32 takes 16"),
-        ("float32", ("N", "M"), r"leaves its shape open; pass --shape x="),
+        ("float32", ("N", "M", "L"), r"leaves its shape open; pass --shape x="),
+        ("float32", (3, "M", "L"), r"leaves its shape open; pass --shape x="),
+        ("float32", ("N", 3, 224, 224), r"has 24 bytes, but \(1, 3, 224, 224\) of float32 takes"),
         ("float32", None, r"leaves its shape open"),
         ("float32", (None, 0), r"has 24 bytes, but \(0, 0\)"),
         ("string", (6,), r"pass a \.npy file"),
@@ -169,6 +183,24 @@ def test_an_image_takes_the_inputs_form(
         return
     array = read([picture], port(dtype, shape, layout))["x"]
     assert (array.dtype, array.shape) == (np.dtype(dtype), expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "told"),
+    [
+        ("float32", (None, 3, 8, 5), "is resized from 6x4 to 5x8, its values are 0 to 255; if"),
+        ("float32", (1, 3, 4, 6), "is 6x4, its values are 0 to 255; if the network takes other"),
+        ("uint8", (1, 3, "H", "W"), "is 6x4, its values are 0 to 255"),
+    ],
+)
+def test_what_is_done_to_an_image_is_told(
+    picture: Path, dtype: str, shape: Shape, told: str
+) -> None:
+    notes: list[str] = []
+    read_inputs([str(picture)], Ports([port(dtype, shape)]), {}, notes.append)
+    (note,) = notes
+    assert note.startswith(f"{picture} {told}")
+    assert ("--preprocessing" in note) == (dtype != "uint8")
 
 
 def test_pixels_stay_numbers_to_255(picture: Path) -> None:

@@ -60,6 +60,10 @@ def recurrent(layer: str) -> str:
     {{ y = {layer}<hidden_size=3>(x, w, r) }}"""
 
 
+_ANY_GRU = (
+    "g (float[a,b,c] x, float[d,e,c] w, float[d,e,f] r) => (float[h,i,j,k] y) "
+    "{ y = GRU<hidden_size = 3>(x, w, r) }"
+)
 _ATTENTION = (
     "g (float[a,b,c,d] q, float[a,e,f,d] k) => (float[h,i,j,l] y) { y = Attention(q, k, k) }"
 )
@@ -101,6 +105,8 @@ _EMPTY = [
     (recurrent("GRU"), [ones(2, 2, 4)], False),
     (recurrent("GRU"), [ones(0, 2, 4)], True),
     (recurrent("GRU"), [ones(2, 0, 4)], True),
+    (_ANY_GRU, [ones(2, 2, 4), ones(1, 9, 4), ones(1, 9, 3)], False),
+    (_ANY_GRU, [ones(2, 2, 0), ones(1, 9, 0), ones(1, 9, 3)], True),
     (recurrent("RNN"), [ones(0, 0, 4)], False),
     (_ATTENTION, [ones(1, 2, 3, 4), ones(1, 2, 3, 4)], False),
     (_ATTENTION, [ones(1, 0, 3, 4), ones(1, 0, 3, 4)], True),
@@ -197,6 +203,11 @@ def test_a_scalar_that_is_not_there_or_0_is_refused(
             [np.ones((1, 1, 3, 3), np.uint8), np.ones((1, 1, 2, 2), np.uint8)],
         ),
         (
+            "g (float x) => (float y) <float[4] s = {1, 1, 2, 2}> { y = Upsample(x, s) }",
+            [ones(1, 1, 1, 2, 2)],
+            [ones(1, 1, 2, 2)],
+        ),
+        (
             "g (float x, int64[n] l) => (float y) { y = ReverseSequence(x, l) }",
             [ones(9), np.array([1])],
             [ones(2, 2), np.array([1, 2])],
@@ -206,9 +217,10 @@ def test_a_scalar_that_is_not_there_or_0_is_refused(
 def test_a_tensor_of_too_few_axes_is_refused(
     plugin: Plugin, text: str, wrong: list[Any], right: list[Any]
 ) -> None:
+    opset = 9 if "Upsample" in text else 23
     with pytest.raises(InvalidArgument, match=FAILS):
-        run(plugin, network(text, rankless=True), *wrong)
-    assert run(plugin, network(text, rankless=True), *right)
+        run(plugin, network(text, opset, rankless=True), *wrong)
+    assert run(plugin, network(text, opset, rankless=True), *right)
 
 
 def divided(op_type: str, dtype: Any) -> str:
@@ -331,6 +343,11 @@ def test_optional_inputs_that_end_the_list_may_be_left_out(plugin: Plugin, text:
             "the input has 1 axes",
         ),
         (
+            "g (float[4] x) => (float y) <int64 s = {0}> "
+            "{ t = SplitToSequence(x, s) y = ConcatFromSequence<axis = 0>(t) }",
+            "split is 0",
+        ),
+        (
             "g (int32[6] x) => (float y) { y = TfIdfVectorizer"
             '<mode = "TF", max_gram_length = 1, min_gram_length = 1, max_skip_count = 0,'
             " ngram_counts = [0], ngram_indexes = [0], pool_int64s = [5, 6, 7]>(x) }",
@@ -355,3 +372,23 @@ def test_an_empty_tensor_that_is_known_before_is_blamed_on_its_layer(plugin: Plu
     assert [each.layer for each in plugin.query_network(given, {}).unsupported] == ["norm"]
     with pytest.raises(UnsupportedLayers, match="norm"):
         plugin.load_network(given, {})
+
+
+def test_a_depth_that_is_an_empty_constant_ends_no_process(plugin: Plugin) -> None:
+    given = network(
+        "g (int64[2] i, float[2] v) => (float y) { [hot] y = OneHot(i, d, v) }",
+        d=np.zeros(0, np.int64),
+    )
+    plugin.query_network(given, {})
+    with pytest.raises((InvalidArgument, UnsupportedLayers), match=f"hot|{FAILS}"):
+        run(plugin, given, np.array([0, 1]), ones(2))
+
+
+def test_a_network_is_not_loaded_to_judge_a_layer_if_another_ends_the_process(
+    plugin: Plugin,
+) -> None:
+    given = network(
+        "g (float[4] x) => (float y) <int64 s = {0}> { t = SplitToSequence(x, s) "
+        "u = ConcatFromSequence<axis = 0>(t) v = headrace.test.Strange(u) y = Abs(v) }"
+    )
+    assert "split is 0" in [each.reason for each in plugin.query_network(given, {}).unsupported]

@@ -21,6 +21,7 @@ from headrace.runtime.cancel import CancelToken
 from headrace.runtime.errors import (
     Cancelled,
     DeadlineExceeded,
+    FailedPrecondition,
     Internal,
     InvalidArgument,
     QueueFull,
@@ -294,6 +295,25 @@ def test_many_subgraphs_in_a_row_run_inline_without_recursion(
 
 
 # -- failure and the end --
+
+
+def test_an_error_about_a_tensor_between_subgraphs_blames_no_input_of_the_callers(
+    rig: Rig,
+) -> None:
+    bad = InvalidArgument("input 'a' holds too much", field="inputs['a']")
+    job = rig.submit(rig.network(CHAIN, CHAIN_ENDS, {1: failing(bad)}))
+    rig.outcomes.wait()
+    assert isinstance(job.error, FailedPrecondition)
+    assert job.error.field is None
+    assert "subgraph 2 of 3" in job.error.message
+
+
+def test_an_error_about_an_input_of_the_callers_stays_one(rig: Rig) -> None:
+    bad = InvalidArgument("input 'x' holds too much", field="inputs['x']")
+    job = rig.submit(rig.network(CHAIN, CHAIN_ENDS, {0: failing(bad)}))
+    rig.outcomes.wait()
+    assert isinstance(job.error, InvalidArgument)
+    assert job.error.field == "inputs['x']"
 
 
 def test_a_failure_names_the_subgraph_and_its_device(rig: Rig) -> None:

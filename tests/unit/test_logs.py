@@ -152,3 +152,15 @@ def test_a_traceback_shows_no_local_variables(form: str) -> None:
         log_internal_error(error, where="Infer")
     assert "told" in stream.getvalue()
     assert key not in stream.getvalue()
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_line_is_bounded_whatever_a_client_s_names_are(form: str) -> None:
+    stream = io.StringIO()
+    configure_logging("info", form, stream)
+    logging.getLogger("headrace.test").warning("layer %s is odd", "n" * 1_000_000)
+    log_internal_error(RuntimeError("m" * 1_000_000), where="w" * 1_000_000)
+    written = stream.getvalue()
+    assert len(written) < 50_000
+    assert "is odd" in written
+    assert "RuntimeError" in written

@@ -556,13 +556,21 @@ def test_a_device_that_gives_no_output_has_failed(rig: Rig) -> None:
     np.testing.assert_array_equal(InferRequest(network).infer(_ADD.inputs)["z"], _SUM)
 
 
-def test_a_bad_request_is_refused_by_one_device_and_takes_none_out(rig: Rig) -> None:
+def test_values_that_every_device_refuses_take_none_out(rig: Rig) -> None:
     network = rig.load()
-    rig.device("A").breaks(InvalidArgument("not these values", field="inputs"))
+    for name in "AB":
+        rig.device(name).breaks(InvalidArgument("not these values", field="inputs"))
     with pytest.raises(InvalidArgument, match="not these values"):
         InferRequest(network).infer(_ADD.inputs)
     assert states(network) == ["A=serving", "B=serving"]
-    assert not rig.device("B").jobs
+
+
+def test_values_that_one_device_refuses_are_run_by_another_and_take_none_out(rig: Rig) -> None:
+    network = rig.load()
+    rig.device("A").breaks(InvalidArgument("not these values", field="inputs"))
+    np.testing.assert_array_equal(InferRequest(network).infer(_ADD.inputs)["z"], _SUM)
+    assert states(network) == ["A=serving", "B=serving"]
+    assert rig.counted("member_requests_total") == {("A", "rerun"): 1, ("B", "completed"): 1}
 
 
 def test_a_request_that_fails_everywhere_takes_no_device_out(rig: Rig) -> None:

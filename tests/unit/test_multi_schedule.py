@@ -71,7 +71,9 @@ def random_life(seed: int, spill: bool) -> None:
             world.devices[device].is_broken ^= True
         elif what < 0.85:
             world.devices[device].is_gone ^= True
-        elif what < 0.88:
+        elif what < 0.87:
+            world.devices[device].is_choosy ^= True
+        elif what < 0.9:
             is_arranged_anew = True
             order = dice.sample(names[:count], dice.randint(1, count))
             world.arrange(*((name, dice.randint(1, 3)) for name in order))
@@ -201,13 +203,34 @@ def test_it_does_so_once() -> None:
     assert isinstance(asked.error, Unavailable)
 
 
-def test_a_bad_request_fails_at_once_and_its_device_goes_on() -> None:
+def test_values_that_no_device_takes_are_refused_and_the_devices_go_on() -> None:
     world = two()
     asked = world.arrive(is_bad=True)
     world.run_out()
     assert isinstance(asked.error, InvalidArgument)
-    assert asked.ran_on == ["A"]
+    assert asked.ran_on == ["A", "B"]
     assert not world.told
+
+
+def test_values_that_one_device_does_not_take_run_on_another_and_both_go_on() -> None:
+    world = two()
+    world.devices["A"].is_choosy = True
+    asked = world.arrive()
+    world.run_out()
+    assert asked.error is None
+    assert asked.ran_on == ["A", "B"]
+    assert not world.told
+
+
+def test_values_that_a_device_does_not_take_are_refused_at_once_where_no_other_one_serves() -> None:
+    world = two()
+    world.devices["A"].is_choosy = True
+    world.down("B")
+    asked = world.arrive()
+    world.run_out()
+    assert isinstance(asked.error, InvalidArgument)
+    assert asked.ran_on == ["A"]
+    assert world.now < PATIENCE_SECONDS
 
 
 def test_a_failure_for_unknown_reasons_is_the_devices_if_another_one_can_run_the_request() -> None:

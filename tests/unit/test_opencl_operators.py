@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from headrace.runtime.reference import CorrectedEvaluator
 from headrace.testing.case import Case, parse
 
 pytest.importorskip("tinygrad", reason="tinygrad is not installed: pip install 'headrace[opencl]'")
@@ -137,3 +138,17 @@ def test_what_is_known_is_computed_by_the_corrected_reference() -> None:
     x = np.ones((1, 3, 1), np.float32)
     (y,) = on_host.HostLayers({"": 21})(graph[0], [x])
     np.testing.assert_allclose(np.asarray(y), x / (1 + 1e-4))
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+@pytest.mark.parametrize("wanted", range(1, 9))
+def test_the_middle_that_is_kept_is_the_references(size: int, wanted: int) -> None:
+    text = "f (float[a,2] x, int64[1] s) => (float[b,2] y) { y = CenterCropPad<axes = [-2]>(x, s) }"
+    proto = parse(text)
+    proto.opset_import[0].version = 18
+    x = np.arange(1, 2 * size + 1, dtype=np.float32).reshape(size, 2)
+    (expected,) = CorrectedEvaluator(proto).run(None, {"x": x, "s": np.array([wanted])})
+    crop = operators.find(node("CenterCropPad"), 18)
+    assert crop is not None
+    found = crop(Tensor(x, device="PYTHON"), [wanted], axes=(-2,))
+    assert found.tolist() == np.asarray(expected).tolist()

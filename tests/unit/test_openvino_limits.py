@@ -120,6 +120,13 @@ def reasons(text: str, opset: int) -> list[str]:
         ),
         ("(float[1,1,2,3,4] x, int64[5] n) => (float[A,B,C,D,E] y) { y = Tile(x, n) }", "repeats"),
         ("(float x, int64[0] n) => (float y) { y = Tile(x, n) }", "repeats"),
+        (
+            "(float[N] x) => (float[A] y, float[B] z) { s = Constant<value = int64[2] {-1, 3}>()"
+            " y, z = Split(x, s) }",
+            "negative",
+        ),
+        ("(float[A,B,C] x) => (float[A,B,C] y) { y = Hardmax<axis = 1>(x) }", "shape"),
+        ("(float x, int64[0] s) => (float y) { y = Expand(x, s) }", "scalar"),
     ],
 )
 def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:

@@ -212,3 +212,17 @@ def test_negative_pads_and_a_computed_value_go_together(runtime: Runtime) -> Non
     }"""
     x, v = np.array([1, 2, 3], np.float32), np.array(7, np.float32)
     equal(run(runtime, text, x=x, v=v), y=[2, 3, 7, 7])
+
+
+@pytest.mark.parametrize("type_name", ["int8", "uint8", "int16", "uint16", "int32"])
+@pytest.mark.parametrize("size", ["N", "6"])
+def test_quotients_are_cut_off_whether_sizes_are_known_or_not(
+    runtime: Runtime, type_name: str, size: str
+) -> None:
+    text = "f ({0}[{1}] x, {0}[{1}] d) => ({0}[{1}] y) {{ y = Div(x, d) }}"
+    x, d = np.array([85, 7, 99, 1, 0, 100]), np.array([96, 2, 100, 3, 5, 100])
+    signs = np.array([1, -1, 1, -1, 1, -1]) if type_name[0] == "i" else 1
+    inputs = {"x": (x * signs).astype(type_name), "d": d.astype(type_name)}
+    equal(
+        run(runtime, text.format(type_name, size), **inputs), y=np.array([0, 3, 0, 0, 0, 1]) * signs
+    )

@@ -72,6 +72,21 @@ def test_a_read_only_array_is_taken_where_it_lies() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "dtype"), [(np.longlong, ir.DataType.INT64), (np.ulonglong, ir.DataType.UINT64)]
+)
+def test_both_types_of_64_bits_that_numpy_has_are_taken_where_they_lie(
+    kind: type[np.generic], dtype: ir.DataType
+) -> None:
+    """ONNX Runtime answers with these, and another subgraph of HETERO's hands them over."""
+    given = np.array([3, 4], kind)
+    for array in (given, np.frombuffer(given.tobytes(), kind)):
+        taken, kept = tensors.tensor(array, dtype)
+        assert kept is array
+        assert taken.data.tolist() == [3, 4]
+        assert np.shares_memory(taken.data, array)
+
+
+@pytest.mark.parametrize(
     "array",
     [
         np.arange(12, dtype=np.float32).reshape(3, 4).T,

@@ -233,6 +233,13 @@ def test_a_function_hands_its_pattern_to_the_layer_inside() -> None:
     assert np.asarray(y).tolist() == [True, False]
 
 
+@pytest.mark.parametrize(("p", "expected"), [(1, [-0.25, 0.75]), (2, [-0.316, 0.949])])
+def test_a_norm_is_one_of_absolute_values(p: int, expected: list[float]) -> None:
+    text = f"g (float[2] x) => (float[2] y) {{ y = LpNormalization<p = {p}>(x) }}"
+    (y,) = run(22, text, x=np.array([-1, 3], np.float32))
+    np.testing.assert_allclose(y, expected, atol=1e-3)
+
+
 def test_an_optional_is_the_value_that_it_holds() -> None:
     text = """g (float[2] x) => (float[2] y) { o = Optional(x) y = OptionalGetElement(o) }"""
     x = np.ones(2, np.float32)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+from urllib.parse import quote
+
 import grpc
 import pytest
 from google.protobuf import any_pb2
@@ -10,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.wire import errors
-from headrace.wire.errors import ErrorDetails
+from headrace.wire.errors import (
+    MAX_TEXT_BYTES,
+    ErrorDetails,
+    bounded,
+    from_status,
+    shorten,
+    to_status,
+    to_trailing_metadata,
+)
 
 codes = st.sampled_from([code for code in grpc.StatusCode if code is not grpc.StatusCode.OK])
 details = st.builds(
@@ -77,3 +88,51 @@ def test_anothers_reason_is_not_ours() -> None:
     status = status_pb2.Status(code=5, message="m")
     status.details.add().Pack(error_details_pb2.ErrorInfo(reason="R", domain="else.where"))
     assert errors.from_status(status).reason == ""
+
+
+UNQUOTED = "".join(map(chr, {*range(0x20, 0x7F)} - {ord("%")}))
+texts = st.one_of(
+    st.text(max_size=30),
+    st.builds(
+        lambda text, times: text * times, st.text(min_size=1, max_size=9), st.integers(0, 9999)
+    ),
+)
+
+
+@given(texts, texts, st.dictionaries(texts, texts, max_size=9), texts)
+def test_an_error_of_any_length_fits_the_metadata_that_clients_take(
+    message: str, field: str, metadata: dict[str, str], request_id: str
+) -> None:
+    error = bounded(
+        ErrorDetails(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            message,
+            reason="UNSUPPORTED_LAYERS",
+            field=field or None,
+            metadata=metadata,
+            retry_delay_seconds=0.1,
+            request_id=request_id,
+        )
+    )
+    ((key, value),) = to_trailing_metadata(error)
+    text = quote(error.message, safe=UNQUOTED)
+    assert len(text) <= MAX_TEXT_BYTES
+    assert len(key) + len(base64.b64encode(value)) + len(text) < 7000
+    assert from_status(to_status(error)) == error
+
+
+def test_a_long_name_is_cut_in_its_middle_and_the_sentence_stays() -> None:
+    error = shorten(f"unknown metric '{'M' * 20000}' of CPU; known: {'name ' * 30}and a remedy")
+    assert error.startswith("unknown metric 'MMMM")
+    assert "M…M" in error
+    assert error.endswith("and a remedy")
+    assert len(error) < 400
+
+
+def test_a_text_that_fits_is_sent_as_it_is() -> None:
+    text = "x" * 1000 + " ä" * 100
+    assert shorten(text) == text
+
+
+def test_half_a_surrogate_pair_becomes_a_character_that_can_be_sent() -> None:
+    assert shorten("a\ud800b") == "a?b"

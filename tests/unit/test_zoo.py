@@ -20,6 +20,7 @@ from tests.zoo.hints import HINTS, hint_for
 from tests.zoo.inputs import Hint, Inputs, all_sizes, always, generate, lengths_of, ports
 from tests.zoo.page import Row, Zoo, failure, markdown
 from tests.zoo.reference import answers
+from tests.zoo.results import merged, read, write
 from tests.zoo.trial import FAILURES, Outcome, Result
 
 REPOSITORY = Path(__file__).parents[2]
@@ -258,6 +259,16 @@ def test_what_onnx_runtime_runs_must_run_where_one_device_can(
     assert {device for device in DEVICES if failure(found, device)} == failing
 
 
+def test_the_smallest_request_may_be_refused_where_one_device_computes_it() -> None:
+    result = Result(Outcome.RIGHT, refused="too small")
+    found = Row("some/net.onnx", ["", ""], dict.fromkeys(DEVICES, result))
+    failing = {device.partition(":")[0] for device in DEVICES if failure(found, device)}
+    assert failing == {"CPU", "AUTO", "MULTI"}
+    page = markdown(Zoo([found], ["OPENVINO"], {}))
+    assert "| right, without the smallest <sup>1</sup> |" in page
+    assert "1. too small" in page
+
+
 def test_what_onnx_runtime_refuses_may_be_refused() -> None:
     refused = row(Outcome.REFUSED, *DEVICES, requests=("it does not",))
     assert not any(failure(refused, device) for device in DEVICES)
@@ -268,7 +279,7 @@ def test_the_table_numbers_each_reason_once_without_the_names_of_one_network() -
         row(Outcome.REFUSED, "OPENCL", reason=f"layer 'n{number}' has a | in it")
         for number in (1, 2)
     ]
-    page = markdown(Zoo(rows, ["OPENCL"], {"OPENCL": "tinygrad 1"}, 61.0))
+    page = markdown(Zoo(rows, ["OPENCL"], {"OPENCL": "tinygrad 1"}))
     assert page.count("refused <sup>1</sup> |") == 2
     assert "1. layer '…' has a \\| in it" in page
     assert "| `OPENCL` | 0 | 0 | 2 | 0 | 0 |" in page
@@ -276,14 +287,34 @@ def test_the_table_numbers_each_reason_once_without_the_names_of_one_network() -
 
 
 def test_the_table_shows_failures_and_errors() -> None:
-    page = markdown(Zoo([row(Outcome.CLOSE, "CPU", "OPENVINO")], ["CPU", "OPENVINO"], {}, 1.0))
+    page = markdown(Zoo([row(Outcome.CLOSE, "CPU", "OPENVINO")], ["CPU", "OPENVINO"], {}))
     assert "| some/net.onnx | 1 | **close** 1.0% | close 1.0% |" in page
     assert "| `CPU` | 0 | 0 | 0 | 0 | 1 |" in page
 
 
-def test_a_part_of_the_networks_writes_no_table(tmp_path: Path) -> None:
+def test_a_run_of_a_part_replaces_only_its_own_results(tmp_path: Path) -> None:
+    old = row(Outcome.REFUSED, "CPU", "OPENVINO")
+    write(tmp_path / "kept.json", {"a": old, "some/net.onnx": old})
+    kept = read(tmp_path / "kept.json")
+    both = merged(kept["some/net.onnx"], row(Outcome.RIGHT, "CPU"))
+    assert kept["a"].results == old.results
+    assert [each.outcome for each in both.results.values()] == [Outcome.RIGHT, Outcome.REFUSED]
+
+
+def test_results_of_other_requests_are_dropped() -> None:
+    new = row(Outcome.RIGHT, "CPU", requests=("", ""))
+    assert merged(row(Outcome.REFUSED, "OPENVINO"), new) == new
+
+
+def test_a_device_that_was_not_tried_is_no_failure() -> None:
+    page = markdown(Zoo([row(Outcome.RIGHT, "CPU")], ["CPU", "OPENCL"], {}))
+    assert "| right <sup>1</sup> | not tried |" in page
+    assert "| `OPENCL` | 0 | 0 | 0 | 0 | 0 |" in page
+
+
+def test_a_table_needs_results(tmp_path: Path) -> None:
     saved(tmp_path, RELU)
     with pytest.raises(SystemExit):
-        main(["--folder", str(tmp_path), "--device", "CPU", "--table", str(tmp_path / "page.md")])
+        main(["--folder", str(tmp_path), "--table", str(tmp_path / "page.md")])
     with pytest.raises(SystemExit):
         main(["--folder", str(tmp_path), "--network", "nothing*"])

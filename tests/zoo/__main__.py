@@ -17,8 +17,9 @@ from tests.zoo.hints import hint_for
 from tests.zoo.inputs import generate, ports
 from tests.zoo.page import Row, Zoo, failure, markdown
 from tests.zoo.reference import answers, version
+from tests.zoo.results import merged, read, write
 from tests.zoo.servers import Servers
-from tests.zoo.trial import FAILURES, Limits, Outcome, Result, Trial
+from tests.zoo.trial import FATAL, Limits, Result, Trial
 
 DEVICES = (
     "CPU",
@@ -50,10 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(
             f"no network in {options.folder} fits {' '.join(options.network)}: run `make zoo`"
         )
-    if options.table and (options.device or options.network):
-        parser.error("--table needs all networks and devices")
+    if options.table and not options.results:
+        parser.error("--table needs --results, which it is made from")
     limits = {**_SLOW, "OPENCL": Limits(options.opencl, options.opencl, may_be_slow=True)}
     start = time.monotonic()
+    kept = (
+        {each: row for each, row in read(options.results).items() if each in found}
+        if options.results
+        else {}
+    )
     rows: list[Row] = []
     with Servers() as servers:
         versions = {
@@ -61,13 +67,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for each in servers.client().devices(timeout=120.0)
             if each.state == "UP" and each.backend_version
         }
-        for name, path in chosen.items():
+        # The small ones first: most are done early.
+        for name, path in sorted(chosen.items(), key=lambda each: each[1].stat().st_size):
             row = _row(name, path, devices, limits, servers, options)
             rows.append(row)
+            kept[name] = merged(kept.get(name), row)
+            if options.results:
+                write(options.results, kept)
             _say(_line(row))
     seconds = time.monotonic() - start
     if options.table:
-        zoo = Zoo(rows, devices, versions | {"the right answers": version()}, seconds)
+        everything = [kept[name] for name in sorted(kept)]
+        zoo = Zoo(everything, DEVICES, versions | {"the right answers": version()})
         options.table.write_text(markdown(zoo), encoding="utf-8")
     failures = [(row, device) for row in rows for device in devices if failure(row, device)]
     for row, device in failures:
@@ -95,7 +106,7 @@ def _row(
         client = servers.client()
         trial = Trial(client, device, limits.get(device, _USUAL), servers.is_alive)
         results[device] = trial.run(path, requests, expected)
-        if results[device].outcome in FAILURES | {Outcome.SLOW}:
+        if results[device].outcome in FATAL:
             servers.discard()  # what is under way there shall not disturb the next device
     return Row(name, [each.failure for each in expected], results)
 
@@ -118,7 +129,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--network", action="append", help="pattern of names; default: all")
     parser.set_defaults(network=[])
     parser.add_argument("--seed", type=int, default=1, help="of the inputs")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="write it")
+    parser.add_argument(
+        "--results", type=Path, metavar="FILE", help="add this run's to those of earlier ones there"
+    )
+    parser.add_argument("--table", type=Path, metavar="FILE", help="write it, from the results")
     parser.add_argument(
         "--opencl", type=float, default=20.0, help="seconds that a step may take on OPENCL"
     )

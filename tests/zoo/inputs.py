@@ -51,6 +51,11 @@ class Inputs:
     sizes: Sizes
     arrays: Mapping[str, Array]
 
+    @property
+    def is_smallest(self) -> bool:
+        """Whether every free axis has one element, which few networks are made for."""
+        return bool(self.sizes) and set(self.sizes.values()) == {1}
+
     def __str__(self) -> str:
         return ", ".join(f"{symbol}={size}" for symbol, size in self.sizes.items()) or "fixed"
 

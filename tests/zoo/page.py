@@ -35,9 +35,9 @@ and the Python client queries, loads and asks the network on each device, one re
 four at once. A server that ends is started again for the next device.
 """
 _RUN = """\
-`make zoo` runs all of this and writes this page. It downloads 410 MB the first time, and takes \
-about {minutes} minutes on two cores. `ARGS="--network 'silero*' --device CPU"` runs a part, and \
-writes nothing. The exit status is 1 if there is a failure.
+`make zoo` runs all of this and writes this page. It downloads 410 MB the first time. The trials \
+of this page took {minutes} minutes. `make zoo ARGS="--network 'silero*' --device CPU"` runs a part, \
+and keeps the other results. The exit status is 1 if a trial of this run has failed.
 """
 _LEGEND = f"""\
 | word | meaning |
@@ -45,6 +45,7 @@ _LEGEND = f"""\
 | right | every number of every output is within {RIGHT:.1%} of the output's range |
 | close | the same within {CLOSE:.0%}; the largest error is given |
 | refused | the query and the load both say no; the number leads to the reason below |
+| without the smallest | the request whose free axes have one element each is refused |
 | slow | a step took longer than the suite waits; only on devices that are not made for speed |
 | **bold** | a failure: a wrong output, an error after the load, a query that says yes before a \
 load that says no, a process that ends, a call that hangs, or a network that has to run and does \
@@ -52,7 +53,8 @@ not |
 """
 _MUST = """\
 A network that ONNX Runtime runs has to be right on {right}, and right or close on {close}: what \
-one device of a list lacks, the others have to do.
+one device of a list lacks, the others have to do. Of these only `HETERO` may refuse the smallest \
+request.
 """
 _REQUESTS = """\
 The column *requests* says how many requests ONNX Runtime answers, and how many it refuses, \
@@ -82,7 +84,12 @@ class Zoo:
     rows: Sequence[Row]
     devices: Sequence[str]
     versions: Mapping[str, str]
-    seconds: float
+
+    @property
+    def minutes(self) -> int:
+        """What all trials together took."""
+        seconds = sum(each.seconds for row in self.rows for each in row.results.values())
+        return max(1, round(seconds / 60))
 
 
 def failure(row: Row, device: str) -> str:
@@ -98,6 +105,8 @@ def failure(row: Row, device: str) -> str:
         return ""
     if row.answered and result.outcome not in demanded:
         return f"has to be right, and is {result.outcome.value}: {result.reason}"
+    if result.refused and kind != "HETERO":
+        return f"refuses the smallest request: {result.refused}"
     return ""
 
 
@@ -109,7 +118,7 @@ def markdown(zoo: Zoo) -> str:
 def _lines(zoo: Zoo) -> Iterator[str]:
     yield _HEAD + _filled(_WHAT.format(networks=len(zoo.rows)))
     yield _filled(_HOW)
-    yield _filled(_RUN.format(minutes=max(1, round(zoo.seconds / 60))))
+    yield _filled(_RUN.format(minutes=zoo.minutes))
     right, close = (
         " and ".join(f"`{each}`" for each in them) for them in (MUST_BE_RIGHT, MUST_BE_CLOSE)
     )
@@ -123,8 +132,9 @@ def _lines(zoo: Zoo) -> Iterator[str]:
     yield "| device | right | close | refused | slow | failures |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: |"
     for device in zoo.devices:
-        wrong = [row for row in zoo.rows if failure(row, device)]
-        good = [row.results[device].outcome for row in zoo.rows if row not in wrong]
+        tried = [row for row in zoo.rows if device in row.results]
+        wrong = [row for row in tried if failure(row, device)]
+        good = [row.results[device].outcome for row in tried if row not in wrong]
         counts = [good.count(each) for each in Outcome if each not in FAILURES]
         yield f"| `{device}` | {' | '.join(map(str, counts))} | {len(wrong)} |"
     yield "\n## By network\n"
@@ -140,15 +150,20 @@ def _lines(zoo: Zoo) -> Iterator[str]:
 
 
 def _cell(row: Row, device: str, reasons: dict[str, int]) -> str:
-    result = row.results[device]
+    result = row.results.get(device)
+    if result is None:
+        return "not tried"
     word = result.outcome.value
     if failure(row, device):
         word = f"**{word}**"
+    reason = result.reason
     if result.outcome is Outcome.CLOSE:
-        return f"{word} {result.error:.1%}"
-    if not result.reason:
+        word, reason = f"{word} {result.error:.1%}", ""
+    if result.refused:
+        word, reason = f"{word}, without the smallest", result.refused
+    if not reason:
         return word
-    number = reasons.setdefault(_general(result.reason), len(reasons) + 1)
+    number = reasons.setdefault(_general(reason), len(reasons) + 1)
     return f"{word} <sup>{number}</sup>"
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from grpc import StatusCode
 
 from headrace.client import Client, Error, Network, QueryResult
+from headrace.client.errors import InvalidArgument
 from tests.zoo.comparison import CLOSE, RIGHT, largest_error
 from tests.zoo.inputs import Inputs
 from tests.zoo.reference import Answer
@@ -45,6 +46,8 @@ class Outcome(enum.Enum):
     HUNG = "hangs"
 
 
+# After these the server is of no more use.
+FATAL = frozenset((Outcome.SLOW, Outcome.ENDED, Outcome.HUNG))
 FAILURES = frozenset(
     (Outcome.WRONG, Outcome.FAILED, Outcome.DISAGREES, Outcome.ENDED, Outcome.HUNG)
 )
@@ -59,6 +62,7 @@ class Result:
         reason: why it is not right; the same in each run.
         detail: where it happened, for whoever looks into it.
         seconds: what all of it took.
+        refused: why it refuses the smallest request, which ONNX Runtime answers; "" if it does not.
     """
 
     outcome: Outcome
@@ -66,6 +70,7 @@ class Result:
     reason: str = ""
     detail: str = ""
     seconds: float = 0.0
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,10 @@ class _End(Exception):
 
 
 class Trial:
-    """One network on one device. `is_alive` says whether the server's process still runs."""
+    """One network on one device. `is_alive` says whether the server's process still runs.
+
+    After a failure the network may still be loaded; the next one takes its place.
+    """
 
     def __init__(
         self,
@@ -100,17 +108,15 @@ class Trial:
         self._limits = limits
         self._is_alive = is_alive
         self._error = 0.0
-        self._worst = ""
+        self._worst = self._refused = ""
 
     def run(self, path: Path, requests: Sequence[Inputs], expected: Sequence[Answer]) -> Result:
         start = time.monotonic()
         try:
             network = self._load(path)
-            try:
-                for request, answer in zip(requests, expected, strict=True):
-                    self._ask(network, request, answer)
-            finally:
-                self._try(lambda: network.unload(timeout=self._limits.load_seconds), "unload")
+            for request, answer in zip(requests, expected, strict=True):
+                self._ask(network, request, answer)
+            self._try(lambda: network.unload(timeout=self._limits.load_seconds), "unload")
         except _End as end:
             seconds = time.monotonic() - start
             return Result(end.outcome, self._error, end.reason, end.detail, seconds)
@@ -118,7 +124,8 @@ class Trial:
         if self._error > CLOSE:
             outcome = Outcome.WRONG
         reason = self._worst if outcome is not Outcome.RIGHT else ""
-        return Result(outcome, self._error, reason, seconds=time.monotonic() - start)
+        seconds = time.monotonic() - start
+        return Result(outcome, self._error, reason, "", seconds, self._refused)
 
     def _load(self, path: Path) -> Network:
         """The loaded network; query and load have to agree."""
@@ -127,12 +134,14 @@ class Trial:
             lambda: self._client.query_network(path, device, timeout=seconds), "query"
         )
         network = self._try(
-            lambda: self._client.load_network(path, device, name="zoo", timeout=seconds), "load"
+            lambda: self._client.load_network(
+                path, device, name="zoo", replace=True, timeout=seconds
+            ),
+            "load",
         )
         says_no = _reason(answer) if isinstance(answer, QueryResult) else str(answer)
         if isinstance(network, Network):
             if says_no:
-                network.unload(timeout=seconds)
                 raise _End(Outcome.DISAGREES, f"the query said no, the load went well: {says_no}")
             return network
         if not says_no:
@@ -152,6 +161,9 @@ class Trial:
         if answer.failure:
             return  # whatever a device makes of it but an end or a fault, which have been seen
         for outputs in found:
+            if isinstance(outputs, InvalidArgument) and request.is_smallest:
+                self._refused = str(outputs)
+                continue
             if isinstance(outputs, Error):
                 detail = f"{where}: {outputs}"
                 raise _End(Outcome.FAILED, f"{outputs.code.name}: {outputs}", detail)

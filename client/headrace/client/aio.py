@@ -157,7 +157,7 @@ class Client:
             task = asyncio.current_task()
             if task is None or task.cancelling() or not call.done():
                 raise
-            raise errors.cancelled(await call.details() or "the server cancelled") from None
+            raise await errors.from_cancelled(call, self.target) from None
 
 
 class Network(LoadedNetwork):

@@ -89,7 +89,7 @@ class InferMany(AsyncIterator[Result]):
             self._results.put_nowait(errors.from_call(error, self._target))
         except asyncio.CancelledError:
             if not self._closed:  # by the server
-                self._results.put_nowait(errors.cancelled("the server cancelled the stream"))
+                self._results.put_nowait(await errors.from_cancelled(self._call, self._target))
         except Exception as error:  # noqa: BLE001 - the user's own iterable may raise anything
             self._results.put_nowait(error)
 

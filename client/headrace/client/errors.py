@@ -1,7 +1,7 @@
 """What a call can raise: one class per gRPC status.
 
     Error
-    ├── Cancelled
+    ├── Cancelled            by this client
     ├── InvalidArgument      also for what the client itself finds wrong
     ├── DeadlineExceeded
     ├── NotFound
@@ -10,7 +10,8 @@
     ├── FailedPrecondition
     ├── Unimplemented
     ├── Internal             `details.metadata["error_id"]` is what the server's log explains
-    └── Unavailable          the server cannot be reached, is stopping, or the device is down
+    └── Unavailable          the server cannot be reached, is stopping or has dropped the call,
+                             or the device is down
 
 Statuses without a class of their own raise `Error`.
 """
@@ -98,6 +99,10 @@ _CLASSES = {
 }
 
 
+# What gRPC's Python clients say if the call or the channel was closed on their side.
+_OWN_CANCELS = ("Locally cancelled", "Channel closed", "Channel is closed")
+
+
 def from_details(details: ErrorDetails) -> Error:
     """The error of the class that its status has."""
     return _CLASSES.get(details.code, Error)(details)
@@ -105,18 +110,48 @@ def from_details(details: ErrorDetails) -> Error:
 
 def from_call(call: Any, target: str) -> Error:
     """The error of a failed call: a grpc.RpcError with code, details and trailing metadata."""
-    details = wire.from_trailing_metadata(
-        call.code(), call.details() or "", call.trailing_metadata()
-    )
-    if details.code is grpc.StatusCode.UNAVAILABLE and not details.reason:
-        message = f"cannot reach the server at {target}: {details.message}"
-        if "Failed parsing HTTP/2" in details.message:
+    return from_status(call.code(), call.details() or "", call.trailing_metadata(), target)
+
+
+def from_status(
+    code: grpc.StatusCode,
+    message: str,
+    trailing: Iterable[tuple[str, str | bytes]] | None,
+    target: str,
+) -> Error:
+    """The error of a call that ended with this status, as gRPC's core or the server gave it.
+
+    gRPC's core answers CANCELLED where it drops a call: when a server stops, or has too many calls.
+    If the client itself has not cancelled the call, the server is therefore taken for UNAVAILABLE.
+    """
+    details = wire.from_trailing_metadata(code, message, trailing)
+    if code is grpc.StatusCode.CANCELLED and not message.startswith(_OWN_CANCELS):
+        message = f"the server at {target} dropped the call: {message}"
+        details = ErrorDetails(grpc.StatusCode.UNAVAILABLE, message)
+    elif details.reason:
+        pass  # the server's own words
+    elif code is grpc.StatusCode.UNAVAILABLE:
+        message = f"cannot reach the server at {target}: {message}"
+        if "Failed parsing HTTP/2" in message:
             message += "; this seems to be a port for HTTP: gRPC's is another one, 9000 by default"
-        details = ErrorDetails(details.code, message)
-    elif details.code is grpc.StatusCode.DEADLINE_EXCEEDED and not details.reason:
+        details = ErrorDetails(code, message)
+    elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
         message = "time was up before the server answered; pass a longer timeout"
-        details = ErrorDetails(details.code, message)
+        details = ErrorDetails(code, message)
+    elif code is grpc.StatusCode.RESOURCE_EXHAUSTED and "message larger than max" in message:
+        option = (
+            "pass a larger max_message_bytes to the client"
+            if message.startswith("CLIENT")
+            else "start the server with a larger --max-message-bytes, or send less at a time"
+        )
+        details = ErrorDetails(code, f"{message}; {option}")
     return from_details(details)
+
+
+async def from_cancelled(call: Any, target: str) -> Error:
+    """The error of an asyncio call that ended with CANCELLED, which gRPC raises no error for."""
+    message, trailing = await call.details() or "", await call.trailing_metadata()
+    return from_status(await call.code(), message, trailing, target)
 
 
 def invalid(field: str, message: str) -> InvalidArgument:

@@ -87,11 +87,11 @@ def checked_seconds(timeout: object) -> float:
     """The timeout, if it is one.
 
     Raises:
-        InvalidArgument: it is not a number.
+        InvalidArgument: it is not a number, or a negative one.
     """
-    if isinstance(timeout, Real) and not math.isnan(timeout):
+    if isinstance(timeout, Real) and float(timeout) >= 0:  # which NaN is not
         return float(timeout)
-    message = f"timeout is {timeout!r}; pass a number of seconds, math.inf for no limit"
+    message = f"timeout is {timeout!r}; pass a number of seconds from 0, math.inf for no limit"
     raise invalid("timeout", message)
 
 
@@ -102,4 +102,4 @@ def seconds(timeout: float | None, default: float) -> float | None:
         InvalidArgument: it is not a number.
     """
     chosen = default if timeout is None else checked_seconds(timeout)
-    return None if math.isinf(chosen) else max(chosen, 0.0)
+    return None if math.isinf(chosen) else chosen

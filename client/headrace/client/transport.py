@@ -143,8 +143,8 @@ def channel_options(target: str, max_message_bytes: int) -> list[tuple[str, Any]
     A proxy that the environment names is passed by on the way to this machine itself: it could not
     reach it.
 
-    An idempotent call that the server could not take (UNAVAILABLE) is sent up to four times within
-    about two seconds, and never past its deadline.
+    An idempotent call that the server could not take (UNAVAILABLE, or CANCELLED by nobody here) is
+    sent up to four times within about two seconds, and never past its deadline.
     """
     service_config = {
         "methodConfig": [
@@ -155,7 +155,7 @@ def channel_options(target: str, max_message_bytes: int) -> list[tuple[str, Any]
                     "initialBackoff": "0.1s",
                     "maxBackoff": "1s",
                     "backoffMultiplier": 3,
-                    "retryableStatusCodes": ["UNAVAILABLE"],
+                    "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
                 },
             }
         ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -21,6 +22,16 @@ DOMAIN: Final = "headrace"
 STATUS_KEY: Final = "grpc-status-details-bin"
 REQUEST_ID_KEY: Final = "x-request-id"
 """Of metadata: the id under which the server's log knows a call. Callers may send their own."""
+
+MAX_TEXT_BYTES: Final = 2048
+"""Of an error's text in gRPC's header."""
+
+_FIELD_BYTES = 256
+_METADATA_BYTES = 512
+_NAME_BYTES = 128
+_LONG_NAME = re.compile(rf"\S{{{_NAME_BYTES + 1},}}")
+_ELLIPSIS = "…"
+_SENT_AS_THEY_ARE = bytes({*range(0x20, 0x7F)} - {ord("%")})
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -52,6 +63,60 @@ class ErrorDetails:
             object.__setattr__(self, "code", grpc.StatusCode[self.code])
 
 
+def shorten(text: str, limit: int = MAX_TEXT_BYTES) -> str:
+    """The text, or as much of its beginning and its end as takes at most `limit` bytes in a header
+    of gRPC. Of a text that is too long, each very long name is cut first."""
+    text = text.encode("utf-8", "replace").decode()
+    if _sent_bytes(text) <= limit:
+        return text
+    text = _LONG_NAME.sub(lambda name: _without_middle(name[0], _NAME_BYTES), text)
+    return _without_middle(text, limit)
+
+
+def _without_middle(text: str, limit: int) -> str:
+    if _sent_bytes(text) <= limit:
+        return text
+    room = limit - _sent_bytes(_ELLIPSIS)
+    head = _beginning(text, room * 2 // 3)
+    tail = _beginning(text[: -limit - 1 : -1], room - _sent_bytes(head))
+    return head + _ELLIPSIS + tail[::-1]
+
+
+def _beginning(text: str, limit: int) -> str:
+    used = 0
+    for position, character in enumerate(text[: limit + 1]):
+        used += _sent_bytes(character)
+        if used > limit:
+            return text[:position]
+    return text[:limit]
+
+
+def _sent_bytes(text: str) -> int:
+    """As gRPC sends it: whatever is not printable ASCII takes three bytes for each of its own."""
+    data = text.encode()
+    return len(data) + 2 * len(data.translate(None, _SENT_AS_THEY_ARE))
+
+
+def bounded(error: ErrorDetails) -> ErrorDetails:
+    """The error, short enough for the 8 KiB that gRPC's clients take of trailing metadata: the
+    text is in there three times, and binary values grow by a third."""
+    left = _METADATA_BYTES
+    metadata = {}
+    for key, value in error.metadata.items():
+        value = shorten(value, _NAME_BYTES)
+        left -= len(key) + _sent_bytes(value)
+        if left < 0:
+            break
+        metadata[key] = value
+    return dataclasses.replace(
+        error,
+        message=shorten(error.message),
+        field=None if error.field is None else shorten(error.field, _FIELD_BYTES),
+        metadata=metadata,
+        request_id=shorten(error.request_id, _NAME_BYTES),
+    )
+
+
 def to_json(error: ErrorDetails) -> str:
     """The error as programs read it of a command's standard error, on one line; what is not known
     of it is left out."""
@@ -77,7 +142,9 @@ def to_status(error: ErrorDetails) -> status_pb2.Status:
     ]
     if error.field:
         request = error_details_pb2.BadRequest()
-        request.field_violations.add(field=error.field, description=error.message)
+        request.field_violations.add(
+            field=error.field, description=shorten(error.message, _FIELD_BYTES)
+        )
         details.append(request)
     if error.retry_delay_seconds is not None:
         retry = error_details_pb2.RetryInfo()

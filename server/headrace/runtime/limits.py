@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -22,6 +24,7 @@ class Limits:
         depth: graphs within graphs.
         call_depth: functions that call functions.
         name_length: characters of any name.
+        rank: axes of any value; as many as NumPy's arrays have.
     """
 
     model_bytes: int = 2**31
@@ -34,3 +37,4 @@ class Limits:
     depth: int = 16
     call_depth: int = 64
     name_length: int = 4096
+    rank: int = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32

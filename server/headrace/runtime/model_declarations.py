@@ -47,6 +47,9 @@ class Declarations:
             raise invalid(
                 f"{what} has the unknown element type {proto.tensor_type.elem_type}"
             ) from None
+        rank = len(proto.tensor_type.shape.dim)
+        if rank > self._limits.rank:
+            raise invalid(f"{what} has {rank} axes; at most {self._limits.rank} are supported")
         for dimension in proto.tensor_type.shape.dim:
             if dimension.dim_value < -1:
                 raise invalid(f"{what} has the negative dimension {dimension.dim_value}")

@@ -86,6 +86,10 @@ class TensorData:
             raise _invalid(f"{what} has the unknown data type {proto.data_type}") from None
         if dtype == ir.DataType.UNDEFINED:
             raise _invalid(f"{what} has no data type")
+        if len(proto.dims) > self._limits.rank:
+            raise _invalid(
+                f"{what} has {len(proto.dims)} axes; at most {self._limits.rank} are supported"
+            )
         elements = 1
         for size in proto.dims:
             if size < 0:
@@ -103,6 +107,32 @@ class TensorData:
             self._check_external(proto, dtype, size_bytes, what)
         else:
             self._check_inline(proto, dtype, elements, size_bytes, what)
+
+    def check_defaults(self, graph: onnx.GraphProto) -> None:
+        """Checks that initialisers of inputs, which are their defaults, have the inputs' types.
+
+        Raises:
+            InvalidModel: one has another.
+        """
+        tensors = {tensor.name: tensor for tensor in graph.initializer}
+        for value in graph.input:
+            tensor = tensors.get(value.name)
+            declared = value.type.tensor_type
+            if tensor is None or not declared.elem_type:
+                continue
+            sizes = declared.shape.dim
+            fits = not declared.HasField("shape") or (
+                len(sizes) == len(tensor.dims)
+                and all(
+                    not size.HasField("dim_value") or size.dim_value == found
+                    for size, found in zip(sizes, tensor.dims, strict=True)
+                )
+            )
+            if tensor.data_type != declared.elem_type or not fits:
+                raise _invalid(
+                    f"initialiser {tensor.name!r} is {ir.DataType(tensor.data_type).name}"
+                    f"{list(tensor.dims)}, and the input of this name declares something else"
+                )
 
     def _check_inline(
         self, proto: onnx.TensorProto, dtype: ir.DataType, elements: int, size: int, what: str

@@ -9,6 +9,10 @@ signal has no axis for real and imaginary parts.
 
 A RegexFullMatch is evaluated by RE2, whose syntax ONNX specifies. Python's `re` takes exponential
 time for some expressions, and no other thread of the process runs meanwhile.
+
+
+takes the maximum over the wrong axes where a GlobalMaxPool has not two in space, normalises as many
+channels of an LRN as the batch has elements, and subtracts negative numbers from an L1 norm.
 """
 
 from __future__ import annotations
@@ -216,6 +220,14 @@ class STFT(OpRun):
         return (np.stack((spectrum.real, spectrum.imag), axis=-1).astype(signal.dtype),)
 
 
+class LpNormalization(OpRun):
+    """By a norm of absolute values; a norm of 0 makes zeros."""
+
+    def _run(self, x: Any, axis: int = -1, p: int = 2) -> tuple[Any, ...]:
+        norm = np.linalg.norm(x, p, axis, keepdims=True)
+        return (np.where(norm == 0, 0, x / norm).astype(x.dtype),)
+
+
 def _coercing(base: Any) -> Any:
     """Before operator set 13 all axes from the given one, by default 1, are taken together."""
 
@@ -244,6 +256,7 @@ _CORRECTED = (
     GlobalMaxPool,
     LRN,
     Loop,
+    LpNormalization,
     Optional,
     RegexFullMatch,
     STFT,

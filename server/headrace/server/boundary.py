@@ -31,7 +31,7 @@ from headrace.server.logs import (
 )
 from headrace.server.shares import Shares
 from headrace.wire.codec import CodecError
-from headrace.wire.errors import REQUEST_ID_KEY, ErrorDetails, to_trailing_metadata
+from headrace.wire.errors import REQUEST_ID_KEY, ErrorDetails, bounded, to_trailing_metadata
 
 _log = logging.getLogger(__name__)
 
@@ -40,8 +40,13 @@ _ON_THE_WAY = 0.05
 
 
 def describe(error: BaseException, *, where: str, request: str = "") -> ErrorDetails:
-    """What the caller is told of an error; a bug's text goes to the log alone, the facts that our
-    own code put beside it do not: such as the place where a device failed."""
+    """What the caller is told of an error, short enough to arrive; a bug's text goes to the log
+    alone, the facts that our own code put beside it do not: such as the place where a device
+    failed."""
+    return bounded(_describe(error, where, request))
+
+
+def _describe(error: BaseException, where: str, request: str) -> ErrorDetails:
     if isinstance(error, CodecError):
         return ErrorDetails(
             grpc.StatusCode.INVALID_ARGUMENT,

@@ -12,12 +12,14 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TextIO
+from typing import Any, TextIO
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor
 
 ROOT = "headrace"
+
+_VALUE_LENGTH = 8192
 
 CURRENT_REQUEST: ContextVar[str] = ContextVar("current_request", default="")
 """The id of the request that this task handles, once it is known."""
@@ -80,11 +82,21 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 def _rendering(form: str, target: TextIO) -> list[Processor]:
-    # Tracebacks without local variables, which may hold a client's data or a key.
+    # Tracebacks without local variables, which may hold a client's data or a key. As text they are
+    # part of the event from the start, so that they are bounded too.
+    shared: list[Processor] = [structlog.processors.format_exc_info, _bounded]
     if form == "json":
-        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    plain = structlog.dev.plain_traceback
-    return [structlog.dev.ConsoleRenderer(colors=target.isatty(), exception_formatter=plain)]
+        return [*shared, structlog.processors.JSONRenderer()]
+    return [*shared, structlog.dev.ConsoleRenderer(colors=target.isatty())]
+
+
+def _bounded(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """No value of a line is longer than 8 KiB: names in it may be a client's."""
+    for key, value in event.items():
+        if isinstance(value, str) and len(value) > _VALUE_LENGTH:
+            half = _VALUE_LENGTH // 2
+            event[key] = f"{value[:half]}…{value[-half:]}"
+    return event
 
 
 def new_request_id() -> str:

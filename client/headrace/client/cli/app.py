@@ -41,10 +41,18 @@ _WrongUsage: Final[Any] = typer.BadParameter.__base__
 
 
 class _Commands(TyperGroup):
-    """Tells how a command failed."""
+    """Hands the options that stand before a command to it, and tells how a command failed."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        server = ctx.params.get("server")
+        before = ["--server", server] if server is not None else []
+        if ctx.params.get("as_json"):
+            before.append("--json")
+        return name, command, [*before, *rest]
 
     def invoke(self, ctx: Any) -> Any:
-        as_json = "--json" in ctx.args
+        as_json = "--json" in ctx.args or ctx.params.get("as_json")
         try:
             return super().invoke(ctx)
         except Failed as failed:
@@ -70,7 +78,6 @@ def make_app(arguments: Sequence[str], others: Iterable[EntryPoint] | None = Non
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
-        add_completion=False,
     )
     app.callback()(_common)
     for name, command in _COMMANDS.items():
@@ -94,6 +101,17 @@ def _common(
         typer.Option(
             "--version", is_eager=True, callback=_print_version, help="Show the version and exit."
         ),
+    ] = False,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            "--server",
+            metavar="HOST:PORT",
+            help="The server, here or after the command. [HEADRACE_SERVER]",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, here or after the command.")
     ] = False,
 ) -> None:
     """Load ONNX networks onto the devices of a headrace server, query them, infer."""

@@ -108,7 +108,7 @@ def benchmark(
             loaded = client.network(network)
         else:
             arguments = model_options.arguments(model, repository, None, "", "", None)
-            with console.progress("loading", quiet=as_json) as shown:
+            with console.progress("compiling", quiet=as_json) as shown:
                 loaded = client.load_network(
                     device=device,
                     name=f"benchmark-{os.getpid()}",

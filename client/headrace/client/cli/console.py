@@ -15,13 +15,14 @@ from typing import Annotated, Any, NoReturn, TypeAlias
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.progress import TimeElapsedColumn as ElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from headrace.client import Client, errors
 from headrace.client.cli.failures import Failed
+from headrace.client.cli.texts import bytes_text
 from headrace.client.model import Progress as ProgressCallback
 from headrace.client.transport import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
 
@@ -73,7 +74,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if not rows:
         typer.echo("none")
     elif sys.stdout.isatty():
-        table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        for column in columns:
+            table.add_column(column, overflow="fold")  # what is cut cannot be copied
         for row in rows:
             table.add_row(*map(Text, row))  # text as it is, never markup
         Console().print(table)
@@ -101,14 +104,24 @@ def progress(doing: str, *, quiet: bool) -> Iterator[ProgressCallback | None]:
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), ElapsedColumn())
-    upload_columns = (BarColumn(), DownloadColumn())
-    with Progress(*columns, *upload_columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(doing, total=None)
+    size = TextColumn("{task.fields[size]}")
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        ElapsedColumn(),
+        BarColumn(),
+        size,
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        work = shown.add_task(doing, total=None, size="")
+        upload = shown.add_task("uploading", visible=False, size="")
 
         def uploaded(sent: int, total: int) -> None:
-            description = "uploading" if sent < total else doing
-            shown.update(task, description=description, completed=sent, total=total)
+            """At its end the bar gives way to that of the work, whose time begins then."""
+            done = sent >= total
+            size = f"{bytes_text(sent)} of {bytes_text(total)}"
+            shown.update(upload, completed=sent, total=total, visible=not done, size=size)
+            shown.reset(work, visible=done)
 
         yield uploaded
 
@@ -147,7 +160,7 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
 
 
 def _explain(error: errors.Error) -> str:
-    message = str(error)
+    message = str(error).replace("set replace", "add --replace")
     details = error.details
     if details.reason == "" and isinstance(error, errors.Unavailable):
         return (

@@ -6,6 +6,7 @@ network's author knows, and says it in the preprocessing at load.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -28,10 +29,13 @@ class _Placement(NamedTuple):
     sizes: dict[str, int | str | None]
 
 
-def read_image(path: Path, port: Port) -> Array:
+def read_image(path: Path, port: Port, tell: Callable[[str], None]) -> Array:
     """The image as the input wants it: channels, size, order of dimensions, type.
 
     It is resized where the input's height and width are fixed.
+
+    Args:
+        tell: hears what was done to the image.
 
     Raises:
         InvalidArgument: no image, or an input that cannot hold one.
@@ -51,17 +55,30 @@ def read_image(path: Path, port: Port) -> Array:
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise _bad(path, port, f"cannot be read as an image: {error}") from None
     height, width = placement.sizes["H"], placement.sizes["W"]
-    pixels = pixels.resize(
-        (
-            width if isinstance(width, int) else pixels.width,
-            height if isinstance(height, int) else pixels.height,
-        ),
-        Image.Resampling.BILINEAR,
+    size = (
+        width if isinstance(width, int) else pixels.width,
+        height if isinstance(height, int) else pixels.height,
     )
+    tell(_what_is_done(path, port, pixels.size, size))
+    pixels = pixels.resize(size, Image.Resampling.BILINEAR)
     array: Array = np.asarray(pixels)
     if array.ndim == 2:
         array = array[:, :, np.newaxis]
     return _arranged(array, placement.layout).astype(dtype)
+
+
+def _what_is_done(path: Path, port: Port, size: tuple[int, int], wanted: tuple[int, int]) -> str:
+    shown, resized = (f"{width}x{height}" for width, height in (size, wanted))
+    resize = f"is resized from {shown} to {resized}" if size != wanted else f"is {shown}"
+    scale = (
+        ""
+        if port.dtype == "uint8"
+        else (
+            "; if the network takes other values, load it with --preprocessing, as "
+            f"""'{{"{port.name}": {{"dtype": "uint8", "scale": 255}}}}' for 0 to 1"""
+        )
+    )
+    return f"{path} {resize}, its values are 0 to 255{scale}"
 
 
 def _arranged(array: Array, layout: str) -> Array:

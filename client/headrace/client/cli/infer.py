@@ -29,12 +29,12 @@ def infer(
             "--input",
             "-i",
             metavar="NAME=FILE",
-            help="A .npy, .npz, image or raw file; NAME= may be left out where it is clear.",
+            help="A .npy, .npz, image or raw (.bin) file; leave out NAME= where it is clear.",
         ),
     ],
     shapes: Annotated[
         list[str] | None,
-        typer.Option("--shape", metavar="NAME=1,2,3", help="Of a raw file."),
+        typer.Option("--shape", metavar="NAME=1,2,3", help="The shape of a raw file."),
     ] = None,
     outputs: Annotated[
         list[str] | None,
@@ -48,7 +48,7 @@ def infer(
     ] = 0,
     priority: Annotated[int, typer.Option("--priority", min=-10, max=10)] = 0,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="For the answer.")
+        float, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="How long to wait.")
     ] = DEFAULT_TIMEOUT_SECONDS,
     performance_counts: Annotated[
         bool, typer.Option("--performance-counts", help="Measure each layer.")
@@ -65,7 +65,7 @@ def infer(
     }
     with console.connected(server, timeout) as client:
         loaded = client.network(network)
-        values = read_inputs(inputs, loaded.inputs, raw_shapes)
+        values = read_inputs(inputs, loaded.inputs, raw_shapes, console.note)
         result = loaded.infer(
             values, outputs=outputs, priority=priority, performance_counts=performance_counts
         )

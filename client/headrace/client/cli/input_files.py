@@ -1,12 +1,16 @@
-"""Files → arrays for a network's inputs: .npy, .npz, images, and raw elements."""
+"""Files → arrays for a network's inputs: .npy, .npz, images, and raw elements.
+
+Only what is called raw, or comes with a shape, is read as raw elements: a header of another kind of
+file would be taken for data.
+"""
 
 from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -19,12 +23,24 @@ IMAGE_SUFFIXES: Final = frozenset(
     {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 )
 
+RAW_SUFFIXES: Final = frozenset({"", ".bin", ".raw", ".dat"})
+
+Tell: TypeAlias = Callable[[str], None]
+"""Hears what was done to a file's values."""
+
 _MAGIC: Final = {".npy": (b"\x93NUMPY",), ".npz": (b"PK\x03\x04", b"PK\x05\x06")}
 _OBJECTS: Final = "it holds Python objects, which are not read; save strings as an array of str"
 
 
+def _ignore(_: str) -> None:
+    pass
+
+
 def read_inputs(
-    arguments: Sequence[str], ports: Ports, shapes: Mapping[str, tuple[int, ...]]
+    arguments: Sequence[str],
+    ports: Ports,
+    shapes: Mapping[str, tuple[int, ...]],
+    tell: Tell = _ignore,
 ) -> dict[str, Array]:
     """The inputs that ``NAME=FILE`` arguments name.
 
@@ -41,7 +57,7 @@ def read_inputs(
         _check_name(name, ports)
     inputs: dict[str, Array] = {}
     for argument in arguments:
-        for name, array in _arrays(argument, ports, shapes):
+        for name, array in _arrays(argument, ports, shapes, tell):
             if name in inputs:
                 raise invalid(f"inputs[{name!r}]", f"there are two files for the input {name!r}")
             inputs[name] = array
@@ -49,7 +65,7 @@ def read_inputs(
 
 
 def _arrays(
-    argument: str, ports: Ports, shapes: Mapping[str, tuple[int, ...]]
+    argument: str, ports: Ports, shapes: Mapping[str, tuple[int, ...]], tell: Tell
 ) -> Iterator[tuple[str, Array]]:
     name, separator, rest = argument.partition("=")
     if separator and not rest:
@@ -67,7 +83,7 @@ def _arrays(
     else:
         known = ", ".join(ports.names)
         raise invalid("inputs", f"{argument!r} names no input; pass NAME=FILE, NAME of {known}")
-    yield name, _read(path, _check_name(name, ports), shapes.get(name))
+    yield name, _read(path, _check_name(name, ports), shapes.get(name), tell)
 
 
 def _check_name(name: str, ports: Ports) -> Port:
@@ -77,7 +93,7 @@ def _check_name(name: str, ports: Ports) -> Port:
     return ports[name]
 
 
-def _read(path: Path, port: Port, shape: tuple[int, ...] | None) -> Array:
+def _read(path: Path, port: Port, shape: tuple[int, ...] | None, tell: Tell) -> Array:
     suffix = path.suffix.lower()
     if suffix in {".npy", ".npz", *IMAGE_SUFFIXES}:
         _check_no_shape(path, port, shape)
@@ -93,7 +109,13 @@ def _read(path: Path, port: Port, shape: tuple[int, ...] | None) -> Array:
     if suffix in IMAGE_SUFFIXES:
         from headrace.client.cli.images import read_image  # needs Pillow, an extra
 
-        return read_image(path, port)
+        return read_image(path, port, tell)
+    if suffix not in RAW_SUFFIXES and shape is None:
+        message = (
+            f"{suffix} files are not read; pass .npy, .npz, an image, or raw elements as .bin "
+            "or with --shape"
+        )
+        raise _bad(path, port, message)
     return _read_raw(path, port, shape)
 
 
@@ -156,14 +178,18 @@ def _read_raw(path: Path, port: Port, shape: tuple[int, ...] | None) -> Array:
 
 
 def _shape_from_port(elements: int, port: Port, path: Path) -> tuple[int, ...]:
-    """The port's shape, its one open size following from the number of elements."""
+    """The port's shape, its one open size following from the number of elements, but 1 at least.
+    Of two, the first is that of a batch, which is one."""
     shape = port.shape
+    if shape and sum(not isinstance(size, int) for size in shape) == 2:
+        shape = shape if isinstance(shape[0], int) else (1, *shape[1:])
     if shape is None or sum(not isinstance(size, int) for size in shape) > 1:
         raise _bad(path, port, f"is raw and the network leaves its shape open; pass --shape "
                                f"{port.name}=1,2,3")  # fmt: skip
     fixed = math.prod(size for size in shape if isinstance(size, int))
     return tuple(
-        size if isinstance(size, int) else elements // fixed if fixed else 0 for size in shape
+        size if isinstance(size, int) else max(elements // fixed, 1) if fixed else 0
+        for size in shape
     )
 
 

@@ -47,7 +47,7 @@ def load(
     )
     with (
         console.connected(server) as client,
-        console.progress("loading", quiet=as_json) as shown,
+        console.progress("compiling", quiet=as_json) as shown,
         model_options.naming(model),
     ):
         network = client.load_network(

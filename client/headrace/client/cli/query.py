@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -29,8 +30,14 @@ _Dot = Annotated[
     Path | None, typer.Option("--dot", help="Write the drawing as Graphviz' DOT; - prints it.")
 ]
 _Full = Annotated[
-    bool, typer.Option("--full", help="Draw each layer, however many; not a box a subgraph.")
+    bool,
+    typer.Option(
+        "--full", help="List or draw every layer, however many, instead of groups of layers."
+    ),
 ]
+_LONG: Final = 40
+"""Of a table with more rows, layers with the same answer share one."""
+_NAMED: Final = 3
 
 
 def query(
@@ -48,14 +55,12 @@ def query(
     server: Server = SERVER,
     as_json: AsJson = False,
 ) -> None:
-    """Say layer by layer whether a device would run a network, or draw it."""
+    """Say which layers of a network a device would run, or draw them."""
     arguments = model_options.arguments(
         model, repository, config, preprocessing, postprocessing, affinity
     )
     drawn = {"svg": svg, "png": png, "dot": dot}
     files = {form: path for form, path in drawn.items() if path is not None}
-    if full and not files:
-        raise typer.BadParameter("is for --svg, --png and --dot", param_hint="--full")
     if svg or png:
         render.check()
     printed = [path for path in files.values() if str(path) == "-"]
@@ -75,7 +80,7 @@ def query(
     if as_json:
         _print_json(result)
     elif not files:
-        _print_table(result)
+        _print_table(result, full=full)
     elif not printed:
         _print_summary(result)
     for path in files.values():
@@ -108,7 +113,7 @@ def _print_json(result: QueryResult) -> None:
     )
 
 
-def _print_table(result: QueryResult) -> None:
+def _print_table(result: QueryResult, *, full: bool) -> None:
     parts = enumerate(result.subgraphs, 1)
     numbers = {layer: str(number) for number, part in parts for layer in part.layers}
     rows = [
@@ -118,20 +123,41 @@ def _print_table(result: QueryResult) -> None:
     rows += [
         (layer.layer, "-", "", f"{layer.op_type}: {layer.reason}") for layer in result.unsupported
     ]
-    console.print_table(("LAYER", "DEVICE", "SUBGRAPH", "REASON"), rows)
-    _print_subgraphs(result)
+    grouped = len(rows) > _LONG and not full
+    console.print_table(
+        ("LAYER", "DEVICE", "SUBGRAPH", "REASON"), _grouped(rows) if grouped else rows
+    )
+    _print_counts(result)
+    if grouped:
+        console.note("--full lists every layer")
 
 
-def _print_subgraphs(result: QueryResult) -> None:
+def _grouped(rows: Sequence[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
+    """One row for all layers with the same answer, which names the first ones."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for layer, *answer in rows:
+        groups.setdefault((answer[0], answer[1], answer[2]), []).append(layer)
+    return [
+        (
+            ", ".join(layers[:_NAMED])
+            + (f" and {len(layers) - _NAMED:,} more" if len(layers) > _NAMED else ""),
+            *answer,
+        )
+        for answer, layers in groups.items()
+    ]
+
+
+def _print_counts(result: QueryResult) -> None:
+    """How many layers a device runs, how many none does, and which subgraphs it makes of them."""
+    unsupported = {layer.layer for layer in result.unsupported}
+    supported = counted(len(result.supported_layers), "supported layer")
+    typer.echo(f"{supported}, {counted(len(unsupported), 'unsupported layer')}")
     for number, part in enumerate(result.subgraphs, 1):
         typer.echo(f"subgraph {number} on {part.device}: {counted(len(part.layers), 'layer')}")
 
 
 def _print_summary(result: QueryResult) -> None:
     """What the picture does not show in full: every unsupported layer."""
-    unsupported = {layer.layer for layer in result.unsupported}
-    supported = counted(len(result.supported_layers), "supported layer")
-    typer.echo(f"{supported}, {counted(len(unsupported), 'unsupported layer')}")
-    _print_subgraphs(result)
+    _print_counts(result)
     for layer in result.unsupported:
         typer.echo(f"unsupported {layer.layer} ({layer.op_type}): {layer.reason}")

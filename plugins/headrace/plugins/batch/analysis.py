@@ -6,13 +6,11 @@ rules of `rules`. What the rules do not know is a doubt, which a trial has to se
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from headrace.plugins.batch import sizes
@@ -20,9 +18,7 @@ from headrace.plugins.batch.axes import Doubt, Layer, Mixes, Shape
 from headrace.plugins.batch.rules import RULES
 from headrace.runtime import naming
 from headrace.runtime.tensor import Array
-from headrace.runtime.type_inference import skeleton
-
-_log = logging.getLogger(__name__)
+from headrace.runtime.type_inference import TypeInference
 
 ROWS: Final = (11, 13)
 """Sizes of the batch to infer shapes for: primes, so that they stand out."""
@@ -51,14 +47,16 @@ class Analysis:
 
     Attributes:
         mixes: why rows of a batch cannot run together; empty if nothing was found.
-        doubts: layers of which the rules know nothing.
+        mixing: the layer at which they meet, if it is one.
+        doubts: layers of which the rules know nothing, and why; name to reason.
         outputs: name to the axis of its batch, None for one without; those that are known.
         axes: the same of the values between.
         shapes: of the values, for the first of the sizes that were looked at.
     """
 
     mixes: str = ""
-    doubts: tuple[str, ...] = ()
+    mixing: str = ""
+    doubts: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, int | None] = field(default_factory=dict)
     axes: Mapping[str, int | None] = field(default_factory=dict)
     shapes: Mapping[str, Shape] = field(default_factory=dict)
@@ -86,7 +84,7 @@ def analyse(model: ir.Model, rows: Sequence[int] = ROWS) -> Analysis:
     }
     if not mixes:
         mixes = _outputs_apart(outputs)
-    return Analysis(mixes, tuple(walk.doubts), outputs, axes, shapes[0])
+    return Analysis(mixes, walk.mixing, walk.doubts, outputs, axes, shapes[0])
 
 
 def _outputs_apart(outputs: Mapping[str, int | None]) -> str:
@@ -109,7 +107,8 @@ class _Walk:
             value: 0 for value in model.graph.inputs if value.name not in model.graph.initializers
         }
         self._known: dict[ir.Value, _Sizes] = {}
-        self.doubts: list[str] = []
+        self.doubts: dict[str, str] = {}
+        self.mixing = ""
 
     def run(self) -> str:
         """Why rows meet; empty if they do not, as far as is known."""
@@ -117,9 +116,10 @@ class _Walk:
             try:
                 found = self._node(node)
             except Mixes as why:
+                self.mixing = node.name or ""
                 return f"layer {node.name!r} ({node.op_type}): {why}"
             except Doubt as why:
-                self.doubts.append(f"{node.name!r} ({node.op_type}): {why}")
+                self.doubts[node.name or ""] = f"{node.name!r} ({node.op_type}): {why}"
                 found = [_UNSURE] * len(node.outputs)
             self.marks.update(zip(node.outputs, found, strict=False))
         return ""
@@ -266,22 +266,38 @@ def _shapes(model: ir.Model, rows: int) -> dict[str, Shape]:
     for node in graph:
         for value in node.outputs:
             value.shape = None
-    try:
-        inferred = onnx.shape_inference.infer_shapes(skeleton(sized), data_prop=True).graph
-    except Exception as error:  # noqa: BLE001 - C++ raises of every kind; then nothing is known
-        _log.info("shapes could not be inferred: %s", error)
-        return {"": (rows,)}
-    return {
-        "": (rows,),
-        **{
-            info.name: _known(info.type.tensor_type.shape)
-            for info in (*inferred.input, *inferred.value_info, *inferred.output)
-            if info.type.tensor_type.HasField("shape")
-        },
-    }
+    inference = TypeInference(sized)
+    for node in graph:
+        inference.add(node)
+        found = _computed_size(node, inference)
+        if found is not None:
+            inference.flush()
+            inference.values[node.outputs[0]] = found
+    inference.flush()
+    values = (*graph.inputs, *(value for node in graph for value in node.outputs))
+    return {"": (rows,), **{value.name or "": _fixed(value) for value in values}}
 
 
-def _known(shape: onnx.TensorShapeProto) -> Shape:
-    if not all(dimension.HasField("dim_value") for dimension in shape.dim):
+def _computed_size(node: ir.Node, inference: TypeInference) -> Array | None:
+    """What a layer gives that computes with sizes, if these are known."""
+    if node.op_type in ("Shape", "Size") and node.domain == "":
+        inference.flush()
+        given = node.inputs[0]
+        shape = None if given is None else _fixed(given)
+        return None if shape is None else sizes.shape_of(node, shape)
+    inputs = []
+    for value in node.inputs:
+        found = None if value is None else inference.values.get(value)
+        known = sizes.known(value) if found is None else found
+        if known is None:
+            return None
+        inputs.append(known)
+    return sizes.compute(node, inputs) if inputs else None
+
+
+def _fixed(value: ir.Value) -> Shape:
+    """The shape, if all of its sizes are known."""
+    if value.shape is None:
         return None
-    return tuple(dimension.dim_value for dimension in shape.dim)
+    fixed = tuple(size for size in value.shape if isinstance(size, int))
+    return fixed if len(fixed) == len(value.shape) else None

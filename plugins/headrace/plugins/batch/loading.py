@@ -14,8 +14,8 @@ from headrace.plugins.batch.collector import Shape
 from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.plugins.batch.transformations import (
     Batchable,
+    CannotBatch,
     batchable,
-    refusal,
     with_fixed_rows,
 )
 from headrace.plugins.batch.trial import ROWS, Inconclusive, Run, sample, try_out
@@ -139,15 +139,16 @@ def _tried(
         given = sample(whole.inputs, apart, count)
         why, shared = try_out(given, together)
     except Inconclusive as reason:
-        if analysis.doubts or ready.rewritten:
-            raise refusal(f"{_doubt(analysis)}a trial says nothing, {reason}") from reason
+        if not ready.is_certain:
+            why = f"{_doubt(analysis)}a trial says nothing, {reason}"
+            raise CannotBatch(why, analysis.doubts) from reason
         without = (name for name, axis in analysis.outputs.items() if axis is None)
         return frozenset(without), "its graph computes each row by itself"
     finally:
         if own is not None:
             own.close()
     if why:
-        raise refusal(f"a trial has shown that {why}")
+        raise CannotBatch(f"a trial has shown that {why}", analysis.doubts)
     if analysis.doubts:
         return shared, f"{_doubt(analysis)}a trial has shown that each row is computed by itself"
     return shared, "its graph computes each row by itself, and so did a trial"
@@ -156,6 +157,6 @@ def _tried(
 def _doubt(analysis: Analysis) -> str:
     if not analysis.doubts:
         return ""
-    first, *more = analysis.doubts
+    first, *more = analysis.doubts.values()
     others = f" and at {len(more)} more" if more else ""
     return f"its graph does not tell, at layer {first}{others}; "

@@ -11,12 +11,16 @@ import onnx_ir as ir
 from headrace.plugins.batch import hinted, loading
 from headrace.plugins.batch.config import DEFAULT_SIZE, NOT_FOR_MEMBERS, SCHEMA
 from headrace.plugins.batch.executable_network import BatchNetwork
+from headrace.plugins.batch.transformations import CannotBatch, batchable
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration
 from headrace.runtime.device_name import DeviceName, Member
 from headrace.runtime.errors import (
+    FailedPrecondition,
     InvalidArgument,
+    InvalidModel,
     Unimplemented,
+    UnsupportedLayer,
 )
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.members import Target, check_owners, own_config, targets
@@ -70,10 +74,24 @@ class BatchPlugin(VirtualPlugin):
         config: Mapping[str, str],
         options: NetworkOptions = _AS_IT_IS,
     ) -> QueryResult:
-        """What the other device says; whether requests can run together, a load finds out."""
-        target = self._wish(config, options, ignore_unknown=True).target
-        members = replace(options, members=target.options.members)
-        return target.plugin.query_network(network, target.config, members)
+        """What the other device says, less the layers at which rows of a batch meet. Where only a
+        trial tells, the network is loaded for it, and closed."""
+        wish = self._wish(config, options, ignore_unknown=True)
+        members = replace(options, members=wish.target.options.members)
+        found = wish.target.plugin.query_network(network, wish.target.config, members)
+        if found.unsupported:
+            return found
+        whole = self.transform_network(network, wish.config, options)
+        try:
+            if not batchable(whole).is_certain:
+                self._batched(
+                    network, wish.config, CancelToken(), wish=wish, options=options
+                ).close()
+        except CannotBatch as error:
+            return _without_batches(found, network, whole, error)
+        except (FailedPrecondition, InvalidModel) as error:
+            return _without_batches(found, network, whole, CannotBatch(error.message))
+        return found
 
     def load_network(
         self,
@@ -171,6 +189,24 @@ class BatchPlugin(VirtualPlugin):
 
     def _add_extension(self, functions: Sequence[ir.Function]) -> None:
         raise Unimplemented("BATCH computes nothing: give the extension to the other device")
+
+
+def _without_batches(
+    found: QueryResult, network: Network, whole: Network, error: CannotBatch
+) -> QueryResult:
+    """What is `found`, less the layers of `network` that those at fault stand for; less all of them
+    where it is nothing about a layer."""
+    origins = {layer.name: layer.origins for layer in whole.layers}
+    at_fault = {origin for name in error.layers for origin in origins.get(name, ())}
+    layers = [layer for layer in network.layers if layer.name in at_fault] or network.layers
+    unsupported = [
+        UnsupportedLayer(layer.name, layer.op_type, error.message, "BATCH") for layer in layers
+    ]
+    lacking = {layer.name for layer in layers}
+    supported = {
+        name: device for name, device in found.supported_layers.items() if name not in lacking
+    }
+    return QueryResult(supported, unsupported)
 
 
 def _refuse_nonsense(device: DeviceName, count: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -86,6 +87,19 @@ _OF_ATTRIBUTES: Mapping[str, _Operator] = {
 }
 
 
+def _elements(node: ir.Node, inputs: Sequence[Array]) -> float:
+    """How many elements the result has, at most."""
+    if node.op_type == "Range":
+        start, limit, delta = (float(each) for each in inputs)
+        return (limit - start) / delta
+    if node.op_type == "Gather":
+        data, at = inputs
+        return float(at.size * data.size / max(1, data.shape[_axis(node)]))
+    if node.op_type in _OF_ATTRIBUTES or node.op_type == "Slice":
+        return float(sum(each.size for each in inputs))
+    return float(math.prod(np.broadcast_shapes(*(each.shape for each in inputs))))
+
+
 def known(value: ir.Value | None) -> Array | None:
     """A small constant."""
     tensor = None if value is None else constant_of(value)
@@ -113,7 +127,9 @@ def compute(node: ir.Node, inputs: Sequence[Array]) -> Array | None:
     if operator is None:
         return None
     try:
+        if _elements(node, inputs) > _MOST:
+            return None
         found = np.asarray(operator(*inputs))
-    except (ValueError, IndexError, TypeError, KeyError, ZeroDivisionError):
+    except (ValueError, IndexError, TypeError, KeyError, ArithmeticError):
         return None  # then nothing is known of it, and the network may be wrong
     return found if found.size <= _MOST else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,21 @@ from headrace.runtime.network import Network, Port
 _BATCH: Final = "headrace_batch"
 
 
+class CannotBatch(FailedPrecondition):
+    """Requests to a network cannot run together.
+
+    Attributes:
+        layers: the names of those at which that was found; none where it is about the whole.
+    """
+
+    def __init__(self, why: str, layers: Iterable[str] = ()) -> None:
+        super().__init__(
+            f"requests to this network cannot run together: {why}; load it without BATCH",
+            field="device",
+        )
+        self.layers = tuple(layers)
+
+
 @dataclass(frozen=True, slots=True)
 class Batchable:
     """A network with a batch dimension of any size.
@@ -29,28 +45,25 @@ class Batchable:
     analysis: Analysis
     rewritten: bool
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether the graph tells, so that no trial has to."""
+        return not (self.analysis.doubts or self.rewritten)
+
 
 def batchable(network: Network) -> Batchable:
     """The network with a batch dimension of any size.
 
     Raises:
-        FailedPrecondition: why its requests cannot run together.
+        CannotBatch: why its requests cannot run together.
     """
     rewritten = _has_one_row(network)
     if rewritten:
         network = _with_any_number_of_rows(network)
     analysis = analyse(network.model)
     if analysis.mixes:
-        raise refusal(analysis.mixes)
+        raise CannotBatch(analysis.mixes, filter(None, [analysis.mixing]))
     return Batchable(network, analysis, rewritten)
-
-
-def refusal(why: str) -> FailedPrecondition:
-    """The error for a network whose requests cannot run together."""
-    return FailedPrecondition(
-        f"requests to this network cannot run together: {why}; load it without BATCH",
-        field="device",
-    )
 
 
 def with_fixed_rows(network: Network, rows: int) -> Network:
@@ -64,30 +77,30 @@ def _has_one_row(network: Network) -> bool:
     """Whether the first dimension of every input is fixed at 1; False if it can be anything.
 
     Raises:
-        FailedPrecondition: it is neither.
+        CannotBatch: it is neither.
     """
     if not network.inputs:
-        raise refusal("it has no inputs")
+        raise CannotBatch("it has no inputs")
     firsts = {_first(port) for port in network.inputs}
     for port in network.outputs:
         if port.kind != "tensor" or port.optional:
-            raise refusal(f"output {port.name!r} is no tensor")
+            raise CannotBatch(f"output {port.name!r} is no tensor")
     symbols = {first for first in firsts if isinstance(first, str)}
     if len(symbols) > 1 or (1 in firsts and len(firsts) > 1):
         named = ", ".join(f"{port.name!r} {_first(port) or '?'}" for port in network.inputs)
-        raise refusal(f"its inputs do not share a first dimension: {named}")
+        raise CannotBatch(f"its inputs do not share a first dimension: {named}")
     return firsts == {1}
 
 
 def _first(port: Port) -> int | str | None:
     """The size of an input's first dimension, if that may be the batch's."""
     if port.kind != "tensor" or port.optional:
-        raise refusal(f"input {port.name!r} is no tensor, or may be absent")
+        raise CannotBatch(f"input {port.name!r} is no tensor, or may be absent")
     if not port.shape:
-        raise refusal(f"input {port.name!r} has no first dimension that could be the batch's")
+        raise CannotBatch(f"input {port.name!r} has no first dimension that could be the batch's")
     first = port.shape[0]
     if isinstance(first, int) and first != 1:
-        raise refusal(f"the first dimension of input {port.name!r} is fixed at {first}")
+        raise CannotBatch(f"the first dimension of input {port.name!r} is fixed at {first}")
     return first
 
 

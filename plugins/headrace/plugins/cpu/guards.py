@@ -92,7 +92,8 @@ class _Guard:
             rank = len(sizes)
             if free is not None and not -rank <= free < rank:
                 return value  # the backend refuses it
-            axis = None if free is None else free % rank
+            certain = (at for at, size in enumerate(sizes) if size)
+            axis = next(certain, None) if free is None else free % rank
             others = [size for at, size in enumerate(sizes) if at != axis]
             if all(others):
                 return value
@@ -119,6 +120,12 @@ class _Guard:
         first = self.layer("Gather", shape, self.constant(np.arange(least)))
         wanted = self.layer("Concat", first, self._slice(shape, least, _END), axis=0)
         return self._reshaped(value, wanted)
+
+    def ranked(self, value: ir.Value, rank: int) -> ir.Value:
+        """The value, which has so many axes."""
+        if self.proven.sizes(value) is not None:
+            return value
+        return self._reshaped(value, self.constant(np.zeros(rank, np.int64)))
 
     def not_zero(self, value: ir.Value) -> ir.Value:
         """The integers, of which none is 0."""
@@ -251,6 +258,14 @@ def _unique(node: ir.Node, guard: _Guard) -> None:
         _not_empty(0, node.attributes.get_int("axis", 0))(node, guard)
 
 
+def _upsample(node: ir.Node, guard: _Guard) -> None:
+    scales = node.inputs[1] if len(node.inputs) > 1 else None
+    sizes = guard.proven.sizes(scales) if scales is not None else None
+    if sizes and sizes[0] is not None:
+        rank = sizes[0]
+        _each(node, [0], lambda value: guard.ranked(value, rank))
+
+
 _RULES: Final[Mapping[str, _Rule]] = MappingProxyType(
     {
         "Attention": _attention,  # without heads, a division by zero
@@ -261,11 +276,12 @@ _RULES: Final[Mapping[str, _Rule]] = MappingProxyType(
         "Div": _divide,
         "Dropout": _scalars(1, 2),
         "Einsum": _einsum,
-        "GRU": _not_empty(0, 2),  # without a batch or a sequence, an exception in a thread
+        "GRU": _not_empty(0),  # an exception in a thread
         "InstanceNormalization": _not_empty(0, 0),  # a mean of nothing, a crash
         "LSTM": _not_empty(0, 0),  # without a batch, the same
         "Loop": _scalars(0, 1),
         "Mod": _divide,
+        "OneHot": _scalars(1),
         "QLinearConv": _scalars(4, 5),
         "QuantizeLinear": _quantize,  # a division by the empty axis
         "ReverseSequence": _of_rank(2),
@@ -273,5 +289,6 @@ _RULES: Final[Mapping[str, _Rule]] = MappingProxyType(
         "Scan": _scan,  # a division by the empty axis
         "SequenceInsert": _scalars(2),
         "Unique": _unique,
+        "Upsample": _upsample,
     }
 )

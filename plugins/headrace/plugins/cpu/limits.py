@@ -85,6 +85,15 @@ def _reverse_sequence(node: ir.Node) -> str | None:
     return None if rank is None or rank >= 2 else f"the input has {rank} axes, and two are needed"
 
 
+def _split_to_sequence(node: ir.Node) -> str | None:
+    """The backend divides by a length that it knows when it loads the network."""
+    given = _input(node, 1)
+    length = None if given is None else ir.convenience.get_const_tensor(given)
+    if length is not None and not length.shape.rank() and not length.numpy():
+        return "split is 0"
+    return None
+
+
 def _tf_idf(node: ir.Node) -> str | None:
     """The backend reads as many indices as there are n-grams in the pool, wherever they end."""
     pool = node.attributes.get_ints("pool_int64s", None)
@@ -180,6 +189,7 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "ReduceMin": _reduce_bool,
         "Resize": _resize,
         "ReverseSequence": _reverse_sequence,
+        "SplitToSequence": _split_to_sequence,
         "TfIdfVectorizer": _tf_idf,
     }
 )

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TypeAlias
 
-import onnx
 import onnx_ir as ir
 
-from headrace.runtime.type_inference import skeleton
-
-_log = logging.getLogger(__name__)
+from headrace.runtime.naming import bodies, walk
+from headrace.runtime.type_inference import infer_types
 
 _Sizes: TypeAlias = list[int | None]
 
@@ -30,30 +26,21 @@ class ProvenShapes:
         tensor = constant(value)
         if tensor is not None:
             return [int(size) for size in tensor.shape.numpy()]
-        return self._inferred.get(value.name or "")
+        return self._inferred.get(value)
 
     @cached_property
-    def _inferred(self) -> Mapping[str, _Sizes]:
-        proto = skeleton(self._model)
-        for graph in _graphs(proto.graph):
-            inside = () if graph is proto.graph else graph.input
-            for info in (*graph.value_info, *graph.output, *inside):
-                info.type.tensor_type.ClearField("shape")
-        try:
-            proto = onnx.shape_inference.infer_shapes(proto)
-        except Exception as error:  # noqa: BLE001 - C++ raises of every kind; all is guarded then
-            _log.info("shapes could not be inferred: %s", error)
-        made = Counter(name for graph in _graphs(proto.graph) for name in _names(graph))
-        sizes: dict[str, _Sizes] = {}
-        for graph in _graphs(proto.graph):
-            for info in (*graph.input, *graph.value_info, *graph.output):
-                kind = info.type.tensor_type
-                if kind.HasField("shape") and made[info.name] == 1:  # not of two bodies
-                    dims = kind.shape.dim
-                    sizes[info.name] = [
-                        each.dim_value if each.HasField("dim_value") else None for each in dims
-                    ]
-        return sizes
+    def _inferred(self) -> Mapping[ir.Value, _Sizes]:
+        bare = self._model.clone()
+        for node in walk(bare.graph):
+            for value in _made(node):
+                value.shape = None
+        infer_types(bare)
+        values = zip(_values(self._model.graph), _values(bare.graph), strict=True)
+        return {
+            value: [size if isinstance(size, int) else None for size in twin.shape]
+            for value, twin in values
+            if twin.shape is not None
+        }
 
 
 def constant(value: ir.Value) -> ir.TensorProtocol | None:
@@ -61,15 +48,15 @@ def constant(value: ir.Value) -> ir.TensorProtocol | None:
     return None if value.is_graph_input() else ir.convenience.get_const_tensor(value)
 
 
-def _names(graph: onnx.GraphProto) -> Iterator[str]:
-    """What the graph itself gives a value to."""
-    yield from (info.name for info in graph.input)
-    yield from (name for node in graph.node for name in node.output)
+def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+    """All but constants, in the same order for a clone."""
+    yield from graph.inputs
+    for node in walk(graph):
+        yield from _made(node)
 
 
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else ())):
-                yield from _graphs(body)
+def _made(node: ir.Node) -> Iterator[ir.Value]:
+    """What the node gives, and what it gives to its bodies."""
+    yield from node.outputs
+    for _, body in bodies(node):
+        yield from body.inputs

@@ -136,6 +136,8 @@ class LayerSupport:
 
     @cached_property
     def _loads_whole(self) -> bool:
+        if any(limits.reason(node) for node in walk(self._model.graph)):
+            return False  # loading some of these ends the process
         try:
             self._load(self._model)
         except HeadraceError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.runtime.errors import HeadraceError, Internal
+from collections.abc import Iterable
+
+from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal, InvalidArgument
 
 
 def named(error: BaseException, place: str, **facts: str) -> HeadraceError:
@@ -22,5 +24,23 @@ def named(error: BaseException, place: str, **facts: str) -> HeadraceError:
         found.message = f"{place}: {error.message}"
         found.args = (found.message,)
         found.metadata = {**error.metadata, "place": place, **facts}
+    found.__cause__ = error
+    return found
+
+
+def not_the_callers(error: HeadraceError, passed_on: Iterable[str]) -> HeadraceError:
+    """The error as it is, or if it is about a tensor that another subgraph has made, one that
+    does not blame an input which the caller never gave.
+
+    Args:
+        passed_on: the tensors that the subgraph got from others.
+    """
+    fields = [f"inputs[{name!r}]" for name in passed_on]
+    if not isinstance(error, InvalidArgument) or error.field not in fields:
+        return error
+    found = FailedPrecondition(
+        f"{error.message} (another subgraph made this tensor; give its layers another device)",
+        metadata=error.metadata,
+    )
     found.__cause__ = error
     return found

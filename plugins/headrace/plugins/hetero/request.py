@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from headrace.plugins.hetero.counters import SubgraphCounters
-from headrace.plugins.hetero.failures import named
+from headrace.plugins.hetero.failures import named, not_the_callers
 from headrace.plugins.hetero.flow import Flow
 from headrace.plugins.hetero.subgraph import Subgraph
 from headrace.runtime.cancel import CancelToken
@@ -221,7 +221,8 @@ class HeteroRequest:
     def _named(self, at: int, error: BaseException) -> HeadraceError:
         number, device = self._subgraphs[at].number, self._subgraphs[at].device
         place = f"subgraph {number} of {len(self._subgraphs)} on {device}"
-        return named(error, place, subgraph=str(number), device=device)
+        found = named(error, place, subgraph=str(number), device=device)
+        return not_the_callers(found, self._flow.handed[at])
 
     def _say_where(self, job: Job) -> None:
         """The reason for which a request was cancelled says nothing of a subgraph."""

@@ -168,9 +168,8 @@ class LateLoads:
 
     def _plan(self, failure: Failure) -> float | None:
         """When to ask the device again, in seconds; None: never. Called under the lock."""
-        if failure.device not in self._candidates or blame(failure.error) is Blame.REQUEST:
-            return None
-        if self._is_closed():
+        refused = blame(failure.error) in (Blame.REQUEST, Blame.VALUES)
+        if refused or failure.device not in self._candidates or self._is_closed():
             return None
         delay = self._reloads.failed(failure.device, time.monotonic())
         self._alarm.set(self._reloads.wake_at)

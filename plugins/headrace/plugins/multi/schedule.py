@@ -8,7 +8,8 @@ a device that may run it is free.
 A device that fails is taken out and, after a back-off, tried with one request. A request that was
 on it runs again on another device, once, before those that never ran: a request is passed by as
 many of these as were on devices that failed meanwhile. A failure that may be the request's own
-fault takes the device out only once another device has run the request.
+fault takes the device out only once another device has run the request. A device that refuses a
+request's values stays; another one that serves is asked, once.
 
 Where no device serves, requests wait for `patience` seconds and are then told so.
 
@@ -126,7 +127,8 @@ class Schedule(Generic[T]):
         on_trial = station.standing is Standing.ON_TRIAL
         if is_recent and (blame is Blame.DEVICE or (blame is Blame.UNCLEAR and on_trial)):
             self._take_out(station, _text(error), now)
-        if blame is Blame.REQUEST or request.error is not None:
+        refused = blame is Blame.VALUES and not self._any_takes(station)
+        if blame is Blame.REQUEST or refused or request.error is not None:
             self._said.append(Answer(request, error))
         else:
             suspected = station.spell if is_recent and blame is Blame.UNCLEAR else None

@@ -29,7 +29,12 @@ from headrace.plugins.opencl.values import (
     wait_for,
 )
 from headrace.runtime.cancel import CancelToken
-from headrace.runtime.errors import HeadraceError, InvalidArgument, InvalidModel
+from headrace.runtime.errors import (
+    HeadraceError,
+    InvalidArgument,
+    InvalidModel,
+    ResourceExhausted,
+)
 from headrace.runtime.tensor import Array
 
 _SLICED: Final = 64
@@ -87,7 +92,7 @@ class Evaluator:
         """The graph's outputs, in order; those on the device not yet computed.
 
         Raises:
-            InvalidArgument, InvalidModel: as a node refuses values.
+            InvalidArgument, InvalidModel, ResourceExhausted: as a node refuses values.
             Cancelled: the evaluation's token was cancelled.
         """
         for value in self.inputs:
@@ -99,7 +104,7 @@ class Evaluator:
         """A node's outputs, from the evaluation's values of its inputs.
 
         Raises:
-            InvalidArgument, InvalidModel: naming the layer.
+            InvalidArgument, InvalidModel, ResourceExhausted: naming the layer.
         """
         values = [None if each is None else evaluation.values[each] for each in node.inputs]
         name = f"layer {node.name!r} ({node.op_type})"
@@ -122,6 +127,8 @@ class Evaluator:
             raise
         except (ArithmeticError, LookupError, TypeError, ValueError, AssertionError) as error:
             raise InvalidArgument(f"{name} does not take these values: {error}") from error
+        except MemoryError as error:
+            raise ResourceExhausted(f"no memory for {name}: {error}") from error
         except Exception as error:  # tinygrad's own classes share no base
             raise InvalidModel(f"{name}: {error}", field="model") from error
 

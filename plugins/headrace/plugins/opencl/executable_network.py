@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from headrace.plugins.opencl.backend import Backend
 from headrace.plugins.opencl.bounds import IndexBounds
+from headrace.plugins.opencl.failures import run_failure
 from headrace.plugins.opencl.session import Session
 from headrace.runtime.config import Configuration
 from headrace.runtime.executable_network import ExecutableNetwork
@@ -57,9 +58,15 @@ class OpenClNetwork(ExecutableNetwork):
             )
 
         timer = timed if job.profile else None
-        job.backend = self._backend.infer(
-            lambda: session.run(job.backend, job.token, timer), job.token
-        )
+        try:
+            job.backend = self._backend.infer(
+                lambda: session.run(job.backend, job.token, timer), job.token
+            )
+        except Exception as error:
+            failure = run_failure(error)
+            if failure is error:
+                raise
+            raise failure from error
 
     def _postprocess(self, job: Job) -> None:
         outputs: dict[str, Any] = job.backend

@@ -127,10 +127,26 @@ def _arg_min(x: Tensor, axis: int = 0, keepdims: int = 1, select_last_index: int
     return _arg_max(reverse, axis, keepdims, select_last_index)
 
 
+def _center_crop_pad(x: Tensor, shape: list[int], axes: list[int] | None = None) -> Tensor:
+    """An odd element more is cut off behind: tinygrad's own cuts an odd size to an odd one one
+    element too early."""
+    cut, sides = [(0, int(size)) for size in x.shape], [(0, 0)] * x.ndim
+    for axis, wanted in zip(axes or range(x.ndim), shape, strict=False):
+        size = int(x.shape[axis])
+        if wanted < size:
+            start = (size - wanted) // 2
+            cut[axis] = (start, start + wanted)
+        else:
+            before = (wanted - size) // 2
+            sides[axis] = (before, wanted - size - before)
+    return x.shrink(tuple(cut)).pad(tuple(sides))
+
+
 _OWN: Final[dict[str, Function]] = {
     "ArgMax": _arg_max,
     "ArgMin": _arg_min,
     "Attention": attention,
+    "CenterCropPad": _center_crop_pad,
     "Div": _div,
     "LpNormalization": _lp_normalization,
     "MaxPool": max_pool,

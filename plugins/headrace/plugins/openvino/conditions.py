@@ -121,12 +121,17 @@ def _division(operation: openvino.Node) -> Iterator[Condition]:
         yield _all(operations.not_equal(divisor, zero)), "divides an integer by 0"
 
 
-def _lengths(at: int) -> Callable[[openvino.Node], Iterator[Condition]]:
-    def find(operation: openvino.Node) -> Iterator[Condition]:
-        lengths = _signed(operation.input_value(at))
-        yield operations.add(operations.minimum(lengths, np.int64(0)), np.int64(1)), _NEGATIVE
+def _repeats(operation: openvino.Node) -> Iterator[Condition]:
+    repeats = _signed(operation.input_value(1))
+    yield operations.add(operations.minimum(repeats, np.int64(0)), np.int64(1)), _NEGATIVE
 
-    return find
+
+def _lengths(operation: openvino.Node) -> Iterator[Condition]:
+    """A length of -1 is what is left, which the reader of ONNX makes use of itself."""
+    lengths = operation.input_value(2)
+    if any(_is_source(each) for each in _ancestors(lengths)):
+        least = operations.minimum(_signed(lengths), np.int64(0))
+        yield operations.add(least, np.int64(1)), _NEGATIVE
 
 
 def _pattern(operation: openvino.Node) -> Iterator[Condition]:
@@ -192,7 +197,7 @@ _CONDITIONS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]]
         "RNNSequence": _sequence,
         "Reshape": _pattern,
         "ScatterElementsUpdate": _scatter_elements,
-        "Tile": _lengths(1),
-        "VariadicSplit": _lengths(2),
+        "Tile": _repeats,
+        "VariadicSplit": _lengths,
     }
 )

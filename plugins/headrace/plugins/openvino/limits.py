@@ -220,6 +220,14 @@ def _space_to_depth(node: ir.Node, _: int) -> str | None:
     return None
 
 
+def _split(node: ir.Node, _: int) -> str | None:
+    """No case has a negative length."""
+    lengths = constant(input_of(node, 1))
+    if lengths is not None and (lengths.numpy() < 0).any():
+        return "the backend takes a negative length for what is left"
+    return None
+
+
 def _tile(node: ir.Node, _: int) -> str | None:
     """test_tile; with one to three dimensions it is right. A scalar ends the process."""
     sizes = sizes_of(input_of(node, 0))
@@ -247,6 +255,7 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "Resize": _resize,
         "RoiAlign": _roi_align,
         "SpaceToDepth": _space_to_depth,
+        "Split": _split,
         "Tile": _tile,
     }
 )

@@ -16,6 +16,7 @@ from headrace.plugins.openvino.empty_tensors import bodies
 from headrace.plugins.openvino.library import openvino, operations, replace_node
 
 _LEAST_STEP: Final = -(2**31) + 1
+_BYTES: Final = (openvino.Type.i8, openvino.Type.u8)
 _FLOATS: Final = (openvino.Type.f32, openvino.Type.f16, openvino.Type.bf16)
 
 
@@ -125,6 +126,16 @@ def _range(operation: openvino.Node) -> None:
     operation.input(1).replace_source_output(bounded.output(0))
 
 
+def _quotient(operation: openvino.Node) -> openvino.Node | None:
+    """Of 8 bits the kernel rounds to the nearest if a size is not known: 85 / 96 is 1. No case
+    shows it."""
+    kind = operation.get_output_element_type(0)
+    if kind not in _BYTES:
+        return None
+    first, second = (operations.convert(operation.input_value(at), "i32") for at in (0, 1))
+    return operations.convert(operations.divide(first, second), kind)
+
+
 def _pad(operation: openvino.Node) -> openvino.Node | None:
     """Between constant pads the kernel takes a value that is computed for zero; no case shows it.
     So zeros are padded, and the value chosen where there is padding."""
@@ -144,6 +155,7 @@ def _pad(operation: openvino.Node) -> openvino.Node | None:
 
 _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] = MappingProxyType(
     {
+        "Divide": _quotient,
         "NonMaxSuppression": _suppression,
         "Pad": _pad,
         "Range": _range,

@@ -249,7 +249,10 @@ class Request:
                 given = np.clip(given, _INT32.min, _INT32.max)
             elif port.dtype in _WIDE:
                 _check_narrow(port.name, given)
-            tensor, array = tensors.tensor(given, port.dtype)
+            try:
+                tensor, array = tensors.tensor(given, port.dtype)
+            except RuntimeError as error:  # the caller's array was found to be right before
+                raise Internal(f"input {port.name!r} cannot be handed over") from error
             self._request.set_input_tensor(port.index, tensor)
             kept.append(array)
         return kept

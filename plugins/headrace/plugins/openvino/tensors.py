@@ -51,10 +51,14 @@ def tensor(array: Array, dtype: ir.DataType) -> tuple[openvino.Tensor, Array]:
     """A tensor over the array's memory, and the array that must outlive its use: `array` itself, or
     a copy if its elements do not lie one after another and aligned. It is not written to."""
     array = np.require(array, requirements=("C", "A"))
-    plain = array
+    kind, plain = dtype.numpy(), array
     if not array.flags.writeable:
         memory: Any = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
-        plain = np.ndarray(array.shape, array.dtype, memory)
+        plain = np.ndarray(array.shape, kind, memory)
+    elif array.dtype.num != kind.num:
+        # NumPy has two types of 64 bits, which are equal; the binding knows one of them, and ONNX
+        # Runtime answers with the other one.
+        plain = array.view(kind)
     if dtype in _NUMPY_KNOWS:
         return openvino.Tensor(plain, shared_memory=True), array
     bits = plain.view(np.uint8 if array.itemsize == 1 else np.uint16)

@@ -72,9 +72,11 @@ class _lanes:  # noqa: N801 - a context manager
         other = options.second or ("OPENVINO" if name.startswith("CPU") else "CPU")
         second = None
         if other in installed_plugins():
-            second = Lane(other, run_device, (_under_test(other),), options.limit)
+            second = Lane(other, run_device, (DeviceUnderTest(other),), options.limit)
+        config, settings = dict(options.config), dict(options.device_config)
+        device = DeviceUnderTest(name, config, options.factory, settings)
         self._all = (
-            Lane(name, run_device, (_under_test(name, options),), options.limit),
+            Lane(name, run_device, (device,), options.limit),
             Lane("reference", run_reference, (), options.limit),
             second,
         )
@@ -86,15 +88,6 @@ class _lanes:  # noqa: N801 - a context manager
         for lane in self._all:
             if lane is not None:
                 lane.stop()
-
-
-def _under_test(name: str, options: argparse.Namespace | None = None) -> DeviceUnderTest:
-    """The device in the fuzzer's own process, unless it works only in a process of its own."""
-    isolated = {"OPENCL": {}}.get(name, {"ISOLATION": "NONE"})
-    if options is None:
-        return DeviceUnderTest(name, {}, "", isolated)
-    settings = {**isolated, **dict(options.device_config)}
-    return DeviceUnderTest(name, dict(options.config), options.factory, settings)
 
 
 def _variants(generator: VariantGenerator, options: argparse.Namespace) -> Iterator[Variant]:
@@ -118,7 +111,8 @@ def _replay(name: str, options: argparse.Namespace) -> bool:
         for who, answer in answers:
             _say(f"{who}: {answer.how.value} at {answer.stage.value} {answer.text}")
             for at, reply in enumerate(answer.replies):
-                _say(f"  request {at}: {reply.how.value} {reply.text} {reply.strange}")
+                said = " ".join((reply.text, reply.foreign, reply.unsteady))
+                _say(f"  request {at}: {reply.how.value} {said}")
                 _say(f"    {str(reply.outputs or '')[:600]}")
         found = Fuzzer(device, reference, second).verdicts(variant)
     for finding in found:

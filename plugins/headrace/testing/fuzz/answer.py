@@ -52,14 +52,16 @@ class Reply:
     Attributes:
         outputs: by name, if it was answered.
         text: of the error, if it was not.
-        strange: what shows that memory was read or written that is not the request's; empty if
+        foreign: what shows that memory was read or written that is not the request's; empty if
             nothing does.
+        unsteady: how the same request ended the second time; empty if it ended in the same way.
     """
 
     how: How
     outputs: Mapping[str, Any] | None = None
     text: str = ""
-    strange: str = ""
+    foreign: str = ""
+    unsteady: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

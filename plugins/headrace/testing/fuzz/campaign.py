@@ -137,6 +137,10 @@ class Fuzzer:
         key = (finding.verdict, variant.operator, finding.kind)
         if key not in self.campaign.failures:
             smallest, confirmed = self._shrunk(variant, finding, deadline)
+            if finding.verdict is Verdict.HUNG and not confirmed:  # the machine was busy
+                self.campaign.counts[Verdict.HUNG] -= 1
+                self.campaign.counts[Verdict.SLOW] += 1
+                return
             self.campaign.failures[key] = Failure(*key, finding.text, smallest, confirmed)
         failure = self.campaign.failures[key]
         failure.count += 1

@@ -6,6 +6,8 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from headrace.testing.fuzz import undefined
 from headrace.testing.fuzz.answer import Answer, How, Reply
 from headrace.testing.fuzz.compare import differs
@@ -23,9 +25,11 @@ class Verdict(enum.Enum):
     DOUBTED = "right by the other device alone"
     DISPUTED = "all three differ"
     UNKNOWN = "no reference"
+    SLOW = "slow once"
     WRONG = "wrong"
     INVALID = "answers what is invalid"
     FOREIGN = "foreign memory"
+    UNSTEADY = "not the same twice"
     ENDED = "process ended"
     HUNG = "hung"
     INTERNAL = "internal error"
@@ -36,6 +40,7 @@ FAILURES = (
     Verdict.WRONG,
     Verdict.INVALID,
     Verdict.FOREIGN,
+    Verdict.UNSTEADY,
     Verdict.ENDED,
     Verdict.HUNG,
     Verdict.INTERNAL,
@@ -90,8 +95,11 @@ def judge(variant: Variant, device: Answer, reference: Ask, second: Ask) -> list
 def _judge_reply(
     variant: Variant, number: int, reply: Reply, reference: Ask, second: Ask
 ) -> Finding:
-    if reply.strange:
-        return Finding(Verdict.FOREIGN, number, reply.strange.partition(":")[0], reply.strange)
+    if reply.foreign:
+        return Finding(Verdict.FOREIGN, number, reply.foreign, reply.foreign)
+    if reply.unsteady:
+        kind = reply.unsteady.partition(":")[0]
+        return Finding(Verdict.UNSTEADY, number, kind, reply.unsteady)
     if reply.how is How.BROKEN:
         return Finding(Verdict.INTERNAL, number, "run", reply.text)
     if reply.how is How.ENDED:
@@ -118,6 +126,8 @@ def _judge_reply(
     if first is None or first.how not in (How.ANSWERED, How.REFUSED):
         return Finding(Verdict.UNKNOWN, number, text=difference[1])
     if first.how is How.REFUSED and other.how is How.REFUSED:
+        if _is_empty(reply):
+            return Finding(Verdict.UNDEFINED, number, "no elements, or no answer", first.text)
         text = f"the reference: {first.text}; the other device: {other.text}"
         return Finding(Verdict.INVALID, number, "answered", text)
     if first.how is other.how and _difference(variant, other, first) is None:
@@ -140,6 +150,11 @@ def _reply(answer: Answer | None, number: int) -> Reply | None:
     if answer is None or answer.how is not How.ANSWERED:
         return None
     return answer.replies[number]
+
+
+def _is_empty(reply: Reply) -> bool:
+    outputs = (reply.outputs or {}).values()
+    return all(isinstance(each, np.ndarray) and not each.size for each in outputs)
 
 
 def _runs(answer: Answer | None) -> bool:

@@ -58,6 +58,10 @@ def mutate_attribute(draft: Draft, rng: Generator) -> None:
             node.attribute.append(known[int(rng.integers(len(known)))])
             draft.done.append(f"{node.op_type}.{name} set")
         return
+    if known and all(each.type == onnx.AttributeProto.INT and each.i in (0, 1) for each in known):
+        present[name].i = 1 - present[name].i  # a switch: ONNX gives other numbers no meaning
+        draft.done.append(f"{node.op_type}.{name} switched")
+        return
     if rng.integers(6) == 0:
         node.attribute.remove(present[name])
         draft.done.append(f"{node.op_type}.{name} dropped")
@@ -116,6 +120,8 @@ def mutate_type(draft: Draft, rng: Generator) -> None:
     word = allowed[rng.integers(len(allowed))]
     element = onnx.TensorProto.DataType.Value("FLOAT" if word == "float" else word.upper())
     dtype = helper.tensor_dtype_to_np_dtype(element)
+    if not any(formal.type_str == variable.type_param_str for formal in schema.inputs):
+        return  # an attribute says which type it is
     ports = {port.name: port for port in (*graph.input, *graph.output)}
     for names, formals in ((node.input, schema.inputs), (node.output, schema.outputs)):
         for index, name in enumerate(names):
@@ -224,8 +230,11 @@ def make_constants(draft: Draft, rng: Generator) -> None:
     for name in names:
         if rng.integers(2) == 0 and len(draft.feed) > (rng.integers(8) > 0):
             graph.initializer.append(onnx.numpy_helper.from_array(draft.feed.pop(name), name))
-            if rng.integers(8):  # else it is one that a caller may override
+            if rng.integers(8):
                 _drop_port(graph, name)
+            else:  # one that a caller may override
+                (port,) = (each for each in graph.input if each.name == name)
+                _declare(port, graph.initializer[-1].dims, 0)
             draft.done.append(f"{name} constant")
 
 

@@ -48,6 +48,8 @@ def simplifications(variant: Variant) -> Iterator[Variant]:
         if half > 1:
             yield replace(variant, feeds=variant.feeds[:half])
             yield replace(variant, feeds=variant.feeds[half:])
+        for at in range(len(variant.feeds)):
+            yield replace(variant, feeds=(*variant.feeds[:at], *variant.feeds[at + 1 :]))
         return
     yield from _fewer_nodes(variant)
     yield from _fewer_outputs(variant)

@@ -23,7 +23,7 @@ Abs Acos Acosh Add And Asin Asinh Atan Atanh BitwiseAnd BitwiseNot BitwiseOr
 BitwiseXor Ceil Concat Compress Cos Cosh DepthToSpace Div Equal Erf Exp Expand
 Flatten Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity IsInf
 IsNaN Less LessOrEqual Log Mul Neg NonZero Not Or Pad Pow Reciprocal Reshape Reverse
-Round ScatterElements ScatterND Shape Sign Sin Sinh Size Slice SpaceToDepth Split
+Round Shape Sign Sin Sinh Size Slice SpaceToDepth Split
 Sqrt Squeeze Sub Tan Tanh Tile Transpose Trilu Unsqueeze Where Xor
 """
 POINTWISE = frozenset(_POINTWISE.split())
@@ -72,6 +72,15 @@ def _integers(operators: set[str], values: list[Array]) -> str | None:
     return None
 
 
+def _long_condition(operators: set[str], values: list[Array]) -> str | None:
+    conditions = [each.size for each in values if each.dtype == bool]
+    if "Compress" not in operators or not conditions:
+        return None
+    if all(max(conditions) <= min(each.shape, default=0) for each in values):
+        return None
+    return "a Compress whose condition is longer than the axis"
+
+
 def _empty_means(operators: set[str], values: list[Array]) -> str | None:
     averaging = any("Mean" in each or "Norm" in each or "Pool" in each for each in operators)
     if averaging and any(each.size == 0 for each in values):
@@ -84,6 +93,7 @@ _RULES: tuple[Callable[[set[str], list[Array]], str | None], ...] = (
     _casts,
     _integers,
     _empty_means,
+    _long_condition,
 )
 
 
@@ -111,7 +121,7 @@ def _flat(value: Any) -> Iterator[Array]:
 def _is_extreme(array: Array) -> bool:
     if array.dtype == object or not is_float(array.dtype) or not array.size:
         return False
-    wide = _wide(array)
+    wide = _wide(array).astype(np.float64)
     tiny = (wide != 0) & (np.abs(wide) < 1e-30)
     return bool((~np.isfinite(wide) | (np.abs(wide) > _HUGE) | tiny).any())
 

@@ -49,9 +49,11 @@ def changed(array: Array, rng: Generator, sizes: Sequence[int] = ()) -> Array:
     Args:
         sizes: dimensions near which indices are interesting.
     """
+    return np.asarray(_changed(array, rng, sizes)) if array.size else array
+
+
+def _changed(array: Array, rng: Generator, sizes: Sequence[int]) -> Array:
     way = rng.integers(5)
-    if not array.size:
-        return array
     if way == 0:
         return _as(np.full(array.shape, _extreme(array.dtype, rng, sizes), object), array.dtype)
     if way == 1:

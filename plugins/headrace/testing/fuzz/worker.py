@@ -8,6 +8,7 @@ import os
 import resource
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
 
@@ -36,8 +37,9 @@ from headrace.testing.fuzz.answer import Answer, How, Reply, Stage, portable
 from headrace.testing.fuzz.compare import differs
 from headrace.testing.fuzz.variant import Feed, Variant, input_names
 
-MEMORY_BYTES = 8 << 30
+MEMORY_BYTES = 3 << 30
 _FAULTLESS = (InvalidArgument, FailedPrecondition, NotFound, Unimplemented)
+_ENDINGS = (How.ANSWERED, How.REFUSED)
 _TRACES = ("Traceback (most recent call last)", 'File "')
 
 Tell: TypeAlias = Callable[[Stage], None]
@@ -50,7 +52,7 @@ def run_device(device: DeviceUnderTest, connection: Connection) -> None:
     when the other end of the connection closes.
     """
     _prepare()
-    core = Core(device.sources(), blob_key=b"fuzz")
+    core = Core(_in_this_process(device).sources(), blob_key=b"fuzz")
     try:
         name = DeviceName.parse(device.name)
         try:
@@ -74,6 +76,17 @@ def run_reference(connection: Connection) -> None:
     _prepare()
     connection.send("reference")
     _serve(connection, reference_answer)
+
+
+def _in_this_process(device: DeviceUnderTest) -> DeviceUnderTest:
+    """The device without a process of its own, if it can do without and nobody asked for one: only
+    then are the canaries in its memory."""
+    for source in device.sources():
+        if source.device == DeviceName.parse(device.name).type:
+            with contextlib.suppress(Exception):  # which the core tells about
+                if not getattr(source.load(), "headrace_isolated", False):
+                    return replace(device, settings={"ISOLATION": "NONE", **device.settings})
+    return device
 
 
 def _prepare() -> None:
@@ -141,13 +154,11 @@ def _run(network: ExecutableNetwork, feed: Feed, run: int) -> Reply:
         outputs = InferRequest(network).infer({name: part for name, (part, _) in parts.items()})
     except Exception as error:  # noqa: BLE001 - whatever a device raises is its answer
         return Reply(_how(error), text=_text(error))
-    strange = ""
+    foreign = canaries.shown(outputs, run)
     if not all(guard.is_intact() for _, guards in parts.values() for guard in guards):
-        strange = "memory of the request or next to it was written to"
-    elif canaries.shows_guard(outputs, run):
-        strange = "an output holds bytes from beside an input"
+        foreign = "memory of the request or next to it was written to"
     # Outputs may share memory with inputs, or with what the backend uses again.
-    return Reply(How.ANSWERED, _copied(portable(outputs)), strange=strange)
+    return Reply(How.ANSWERED, _copied(portable(outputs)), foreign=foreign)
 
 
 def _copied(value: Any) -> Any:
@@ -159,20 +170,18 @@ def _copied(value: Any) -> Any:
 
 
 def _joined(first: Reply, second: Reply) -> Reply:
-    """The first reply, with what is strange about both."""
-    strange = first.strange or second.strange
+    """The first reply, with what the second one shows."""
+    first = replace(first, foreign=first.foreign or second.foreign)
     if first.how is not second.how:
-        worst = second if first.how is How.ANSWERED else first
-        if worst.how is How.REFUSED:
-            strange = strange or f"the same request was answered and refused: {worst.text}"
-        else:
-            return worst
-    elif first.how is How.ANSWERED and not strange:
+        broken = next((each for each in (first, second) if each.how not in _ENDINGS), None)
+        text = f"{first.how.value}, and then {second.how.value}: {first.text}{second.text}"
+        return broken or replace(first, unsteady=text)
+    if first.how is How.ANSWERED:
         assert first.outputs is not None
         assert second.outputs is not None
         if (found := differs(second.outputs, first.outputs)) is not None:
-            strange = f"the same request has another answer the second time: {found[1]}"
-    return Reply(first.how, first.outputs, first.text, strange)
+            return replace(first, unsteady=f"two answers: {found[1]}")
+    return first
 
 
 def reference_answer(variant: Variant) -> Answer:

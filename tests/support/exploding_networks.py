@@ -1,0 +1,101 @@
+"""Small networks whose shapes, computed without bounds, fill the memory.
+
+As a program it infers the types of all of them, and analyses them for BATCH, in 3 GiB.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from headrace.plugins.batch.transformations import batchable
+from headrace.runtime.errors import FailedPrecondition
+from headrace.runtime.network import Network
+from headrace.runtime.transform import transform_network
+from tests.support.model_zoo import FLOAT, INT64, function, graph, model, node, value
+
+_GIB = 2**30
+_LEVELS = 40
+
+
+def chain(operator: str, times: int, *, arity: int = 2, first: str = "x") -> list[onnx.NodeProto]:
+    """Layers that each read the one before `arity` times."""
+    names = [first, *(f"t{at}" for at in range(times))]
+    return [
+        node(operator, [names[at]] * arity, [names[at + 1]], name=f"c{at}") for at in range(times)
+    ]
+
+
+def concats(axis: int, times: int = _LEVELS) -> onnx.ModelProto:
+    """A shape whose elements double with each layer, as far as onnx knows their values."""
+    nodes = chain("Concat", times)
+    for each in nodes:
+        each.attribute.append(onnx.helper.make_attribute("axis", axis))
+    shape: Sequence[int | str] = [1] if axis == 0 else ["N", 1]
+    last = f"t{times - 1}"
+    return model(nodes, [value("x", shape)], [value(last, None)])
+
+
+def gathers() -> list[onnx.NodeProto]:
+    """A rank that doubles with each layer."""
+    return [
+        node("Shape", ["x"], ["s"]),
+        node("Unsqueeze", ["s", "axes"], ["u"]),
+        *chain("Gather", _LEVELS, first="u"),
+    ]
+
+
+def exploding() -> Iterator[onnx.ModelProto]:
+    axes = {"axes": np.array([0], np.int64)}
+    inputs, last = [value("x", ("N", 3))], f"t{_LEVELS - 1}"
+    yield concats(0)
+    yield concats(1)
+    yield model(gathers(), inputs, [value(last, None, INT64)], axes)
+    body = graph(gathers(), [], [value(last, None, INT64)], axes)
+    flag = value("flag", [], TensorProto.BOOL)
+    branch = node("If", ["flag"], ["y"], then_branch=body, else_branch=body)
+    yield model([branch], [*inputs, flag], [value("y", None, INT64)])
+    start = node("Constant", [], ["axes"], value_ints=[0])
+    end = node("Identity", [last], ["b"])
+    renamed = [node("Identity", ["a"], ["x"]), start, *gathers(), end]
+    calls = [node("explode", ["x"], ["y"], domain="f")]
+    functions = [function("explode", renamed)]
+    yield model(
+        calls, inputs, [value("y", None, INT64)], functions=functions, domains=["f"], opset=17
+    )
+    counted = [node("Range", ["zero", "many", "one"], ["r"]), node("Cast", ["r"], ["c"], to=FLOAT)]
+    nodes = [*counted, node("Add", ["x", "c"], ["y"])]
+    numbers = {"zero": np.array(0), "many": np.array(2**33), "one": np.array(1)}
+    yield model(nodes, inputs, [value("y", None)], numbers)
+    column = {"a": np.zeros((4096, 1), np.int64), "b": np.zeros((1, 4096), np.int64)}
+    nodes = [node("Add", ["a", "b"], ["t"]), node("Gather", ["t", "t"], ["u"])]
+    nodes += [node("Cast", ["u"], ["c"], to=FLOAT), node("Add", ["x", "c"], ["y"])]
+    yield model(nodes, inputs, [value("y", None)], column)
+    many = {"axes": np.arange(20_000, dtype=np.int64)}
+    unsqueezed = [node("Unsqueeze", ["x", "axes"], ["t"]), *chain("Relu", 200, arity=1, first="t")]
+    yield model(unsqueezed, inputs, [value("t199", None, FLOAT)], many)
+    nodes = [node("Unsqueeze", ["x"], ["t"], axes=list(range(20_000)))]
+    nodes += chain("Relu", 200, arity=1, first="t")
+    yield model(nodes, inputs, [value("t199", None, FLOAT)], opset=11)
+
+
+def main() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (3 * _GIB, 3 * _GIB))
+    for proto in exploding():
+        network = Network.from_bytes(proto.SerializeToString())
+        transform_network(network)
+        try:
+            batchable(network)
+        except FailedPrecondition as error:
+            sys.stdout.write(f"{error.message}\n")
+        else:
+            sys.stdout.write("batchable\n")
+
+
+if __name__ == "__main__":
+    main()

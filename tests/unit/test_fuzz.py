@@ -1,0 +1,500 @@
+"""What the fuzzer for devices mutates, how it judges answers, and what it makes smaller."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+
+from headrace.testing.backend_cases.cases import BackendCase, collect
+from headrace.testing.backend_cases.worker import DeviceUnderTest
+from headrace.testing.case import parse
+from headrace.testing.fuzz import mutations, report, undefined
+from headrace.testing.fuzz.__main__ import main
+from headrace.testing.fuzz.answer import Answer, How, Large, Reply, Stage, portable
+from headrace.testing.fuzz.campaign import Campaign, Fuzzer
+from headrace.testing.fuzz.canaries import PATTERNS, GuardedArray, shown
+from headrace.testing.fuzz.compare import differs
+from headrace.testing.fuzz.generator import VariantGenerator
+from headrace.testing.fuzz.judge import FAILURES, Finding, Verdict, judge
+from headrace.testing.fuzz.lane import Lane
+from headrace.testing.fuzz.mutations import Draft
+from headrace.testing.fuzz.shrink import shrunk, simplifications
+from headrace.testing.fuzz.values import changed, converted, resized
+from headrace.testing.fuzz.variant import Feed, Variant, input_names, read, snippet, write
+from headrace.testing.fuzz.worker import reference_answer, run_device, run_reference
+
+UNSOUND = "tests.support.unsound_device:create_plugin"
+ONE = np.ones(2, np.float32)
+
+
+UNSOUND_CASES = [f"test_{name}" for name in ("abs", "exp", "sin", "cosh", "tan", "relu")]
+
+
+@pytest.fixture(scope="module")
+def collected() -> list[BackendCase]:
+    """Once, because it takes seconds."""
+    others = ["test_add", "test_gather_0", "test_dropout_*", "test_sequence_insert_at_*"]
+    return collect([*UNSOUND_CASES, *others])
+
+
+@pytest.fixture(scope="module")
+def cases(collected: list[BackendCase]) -> list[BackendCase]:
+    return [case for case in collected if case.name not in UNSOUND_CASES]
+
+
+def variant(text: str, *feeds: Feed, origin: str = "test") -> Variant:
+    model = parse(text).SerializeToString()
+    return Variant("0:0", origin, "Op", model, feeds)
+
+
+# -- what is mutated --
+
+
+def test_a_seed_and_a_number_make_the_same_variant_again(cases: list[BackendCase]) -> None:
+    one, other = VariantGenerator(cases, 3), VariantGenerator(cases, 3)
+    for number in range(30):
+        first, second = one.variant(number), other.variant(number)
+        assert (first.model, first.mutations) == (second.model, second.mutations)
+        for a, b in zip(first.feeds, second.feeds, strict=True):
+            assert differs(a, b) is None
+
+
+def test_other_seeds_make_other_variants(cases: list[BackendCase]) -> None:
+    one, other = VariantGenerator(cases, 3), VariantGenerator(cases, 4)
+    assert [one.variant(n).model for n in range(5)] != [other.variant(n).model for n in range(5)]
+
+
+def test_cases_with_random_numbers_are_left_out(cases: list[BackendCase]) -> None:
+    names = {VariantGenerator(cases, 0).variant(number).origin for number in range(60)}
+    assert names >= {"test_add", "test_gather_0"}
+    assert not any(case.random for case in cases if case.name in names)
+
+
+def test_every_variant_is_a_network_with_a_value_for_each_input(cases: list[BackendCase]) -> None:
+    generator = VariantGenerator(cases, 5)
+    for each in map(generator.variant, range(60)):
+        assert all({*input_names(each.proto)} >= {*feed} for feed in each.feeds)
+        assert each.mutations
+        assert each.feeds
+
+
+def test_variants_have_empty_axes_free_dimensions_and_constants(cases: list[BackendCase]) -> None:
+    made = [VariantGenerator(cases, 5).variant(number) for number in range(60)]
+    arrays = [v for each in made for f in each.feeds for v in f.values() if hasattr(v, "shape")]
+    assert any(0 in array.shape for array in arrays)
+    assert any(each.proto.graph.initializer for each in made)
+    ports = [port.type.tensor_type for each in made for port in each.proto.graph.input]
+    assert any(not port.HasField("shape") for port in ports)
+    assert any(dim.dim_param for port in ports for dim in port.shape.dim)
+    assert any(dim.dim_value for port in ports for dim in port.shape.dim)
+
+
+def test_alike_sizes_can_change_together() -> None:
+    model = parse("g (float[n] a, float[n] b) => (float[n] c) { c = Add(a, b) }")
+    shapes = set()
+    for seed in range(40):
+        draft = Draft(model, {"a": ONE, "b": ONE}, {}, [])
+        mutations.mutate_sizes(draft, np.random.default_rng(seed))
+        shapes.add((draft.feed["a"].shape, draft.feed["b"].shape))
+    assert ((0,), (0,)) in shapes
+    assert any(a != b for a, b in shapes)
+
+
+def test_a_type_changes_wherever_the_operator_has_the_same_one() -> None:
+    for seed in range(10):
+        model = parse("g (float[n] a, float[n] b) => (float[n] c) { c = Add(a, b) }")
+        draft = Draft(model, {"a": ONE, "b": ONE}, {}, [])
+        mutations.mutate_type(draft, np.random.default_rng(seed))
+        graph = draft.model.graph
+        types = {each.type.tensor_type.elem_type for each in (*graph.input, *graph.output)}
+        assert len(types) == 1
+        assert draft.feed["a"].dtype == draft.feed["b"].dtype
+        assert draft.feed["a"].dtype == onnx.helper.tensor_dtype_to_np_dtype(types.pop())
+
+
+def test_an_attribute_that_cases_use_can_appear() -> None:
+    model = parse("g (float[n] a) => (float[n] b) { b = LeakyRelu(a) }")
+    known = {("LeakyRelu", "alpha"): [onnx.helper.make_attribute("alpha", 0.5)]}
+    mutations.mutate_attribute(Draft(model, {}, known, []), np.random.default_rng(0))
+    assert [each.f for each in model.graph.node[0].attribute] == [0.5]
+
+
+def test_a_tensor_is_repeated_or_cut_to_another_size() -> None:
+    assert resized(np.array([1, 2, 3]), (5,)).tolist() == [1, 2, 3, 1, 2]
+    assert resized(np.array([[1, 2], [3, 4]]), (1, 0)).shape == (1, 0)
+    assert resized(np.zeros((0, 2)), (1, 2)).tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.int4, np.int8, np.uint64, bool, object],
+)
+def test_changed_values_keep_shape_and_type(dtype: Any) -> None:
+    array = np.full((2, 3), "a" if dtype is object else 1, dtype)
+    for seed in range(20):
+        found = changed(array, np.random.default_rng(seed), [2, 3])
+        assert (found.shape, found.dtype) == (array.shape, array.dtype)
+
+
+def test_indices_come_near_the_ends_of_dimensions() -> None:
+    found: set[int] = set()
+    for seed in range(200):
+        found |= {*changed(np.zeros(4, np.int64), np.random.default_rng(seed), [9]).tolist()}
+    assert found >= {-10, -9, 8, 9, 2**40, -(2**63), 2**63 - 1}
+
+
+def test_values_that_another_type_lacks_become_some_of_it() -> None:
+    found = converted(np.array([np.nan, 1e9, -3.0]), np.dtype(np.int8))
+    assert found.tolist() == [0, 127, -3]
+
+
+# -- how it is judged --
+
+ADD = variant("g (float[n] a) => (float[n] b) { b = Relu(a) }", {"a": ONE})
+
+
+def answered(outputs: Mapping[str, Any], **found: str) -> Answer:
+    reply = Reply(How.ANSWERED, outputs, **found)
+    return Answer(How.ANSWERED, Stage.RUN, True, replies=(reply,))
+
+
+def refused() -> Answer:
+    return Answer(How.ANSWERED, Stage.RUN, True, replies=(Reply(How.REFUSED, text="no"),))
+
+
+RIGHT, WRONG = answered({"b": ONE}), answered({"b": 2 * ONE})
+NOTHING = Answer(How.REFUSED, Stage.LOAD)
+
+
+@pytest.mark.parametrize(
+    ("device", "reference", "second", "verdict"),
+    [
+        (RIGHT, RIGHT, NOTHING, Verdict.RIGHT),
+        (WRONG, RIGHT, RIGHT, Verdict.WRONG),
+        (WRONG, RIGHT, NOTHING, Verdict.WRONG),
+        (WRONG, RIGHT, WRONG, Verdict.DOUBTED),
+        (WRONG, RIGHT, refused(), Verdict.DISPUTED),
+        (WRONG, refused(), refused(), Verdict.INVALID),
+        (WRONG, NOTHING, RIGHT, Verdict.UNKNOWN),
+        (refused(), RIGHT, RIGHT, Verdict.REQUEST_REFUSED),
+        (answered({"b": ONE}, foreign="it was written to"), RIGHT, RIGHT, Verdict.FOREIGN),
+        (answered({"b": ONE}, unsteady="two answers: 1, 2"), RIGHT, RIGHT, Verdict.UNSTEADY),
+        (Answer(How.ENDED, Stage.RUN), RIGHT, RIGHT, Verdict.ENDED),
+        (Answer(How.HUNG, Stage.RUN), RIGHT, RIGHT, Verdict.HUNG),
+        (Answer(How.HUNG, Stage.RUN), Answer(How.HUNG, Stage.RUN), RIGHT, Verdict.NO_MEMORY),
+        (Answer(How.BROKEN, Stage.LOAD, True), RIGHT, RIGHT, Verdict.INTERNAL),
+        (Answer(How.REFUSED, Stage.LOAD, False), RIGHT, RIGHT, Verdict.REFUSED),
+        (Answer(How.REFUSED, Stage.LOAD, True), RIGHT, RIGHT, Verdict.DISAGREES),
+        (Answer(How.REFUSED, Stage.LOAD, True), refused(), RIGHT, Verdict.REFUSED),
+        (Answer(How.NO_MEMORY, Stage.LOAD, True), RIGHT, RIGHT, Verdict.NO_MEMORY),
+    ],
+)
+def test_an_answer_is_judged_beside_two_others(
+    device: Answer, reference: Answer, second: Answer, verdict: Verdict
+) -> None:
+    (finding,) = judge(ADD, device, lambda: reference, lambda: second)
+    assert finding.verdict is verdict
+
+
+def test_the_other_device_is_asked_only_where_the_reference_differs() -> None:
+    def ask() -> Answer:
+        raise AssertionError("nobody needs it")
+
+    judge(ADD, RIGHT, lambda: RIGHT, ask)
+    judge(ADD, refused(), ask, ask)
+
+
+@pytest.mark.parametrize(
+    ("text", "feed", "is_open"),
+    [
+        ("g (float[n] a) => (float b) { b = ReduceSum(a) }", {"a": ONE * np.nan}, True),
+        ("g (float[n] a) => (float[n] b) { b = Abs(a) }", {"a": ONE * np.nan}, False),
+        ("g (float[n] a) => (int8[n] b) { b = Cast<to=3>(a) }", {"a": ONE * np.inf}, True),
+        ("g (int8[n] a) => (int8[n] b) { b = Div(a, a) }", {"a": np.zeros(2, np.int8)}, True),
+        ("g (int8[n] a) => (int8[n] b) { b = Div(a, a) }", {"a": np.ones(2, np.int8)}, False),
+        ("g (float[n] a) => (float b) { b = ReduceMean(a) }", {"a": ONE[:0]}, True),
+    ],
+)
+def test_values_that_onnx_leaves_open_are_not_compared(
+    text: str, feed: Feed, is_open: bool
+) -> None:
+    assert (undefined.reason(variant(text, feed), 0) is not None) == is_open
+
+
+def test_where_values_are_open_form_still_counts() -> None:
+    nan = variant("g (float[n] a) => (float b) { b = ReduceSum(a) }", {"a": ONE * np.nan})
+    of_form = judge(nan, answered({"b": ONE}), lambda: answered({"b": ONE[:1]}), lambda: NOTHING)
+    of_value = judge(nan, answered({"b": ONE}), lambda: answered({"b": 2 * ONE}), lambda: NOTHING)
+    assert [each.verdict for each in of_form + of_value] == [Verdict.WRONG, Verdict.UNDEFINED]
+
+
+def test_large_outputs_are_compared_by_their_form() -> None:
+    large = portable({"b": np.zeros(3 << 20)})
+    assert isinstance(large["b"], Large)
+    assert differs(large, large) is None
+    found = differs({"b": ONE}, large)
+    assert found is not None
+    assert found[0] == "shape"
+
+
+def test_inexact_numbers_are_right_and_quantised_ones_may_be_off_by_one() -> None:
+    assert differs({"b": ONE * np.float32(1.001)}, {"b": ONE}) is None
+    assert differs({"b": ONE * np.float32(1.01)}, {"b": ONE}) is not None
+    counted = np.array([5], np.uint8)
+    assert differs({"b": counted + np.uint8(1)}, {"b": counted}) is not None
+    assert differs({"b": counted + np.uint8(1)}, {"b": counted}, steps=1) is None
+
+
+def test_the_reference_answers_each_request_by_itself() -> None:
+    add = variant(
+        "g (float[n] a, float[m] b) => (float[k] c) { c = Add(a, b) }",
+        {"a": ONE, "b": ONE},
+        {"a": ONE, "b": np.ones(3, np.float32)},
+    )
+    assert [reply.how for reply in reference_answer(add).replies] == [How.ANSWERED, How.REFUSED]
+
+
+# -- foreign memory --
+
+
+def test_a_guarded_array_holds_the_same_values_between_guard_zones() -> None:
+    guard = GuardedArray(ONE, 0)
+    assert guard.array.tolist() == ONE.tolist()
+    assert guard.array.ctypes.data % 64 == 0
+    assert guard.is_intact()
+    behind = np.lib.stride_tricks.as_strided(guard.array, (16,))
+    assert PATTERNS[0] in behind.tobytes()
+    assert shown({"y": behind}, 0) == "an output holds bytes from beside an input"
+    assert shown({"y": behind}, 1) == ""
+    behind[8] = 1
+    assert not guard.is_intact()
+
+
+def test_memory_that_nobody_wrote_is_seen_in_an_output() -> None:
+    for byte in (0x5A, 0xA5):
+        unwritten = np.full(16, byte, np.uint8).view(np.float32)
+        assert shown({"y": unwritten}, 0) == "an output holds memory that nobody wrote"
+    assert shown({"y": np.full(4, 0x5A, np.uint8)}, 0) == ""
+
+
+# -- what is made smaller --
+
+
+def shrink(start: Variant, fails: Callable[[Variant], bool]) -> Variant:
+    assert fails(start)
+    found = shrunk(start, fails, lambda: True)
+    assert fails(found)
+    return found
+
+
+def test_one_request_one_element_and_plain_values_remain() -> None:
+    given = [{"a": np.arange(12, dtype=np.float32).reshape(3, 4) + by} for by in (0, 100, 0)]
+    start = variant("g (float[n, m] a) => (float[n, m] b) { b = Relu(a) }", *given)
+    found = shrink(start, lambda each: any((feed["a"] > 50).any() for feed in each.feeds))
+    (feed,) = found.feeds
+    assert feed["a"].shape == (1, 1)
+
+
+def test_an_axis_without_elements_stays_where_the_failure_needs_it() -> None:
+    start = variant(
+        "g (float[2, 0, 5] a) => (float b) { b = ReduceSum(a) }",
+        {"a": np.zeros((2, 0, 5), np.float32)},
+    )
+    found = shrink(start, lambda each: each.feeds[0]["a"].size == 0)
+    assert found.feeds[0]["a"].shape == (1, 0, 1)
+    declared = found.proto.graph.input[0].type.tensor_type.shape.dim
+    assert [dim.dim_value for dim in declared] == [1, 0, 1]
+
+
+def test_attributes_and_layers_that_do_not_matter_go() -> None:
+    start = variant(
+        "g (float[n] a) => (float[n] d) "
+        "{ b = LeakyRelu<alpha = 0.5>(a) c = Neg(b) d = Neg(c) e = Neg(d) }",
+        {"a": ONE},
+    )
+    found = shrink(start, lambda each: "LeakyRelu" in str(each.proto.graph.node[0]))
+    assert len(found.proto.graph.node) < 4
+    assert not found.proto.graph.node[0].attribute
+
+
+def test_no_simplification_is_the_variant_itself(cases: list[BackendCase]) -> None:
+    generator = VariantGenerator(cases, 5)
+    for number in range(20):
+        start = generator.variant(number)
+        assert shrunk(start, lambda _: True, counted(300)) is not start
+        for simpler in simplifications(start):
+            same = len(simpler.feeds) == len(start.feeds) and simpler.model == start.model
+            assert not same or any(
+                differs(one, other) is not None
+                for one, other in zip(simpler.feeds, start.feeds, strict=True)
+            )
+
+
+def counted(most: int) -> Callable[[], bool]:
+    left = iter(range(most))
+    return lambda: next(left, None) is not None
+
+
+def test_shrinking_ends_with_its_budget() -> None:
+    start = variant("g (float[n] a) => (float[n] b) { b = Relu(a) }", {"a": np.arange(64.0)})
+    assert shrunk(start, lambda _: True, lambda: False) is start
+
+
+# -- what is kept --
+
+
+def test_a_variant_is_read_as_it_was_written(tmp_path: Path) -> None:
+    start = variant(
+        "g (float[n] a, seq(float[n]) s, optional(float[n]) o) => (float[n] b) { b = Relu(a) }",
+        {"a": ONE, "s": [ONE, 2 * ONE], "o": None},
+        {"a": 3 * ONE, "s": []},
+    )
+    write(start, tmp_path / "kept")
+    found = read(tmp_path / "kept")
+    assert found.model == start.model
+    assert found.name == "kept"
+    assert differs(found.feeds[0], {"a": ONE, "s": [ONE, 2 * ONE]}) is None
+    assert found.feeds[1]["a"].tolist() == [3, 3]
+
+
+def test_the_code_that_is_printed_makes_the_network_and_its_inputs() -> None:
+    start = variant(
+        "g (float[n] a, bfloat16[n] c) => (float[n] b) { b = Relu(a) }",
+        {"a": np.array([1, np.nan], np.float32), "c": np.array([1, 2], ml_dtypes.bfloat16)},
+    )
+    lines = snippet(start, "CPU").splitlines()
+    names: dict[str, Any] = {}
+    exec("\n".join(lines[: lines.index('""")') + 1]).replace("from headrace", "#"), names)
+    assert names["model"].graph.node[0].op_type == "Relu"
+    given = eval(lines[-1].removeprefix("print(network.infer(").removesuffix("))"), names)
+    assert differs(given, start.feeds[0]) is None
+
+
+# -- a device with faults --
+
+
+@pytest.fixture(scope="module")
+def campaign(collected: list[BackendCase]) -> Campaign:
+    chosen = [case for case in collected if case.name in UNSOUND_CASES]
+    generator = VariantGenerator(chosen, 1)
+    device = Lane("UNSOUND", run_device, (DeviceUnderTest("UNSOUND", {}, UNSOUND),), 20)
+    reference = Lane("reference", run_reference, (), 20)
+    variants = [plain(generator, operator) for operator in generator.operators]
+    try:
+        return Fuzzer(device, reference, None).run(variants, time.monotonic() + 60)
+    finally:
+        device.stop()
+        reference.stop()
+
+
+def plain(generator: VariantGenerator, operator: str) -> Variant:
+    """A variant of the operator whose requests have elements and are right on a sound device."""
+    for each in map(generator.variant, range(1000)):
+        values = [value for feed in each.feeds for value in feed.values()]
+        plain_values = all(v.size and v.dtype == np.float32 and v.ndim for v in values)
+        if each.operator == operator and values and plain_values:
+            return each
+    raise AssertionError(operator)
+
+
+def test_each_fault_of_a_device_is_found_and_blamed_on_its_operator(campaign: Campaign) -> None:
+    found = {(failure.operator, failure.verdict) for failure in campaign.failures.values()}
+    assert found == {
+        ("Abs", Verdict.ENDED),
+        ("Exp", Verdict.INTERNAL),
+        ("Sin", Verdict.WRONG),
+        ("Tan", Verdict.WRONG),
+        ("Cosh", Verdict.FOREIGN),
+    }
+    assert campaign.networks == 6
+    assert campaign.restarts > 0
+    assert campaign.counts[Verdict.RIGHT] > 0
+
+
+def test_each_failure_is_confirmed_and_shrunk_to_one_request(campaign: Campaign) -> None:
+    for failure in campaign.failures.values():
+        assert failure.confirmed
+        assert len(failure.smallest.feeds) == 1
+
+
+def test_a_failure_is_described_with_code_and_kept_in_a_folder(
+    campaign: Campaign, tmp_path: Path
+) -> None:
+    failure = next(each for each in campaign.failures.values() if each.operator == "Sin")
+    text = report.describe("UNSOUND", failure)
+    assert text.startswith("UNSOUND: Sin: wrong (values)")
+    assert "--replay 1:" in text
+    folder = report.keep(tmp_path, "UNSOUND", failure)
+    assert read(folder).model == failure.smallest.model
+    assert (folder / "failure.txt").read_text(encoding="utf-8") == text + "\n"
+
+
+def test_the_table_has_a_row_for_each_verdict_that_counts(campaign: Campaign) -> None:
+    lines = report.table([campaign]).splitlines()
+    assert {f"| {verdict.value} " for verdict in FAILURES} <= {
+        line[: line.index("|", 1)] for line in lines
+    }
+    assert "UNSOUND: 1 x process ended, Abs, run, SIGABRT" in report.failures(campaign)
+
+
+def test_a_device_that_hangs_is_given_up() -> None:
+    lane = Lane("UNSOUND", run_device, (DeviceUnderTest("UNSOUND", {}, UNSOUND),), 0.5)
+    try:
+        answer = lane.ask(variant("g (float[n] a) => (float[n] b) { b = Neg(a) }", {"a": ONE}))
+    finally:
+        lane.stop()
+    assert (answer.how, answer.stage) == (How.HUNG, Stage.RUN)
+
+
+def test_an_operator_that_ends_the_process_again_and_again_is_skipped() -> None:
+    class Ending(Lane):
+        def start(self) -> None:
+            pass
+
+        def ask(self, variant: Variant, patience: float = 1.0) -> Answer:
+            return Answer(How.ENDED, Stage.RUN, text="SIGSEGV")
+
+    lane = Ending("DEVICE", run_reference, (), 1)
+    made = [replace(ADD, name=f"0:{number}") for number in range(10)]
+    found = Fuzzer(lane, lane, None, shrink_seconds=0).run(made, time.monotonic() + 60)
+    assert (found.networks, found.skipped) == (3, 7)
+    assert [failure.count for failure in found.failures.values()] == [3]
+
+
+# -- the command line --
+
+
+def test_the_command_line_fails_where_a_device_does(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    collected: list[BackendCase],
+) -> None:
+    sine = [case for case in collected if case.name == "test_sin"]
+    monkeypatch.setattr("headrace.testing.fuzz.__main__.collect", lambda _: sine)
+    device = ["--device", "UNSOUND", "--factory", UNSOUND]
+    more = ["--count", "3", "--seconds", "60", "--out", str(tmp_path)]
+    assert main([*device, *more]) == 1
+    said = capsys.readouterr().out
+    assert "UNSOUND: Sin: wrong (values)" in said
+    (kept,) = tmp_path.glob("*WRONG*")
+    assert main(["--device", "UNSOUND", "--factory", UNSOUND, "--replay", str(kept)]) == 1
+    assert "UNSOUND: request 0: wrong" in capsys.readouterr().out
+
+
+def test_a_pattern_that_no_case_has_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.testing.fuzz.__main__.collect", lambda _: [])
+    with pytest.raises(SystemExit, match="2"):
+        main(["--device", "CPU", "--cases", "no such case"])
+
+
+def test_a_finding_of_a_network_names_no_request() -> None:
+    assert Finding(Verdict.REFUSED).feed is None
