@@ -16,7 +16,7 @@ import pytest
 from headrace.testing.backend_cases.cases import BackendCase, collect
 from headrace.testing.backend_cases.worker import DeviceUnderTest
 from headrace.testing.case import parse
-from headrace.testing.fuzz import mutations, report, undefined
+from headrace.testing.fuzz import lane, mutations, report, undefined
 from headrace.testing.fuzz.__main__ import main
 from headrace.testing.fuzz.answer import Answer, How, Large, Reply, Stage, portable
 from headrace.testing.fuzz.campaign import Campaign, Fuzzer
@@ -227,6 +227,12 @@ def test_values_that_onnx_leaves_open_are_not_compared(
     text: str, feed: Feed, is_open: bool
 ) -> None:
     assert (undefined.reason(variant(text, feed), 0) is not None) == is_open
+
+
+def test_a_busy_machine_makes_the_time_limit_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (12.0, 0.0, 0.0))
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    assert lane.load() == 3
 
 
 def test_where_values_are_open_form_still_counts() -> None:
@@ -446,11 +452,11 @@ def test_the_table_has_a_row_for_each_verdict_that_counts(campaign: Campaign) ->
 
 
 def test_a_device_that_hangs_is_given_up() -> None:
-    lane = Lane("UNSOUND", run_device, (DeviceUnderTest("UNSOUND", {}, UNSOUND),), 0.5)
+    device = Lane("UNSOUND", run_device, (DeviceUnderTest("UNSOUND", {}, UNSOUND),), 0.5)
     try:
-        answer = lane.ask(variant("g (float[n] a) => (float[n] b) { b = Neg(a) }", {"a": ONE}))
+        answer = device.ask(variant("g (float[n] a) => (float[n] b) { b = Neg(a) }", {"a": ONE}))
     finally:
-        lane.stop()
+        device.stop()
     assert (answer.how, answer.stage) == (How.HUNG, Stage.RUN)
 
 
@@ -462,9 +468,9 @@ def test_an_operator_that_ends_the_process_again_and_again_is_skipped() -> None:
         def ask(self, variant: Variant, patience: float = 1.0) -> Answer:
             return Answer(How.ENDED, Stage.RUN, text="SIGSEGV")
 
-    lane = Ending("DEVICE", run_reference, (), 1)
+    device = Ending("DEVICE", run_reference, (), 1)
     made = [replace(ADD, name=f"0:{number}") for number in range(10)]
-    found = Fuzzer(lane, lane, None, shrink_seconds=0).run(made, time.monotonic() + 60)
+    found = Fuzzer(device, device, None, shrink_seconds=0).run(made, time.monotonic() + 60)
     assert (found.networks, found.skipped) == (3, 7)
     assert [failure.count for failure in found.failures.values()] == [3]
 

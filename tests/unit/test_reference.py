@@ -103,6 +103,16 @@ def test_training_goes_on_as_it_did() -> None:
     np.testing.assert_allclose(np.asarray(y), [[0], [2]], atol=1e-4)
 
 
+def test_new_statistics_have_the_type_of_the_old_ones() -> None:
+    inputs = {name: np.ones(1, np.float32) for name in "sbmv"}
+    inputs["x"] = np.array([[1], [3]], np.float16)
+    text = """g (float16[2,1] x, float[1] s, float[1] b, float[1] m, float[1] v)
+        => (float16[2,1] y, float[1] rm, float[1] rv)
+        { y, rm, rv = BatchNormalization<training_mode = 1>(x, s, b, m, v) }"""
+    outputs = CorrectedEvaluator(parsed(15, text)).run(None, inputs)
+    assert [np.asarray(each).dtype.name for each in outputs] == ["float16", "float32", "float32"]
+
+
 @pytest.mark.parametrize(
     "model",
     [

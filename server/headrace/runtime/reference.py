@@ -2,17 +2,14 @@
 
 Found by running onnx's own backend cases through it, version 1.23: it stacks what a Loop collects
 as rows whatever their rank, gives Softmax and its kin of old operator sets the meaning of new ones,
-mixes the batch's statistics into a BatchNormalization that does not train, wraps optionals,
-takes the maximum over the wrong axes where a GlobalMaxPool has not two in space, normalises as
-many channels of an LRN as the batch has elements, and takes an STFT's batch for its length if the
-signal has no axis for real and imaginary parts.
+mixes the batch's statistics into a BatchNormalization that does not train, gives those of one that
+trains the type of the input, wraps optionals, subtracts negative numbers from an L1 norm, takes the
+maximum over the wrong axes where a GlobalMaxPool has not two in space, normalises as many channels
+of an LRN as the batch has elements, and takes an STFT's batch for its length if the signal has no
+axis for real and imaginary parts.
 
 A RegexFullMatch is evaluated by RE2, whose syntax ONNX specifies. Python's `re` takes exponential
 time for some expressions, and no other thread of the process runs meanwhile.
-
-
-takes the maximum over the wrong axes where a GlobalMaxPool has not two in space, normalises as many
-channels of an LRN as the batch has elements, and subtracts negative numbers from an L1 norm.
 """
 
 from __future__ import annotations
@@ -107,7 +104,8 @@ class Optional(OpOptional):
 
 
 class BatchNormalization(BatchNormalization_14):
-    """Before operator set 14 one with a single output does not train."""
+    """Before operator set 14 one with a single output does not train. The new statistics have the
+    type of the old ones."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -124,7 +122,7 @@ class BatchNormalization(BatchNormalization_14):
         if self._older:
             options["training_mode"] = 0
         found: tuple[Any, ...] = super()._run(*inputs, **options)  # type: ignore[no-untyped-call]
-        return found
+        return (found[0], *(each.astype(inputs[3].dtype) for each in found[1:]))
 
 
 class GlobalMaxPool(OpRun):
