@@ -36,8 +36,8 @@ four at once. A server that ends is started again for the next device.
 """
 _RUN = """\
 `make zoo` runs all of this and writes this page. It downloads 410 MB the first time. The trials \
-of this page took {minutes} minutes. `make zoo ARGS="--network 'silero*' --device CPU"` runs a part, \
-and keeps the other results. The exit status is 1 if a trial of this run has failed.
+of this page took {minutes} minutes. `make zoo ARGS="--network 'silero*' --device CPU"` runs a \
+part, and keeps the other results. The exit status is 1 if a trial of this run has failed.
 """
 _LEGEND = f"""\
 | word | meaning |
