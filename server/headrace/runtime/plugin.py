@@ -35,6 +35,7 @@ from headrace.runtime.extension import merge_functions
 from headrace.runtime.network import Network
 from headrace.runtime.network_cache_key import cache_key
 from headrace.runtime.network_cache_load import CachedLoad, Compile, Restore
+from headrace.runtime.network_memory import take_apart
 from headrace.runtime.network_options import NetworkOptions
 from headrace.runtime.query import QueryResult, query_network
 from headrace.runtime.services import Services
@@ -130,7 +131,10 @@ class Plugin(Device, ABC):
         set_before = self.config.explicit_strings()
         configuration = self.schema.resolve(set_before, config, ignore_unknown=True)
         transformed = self.transform_network(network, configuration, options)
-        return self._query(network, transformed, configuration)
+        try:
+            return self._query(network, transformed, configuration)
+        finally:
+            take_apart(transformed.model)
 
     def load_network(
         self,
