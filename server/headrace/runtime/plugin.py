@@ -128,13 +128,12 @@ class Plugin(Device, ABC):
     ) -> QueryResult:
         """Which layers the device would run; unknown configuration keys are passed over."""
         self.schema.refuse_server_keys(config, self.name)
-        set_before = self.config.explicit_strings()
-        configuration = self.schema.resolve(set_before, config, ignore_unknown=True)
+        own = self.config.explicit_strings()
+        configuration = self.schema.resolve(own, config, ignore_unknown=True)
         transformed = self.transform_network(network, configuration, options)
-        try:
-            return self._query(network, transformed, configuration)
-        finally:
-            take_apart(transformed.model)
+        found = self._query(network, transformed, configuration)
+        take_apart(transformed.model)
+        return found
 
     def load_network(
         self,
@@ -308,8 +307,7 @@ class Plugin(Device, ABC):
     def _refuse_unsupported(
         self, network: Network, transformed: Network, config: Configuration
     ) -> None:
-        unsupported = self._query(network, transformed, config).unsupported
-        if unsupported:
+        if unsupported := self._query(network, transformed, config).unsupported:
             raise UnsupportedLayers(self.name, unsupported)
 
     def _query(self, network: Network, transformed: Network, config: Configuration) -> QueryResult:
