@@ -35,6 +35,7 @@ from headrace.runtime.extension import merge_functions
 from headrace.runtime.network import Network
 from headrace.runtime.network_cache_key import cache_key
 from headrace.runtime.network_cache_load import CachedLoad, Compile, Restore
+from headrace.runtime.network_memory import take_apart
 from headrace.runtime.network_options import NetworkOptions
 from headrace.runtime.query import QueryResult, query_network
 from headrace.runtime.services import Services
@@ -138,10 +139,12 @@ class Plugin(Device, ABC):
     ) -> QueryResult:
         """Which layers the device would run; unknown configuration keys are passed over."""
         self.schema.refuse_server_keys(config, self.name)
-        set_before = self.config.explicit_strings()
-        configuration = self.schema.resolve(set_before, config, ignore_unknown=True)
+        own = self.config.explicit_strings()
+        configuration = self.schema.resolve(own, config, ignore_unknown=True)
         transformed = self.transform_network(network, configuration, options)
-        return self._query(network, transformed, configuration)
+        found = self._query(network, transformed, configuration)
+        take_apart(transformed.model)
+        return found
 
     def load_network(
         self,
@@ -315,8 +318,7 @@ class Plugin(Device, ABC):
     def _refuse_unsupported(
         self, network: Network, transformed: Network, config: Configuration
     ) -> None:
-        unsupported = self._query(network, transformed, config).unsupported
-        if unsupported:
+        if unsupported := self._query(network, transformed, config).unsupported:
             raise UnsupportedLayers(self.name, unsupported)
 
     def _query(self, network: Network, transformed: Network, config: Configuration) -> QueryResult:
