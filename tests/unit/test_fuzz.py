@@ -216,7 +216,9 @@ def test_the_other_device_is_asked_only_where_the_reference_differs() -> None:
     ("text", "feed", "is_open"),
     [
         ("g (float[n] a) => (float b) { b = ReduceSum(a) }", {"a": ONE * np.nan}, True),
-        ("g (float[n] a) => (float[n] b) { b = Abs(a) }", {"a": ONE * np.nan}, False),
+        ("g (float[n] a) => (float[n] b) { b = Exp(a) }", {"a": ONE * np.nan}, True),
+        ("g (float[n] a) => (float[n] b) { b = Exp(a) }", {"a": ONE * np.inf}, False),
+        ("g (float[n] a) => (float[n] b) { b = Identity(a) }", {"a": ONE * np.nan}, False),
         ("g (float[n] a) => (int8[n] b) { b = Cast<to=3>(a) }", {"a": ONE * np.inf}, True),
         ("g (int8[n] a) => (int8[n] b) { b = Div(a, a) }", {"a": np.zeros(2, np.int8)}, True),
         ("g (int8[n] a) => (int8[n] b) { b = Div(a, a) }", {"a": np.ones(2, np.int8)}, False),
@@ -240,6 +242,17 @@ def test_where_values_are_open_form_still_counts() -> None:
     of_form = judge(nan, answered({"b": ONE}), lambda: answered({"b": ONE[:1]}), lambda: NOTHING)
     of_value = judge(nan, answered({"b": ONE}), lambda: answered({"b": 2 * ONE}), lambda: NOTHING)
     assert [each.verdict for each in of_form + of_value] == [Verdict.WRONG, Verdict.UNDEFINED]
+
+
+def test_the_reference_answers_in_the_type_that_the_network_declares() -> None:
+    text = "g (float16[n] a, float[n] w) => (float[n] b) { b = RMSNormalization(a, w) }"
+    model = parse(text)
+    model.opset_import[0].version = 23
+    start = variant(text, {"a": ONE.astype(np.float16), "w": ONE})
+    start = replace(start, model=model.SerializeToString())
+    (reply,) = reference_answer(start).replies
+    assert reply.outputs is not None
+    assert reply.outputs["b"].dtype == np.float32
 
 
 def test_large_outputs_are_compared_by_their_form() -> None:

@@ -27,8 +27,15 @@ Round Shape Sign Sin Sinh Size Slice SpaceToDepth Split
 Sqrt Squeeze Sub Tan Tanh Tile Transpose Trilu Unsqueeze Where Xor
 """
 POINTWISE = frozenset(_POINTWISE.split())
-"""Operators whose outputs for NaN, infinities and huge numbers follow from IEEE 754, element by
-element. All others may compute in another order or range."""
+"""Operators whose outputs for infinities and huge numbers follow from IEEE 754, element by element.
+All others may compute in another order or range."""
+
+_MOVING = """
+Concat Compress DepthToSpace Expand Flatten Gather GatherElements GatherND Identity IsInf IsNaN Pad
+Reshape Reverse Shape Size Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where
+"""
+MOVING = frozenset(_MOVING.split())
+"""Those that pass elements on as they are. ONNX does not say what others do with NaN."""
 
 _QUANTISING = frozenset(
     ["DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear", "QLinearConv", "QLinearMatMul"]
@@ -56,6 +63,12 @@ def steps(variant: Variant) -> int:
 def _extreme_floats(operators: set[str], values: list[Array]) -> str | None:
     if not operators <= POINTWISE | {"Constant"} and any(map(_is_extreme, values)):
         return "NaN, infinite or huge numbers where the order of the arithmetic is open"
+    return None
+
+
+def _nan(operators: set[str], values: list[Array]) -> str | None:
+    if not operators <= MOVING | {"Constant"} and any(map(_has_nan, values)):
+        return "arithmetic with NaN"
     return None
 
 
@@ -97,6 +110,7 @@ def _empty_means(operators: set[str], values: list[Array]) -> str | None:
 
 _RULES: tuple[Callable[[set[str], list[Array]], str | None], ...] = (
     _extreme_floats,
+    _nan,
     _casts,
     _integers,
     _empty_means,
@@ -124,6 +138,12 @@ def _flat(value: Any) -> Iterator[Array]:
             yield from _flat(each)
     elif isinstance(value, np.ndarray):
         yield value
+
+
+def _has_nan(array: Array) -> bool:
+    if array.dtype == object or not is_float(array.dtype):
+        return False
+    return bool(np.isnan(_wide(array).astype(np.float64)).any())
 
 
 def _is_extreme(array: Array) -> bool:

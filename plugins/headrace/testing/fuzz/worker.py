@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
 
 import numpy as np
+import onnx
 
 from headrace.runtime.core import Core
 from headrace.runtime.device_name import DeviceName
@@ -203,9 +204,22 @@ def reference_answer(variant: Variant) -> Answer:
         except Exception as error:  # noqa: BLE001 - each operator refuses in its own way
             replies.append(Reply(How.REFUSED, text=_text(error)))
         else:
-            named = zip(evaluator.output_names, map(_value, outputs), strict=True)
-            replies.append(Reply(How.ANSWERED, _copied(portable(dict(named)))))
+            named = {
+                port.name: _declared(_value(value), port.type)
+                for port, value in zip(network.graph.output, outputs, strict=True)
+            }
+            replies.append(Reply(How.ANSWERED, _copied(portable(named))))
     return Answer(How.ANSWERED, Stage.RUN, True, replies=tuple(replies))
+
+
+def _declared(value: Any, declared: onnx.TypeProto) -> Any:
+    """The output in the type that the network declares; some operators of the reference give it
+    another one."""
+    element = declared.tensor_type.elem_type
+    if not element or not isinstance(value, np.ndarray) or value.dtype == object:
+        return value
+    with np.errstate(all="ignore"):
+        return value.astype(onnx.helper.tensor_dtype_to_np_dtype(element))
 
 
 def _value(value: Any) -> Any:
