@@ -80,5 +80,6 @@ def test_a_network_says_that_its_transforms_are_computed_in_float64(
     compiled = plugin.load_network(network(given), config)
     found = compiled.get_metric("NOTES")
     compiled.close()
+    assert isinstance(found, list)
     assert len(found) == notes
     assert all("computed in float64" in each for each in found)

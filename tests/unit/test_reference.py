@@ -215,6 +215,37 @@ def test_frames_that_do_not_fit_the_signal_are_refused(step: int, length: int) -
         run(17, text, x=x, s=np.array(step), n=np.array(length))
 
 
+@pytest.mark.parametrize(
+    ("data", "indices", "axis"),
+    [((2, 300), (2, 200), 1), ((300, 2), (7, 2), 0), ((2, 3, 4), (1, 5, 2), -2), ((3,), (0,), 0)],
+)
+def test_elements_are_gathered_as_onnx_runtime_does(
+    data: tuple[int, ...], indices: tuple[int, ...], axis: int
+) -> None:
+    named = [",".join(f"{each}{at}" for at in range(len(data))) for each in "abc"]
+    model = parsed(
+        13,
+        f"g (float[{named[0]}] x, int64[{named[1]}] i) => (float[{named[2]}] y)"
+        f" {{ y = GatherElements<axis = {axis}>(x, i) }}",
+    )
+    random, size = np.random.default_rng(0), data[axis]
+    inputs = {
+        "x": random.standard_normal(data, np.float32),
+        "i": random.integers(-size, size, indices),
+    }
+    session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, inputs)
+    (y,) = CorrectedEvaluator(model).run(None, inputs)
+    assert np.asarray(y).tolist() == np.asarray(expected).tolist()
+
+
+@pytest.mark.parametrize("index", [3, -4])
+def test_elements_outside_are_not_gathered(index: int) -> None:
+    text = "g (float[3] x, int64[1] i) => (float[1] y) { y = GatherElements(x, i) }"
+    with pytest.raises(IndexError, match="out of bounds for an axis of 3"):
+        run(13, text, x=np.ones(3, np.float32), i=np.array([index]))
+
+
 def matching(pattern: str) -> str:
     return f'g (string[N] x) => (bool[N] y) {{ y = RegexFullMatch<pattern = "{pattern}">(x) }}'
 
