@@ -17,7 +17,7 @@ export ORT_DISABLE_TELEMETRY := 1
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop serve lint benchmark conformance conformance-hetero fuzz-devices zoo proto clean
+.PHONY: help demo test test-cuda test-large test-stop serve lint benchmark conformance conformance-hetero fuzz-devices fuzz-wire zoo proto clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -25,6 +25,7 @@ help:
 	@echo 'make test-cuda    run the tests that need an NVIDIA GPU, if there is one'
 	@echo 'make test-large   load networks of more than 2 GiB; takes 12 GB of memory'
 	@echo 'make test-stop    stop servers under callers in Python and C++; STOPS=100 for as many'
+	@echo 'make fuzz-wire    send mutated messages to every method; ARGS="--messages 100000 --seed 1"'
 	@echo 'make serve        run a server; ARGS="..." goes to headrace serve'
 	@echo 'make lint         check style and types'
 	@echo 'make benchmark    measure'
@@ -50,6 +51,10 @@ test-large: $(INSTALLED)
 
 test-stop: $(INSTALLED)
 	@$(BIN)/pytest -rs -s tests/stop $(ARGS)
+
+# Some five minutes of two cores.
+fuzz-wire: $(INSTALLED)
+	@$(BIN)/python -m tests.fuzz.wire $(ARGS)
 
 serve: $(INSTALLED)
 	@exec $(BIN)/headrace serve $(ARGS)

@@ -38,6 +38,20 @@ def test_a_setting_that_cannot_be_is_named(
     assert "bug" not in said
 
 
+def test_a_state_directory_is_one_server_s(tmp_path: Path) -> None:
+    with Server(*BASIC, "--state-dir", str(tmp_path)) as first:
+        code, said = refused_start(*BASIC, "--state-dir", str(tmp_path))
+        error = json.loads(said.splitlines()[-1])["error"]
+        assert (code, error["field"]) == (1, "state_dir")
+        assert error["message"] == (
+            f"{tmp_path} is in use by another server (process {first.process.pid}); stop it, or "
+            "give each server a state directory of its own"
+        )
+        first.kill()
+    with Server(*BASIC, "--state-dir", str(tmp_path)) as second:  # a killed one holds nothing
+        assert second.stop() == 0
+
+
 @pytest.mark.parametrize(("setting", "address"), [("port", "address"), ("metrics_port", "http")])
 def test_a_port_that_is_taken_is_named_before_any_device_starts(
     server: Server, setting: str, address: str

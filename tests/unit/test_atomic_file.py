@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -10,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.runtime.atomic_file import remove_file, remove_leftovers, write_file
+from headrace.runtime.atomic_file import (
+    lock_file,
+    read_file,
+    remove_file,
+    remove_leftovers,
+    write_file,
+)
 
 WRITER_THAT_STOPS_HALF_WAY = """
 import sys
@@ -125,3 +132,27 @@ def test_a_file_is_removed_and_a_missing_one_is_fine(tmp_path: Path) -> None:
     remove_file(path)
     remove_file(path)
     assert not path.exists()
+
+
+def test_only_a_regular_file_is_read_and_nothing_else_is_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "socket"))
+    listener.close()
+    for other in (tmp_path / "pipe", tmp_path / "link", tmp_path / "socket", Path("/dev/zero")):
+        with pytest.raises(OSError, match=r"not a regular file|No such device"):
+            read_file(other)
+    with pytest.raises(IsADirectoryError):
+        read_file(tmp_path)
+    (tmp_path / "file").write_bytes(b"content")
+    (tmp_path / "other").symlink_to("file")
+    assert read_file(tmp_path / "other") == b"content"
+
+
+def test_a_lock_is_one_holder_s_until_it_is_given_back(tmp_path: Path) -> None:
+    held = lock_file(tmp_path / "lock")
+    with pytest.raises(BlockingIOError, match=f"process {os.getpid()}"):
+        lock_file(tmp_path / "lock")
+    os.close(held)
+    os.close(lock_file(tmp_path / "lock"))

@@ -64,3 +64,22 @@ def test_one_of_float64_stays_as_it_is(plugin: Plugin) -> None:
     assert [each.op_type for each in compiled.network.nodes()] == ["DFT"]
     assert compiled.outputs[0].dtype == ir.DataType.DOUBLE
     compiled.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "config", "notes"),
+    [
+        (SPECTRUM, {}, 1),
+        (SPECTRUM, {"DISABLE_TRANSFORMATIONS": "YES"}, 0),
+        (SPECTRUM.replace("float", "double"), {}, 0),
+    ],
+)
+def test_a_network_says_that_its_transforms_are_computed_in_float64(
+    plugin: Plugin, given: str, config: dict[str, str], notes: int
+) -> None:
+    compiled = plugin.load_network(network(given), config)
+    found = compiled.get_metric("NOTES")
+    compiled.close()
+    assert isinstance(found, list)
+    assert len(found) == notes
+    assert all("computed in float64" in each for each in found)

@@ -92,6 +92,12 @@ def test_what_is_no_extension_is_refused(data: bytes, reason: str) -> None:
     assert reason in caught.value.message
 
 
+def test_a_function_without_a_model_around_it_is_refused_with_what_to_send() -> None:
+    data = function("f0", [node("Relu", ["a"], ["b"])]).SerializeToString()
+    with pytest.raises(InvalidArgument, match=r"a FunctionProto; put it into .* a ModelProto"):
+        read_functions(data)
+
+
 def test_extensions_cannot_make_a_network_explode() -> None:
     functions = read_functions(library(TWICE, FOUR_TIMES))
     with pytest.raises(InvalidModel, match="inlined"):

@@ -16,11 +16,11 @@ import pytest
 from headrace.testing.backend_cases.cases import BackendCase, collect
 from headrace.testing.backend_cases.worker import DeviceUnderTest
 from headrace.testing.case import parse
-from headrace.testing.fuzz import mutations, report, undefined
+from headrace.testing.fuzz import lane, mutations, report, undefined
 from headrace.testing.fuzz.__main__ import main
 from headrace.testing.fuzz.answer import Answer, How, Large, Reply, Stage, portable
 from headrace.testing.fuzz.campaign import Campaign, Fuzzer
-from headrace.testing.fuzz.canaries import PATTERNS, GuardedArray, shows_guard
+from headrace.testing.fuzz.canaries import PATTERNS, GuardedArray, shown
 from headrace.testing.fuzz.compare import differs
 from headrace.testing.fuzz.generator import VariantGenerator
 from headrace.testing.fuzz.judge import FAILURES, Finding, Verdict, judge
@@ -229,6 +229,12 @@ def test_values_that_onnx_leaves_open_are_not_compared(
     assert (undefined.reason(variant(text, feed), 0) is not None) == is_open
 
 
+def test_a_busy_machine_makes_the_time_limit_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (12.0, 0.0, 0.0))
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    assert lane.load() == 3
+
+
 def test_where_values_are_open_form_still_counts() -> None:
     nan = variant("g (float[n] a) => (float b) { b = ReduceSum(a) }", {"a": ONE * np.nan})
     of_form = judge(nan, answered({"b": ONE}), lambda: answered({"b": ONE[:1]}), lambda: NOTHING)
@@ -272,10 +278,17 @@ def test_a_guarded_array_holds_the_same_values_between_guard_zones() -> None:
     assert guard.is_intact()
     behind = np.lib.stride_tricks.as_strided(guard.array, (16,))
     assert PATTERNS[0] in behind.tobytes()
-    assert shows_guard({"y": behind}, 0)
-    assert not shows_guard({"y": behind}, 1)
+    assert shown({"y": behind}, 0) == "an output holds bytes from beside an input"
+    assert shown({"y": behind}, 1) == ""
     behind[8] = 1
     assert not guard.is_intact()
+
+
+def test_memory_that_nobody_wrote_is_seen_in_an_output() -> None:
+    for byte in (0x5A, 0xA5):
+        unwritten = np.full(16, byte, np.uint8).view(np.float32)
+        assert shown({"y": unwritten}, 0) == "an output holds memory that nobody wrote"
+    assert shown({"y": np.full(4, 0x5A, np.uint8)}, 0) == ""
 
 
 # -- what is made smaller --
@@ -378,9 +391,7 @@ def test_the_code_that_is_printed_makes_the_network_and_its_inputs() -> None:
 def campaign(collected: list[BackendCase]) -> Campaign:
     chosen = [case for case in collected if case.name in UNSOUND_CASES]
     generator = VariantGenerator(chosen, 1)
-    device = Lane(
-        "UNSOUND", run_device, (DeviceUnderTest("UNSOUND", {}, UNSOUND, {"ISOLATION": "NONE"}),), 20
-    )
+    device = Lane("UNSOUND", run_device, (DeviceUnderTest("UNSOUND", {}, UNSOUND),), 20)
     reference = Lane("reference", run_reference, (), 20)
     variants = [plain(generator, operator) for operator in generator.operators]
     try:
@@ -441,11 +452,11 @@ def test_the_table_has_a_row_for_each_verdict_that_counts(campaign: Campaign) ->
 
 
 def test_a_device_that_hangs_is_given_up() -> None:
-    lane = Lane("UNSOUND", run_device, (DeviceUnderTest("UNSOUND", {}, UNSOUND),), 0.5)
+    device = Lane("UNSOUND", run_device, (DeviceUnderTest("UNSOUND", {}, UNSOUND),), 0.5)
     try:
-        answer = lane.ask(variant("g (float[n] a) => (float[n] b) { b = Neg(a) }", {"a": ONE}))
+        answer = device.ask(variant("g (float[n] a) => (float[n] b) { b = Neg(a) }", {"a": ONE}))
     finally:
-        lane.stop()
+        device.stop()
     assert (answer.how, answer.stage) == (How.HUNG, Stage.RUN)
 
 
@@ -457,9 +468,9 @@ def test_an_operator_that_ends_the_process_again_and_again_is_skipped() -> None:
         def ask(self, variant: Variant, patience: float = 1.0) -> Answer:
             return Answer(How.ENDED, Stage.RUN, text="SIGSEGV")
 
-    lane = Ending("DEVICE", run_reference, (), 1)
+    device = Ending("DEVICE", run_reference, (), 1)
     made = [replace(ADD, name=f"0:{number}") for number in range(10)]
-    found = Fuzzer(lane, lane, None, shrink_seconds=0).run(made, time.monotonic() + 60)
+    found = Fuzzer(device, device, None, shrink_seconds=0).run(made, time.monotonic() + 60)
     assert (found.networks, found.skipped) == (3, 7)
     assert [failure.count for failure in found.failures.values()] == [3]
 

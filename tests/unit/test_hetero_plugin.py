@@ -422,6 +422,18 @@ def test_a_device_that_fails_to_compile_is_named_and_nothing_stays_loaded(
 # -- export and import --
 
 
+@pytest.mark.parametrize(("devices", "noted"), [("PICKY,TEMPLATE", True), ("TEMPLATE", False)])
+def test_a_note_says_that_quantising_computed_values_makes_differences_larger(
+    plugin: HeteroPlugin, devices: str, noted: bool
+) -> None:
+    text = "f (float[4] x) => (uint8[4] y) { a = Abs(x) y, s, z = DynamicQuantizeLinear(a) }"
+    network = Network.from_bytes(parse(text).SerializeToString())
+    affinities = {"a": "PICKY"} if noted else {}
+    loaded = plugin.load_network(network, {}, over(devices, **affinities))
+    assert any("quantises" in note for note in loaded.notes) is noted
+    loaded.close()
+
+
 def exported(plugin: HeteroPlugin, options: NetworkOptions) -> bytes:
     network = plugin.load_network(CASE.network, {}, options)
     native = network.export()

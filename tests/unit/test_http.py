@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from headrace.runtime.counters import Counters
 from headrace.server.http import MAX_HEAD_BYTES, HttpServer, Reply, operations_routes
@@ -91,6 +92,17 @@ def test_readiness_says_why_not(server: HttpServer, readiness: Readiness) -> Non
     assert ask(server, "/readyz")[::2] == (200, "ready\n")
     readiness.why_not = "loading the model repository"
     assert ask(server, "/readyz")[::2] == (503, "loading the model repository\n")
+
+
+def test_readiness_names_the_networks_that_failed_and_the_others_serve() -> None:
+    routes = operations_routes(
+        CollectorRegistry(), lambda: None, failed_networks=lambda: ["detector", "ranker"]
+    )
+    reply = routes["/readyz"]({})
+    assert (reply.status, reply.body) == (
+        200,
+        b"ready\nnetwork detector failed to load\nnetwork ranker failed to load\n",
+    )
 
 
 def test_head_gives_the_length_without_the_body(server: HttpServer) -> None:

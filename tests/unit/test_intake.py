@@ -23,6 +23,7 @@ from headrace.runtime.network import Network
 from headrace.runtime.transform import transform_network
 from tests.support.model_zoo import (
     FLOAT,
+    INT64,
     branches,
     chain,
     function,
@@ -145,6 +146,18 @@ BROKEN: dict[str, tuple[bytes | onnx.ModelProto, str]] = {
     ),
     "a weight without a name": (weight_with(lambda t: t.ClearField("name")), "no name"),
     "a weight twice": (weight_with(lambda t: setattr(t, "name", "b1")), "twice"),
+    "a weight of another shape than its input": (
+        changed(lambda p: p.graph.input.append(value("w1", (4, 3, 2, 3)))),
+        "'w1' is FLOAT[4, 3, 3, 3], and the input of this name declares something else",
+    ),
+    "a weight of another rank than its input": (
+        changed(lambda p: p.graph.input.append(value("b1", (4, 1)))),
+        "'b1' is FLOAT[4], and",
+    ),
+    "a weight of another type than its input": (
+        changed(lambda p: p.graph.input.append(value("b1", (4,), INT64))),
+        "'b1' is FLOAT[4], and",
+    ),
     "a sparse weight": (
         changed(lambda p: p.graph.sparse_initializer.add().values.CopyFrom(p.graph.initializer[0])),
         "sparse",
@@ -180,6 +193,11 @@ BROKEN: dict[str, tuple[bytes | onnx.ModelProto, str]] = {
 def test_a_broken_model_is_refused_with_the_reason(kind: str) -> None:
     data, reason = BROKEN[kind]
     assert reason in refusal(data)
+
+
+@pytest.mark.parametrize("shape", [(4,), ("N",), (None,), None])
+def test_a_weight_may_be_the_default_of_an_input(shape: Any) -> None:
+    network(changed(lambda p: p.graph.input.append(value("b1", shape))))
 
 
 def test_a_body_must_produce_its_outputs_itself() -> None:

@@ -18,7 +18,7 @@ import pytest
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.core import Core
 from headrace.runtime.device_name import DeviceName
-from headrace.runtime.errors import Cancelled, InvalidModel, NotFound
+from headrace.runtime.errors import Cancelled, InvalidModel, NotFound, ResourceExhausted
 from headrace.runtime.network import Network
 from headrace.runtime.network_memory import use
 from headrace.runtime.network_options import LoadRequest, Reference
@@ -120,6 +120,50 @@ def test_a_load_that_is_cancelled_while_it_compiles_never_succeeds(
         loading.result(PATIENCE_SECONDS)
     assert [each.closed for each in plugin.compiled] == [1]
     assert (core.networks.entries(), store.networks) == ([], {})
+
+
+@pytest.mark.parametrize("how", ["cancelled", "unloaded"])
+def test_a_load_that_is_given_up_gives_its_name_back_while_its_backend_goes_on(
+    core: Core, plugin: HookPlugin, store: Store, how: str
+) -> None:
+    gate = Gate()
+    plugin.on_compile = lambda _: gate()
+    loading = load(core)
+    gate.await_arrivals()
+    if how == "cancelled":
+        core.cancel_load(loading)
+    else:
+        core.unload_network("m").result(PATIENCE_SECONDS)
+    assert core.networks.entries() == []
+    plugin.on_compile = lambda _: None
+    load(core).result(PATIENCE_SECONDS)
+    gate.open()
+    with pytest.raises(Cancelled):
+        loading.result(PATIENCE_SECONDS)
+    assert (names(core), set(store.networks)) == ({"m"}, {"m"})
+    assert sorted(each.closed for each in plugin.compiled) == [0, 1]
+
+
+def test_a_load_that_was_given_up_counts_until_its_backend_returns(store: Store) -> None:
+    source = PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin))
+    core = Core([source], blob_key=b"key", store=store, max_networks=1)
+    plugin = core.plugins.plugin("HOOK")
+    assert isinstance(plugin, HookPlugin)
+    gate = Gate()
+    plugin.on_compile = lambda _: gate()
+    try:
+        loading = load(core)
+        gate.await_arrivals()
+        core.cancel_load(loading)
+        with pytest.raises(ResourceExhausted, match="1 networks are loaded"):
+            load(core)
+        gate.open()
+        with pytest.raises(Cancelled):
+            loading.result(PATIENCE_SECONDS)
+        load(core).result(PATIENCE_SECONDS)
+    finally:
+        gate.open()
+        core.stop()
 
 
 def test_a_load_that_is_cancelled_before_it_begins_reads_nothing(

@@ -152,3 +152,34 @@ def test_the_middle_that_is_kept_is_the_references(size: int, wanted: int) -> No
     assert crop is not None
     found = crop(Tensor(x, device="PYTHON"), [wanted], axes=(-2,))
     assert found.tolist() == np.asarray(expected).tolist()
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize(
+    ("shape", "axes", "sizes"),
+    [
+        ((1, 1, 3, 5), [3], [7]),
+        ((1, 1, 5, 3), [2], [3]),
+        ((1, 1, 3, 5), [3, 2], [3, 5]),
+        ((1, 1, 3, 5), [0, 1, 2, 3], [1, 1, 5, 3]),
+        ((3, 5), [0, 1], [5, 3]),
+        ((5,), [0], [3]),
+    ],
+)
+def test_the_axes_that_are_named_are_resized(
+    mode: str, shape: tuple[int, ...], axes: list[int], sizes: list[int]
+) -> None:
+    given, made = (",".join([kind] * len(shape)) for kind in "ab")
+    named = ",".join(f"{kind}{at}" for at, kind in enumerate(given.split(",")))
+    text = (
+        f"f (float[{named}] x, int64[{len(sizes)}] s) => (float[{made}] y) "
+        f'{{ y = Resize<mode = "{mode}", axes = {axes}>(x, , , s) }}'
+    )
+    proto = parse(text)
+    proto.opset_import[0].version = 19
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    (expected,) = CorrectedEvaluator(proto).run(None, {"x": x, "s": np.array(sizes)})
+    resize = operators.find(node("Resize"), 19)
+    assert resize is not None
+    found = resize(Tensor(x, device="PYTHON"), None, None, sizes, axes=axes, mode=mode)
+    np.testing.assert_allclose(found.numpy(), np.asarray(expected), rtol=1e-5, atol=1e-6)

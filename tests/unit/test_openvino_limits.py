@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
 import pytest
 
-from headrace.plugins.openvino.support import known_limits
+from headrace.plugins.openvino.support import LayerSupport, known_limits
+from headrace.runtime.naming import walk
 from headrace.runtime.network import Network
+from headrace.runtime.trials import Trials
 from headrace.runtime.type_inference import infer_types
 from headrace.testing.case import parse
 
@@ -183,3 +186,27 @@ def test_a_layer_inside_a_body_is_judged_too() -> None:
             else_branch = b () => (bool e) { e = Constant<value = bool {0}>() }>
     }"""
     assert any("float64" in reason for reason in reasons(text, 25))
+
+
+def test_the_backend_never_sees_a_layer_that_is_refused_anyway() -> None:
+    """Of a network with a Fourier transform in a Scan it ended the process at the query."""
+    text = """(float[8,2] s, float[N,8,2] x) => (float[8,2] y, float[N,8,2] z) {
+        a = Neg(x)
+        b, c = Scan<num_scan_inputs = 1, body = g (float[8,2] p, float[8,2] q)
+            => (float[8,2] r, float[8,2] t) {
+            axis = Constant<value = int64 {0}>() r = Add(p, q) t = DFT(q, , axis) }>(s, a)
+        y = Relu(b)
+        z = Abs(c)
+    }"""
+    model = Network.from_bytes(parse(f"f {text}").SerializeToString()).model
+    infer_types(model)
+    seen: list[list[str]] = []
+
+    def whole(left: ir.Model) -> None:
+        seen.append([node.op_type for node in walk(left.graph)])
+
+    support = LayerSupport(model, Trials(lambda _: "never asked"), whole)
+    reasons = {node.op_type: support(node) for node in walk(model.graph)}
+    assert seen == [["Neg", "Relu", "Abs"]]
+    assert "Fourier" in (reasons.pop("DFT") or "")
+    assert not any(reasons.values())

@@ -103,6 +103,16 @@ def test_training_goes_on_as_it_did() -> None:
     np.testing.assert_allclose(np.asarray(y), [[0], [2]], atol=1e-4)
 
 
+def test_new_statistics_have_the_type_of_the_old_ones() -> None:
+    inputs = {name: np.ones(1, np.float32) for name in "sbmv"}
+    inputs["x"] = np.array([[1], [3]], np.float16)
+    text = """g (float16[2,1] x, float[1] s, float[1] b, float[1] m, float[1] v)
+        => (float16[2,1] y, float[1] rm, float[1] rv)
+        { y, rm, rv = BatchNormalization<training_mode = 1>(x, s, b, m, v) }"""
+    outputs = CorrectedEvaluator(parsed(15, text)).run(None, inputs)
+    assert [np.asarray(each).dtype.name for each in outputs] == ["float16", "float32", "float32"]
+
+
 @pytest.mark.parametrize(
     "model",
     [
@@ -203,6 +213,37 @@ def test_frames_that_do_not_fit_the_signal_are_refused(step: int, length: int) -
     x = np.ones((1, 8), np.float32)
     with pytest.raises(ValueError, match="do not fit a signal of 8"):
         run(17, text, x=x, s=np.array(step), n=np.array(length))
+
+
+@pytest.mark.parametrize(
+    ("data", "indices", "axis"),
+    [((2, 300), (2, 200), 1), ((300, 2), (7, 2), 0), ((2, 3, 4), (1, 5, 2), -2), ((3,), (0,), 0)],
+)
+def test_elements_are_gathered_as_onnx_runtime_does(
+    data: tuple[int, ...], indices: tuple[int, ...], axis: int
+) -> None:
+    named = [",".join(f"{each}{at}" for at in range(len(data))) for each in "abc"]
+    model = parsed(
+        13,
+        f"g (float[{named[0]}] x, int64[{named[1]}] i) => (float[{named[2]}] y)"
+        f" {{ y = GatherElements<axis = {axis}>(x, i) }}",
+    )
+    random, size = np.random.default_rng(0), data[axis]
+    inputs = {
+        "x": random.standard_normal(data, np.float32),
+        "i": random.integers(-size, size, indices),
+    }
+    session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, inputs)
+    (y,) = CorrectedEvaluator(model).run(None, inputs)
+    assert np.asarray(y).tolist() == np.asarray(expected).tolist()
+
+
+@pytest.mark.parametrize("index", [3, -4])
+def test_elements_outside_are_not_gathered(index: int) -> None:
+    text = "g (float[3] x, int64[1] i) => (float[1] y) { y = GatherElements(x, i) }"
+    with pytest.raises(IndexError, match="out of bounds for an axis of 3"):
+        run(13, text, x=np.ones(3, np.float32), i=np.array([index]))
 
 
 def matching(pattern: str) -> str:

@@ -202,3 +202,19 @@ def test_a_full_disk_is_want_of_room(
     assert caplog.messages == [
         "the server cannot write to its state directory: No space left on device"
     ]
+
+
+@pytest.mark.parametrize(
+    "place", ["networks/pipe.json", "devices/CPU.json", "extensions/CPU/x.onnx"]
+)
+def test_a_pipe_in_a_file_s_place_is_left_out(
+    state: StateDirectory, tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = next(tmp_path.rglob("networks")).parent / place
+    path.parent.mkdir(exist_ok=True)
+    os.mkfifo(path)
+    assert [*state.configs(), *state.extensions()] == []
+    for name in state.networks():
+        with pytest.raises(FailedPrecondition, match="cannot be read"):
+            state.network(name)
+    assert "not a regular file" in caplog.text

@@ -7,9 +7,11 @@ tells what a dead process left behind from what a living one still writes.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -50,6 +52,49 @@ def write_file(
     finally:
         temporary.unlink(missing_ok=True)
     _sync_folder(path.parent)
+
+
+def read_file(path: Path) -> bytes:
+    """All of a regular file. Opening a pipe or a device that lies in its place could wait for ever.
+
+    Raises:
+        OSError: it cannot be read, or is something else than a file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
+
+
+def lock_file(path: Path) -> int:
+    """A descriptor that holds a lock on `path`, with this process's id in it, until it is closed or
+    the process ends, however it ends.
+
+    Raises:
+        BlockingIOError: another process holds it; its text says which.
+        OSError: it cannot be made.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError as error:
+        holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+        os.close(descriptor)
+        raise BlockingIOError(error.errno, f"process {holder or '?'}", str(path)) from error
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def remove_file(path: Path) -> None:

@@ -6,7 +6,7 @@ import logging
 import secrets
 from pathlib import Path
 
-from headrace.runtime.atomic_file import write_file
+from headrace.runtime.atomic_file import read_file, write_file
 from headrace.runtime.errors import FailedPrecondition
 
 _MIN_BYTES = 32
@@ -37,8 +37,7 @@ def load_or_create_key(path: Path) -> bytes:
 
 
 def _load(path: Path) -> bytes:
-    with path.open("rb") as file:
-        key = file.read(_MAX_BYTES + 1).strip()
+    key = read_file(path)[: _MAX_BYTES + 1].strip()
     if not _MIN_BYTES <= len(key) <= _MAX_BYTES:
         raise FailedPrecondition(
             f"the key file {path} must hold {_MIN_BYTES} to {_MAX_BYTES} bytes of key; "

@@ -7,6 +7,7 @@ from typing import Final
 
 import onnx
 import onnx_ir as ir
+from google.protobuf.message import DecodeError
 
 from headrace.runtime import intake, onnx_bytes
 from headrace.runtime.errors import InvalidArgument, InvalidModel
@@ -20,6 +21,9 @@ _GRAPH: Final = onnx.ModelProto(
 ).SerializeToString()
 """protobuf merges what is there twice, so this adds what every graph needs where there is none."""
 
+_FUNCTIONS: Final = 25
+"""The field of a ModelProto with its functions."""
+
 
 def read_functions(data: bytes, limits: Limits = Limits()) -> list[ir.Function]:  # noqa: B008
     """The local functions of a serialised ModelProto, whose graph does not matter.
@@ -31,7 +35,13 @@ def read_functions(data: bytes, limits: Limits = Limits()) -> list[ir.Function]:
     try:
         model = intake.from_bytes(data + _GRAPH, limits)
     except InvalidModel as error:
-        raise InvalidArgument(error.message, field="functions") from error
+        message = error.message
+        if _is_function(data, limits):
+            message = (
+                "this is a FunctionProto; put it into the functions of a ModelProto, which also "
+                "says its IR version, and send that: ModelProto(ir_version=10, functions=[...])"
+            )
+        raise InvalidArgument(message, field="functions") from error
     functions = list(model.functions.values())
     if not functions:
         raise InvalidArgument(
@@ -60,6 +70,17 @@ def write_functions(functions: Sequence[ir.Function]) -> bytes:
         functions=[function.clone() for function in functions],
     )
     return b"".join(onnx_bytes.serialize(carrier))
+
+
+def _is_function(data: bytes, limits: Limits) -> bool:
+    """Whether the bytes are those of a FunctionProto, a field of a ModelProto."""
+    try:
+        wrapped = onnx_bytes.as_field(_FUNCTIONS, data)
+        stripped, _ = onnx_bytes.strip(wrapped, limits)
+        (function,) = onnx.ModelProto.FromString(stripped).functions
+    except (InvalidModel, DecodeError):
+        return False
+    return bool(function.name and function.node and function.opset_import)
 
 
 def merge_functions(

@@ -108,6 +108,32 @@ class TensorData:
         else:
             self._check_inline(proto, dtype, elements, size_bytes, what)
 
+    def check_defaults(self, graph: onnx.GraphProto) -> None:
+        """Checks that initialisers of inputs, which are their defaults, have the inputs' types.
+
+        Raises:
+            InvalidModel: one has another.
+        """
+        tensors = {tensor.name: tensor for tensor in graph.initializer}
+        for value in graph.input:
+            tensor = tensors.get(value.name)
+            declared = value.type.tensor_type
+            if tensor is None or not declared.elem_type:
+                continue
+            sizes = declared.shape.dim
+            fits = not declared.HasField("shape") or (
+                len(sizes) == len(tensor.dims)
+                and all(
+                    not size.HasField("dim_value") or size.dim_value == found
+                    for size, found in zip(sizes, tensor.dims, strict=True)
+                )
+            )
+            if tensor.data_type != declared.elem_type or not fits:
+                raise _invalid(
+                    f"initialiser {tensor.name!r} is {ir.DataType(tensor.data_type).name}"
+                    f"{list(tensor.dims)}, and the input of this name declares something else"
+                )
+
     def _check_inline(
         self, proto: onnx.TensorProto, dtype: ir.DataType, elements: int, size: int, what: str
     ) -> None:

@@ -203,6 +203,11 @@ def _header(number: int, length: int) -> bytes:
     return bytes(header)
 
 
+def as_field(number: int, payload: bytes) -> bytes:
+    """A message whose only field is `number`, of length-delimited type, with `payload`."""
+    return _header(number, len(payload)) + payload
+
+
 def serialize(model: ir.Model) -> Iterator[Buffer]:
     """The bytes of the ModelProto of `model`, in pieces that share the large initialisers' memory.
 

@@ -2,17 +2,22 @@
 
 Found by running onnx's own backend cases through it, version 1.23: it stacks what a Loop collects
 as rows whatever their rank, gives Softmax and its kin of old operator sets the meaning of new ones,
+<<<<<<< HEAD
+mixes the batch's statistics into a BatchNormalization that does not train, gives those of one that
+trains the type of the input, wraps optionals, subtracts negative numbers from an L1 norm, takes the
+maximum over the wrong axes where a GlobalMaxPool has not two in space, normalises as many channels
+of an LRN as the batch has elements, and takes an STFT's batch for its length if the signal has no
+axis for real and imaginary parts.
+=======
 mixes the batch's statistics into a BatchNormalization that does not train, wraps optionals,
-takes the maximum over the wrong axes where a GlobalMaxPool has not two in space, normalises as
-many channels of an LRN as the batch has elements, and takes an STFT's batch for its length if the
-signal has no axis for real and imaginary parts.
+takes the maximum over the wrong axes where a GlobalMaxPool has not two in space, normalises as many
+channels of an LRN as the batch has elements, subtracts negative numbers from an L1 norm, takes an
+STFT's batch for its length if the signal has no axis for real and imaginary parts, and gathers few
+elements, from wherever an index outside wraps to.
+>>>>>>> devices
 
 A RegexFullMatch is evaluated by RE2, whose syntax ONNX specifies. Python's `re` takes exponential
 time for some expressions, and no other thread of the process runs meanwhile.
-
-
-takes the maximum over the wrong axes where a GlobalMaxPool has not two in space, normalises as many
-channels of an LRN as the batch has elements, and subtracts negative numbers from an L1 norm.
 """
 
 from __future__ import annotations
@@ -107,7 +112,8 @@ class Optional(OpOptional):
 
 
 class BatchNormalization(BatchNormalization_14):
-    """Before operator set 14 one with a single output does not train."""
+    """Before operator set 14 one with a single output does not train. The new statistics have the
+    type of the old ones."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -124,7 +130,7 @@ class BatchNormalization(BatchNormalization_14):
         if self._older:
             options["training_mode"] = 0
         found: tuple[Any, ...] = super()._run(*inputs, **options)  # type: ignore[no-untyped-call]
-        return found
+        return (found[0], *(each.astype(inputs[3].dtype) for each in found[1:]))
 
 
 class GlobalMaxPool(OpRun):
@@ -153,6 +159,21 @@ class LRN(OpRun):
         squares = np.pad(np.square(x, dtype=np.result_type(x, np.float32)), sides)
         around = np.lib.stride_tricks.sliding_window_view(squares, size, axis=1).sum(axis=-1)
         return ((x / (bias + alpha / size * around) ** beta).astype(x.dtype),)
+
+
+class GatherElements(OpRun):
+    """From axes of any size, with as many indices as there are or fewer.
+
+    https://onnx.ai/onnx/operators/onnx__GatherElements.html
+    """
+
+    def _run(self, data: Any, indices: Any, axis: int = 0) -> tuple[Any, ...]:
+        axis = range(data.ndim)[axis]
+        size = data.shape[axis]
+        if ((indices < -size) | (indices >= size)).any():
+            raise IndexError(f"an index is out of bounds for an axis of {size} elements")
+        kept = [slice(None) if at == axis else slice(n) for at, n in enumerate(indices.shape)]
+        return (np.take_along_axis(data[tuple(kept)], indices, axis),)
 
 
 class RegexFullMatch(OpRun):
@@ -253,6 +274,7 @@ def _coercing(base: Any) -> Any:
 _CORRECTED = (
     *map(_coercing, (OpHardmax, OpLogSoftmax, OpSoftmax)),
     BatchNormalization,
+    GatherElements,
     GlobalMaxPool,
     LRN,
     Loop,

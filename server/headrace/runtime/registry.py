@@ -86,7 +86,8 @@ class NetworkRegistry:
 
     Args:
         limit: networks at once that are loaded, being loaded or draining. One more for each name
-            that is being replaced, for old and new live side by side.
+            that is being replaced, for old and new live side by side. A load that was given up
+            counts until its backend returns.
     """
 
     def __init__(self, limit: int) -> None:
@@ -94,6 +95,7 @@ class NetworkRegistry:
         self._lock = threading.Lock()
         self._current: dict[str, NetworkEntry] = {}
         self._loading: dict[str, NetworkEntry] = {}
+        self._given_up: dict[NetworkKey, NetworkEntry] = {}  # their backends still work
         self._draining: dict[NetworkKey, NetworkEntry] = {}
         self._generation = 0
 
@@ -119,7 +121,8 @@ class NetworkRegistry:
             ready = {key for key, each in self._current.items() if each.state is NetworkState.READY}
             # A replacement takes the room of what it replaces, unless one is still leaving.
             replaces = name in ready and all(key.name != name for key in self._draining)
-            count = len(ready | self._loading.keys()) + len(self._draining)
+            leaving = len(self._draining) + len(self._given_up)
+            count = len(ready | self._loading.keys()) + leaving
             if not replaces and count >= self._limit:
                 raise ResourceExhausted(
                     f"{count} networks are loaded or being unloaded, as many as the server allows; "
@@ -162,18 +165,22 @@ class NetworkRegistry:
             self._drained(old)
 
     def give_up(self, entry: NetworkEntry, error: HeadraceError) -> bool:
-        """Marks a network that is being loaded as no longer wanted; False if it is not any more."""
+        """Marks a network that is being loaded as no longer wanted, and takes its name away; False
+        if it is not being loaded any more."""
         with self._lock:
             if entry.state is not NetworkState.LOADING:
                 return False
             entry.given_up = entry.given_up or error
+            if self._loading.get(entry.key.name) is entry:
+                self._given_up[entry.key] = self._loading.pop(entry.key.name)
             return True
 
     def fail(self, entry: NetworkEntry, reason: str, *, keep: bool) -> None:
         """The load came to nothing. With `keep`, and if nothing else has the name, the entry stays
         in the list with its reason."""
         with self._lock:
-            del self._loading[entry.key.name]
+            if self._given_up.pop(entry.key, None) is None:
+                del self._loading[entry.key.name]
             entry.state = NetworkState.FAILED
             entry.reason = reason
             current = self._current.get(entry.key.name)
@@ -259,6 +266,12 @@ class NetworkRegistry:
                 *self._loading.values(),
                 *self._draining.values(),
             ]
+
+    def failed(self) -> list[str]:
+        """Names of the networks that are listed though they did not load."""
+        with self._lock:
+            current = sorted(self._current.items())
+            return [name for name, each in current if each.state is NetworkState.FAILED]
 
     def _entry(self, name: str, version: str, device: str, record: Any) -> NetworkEntry:
         self._generation += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -33,7 +34,7 @@ from headrace.server.servicer import Servicer
 from headrace.server.settings import Settings
 from headrace.server.startup import Startup
 from headrace.server.state import StateDirectory
-from headrace.server.storage import network_cache, signing_key, usable
+from headrace.server.storage import lock_state, network_cache, signing_key, usable
 from headrace.server.uploads import Uploads
 
 _log = logging.getLogger(__name__)
@@ -66,7 +67,9 @@ class App:
         limits = Limits(model_bytes=settings.max_model_bytes)
         self._limits = limits
         self._state: StateDirectory | None = None
+        self._state_lock = None
         if settings.state_dir is not None:
+            self._state_lock = lock_state(settings.state_dir)
             with usable("state_dir"):
                 self._state = StateDirectory(settings.state_dir, limits)
         key = signing_key(settings)
@@ -105,7 +108,9 @@ class App:
             settings.metrics_host,
             settings.metrics_port,
             operations_routes(
-                make_registry(self.core.counters, self.core.devices_up), lambda: self._unready
+                make_registry(self.core.counters, self.core.devices_up),
+                lambda: self._unready,
+                self.core.networks.failed,
             ),
         )
 
@@ -180,6 +185,8 @@ class App:
         await asyncio.get_running_loop().run_in_executor(None, self.core.stop, deadline)
         self._http.stop()
         self._uploads.close()
+        if self._state_lock is not None:
+            os.close(self._state_lock)
         _log.info("stopped")
 
 

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -44,8 +44,17 @@ Route = Callable[[Mapping[str, str]], Reply]
 Unreadiness = Callable[[], str | None]
 
 
-def operations_routes(registry: CollectorRegistry, unreadiness: Unreadiness) -> dict[str, Route]:
-    """/metrics in the form that the scraper asks for, /healthz and /readyz."""
+def operations_routes(
+    registry: CollectorRegistry,
+    unreadiness: Unreadiness,
+    failed_networks: Callable[[], Iterable[str]] = tuple,
+) -> dict[str, Route]:
+    """/metrics in the form that the scraper asks for, /healthz and /readyz.
+
+    Args:
+        failed_networks: those that did not load. The server is ready without them, for it serves
+            the others: a replica that is taken away for one would take these away as well.
+    """
 
     def metrics(headers: Mapping[str, str]) -> Reply:
         encode, content_type = choose_encoder(headers.get("accept", ""))
@@ -57,7 +66,8 @@ def operations_routes(registry: CollectorRegistry, unreadiness: Unreadiness) -> 
     def readyz(_headers: Mapping[str, str]) -> Reply:
         why_not = unreadiness()
         if why_not is None:
-            return Reply(HTTPStatus.OK, b"ready\n")
+            failed = "".join(f"network {name} failed to load\n" for name in failed_networks())
+            return Reply(HTTPStatus.OK, f"ready\n{failed}".encode())
         return Reply(HTTPStatus.SERVICE_UNAVAILABLE, f"{why_not}\n".encode())
 
     return {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz}

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from headrace.runtime.atomic_file import read_file
 from headrace.runtime.core import Core
 from headrace.runtime.device_name import DeviceName
 from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal, NotFound
@@ -117,7 +118,7 @@ class Startup:
 
     def _read(self, model: Path) -> Network:
         try:
-            data = model.read_bytes()
+            data = read_file(model)
         except OSError as error:
             raise FailedPrecondition(
                 f"its model cannot be read from the state directory: {error.strerror}"

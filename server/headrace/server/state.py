@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-from headrace.runtime.atomic_file import remove_file, remove_leftovers, write_file
+from headrace.runtime.atomic_file import read_file, remove_file, remove_leftovers, write_file
 from headrace.runtime.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -75,7 +75,7 @@ class StateDirectory:
             self._kept[digest] += 1
         try:
             model = self._models / f"{digest}.onnx"
-            if not model.exists():
+            if not model.is_file():
                 with _writing():
                     write_file(model, network.chunks())
             yield digest
@@ -126,7 +126,7 @@ class StateDirectory:
         """
         path = self._networks / f"{name}.json"
         try:
-            facts = json.loads(path.read_bytes())
+            facts = json.loads(read_file(path))
             if "reference" in facts:
                 return Reference.from_json(facts["reference"])
             model = self._models / f"{Path(facts['model']).name}.onnx"
@@ -141,21 +141,24 @@ class StateDirectory:
         """What was set on each device."""
         for path in sorted(self._devices.glob("*.json")):
             try:
-                yield path.stem, dict(json.loads(path.read_bytes()))
+                yield path.stem, dict(json.loads(read_file(path)))
             except (ValueError, TypeError, OSError):
                 _log.exception("cannot read %s; the configuration is left out", path.name)
 
     def extensions(self) -> Iterator[tuple[str, bytes]]:
         """Device and functions of each extension, oldest first."""
         files = self._extensions.glob("*/*.onnx")
-        for path in sorted(files, key=lambda path: path.stat().st_mtime_ns):
-            yield path.parent.name, path.read_bytes()
+        for path in sorted(files, key=lambda path: path.lstat().st_mtime_ns):
+            try:
+                yield path.parent.name, read_file(path)
+            except OSError:
+                _log.exception("cannot read %s; the extension is left out", path.name)
 
     def _collect(self) -> None:
         used = set(self._kept)
         for path in self._networks.glob("*.json"):
             try:
-                facts = json.loads(path.read_bytes())
+                facts = json.loads(read_file(path))
                 if "reference" not in facts:
                     used.add(str(facts["model"]))
             except _UNREADABLE:

@@ -7,13 +7,34 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+from headrace.runtime.atomic_file import lock_file
 from headrace.runtime.blob_key import load_or_create_key
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network_cache import NetworkCache
 from headrace.server.settings import Settings
 
 _log = logging.getLogger(__name__)
+
+
+def lock_state(folder: Path) -> int:
+    """Makes the state directory this server's alone, until the descriptor is closed or the process
+    ends.
+
+    Raises:
+        InvalidArgument: another server uses it, or it cannot be made.
+    """
+    with usable("state_dir"):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            return lock_file(folder / "lock")
+        except BlockingIOError as error:
+            message = (
+                f"{folder} is in use by another server ({error.strerror}); stop it, or give each "
+                "server a state directory of its own"
+            )
+            raise InvalidArgument(message, field="state_dir") from error
 
 
 def signing_key(settings: Settings) -> bytes:

@@ -15,7 +15,7 @@ from headrace.plugins.cpu.guards import guard, guards_within_functions
 from headrace.plugins.cpu.session import Provider
 from headrace.plugins.cpu.session_plugin import SessionPlugin
 from headrace.plugins.cpu.support import Trials
-from headrace.plugins.cpu.transformations import TRANSFORMATIONS
+from headrace.plugins.cpu.transformations import TRANSFORMATIONS, notes_on_float64
 from headrace.runtime import hints
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration, Range
@@ -63,9 +63,9 @@ class CpuPlugin(SessionPlugin):
             tracked(model, lambda each: InlinePass()(each).modified)
             infer_types(model)
             name_layers(model.graph)
-            transformed = Network(model, notes=transformed.notes)
+        notes = (*transformed.notes, *notes_on_float64(model))
         guard(model)
-        return transformed
+        return Network(model, notes=notes)
 
     def _transformations(self, config: Configuration) -> Sequence[Transformation]:
         return TRANSFORMATIONS

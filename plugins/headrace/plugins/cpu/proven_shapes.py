@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TypeAlias
 
@@ -27,26 +26,37 @@ class ProvenShapes:
         tensor = constant(value)
         if tensor is not None:
             return [int(size) for size in tensor.shape.numpy()]
-        return self._inferred.get(value.name or "")
+        return self._inferred.get(value)
 
     @cached_property
-    def _inferred(self) -> Mapping[str, _Sizes]:
-        model = self._model.clone()
-        known = list(model.graph.inputs)
-        for node in walk(model.graph):
-            inner = [value for _, body in bodies(node) for value in body.inputs]
-            for value in (*node.outputs, *inner):
+    def _inferred(self) -> Mapping[ir.Value, _Sizes]:
+        bare = self._model.clone()
+        for node in walk(bare.graph):
+            for value in _made(node):
                 value.shape = None
-                known.append(value)
-        infer_types(model)
-        made = Counter(value.name for value in known)
+        infer_types(bare)
+        values = zip(_values(self._model.graph), _values(bare.graph), strict=True)
         return {
-            value.name: [size if isinstance(size, int) else None for size in value.shape]
-            for value in known
-            if value.name and value.shape is not None and made[value.name] == 1  # not of two bodies
+            value: [size if isinstance(size, int) else None for size in twin.shape]
+            for value, twin in values
+            if twin.shape is not None
         }
 
 
 def constant(value: ir.Value) -> ir.TensorProtocol | None:
     """The value if no run can change it."""
     return None if value.is_graph_input() else ir.convenience.get_const_tensor(value)
+
+
+def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+    """All but constants, in the same order for a clone."""
+    yield from graph.inputs
+    for node in walk(graph):
+        yield from _made(node)
+
+
+def _made(node: ir.Node) -> Iterator[ir.Value]:
+    """What the node gives, and what it gives to its bodies."""
+    yield from node.outputs
+    for _, body in bodies(node):
+        yield from body.inputs

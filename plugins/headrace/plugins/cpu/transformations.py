@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from headrace.runtime.naming import value_names, walk
 
+_WIDE = "/double"  # ends the name of a cast to float64 that is ours
 _SIGNALS = {"DFT": (0,), "STFT": (0, 2)}
 """Inputs that hold the signal, or the window that it is multiplied with."""
 
@@ -40,6 +41,26 @@ def transform_in_float64(model: ir.Model) -> bool:
         result.type = ir.TensorType(ir.DataType.DOUBLE)
         graph.insert_after(node, narrow)
     return bool(nodes)
+
+
+def notes_on_float64(model: ir.Model) -> tuple[str, ...]:
+    """What to say of a network that `transform_in_float64` changed: its results differ from those
+    of ONNX Runtime by itself, and widely where they pass through a phase or a rounding."""
+    wide = [node for node in walk(model.graph) if _is_widened(node)]
+    if not wide:
+        return ()
+    return (
+        f"{len(wide)} Fourier transform(s) of float32 are computed in float64, which is more exact "
+        "than ONNX Runtime by itself; DISABLE_TRANSFORMATIONS=YES leaves them as they are",
+    )
+
+
+def _is_widened(node: ir.Node) -> bool:
+    if node.domain not in ("", "ai.onnx") or node.op_type not in _SIGNALS:
+        return False
+    signal = node.inputs[0]
+    cast = signal.producer() if signal is not None else None
+    return cast is not None and cast.op_type == "Cast" and (cast.name or "").endswith(_WIDE)
 
 
 def _is_single(node: ir.Node) -> bool:

@@ -99,7 +99,8 @@ def plan(
         merge_islands=merge_islands,
     )
     unsupported = [*_unsupported(found, nodes, verdicts), *unknown.left(found.parts)]
-    return Plan(network, found.parts, found.devices, tuple(unsupported), found.notes)
+    notes = (*found.notes, *_rounding(network, found.devices))
+    return Plan(network, found.parts, found.devices, tuple(unsupported), notes)
 
 
 def _reasons(network: Network, target: Target, token: CancelToken) -> Reasons:
@@ -178,3 +179,15 @@ def _housekeeping(graph: ir.Graph, places: Mapping[ir.Node, str]) -> Iterator[tu
         producer = value.producer()
         if producer is not None and places.get(producer):
             yield value.name or "", places[producer]
+
+
+def _rounding(network: Network, devices: Sequence[str]) -> tuple[str, ...]:
+    """A note where the devices compute values that are quantised by what they are: they differ in
+    the last bit, and where a value is rounded the other way so does a step of 256."""
+    kinds = (node.op_type for node in walk(network.model.graph))
+    if len({*devices} - {""}) > 1 and any(kind.startswith("DynamicQuantize") for kind in kinds):
+        return (
+            "the network quantises what it computes, which makes of differences in the last bit "
+            "some of up to a percent: results differ by as much from those of one device alone",
+        )
+    return ()

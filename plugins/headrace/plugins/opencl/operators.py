@@ -127,6 +127,46 @@ def _arg_min(x: Tensor, axis: int = 0, keepdims: int = 1, select_last_index: int
     return _arg_max(reverse, axis, keepdims, select_last_index)
 
 
+_BATCH_AND_CHANNELS: Final = 2
+_THEIR_RESIZE: Final[Any] = onnx_ops["Resize"]
+
+
+def _resize(
+    x: Tensor,
+    roi: Any = None,
+    scales: list[float] | None = None,
+    sizes: list[int] | None = None,
+    axes: Sequence[int] | None = None,
+    keep_aspect_ratio_policy: str = "stretch",
+    **options: Any,
+) -> Tensor:
+    """tinygrad's own takes two axes for batch and channels, and the others for those that are
+    resized, whatever `axes` says and however few there are."""
+    options["keep_aspect_ratio_policy"] = keep_aspect_ratio_policy
+    resized = [axis % x.ndim for axis in (range(x.ndim) if axes is None else axes)]
+    if keep_aspect_ratio_policy != "stretch":
+        if len(resized) != x.ndim - 2 and axes is not None:
+            raise NotImplementedError("Resize of some axes that keeps their ratio")
+        whole: Tensor = _THEIR_RESIZE(x, roi, scales, sizes, axes=axes, **options)
+        return whole
+    shape = [int(size) for size in x.shape]
+    all_scales, all_sizes = [1.0] * x.ndim, [*shape]
+    for index, axis in enumerate(resized):
+        if scales is not None:
+            all_scales[axis] = scales[index]
+        elif sizes is not None:
+            all_sizes[axis] = sizes[index]
+    lead = [] if x.ndim > _BATCH_AND_CHANNELS else [1] * _BATCH_AND_CHANNELS
+    result: Tensor = _THEIR_RESIZE(
+        x.reshape(*lead, *shape),
+        None,
+        None if scales is None else [*lead, *all_scales],
+        None if sizes is None else [*lead, *all_sizes],
+        **options,
+    )
+    return result.reshape(*result.shape[len(lead) :])
+
+
 def _center_crop_pad(x: Tensor, shape: list[int], axes: list[int] | None = None) -> Tensor:
     """An odd element more is cut off behind: tinygrad's own cuts an odd size to an odd one one
     element too early."""
@@ -152,6 +192,7 @@ _OWN: Final[dict[str, Function]] = {
     "MaxPool": max_pool,
     "MaxUnpool": max_unpool,
     "Mod": _mod,
+    "Resize": _resize,
     "ScatterND": scatter_nd,
     "TensorScatter": tensor_scatter,
 }

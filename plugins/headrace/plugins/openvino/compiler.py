@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import onnx_ir as ir
+
 from headrace.plugins.openvino.checkpoint import add_checkpoints
 from headrace.plugins.openvino.executable_network import RequestNetwork
 from headrace.plugins.openvino.failures import why_not
@@ -35,9 +37,9 @@ class Compiler:
     def support(self, network: Network, device: str, properties: Properties) -> LayerSupport:
         """Which layers of a transformed network the device runs."""
 
-        def whole() -> str | None:
+        def whole(model: ir.Model) -> str | None:
             try:
-                self.compile(network, device, properties)
+                self.compile(Network(model), device, properties)
             except HeadraceError as error:
                 return why_not(error)
             return None

@@ -107,7 +107,7 @@ def _fold(output: openvino.Output) -> None:
 
 
 def _is_empty(shape: openvino.PartialShape) -> bool:
-    return shape.rank.is_static and any(each.is_static and not each.get_length() for each in shape)
+    return shape.rank.is_static and 0 in shape.get_max_shape()
 
 
 def _returns_elements(operation: openvino.Node) -> bool:
@@ -136,6 +136,8 @@ def _is_sound(operation: openvino.Node) -> bool:
 def _axes(shape: openvino.PartialShape) -> list[int] | None:
     """The axes that may turn out to be empty; None if any may. What OpenVINO takes for the least
     size of a convolution's output is no less than 1, and that of a small image has none."""
+    if shape.is_static:
+        return []
     if shape.rank.is_dynamic:
         return None
     return [at for at, size in enumerate(shape) if size.is_dynamic]

@@ -26,7 +26,7 @@ _NOISE: Final = re.compile(
     re.DOTALL,
 )
 _NUMBERED: Final = re.compile(r"\b([A-Z][A-Za-z]+)_\d+\b")
-_NO_MEMORY: Final = re.compile(r"bad_alloc|[Cc]ould not allocate|[Oo]ut of memory")
+_NO_MEMORY: Final = re.compile(r"bad_alloc|(?:[Cc]ould not|[Ff]ailed to) allocate|[Oo]ut of memory")
 _LENGTH: Final = 600
 
 

@@ -2,12 +2,13 @@
 
 OpenVINO's own `query_model` tells operations of its converted graph, claims some that then do not
 compile, and can say nothing of a network that does not convert. So the whole network is compiled on
-trial, and where that fails each of its layers alone.
+trial, and where that fails each of its layers alone. A layer that is refused anyway is left out of
+the trial: on some of those OpenVINO ends the process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Final
 
@@ -17,7 +18,7 @@ import onnx_ir as ir
 from headrace.plugins.openvino import limits, tensors
 from headrace.runtime import single_layer
 from headrace.runtime.errors import UnsupportedLayer
-from headrace.runtime.naming import walk
+from headrace.runtime.naming import bodies, walk
 from headrace.runtime.trials import Trials
 
 _RANKS: Final = (4, 2, 3, 1, 0)
@@ -46,10 +47,13 @@ class LayerSupport:
     Args:
         model: the transformed network, its types inferred where they can be.
         trials: of single layers.
-        whole: compiles the whole network, and says why it does not compile; None if it does.
+        whole: compiles the network, or what is left of it, and says why it does not compile; None
+            if it does.
     """
 
-    def __init__(self, model: ir.Model, trials: Trials, whole: Callable[[], str | None]) -> None:
+    def __init__(
+        self, model: ir.Model, trials: Trials, whole: Callable[[ir.Model], str | None]
+    ) -> None:
         self._model = model
         self._trials = trials
         self._whole = whole
@@ -63,11 +67,12 @@ class LayerSupport:
         """The unsupported nodes. Where nothing is wrong with any layer alone, and yet they do not
         compile together, nobody knows which is at fault, and none is claimed."""
         reasons = known_limits(self._model)
-        whole = self._whole()
+        left = _without(self._model, reasons) if reasons else self._model
+        whole = self._whole(left) if left is not None else ""
         if whole is None:
             return reasons
         for node in walk(self._model.graph):
-            if node not in reasons and (reason := self._alone(node)) is not None:
+            if not _holds_any(node, reasons) and (reason := self._alone(node)) is not None:
                 reasons[node] = reason
         return reasons or dict.fromkeys(walk(self._model.graph), whole)
 
@@ -93,6 +98,36 @@ class LayerSupport:
             if reason is None:
                 break
         return reason
+
+
+def _holds_any(node: ir.Node, refused: Collection[ir.Node]) -> bool:
+    inside = (each for _, body in bodies(node) for each in walk(body))
+    return node in refused or any(each in refused for each in inside)
+
+
+def _without(model: ir.Model, refused: Collection[ir.Node]) -> ir.Model | None:
+    """A copy without the layers, whose results it takes as inputs; None if nothing is left, or if
+    the type or rank of such a result is not known."""
+    rest = model.clone()
+    graph = rest.graph
+    for node, copy in zip(list(model.graph), list(graph), strict=True):
+        if not _holds_any(node, refused):
+            continue
+        for value in copy.outputs:
+            read = bool(value.uses())
+            if read and (value.type is None or value.shape is None):
+                return None
+            given = ir.Value(name=value.name, type=value.type, shape=value.shape)
+            value.name = f"{value.name}/refused"
+            graph.outputs[:] = [output for output in graph.outputs if output is not value]
+            if read:
+                value.replace_all_uses_with(given)
+                graph.inputs.append(given)
+        graph.remove(copy)
+    if not graph.outputs:
+        ends = (value for node in graph for value in node.outputs)
+        graph.outputs.extend(value for value in ends if value.name and not value.uses())
+    return rest if graph.outputs else None
 
 
 def _give_rank(network: onnx.ModelProto, rank: int) -> None:

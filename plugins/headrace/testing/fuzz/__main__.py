@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -30,39 +30,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     os.environ.update(canaries.ENVIRONMENT)  # of the processes that are started
-    computing = sorted({*installed_plugins()} - {*VIRTUAL_TYPES})
-    devices = options.device or [name for name in computing if name != "CUDA"]
+    devices = options.device or sorted({*installed_plugins()} - {*VIRTUAL_TYPES})
     if options.replay:
         good = [_replay(name, options) for name in devices]
         return int(not all(good))
     generator = VariantGenerator(collect(options.cases), options.seed)
     if not generator.operators:
         parser.error(f"no case matches {' '.join(options.cases)}")
-    started, campaigns = True, []
-    for name in devices:
-        try:
-            campaign = _fuzz(name, generator, options, options.seconds / len(devices))
-        except HeadraceError as error:
-            _say(f"{name}: {error}")
-            started = started and not options.device
-            continue
-        campaigns.append(campaign)
-    _summarise(campaigns, options)
+    started, campaigns, end = True, [], time.monotonic() + options.seconds
+    for at, name in enumerate(devices):
+        with _lanes(name, options) as (device, reference, second):
+            fuzzer = Fuzzer(device, reference, second, _reporter(name, options))
+            campaigns.append(fuzzer.campaign)
+            share = (end - time.monotonic()) / (len(devices) - at)
+            try:
+                fuzzer.run(_variants(generator, options), time.monotonic() + share)
+            except HeadraceError as error:
+                _say(f"{name}: {error}")
+                started = started and not options.device
+    _summarise([each for each in campaigns if each.networks], options)
     return int(not started or any(campaign.failures for campaign in campaigns))
 
 
-def _fuzz(
-    name: str, generator: VariantGenerator, options: argparse.Namespace, seconds: float
-) -> Campaign:
-    def on_failure(failure: Failure) -> None:
+def _reporter(name: str, options: argparse.Namespace) -> Callable[[Failure], None]:
+    def report_failure(failure: Failure) -> None:
         _say(report.describe(name, failure))
         if options.out is not None:
             _say(f"  kept in {report.keep(options.out, name, failure)}")
 
-    deadline = time.monotonic() + seconds
-    with _lanes(name, options) as (device, reference, second):
-        fuzzer = Fuzzer(device, reference, second, on_failure)
-        return fuzzer.run(_variants(generator, options), deadline)
+    return report_failure
 
 
 class _lanes:  # noqa: N801 - a context manager
@@ -72,9 +68,11 @@ class _lanes:  # noqa: N801 - a context manager
         other = options.second or ("OPENVINO" if name.startswith("CPU") else "CPU")
         second = None
         if other in installed_plugins():
-            second = Lane(other, run_device, (_under_test(other),), options.limit)
+            second = Lane(other, run_device, (DeviceUnderTest(other),), options.limit)
+        config, settings = dict(options.config), dict(options.device_config)
+        device = DeviceUnderTest(name, config, options.factory, settings)
         self._all = (
-            Lane(name, run_device, (_under_test(name, options),), options.limit),
+            Lane(name, run_device, (device,), options.limit),
             Lane("reference", run_reference, (), options.limit),
             second,
         )
@@ -86,15 +84,6 @@ class _lanes:  # noqa: N801 - a context manager
         for lane in self._all:
             if lane is not None:
                 lane.stop()
-
-
-def _under_test(name: str, options: argparse.Namespace | None = None) -> DeviceUnderTest:
-    """The device in the fuzzer's own process, unless it works only in a process of its own."""
-    isolated = {"OPENCL": {}}.get(name, {"ISOLATION": "NONE"})
-    if options is None:
-        return DeviceUnderTest(name, {}, "", isolated)
-    settings = {**isolated, **dict(options.device_config)}
-    return DeviceUnderTest(name, dict(options.config), options.factory, settings)
 
 
 def _variants(generator: VariantGenerator, options: argparse.Namespace) -> Iterator[Variant]:

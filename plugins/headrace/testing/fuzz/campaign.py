@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
+from headrace.runtime.errors import HeadraceError
 from headrace.testing.fuzz.answer import Answer, How
 from headrace.testing.fuzz.judge import FAILURES, Finding, Verdict, judge
 from headrace.testing.fuzz.lane import Lane
@@ -45,6 +46,8 @@ class Campaign:
 
     Attributes:
         counts: verdicts on networks that were not loaded, and on requests.
+        noted: some of the answers that the reference and the second device do not agree on, by
+            verdict and operator; `noted_counts` says how many there are.
         skipped: variants of operators that have ended the process too often.
     """
 
@@ -57,6 +60,7 @@ class Campaign:
     undefined: Counter[str] = field(default_factory=Counter)
     failures: dict[tuple[Verdict, str, str], Failure] = field(default_factory=dict)
     noted: dict[tuple[Verdict, str], list[str]] = field(default_factory=dict)
+    noted_counts: Counter[tuple[Verdict, str]] = field(default_factory=Counter)
     restarts: int = 0
     version: str = ""
 
@@ -95,21 +99,23 @@ class Fuzzer:
             Unavailable: the device does not start.
         """
         campaign, start = self.campaign, time.monotonic()
-        self._device.start()
-        self._reference.start()
-        with ThreadPoolExecutor(1) as pool:
-            for variant in variants:
-                if time.monotonic() >= deadline:
-                    break
-                if self._endings[variant.operator] >= _MOST_ENDINGS:
-                    campaign.skipped += 1
-                    continue
-                answer = pool.submit(self._device.ask, variant)
-                reference = self._reference.ask(variant)
-                self._take(variant, answer.result(), reference, deadline)
-        campaign.seconds += time.monotonic() - start
-        campaign.restarts = self._device.restarts
-        campaign.version = self._device.version
+        try:
+            self._device.start()
+            self._reference.start()
+            with ThreadPoolExecutor(1) as pool:
+                for variant in variants:
+                    if time.monotonic() >= deadline:
+                        break
+                    if self._endings[variant.operator] >= _MOST_ENDINGS:
+                        campaign.skipped += 1
+                        continue
+                    answer = pool.submit(self._device.ask, variant)
+                    reference = self._reference.ask(variant)
+                    self._take(variant, answer.result(), reference, deadline)
+        finally:
+            campaign.seconds += time.monotonic() - start
+            campaign.restarts = self._device.restarts
+            campaign.version = self._device.version
         return campaign
 
     def _take(self, variant: Variant, answer: Answer, reference: Answer, deadline: float) -> None:
@@ -125,11 +131,20 @@ class Fuzzer:
             elif finding.verdict in FAILURES:
                 self._fail(variant, finding, deadline)
             elif finding.verdict in (Verdict.DISPUTED, Verdict.DOUBTED):
-                note = f"{variant.name} {finding.feed} {variant.origin}: {finding.text}"
-                campaign.noted.setdefault((finding.verdict, variant.operator), []).append(note)
+                key = (finding.verdict, variant.operator)
+                campaign.noted_counts[key] += 1
+                if campaign.noted_counts[key] <= _MOST_KEPT:
+                    note = f"{variant.name} {finding.feed} {variant.origin}: {finding.text}"
+                    campaign.noted.setdefault(key, []).append(note)
 
     def _ask_second(self, variant: Variant) -> Answer | None:
-        return self._second.ask(variant) if self._second is not None else None
+        if self._second is None:
+            return None
+        try:
+            return self._second.ask(variant)
+        except HeadraceError:  # what it computes with is not installed
+            self._second = None
+            return None
 
     def _fail(self, variant: Variant, finding: Finding, deadline: float) -> None:
         if finding.verdict in (Verdict.ENDED, Verdict.HUNG):
@@ -144,7 +159,7 @@ class Fuzzer:
             self.campaign.failures[key] = Failure(*key, finding.text, smallest, confirmed)
         failure = self.campaign.failures[key]
         failure.count += 1
-        if len(failure.names) < _MOST_KEPT:
+        if len(failure.names) < _MOST_KEPT and variant.name not in failure.names:
             failure.names.append(variant.name)
         if failure.count == 1:
             self._report(failure)

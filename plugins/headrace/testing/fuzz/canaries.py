@@ -23,6 +23,8 @@ PATTERNS = (b"\xc3\x5a\x96\xe7\x1d\xb8\x42\xf1", b"\x8e\x71\x3b\xd4\xa9\x56\xcf\
 """What the guard zones of the first and of the second run hold."""
 
 _FILLS = (0x5A, 0xB7)
+# Freed memory is filled with the byte, and allocated memory with its complement.
+_FILLED = tuple(bytes([byte ^ flip]) * 12 for byte in _FILLS for flip in (0, 0xFF))
 
 
 def fill_heap(run: int) -> None:
@@ -65,10 +67,13 @@ def guarded(value: Any, run: int) -> tuple[Any, list[GuardedArray]]:
     return guard.array, [guard]
 
 
-def shows_guard(outputs: dict[str, Any], run: int) -> bool:
-    """Whether an output holds the bytes of the guard zones."""
-    pattern = PATTERNS[run]
-    return any(
-        isinstance(value, np.ndarray) and value.dtype != object and pattern in value.tobytes()
-        for value in outputs.values()
-    )
+def shown(outputs: dict[str, Any], run: int) -> str:
+    """What of the known bytes an output holds, in words; empty if it holds none."""
+    for value in outputs.values():
+        if isinstance(value, np.ndarray) and value.dtype != object:
+            found = value.tobytes()
+            if PATTERNS[run] in found:
+                return "an output holds bytes from beside an input"
+            if any(fill in found for fill in _FILLED):
+                return "an output holds memory that nobody wrote"
+    return ""

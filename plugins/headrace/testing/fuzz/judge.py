@@ -6,6 +6,8 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from headrace.testing.fuzz import undefined
 from headrace.testing.fuzz.answer import Answer, How, Reply
 from headrace.testing.fuzz.compare import differs
@@ -124,6 +126,8 @@ def _judge_reply(
     if first is None or first.how not in (How.ANSWERED, How.REFUSED):
         return Finding(Verdict.UNKNOWN, number, text=difference[1])
     if first.how is How.REFUSED and other.how is How.REFUSED:
+        if _is_empty(reply):
+            return Finding(Verdict.UNDEFINED, number, "no elements, or no answer", first.text)
         text = f"the reference: {first.text}; the other device: {other.text}"
         return Finding(Verdict.INVALID, number, "answered", text)
     if first.how is other.how and _difference(variant, other, first) is None:
@@ -146,6 +150,11 @@ def _reply(answer: Answer | None, number: int) -> Reply | None:
     if answer is None or answer.how is not How.ANSWERED:
         return None
     return answer.replies[number]
+
+
+def _is_empty(reply: Reply) -> bool:
+    outputs = (reply.outputs or {}).values()
+    return all(isinstance(each, np.ndarray) and not each.size for each in outputs)
 
 
 def _runs(answer: Answer | None) -> bool:

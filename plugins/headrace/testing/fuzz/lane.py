@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from headrace.testing.fuzz.variant import Variant
 from headrace.testing.guarded import GuardedProcess
 
 _START_SECONDS = 120.0
+_ATTEMPTS = 3  # of a device that has started before: the machine may be busy
 
 
 class Lane:
@@ -44,20 +46,25 @@ class Lane:
         Raises:
             Unavailable: the device does not start.
         """
-        if self._process is not None:
-            return
+        attempts = 1 if self.restarts < 0 else _ATTEMPTS
+        while self._process is None:
+            attempts -= 1
+            try:
+                self._start()
+            except Unavailable:
+                if not attempts:
+                    raise
+
+    def _start(self) -> None:
         process = GuardedProcess(self._target, self._arguments, f"fuzz-{self.name}")
         self._process = process
         self.restarts += 1
+        greeting: Any = Unavailable(f"{self.name} did not start in {_START_SECONDS:g} s")
         try:
-            if not process.connection.poll(_START_SECONDS):
-                raise Unavailable(f"{self.name} did not start in {_START_SECONDS:g} s")
-            greeting = process.connection.recv()
+            if process.connection.poll(_START_SECONDS):
+                greeting = process.connection.recv()
         except (EOFError, OSError):
             greeting = Unavailable(f"{self.name} ended at its start: {_ending(process)}")
-        except Unavailable:
-            self.stop()
-            raise
         if isinstance(greeting, HeadraceError):
             self.stop()
             raise greeting
@@ -67,12 +74,13 @@ class Lane:
         """What becomes of the variant; ENDED or HUNG if that is what the process does.
 
         Args:
-            patience: by which the time limit is multiplied.
+            patience: by which the time limit is multiplied, if the machine is not busier still.
         """
         self.start()
         assert self._process is not None
         connection = self._process.connection
-        deadline = time.monotonic() + self._limit_seconds * patience
+        seconds = self._limit_seconds * max(patience, load())
+        deadline = time.monotonic() + seconds
         stage = Stage.START
         try:
             connection.send(variant)
@@ -88,13 +96,18 @@ class Lane:
             self.stop()
             return Answer(How.ENDED, stage, text=ending)
         self.stop()
-        return Answer(How.HUNG, stage, text=f"no answer in {self._limit_seconds * patience:g} s")
+        return Answer(How.HUNG, stage, text=f"no answer in {self._limit_seconds:g} s")
 
     def stop(self) -> None:
         """Ends the process; the next variant has a new one."""
         if self._process is not None:
             self._process.kill()
             self._process = None
+
+
+def load() -> float:
+    """How many processes share a processor: on a busy machine, things take that much longer."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1)
 
 
 def _ending(process: GuardedProcess) -> str:

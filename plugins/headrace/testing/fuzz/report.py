@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,6 @@ from headrace.testing.fuzz.judge import FAILURES, Verdict
 from headrace.testing.fuzz.variant import snippet, write
 
 _MOST_LINES = 40
-_MOST_NOTES = 3
 
 
 def describe(device: str, failure: Failure) -> str:
@@ -30,8 +30,8 @@ def describe(device: str, failure: Failure) -> str:
 
 def keep(folder: Path, device: str, failure: Failure) -> Path:
     """Writes the smallest reproduction into a folder of its own, which ``--replay`` takes."""
-    name = failure.names[0].replace(":", "-")
-    path = folder / f"{device.replace(':', '-')}-{failure.operator}-{failure.verdict.name}-{name}"
+    parts = (device, failure.operator, failure.verdict.name, failure.kind, failure.names[0])
+    path = folder / re.sub(r"[^\w.]+", "-", "-".join(parts))
     write(failure.smallest, path)
     (path / "failure.txt").write_text(describe(device, failure) + "\n", encoding="utf-8")
     return path
@@ -68,8 +68,8 @@ def failures(campaign: Campaign) -> str:
 def notes(campaign: Campaign) -> str:
     """Some of the answers that the reference and another device do not agree on."""
     return "\n".join(
-        f"{campaign.device}: {len(lines)} x {verdict.value}, {operator}\n"
-        + "\n".join(f"    {line}" for line in lines[:_MOST_NOTES])
+        f"{campaign.device}: {campaign.noted_counts[verdict, operator]} x {verdict.value}, "
+        f"{operator}\n" + "\n".join(f"    {line}" for line in lines)
         for (verdict, operator), lines in sorted(
             campaign.noted.items(), key=lambda item: (item[0][0].name, item[0][1])
         )

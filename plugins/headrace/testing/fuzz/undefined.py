@@ -34,6 +34,7 @@ _QUANTISING = frozenset(
     ["DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear", "QLinearConv", "QLinearMatMul"]
 )
 _INTEGER_ARITHMETIC = frozenset(["Abs", "Div", "Mod", "Neg", "Pow", "BitShift"])
+_AVERAGING = ("Loss", "Mean", "Norm", "Pool")
 _HUGE = 1e6
 
 
@@ -72,6 +73,12 @@ def _integers(operators: set[str], values: list[Array]) -> str | None:
     return None
 
 
+def _no_range(operators: set[str], values: list[Array]) -> str | None:
+    if "DynamicQuantizeLinear" in operators and not any(each.any() for each in values):
+        return "a quantisation of zeros alone, which any scale does"
+    return None
+
+
 def _long_condition(operators: set[str], values: list[Array]) -> str | None:
     conditions = [each.size for each in values if each.dtype == bool]
     if "Compress" not in operators or not conditions:
@@ -82,7 +89,7 @@ def _long_condition(operators: set[str], values: list[Array]) -> str | None:
 
 
 def _empty_means(operators: set[str], values: list[Array]) -> str | None:
-    averaging = any("Mean" in each or "Norm" in each or "Pool" in each for each in operators)
+    averaging = any(word in each for word in _AVERAGING for each in operators)
     if averaging and any(each.size == 0 for each in values):
         return "a mean of no elements"
     return None
@@ -94,6 +101,7 @@ _RULES: tuple[Callable[[set[str], list[Array]], str | None], ...] = (
     _integers,
     _empty_means,
     _long_condition,
+    _no_range,
 )
 
 
@@ -121,7 +129,7 @@ def _flat(value: Any) -> Iterator[Array]:
 def _is_extreme(array: Array) -> bool:
     if array.dtype == object or not is_float(array.dtype) or not array.size:
         return False
-    wide = _wide(array)
+    wide = _wide(array).astype(np.float64)
     tiny = (wide != 0) & (np.abs(wide) < 1e-30)
     return bool((~np.isfinite(wide) | (np.abs(wide) > _HUGE) | tiny).any())
 

@@ -52,7 +52,7 @@ def run_device(device: DeviceUnderTest, connection: Connection) -> None:
     when the other end of the connection closes.
     """
     _prepare()
-    core = Core(device.sources(), blob_key=b"fuzz")
+    core = Core(_in_this_process(device).sources(), blob_key=b"fuzz")
     try:
         name = DeviceName.parse(device.name)
         try:
@@ -76,6 +76,17 @@ def run_reference(connection: Connection) -> None:
     _prepare()
     connection.send("reference")
     _serve(connection, reference_answer)
+
+
+def _in_this_process(device: DeviceUnderTest) -> DeviceUnderTest:
+    """The device without a process of its own, if it can do without and nobody asked for one: only
+    then are the canaries in its memory."""
+    for source in device.sources():
+        if source.device == DeviceName.parse(device.name).type:
+            with contextlib.suppress(Exception):  # which the core tells about
+                if not getattr(source.load(), "headrace_isolated", False):
+                    return replace(device, settings={"ISOLATION": "NONE", **device.settings})
+    return device
 
 
 def _prepare() -> None:
@@ -143,11 +154,9 @@ def _run(network: ExecutableNetwork, feed: Feed, run: int) -> Reply:
         outputs = InferRequest(network).infer({name: part for name, (part, _) in parts.items()})
     except Exception as error:  # noqa: BLE001 - whatever a device raises is its answer
         return Reply(_how(error), text=_text(error))
-    foreign = ""
+    foreign = canaries.shown(outputs, run)
     if not all(guard.is_intact() for _, guards in parts.values() for guard in guards):
         foreign = "memory of the request or next to it was written to"
-    elif canaries.shows_guard(outputs, run):
-        foreign = "an output holds bytes from beside an input"
     # Outputs may share memory with inputs, or with what the backend uses again.
     return Reply(How.ANSWERED, _copied(portable(outputs)), foreign=foreign)
 

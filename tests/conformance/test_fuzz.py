@@ -1,0 +1,53 @@
+"""A sample of fuzzed networks and requests on each device; `make fuzz-devices` runs many more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.testing.backend_cases.cases import collect
+from headrace.testing.backend_cases.worker import DeviceUnderTest
+from headrace.testing.fuzz import report
+from headrace.testing.fuzz.campaign import Fuzzer
+from headrace.testing.fuzz.generator import VariantGenerator
+from headrace.testing.fuzz.lane import Lane
+from headrace.testing.fuzz.worker import run_device, run_reference
+
+SEED = 20
+LIMIT_SECONDS = 60.0
+SAMPLES = {"CPU": 150, "OPENVINO": 60, "TEMPLATE": 60}
+
+
+@pytest.fixture(scope="module")
+def generator() -> VariantGenerator:
+    return VariantGenerator(collect(), SEED)
+
+
+@pytest.fixture(scope="module")
+def reference() -> Iterator[Lane]:
+    lane = Lane("reference", run_reference, (), LIMIT_SECONDS)
+    yield lane
+    lane.stop()
+
+
+@pytest.fixture(scope="module")
+def second() -> Iterator[Lane]:
+    lane = Lane("CPU", run_device, (DeviceUnderTest("CPU"),), LIMIT_SECONDS)
+    yield lane
+    lane.stop()
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_device_answers_rightly_or_refuses(
+    name: str, generator: VariantGenerator, reference: Lane, second: Lane
+) -> None:
+    device = Lane(name, run_device, (DeviceUnderTest(name),), LIMIT_SECONDS)
+    fuzzer = Fuzzer(device, reference, None if name == "CPU" else second, shrink_seconds=0)
+    variants = map(generator.variant, range(SAMPLES[name]))
+    try:
+        campaign = fuzzer.run(variants, time.monotonic() + 100)
+    finally:
+        device.stop()
+    assert not campaign.failures, report.failures(campaign)

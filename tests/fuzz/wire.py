@@ -1,0 +1,264 @@
+"""Sends mutated messages to every method of a server: `make fuzz-wire`.
+
+Messages that are right are changed a little, at random, and sent, alone or behind one that is
+right. Every call has to end with a status that blames the caller, or none; the counters have to be
+exact afterwards, the log without a traceback, and health has to be answered meanwhile. What the
+same seed sends is always the same; in which order it arrives is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
+
+from headrace.testing import networks
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.codec import CodecError
+from headrace.wire.errors import from_status, from_trailing_metadata
+from headrace.wire.stream import parse_infer_stream_reply
+from tests.integration.harness import CALL_SECONDS, Server, assert_settled, infer_request
+
+SERVICE, HEALTH = "headrace.v1.InferenceEngine", "grpc.health.v1.Health"
+REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
+VICTIM, SOUND = "victim", "sound"
+DEVICES = ("--devices", "CPU,TEMPLATE,HETERO")
+CALLERS = 8
+# What a message can deserve. DEADLINE_EXCEEDED may be what the message asked for.
+DESERVED = {
+    "OK",
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "FAILED_PRECONDITION",
+    "RESOURCE_EXHAUSTED",
+    "UNIMPLEMENTED",
+    "DEADLINE_EXCEEDED",
+}
+
+
+def seeds(server: Server) -> dict[str, list[bytes]]:
+    """Messages that are right, by the path of their method."""
+    case = networks.add()
+    model = case.model.SerializeToString()
+    source, device = pb.ModelSource(data=model), pb.Target(device="CPU")
+    infer = infer_request(VICTIM, case.inputs, id="a", outputs=["z"], timeout_seconds=5.0)
+    config = {"NUM_STREAMS": "1"}
+    load = pb.LoadNetworkRequest(
+        name=VICTIM,
+        model=source,
+        device="CPU",
+        replace=True,
+        config=config,
+        inputs={"x": pb.InputOptions(dtype=pb.UINT8)},
+    )
+    plain = pb.LoadNetworkRequest(name=VICTIM, model=source, device="TEMPLATE", replace=True)
+    query = pb.QueryNetworkRequest(model=source, device="HETERO:CPU,TEMPLATE", graph=True)
+    messages: dict[str, list[Any]] = {
+        f"{SERVICE}/UploadModel": [pb.UploadModelRequest(chunk=model)],
+        f"{SERVICE}/LoadNetwork": [load, plain],
+        f"{SERVICE}/UnloadNetwork": [pb.UnloadNetworkRequest(name="nobody")],
+        f"{SERVICE}/ListNetworks": [pb.ListNetworksRequest()],
+        f"{SERVICE}/GetNetwork": [pb.GetNetworkRequest(name=VICTIM)],
+        f"{SERVICE}/QueryNetwork": [query],
+        f"{SERVICE}/Infer": [infer],
+        f"{SERVICE}/InferStream": [pb.InferStreamRequest(requests=[infer], cancel=["b"])],
+        f"{SERVICE}/GetMetric": [pb.GetMetricRequest(target=device, name="FULL_DEVICE_NAME")],
+        f"{SERVICE}/GetConfig": [pb.GetConfigRequest(target=device, name="NUM_STREAMS")],
+        f"{SERVICE}/SetConfig": [
+            pb.SetConfigRequest(target=pb.Target(network=VICTIM), config={"EXECUTION_TIMEOUT": "5"})
+        ],
+        f"{SERVICE}/ImportNetwork": [
+            pb.ImportNetworkRequest(options=pb.ImportOptions(name=VICTIM, replace=True)),
+            pb.ImportNetworkRequest(chunk=server.export(VICTIM)),
+        ],
+        f"{SERVICE}/ExportNetwork": [pb.ExportNetworkRequest(name=VICTIM)],
+        f"{SERVICE}/AddExtension": [
+            pb.AddExtensionRequest(
+                device="CPU", functions=networks.local_function().model.SerializeToString()
+            )
+        ],
+        f"{SERVICE}/ListDevices": [pb.ListDevicesRequest()],
+        f"{HEALTH}/Check": [health_pb2.HealthCheckRequest(service=VICTIM)],
+        f"{HEALTH}/List": [health_pb2.HealthListRequest()],
+        f"{HEALTH}/Watch": [health_pb2.HealthCheckRequest(service=VICTIM)],
+        f"{REFLECTION}/ServerReflectionInfo": [
+            reflection_pb2.ServerReflectionRequest(file_containing_symbol=SERVICE)
+        ],
+    }
+    return {path: [each.SerializeToString() for each in some] for path, some in messages.items()}
+
+
+def mutated(dice: random.Random, data: bytes, others: list[bytes]) -> bytes:
+    """The bytes, changed in one to four places."""
+    changed = bytearray(data)
+    for _ in range(dice.randint(1, 4)):
+        at = dice.randrange(len(changed) + 1)
+        end = min(len(changed), at + dice.choice((1, 2, 8, 64)))
+        match dice.randrange(7):
+            case 0 if at < len(changed):
+                changed[at] ^= 1 << dice.randrange(8)
+            case 1:
+                del changed[at:end]
+            case 2:
+                changed[at:at] = dice.randbytes(end - at + 1)
+            case 3:
+                changed[at:at] = changed[at:end] * dice.choice((1, 3, 50))
+            case 4:
+                changed[at:end] = dice.choice((b"\xff" * 9 + b"\x01", b"\x00", b"\x80\x80\x04"))
+            case 5:
+                other = dice.choice(others)
+                start = dice.randrange(len(other) + 1)
+                changed[at:at] = other[start : start + 64]
+            case _:
+                del changed[at:]
+    return bytes(changed)
+
+
+@dataclass
+class Fuzz:
+    """What happened so far. Thread-safe; `_lock` guards it."""
+
+    server: Server
+    statuses: Counter[tuple[str, str]] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    sent: int = 0
+    slowest_probe: float = 0.0
+    probes: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def call(self, channel: Any, path: str, messages: list[bytes], leave: bool) -> None:
+        """Makes one call, which is given up after its first reply if `leave`."""
+        call = channel.stream_stream(f"/{path}")(iter(messages), timeout=CALL_SECONDS)
+        results: Counter[str] = Counter()
+        try:
+            for reply in call:
+                if path.endswith("/InferStream"):
+                    results.update(map(_outcome, parse_infer_stream_reply(reply)))
+                if leave:
+                    call.cancel()
+        except grpc.RpcError:
+            pass
+        except CodecError as error:
+            results[str(error)] += 1
+        code, said = call.code().name, call.details() or ""
+        told = from_trailing_metadata(call.code(), said, call.trailing_metadata())
+        # Of the client's own making: the server gave no status in time.
+        late = code == "DEADLINE_EXCEEDED" and not told.reason
+        good = code in DESERVED and not late and results.keys() <= {*DESERVED, "CANCELLED"}
+        with self._lock:
+            self.sent += len(messages)
+            self.statuses[path.rpartition("/")[2], "(left)" if leave else code] += 1
+            if not good and not leave:
+                sent = [
+                    each.hex() if len(each) < 4096 else f"{len(each)} bytes" for each in messages
+                ]
+                self.faults.append(f"{path}: {code} {said[:200]!r} {dict(results)} for {sent}")
+
+    def probe(self, stop: threading.Event) -> None:
+        """Asks for health again and again, on a connection of its own."""
+        case = networks.add()
+        with self.server.connect() as channel:
+            health = health_pb2_grpc.HealthStub(channel)
+            while not stop.wait(0.02):
+                began = time.monotonic()
+                try:
+                    health.Check(health_pb2.HealthCheckRequest(), timeout=CALL_SECONDS)
+                    self.server.infer(SOUND, case.inputs)
+                except grpc.RpcError as error:
+                    self.faults.append(f"a probe failed: {error}")
+                self.probes += 1
+                self.slowest_probe = max(self.slowest_probe, time.monotonic() - began)
+
+
+def _outcome(result: Any) -> str:
+    return "OK" if result.error is None else str(from_status(result.error).code.name)
+
+
+def plans(
+    dice: random.Random, right: dict[str, list[bytes]], number: int
+) -> Iterator[tuple[str, list[bytes], bool]]:
+    """Calls with that many messages together: path, messages, and whether the caller leaves."""
+    everything = [message for some in right.values() for message in some]
+    while number > 0:
+        path = dice.choice(list(right))
+        messages = [mutated(dice, each, everything) for each in right[path]]
+        choice = dice.random()
+        if choice < 0.15:
+            messages = right[path]
+        elif choice < 0.3:
+            messages = [*right[path], *messages]
+        # A watch, and only a watch, has no end of its own.
+        leave = path.endswith("/Watch") or dice.random() < 0.03
+        yield path, messages, leave
+        number -= len(messages)
+
+
+def fuzz(server: Server, number: int, seed: int) -> Fuzz:
+    """Sends that many messages and more to the server, whose devices are those of `DEVICES`."""
+    case = networks.add()
+    for name in {VICTIM, SOUND}.difference(server.networks()):
+        server.load(case, "CPU", name)
+    right = seeds(server)
+    state, stop = Fuzz(server), threading.Event()
+    prober = threading.Thread(target=state.probe, args=(stop,))
+    prober.start()
+    channels = [server.connect() for _ in range(CALLERS)]
+    room = threading.Semaphore(4 * CALLERS)  # plans that are made ahead
+    with ThreadPoolExecutor(CALLERS) as pool:
+        for index, plan in enumerate(plans(random.Random(seed), right, number)):
+            room.acquire()
+            task = pool.submit(state.call, channels[index % CALLERS], *plan)
+            task.add_done_callback(lambda _: room.release())
+    stop.set()
+    prober.join()
+    for channel in channels:
+        channel.close()
+    return state
+
+
+def resources(server: Server) -> tuple[int, int, int]:
+    """Resident MB, threads and descriptors of the server's process."""
+    folder = Path(f"/proc/{server.process.pid}")
+    pages = int((folder / "statm").read_text().split()[1])
+    threads, descriptors = ([*(folder / each).iterdir()] for each in ("task", "fd"))
+    return pages * os.sysconf("SC_PAGE_SIZE") >> 20, len(threads), len(descriptors)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    with Server(*DEVICES) as server:
+        before, began = resources(server), time.monotonic()
+        state = fuzz(server, arguments.messages, arguments.seed)
+        seconds = time.monotonic() - began
+        for (method, code), count in sorted(state.statuses.items()):
+            print(f"{method:22} {code:20} {count:7}")
+        print(f"{state.sent} messages in {state.statuses.total()} calls, {seconds:.0f} s")
+        print(f"{state.probes} probes, the slowest {state.slowest_probe:.2f} s")
+        print(f"MB, threads, descriptors: {before} before, {resources(server)} after")
+        assert_settled(server)
+        ended, log = server.stop(), server.log()
+        state.faults += [f"exit code {ended}"] * (ended != 0)
+        state.faults += ["a traceback in the log"] * ("Traceback" in log)
+        for fault in state.faults[:20]:
+            print(fault)
+        raise SystemExit(f"{len(state.faults)} faults" if state.faults else 0)
+
+
+if __name__ == "__main__":
+    main()

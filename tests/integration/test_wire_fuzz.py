@@ -1,0 +1,20 @@
+"""A sample of what `make fuzz-wire` does for longer."""
+
+from __future__ import annotations
+
+from tests.fuzz.wire import DEVICES, fuzz, resources
+from tests.integration.harness import Server, assert_settled
+
+
+def test_every_mutated_message_of_every_method_ends_with_a_status_that_it_deserves() -> None:
+    with Server(*DEVICES) as server:
+        fuzz(server, 200, seed=1)  # what is made once, is made now
+        before, _, _ = resources(server)
+        state = fuzz(server, 3000, seed=2)
+        assert not state.faults, "\n".join(state.faults)
+        assert state.probes > 0
+        assert_settled(server)
+        after, _, _ = resources(server)
+        assert after < before + 64, "megabytes"
+        assert server.stop() == 0, server.log()
+        assert "Traceback" not in server.log(), server.log()
