@@ -158,15 +158,17 @@ class Trial:
         if quick and not isinstance(found[0], Error):
             many = network.infer_many([request.arrays] * _AT_ONCE, timeout=seconds)
             found += self._try_all(lambda: [outputs for _, outputs in many], where)
-        if answer.failure:
-            return  # whatever a device makes of it but an end or a fault, which have been seen
         for outputs in found:
-            if isinstance(outputs, InvalidArgument) and request.is_smallest:
-                self._refused = str(outputs)
-                continue
             if isinstance(outputs, Error):
-                detail = f"{where}: {outputs}"
-                raise _End(Outcome.FAILED, f"{outputs.code.name}: {outputs}", detail)
+                if answer.failure and outputs.code in _REFUSALS:
+                    continue
+                if request.is_smallest and isinstance(outputs, InvalidArgument):
+                    self._refused = str(outputs)
+                    continue
+                text = f"{outputs.code.name}: {outputs}"
+                raise _End(Outcome.FAILED, text, f"{where}: {text}")
+            if answer.failure:
+                continue  # a device may run what ONNX Runtime does not
             error, text = largest_error(outputs, answer.outputs)
             if error > self._error:
                 self._error, self._worst = error, f"{text}, with {request}"
@@ -183,16 +185,15 @@ class Trial:
             return call()
         except Error as error:
             step, text = where.split()[0], f"{error.code.name}: {error}"
-            if error.code in _REFUSALS and "Stream removed" not in text:
+            ended = "worker process" in text  # of a device that has one of its own
+            if error.code in _REFUSALS and not ended and "Stream removed" not in text:
                 return error
             if error.code is StatusCode.DEADLINE_EXCEEDED:
                 slow = self._limits.may_be_slow and self._is_responsive()
                 outcome = Outcome.SLOW if slow else Outcome.HUNG
-                raise _End(
-                    outcome, f"{where.split()[0]} took too long", f"{where}: {text}"
-                ) from error
+                raise _End(outcome, f"{step} took too long", f"{where}: {text}") from error
             # The process may take a moment to end after the connection has.
-            ended = "worker process" in text or not self._is_alive()
+            ended = ended or not self._is_alive()
             outcome = Outcome.ENDED if ended else Outcome.FAILED
             raise _End(outcome, f"{step}: {text}", f"{where}: {text}") from error
 
