@@ -53,7 +53,7 @@ def read_model(model: Model | Any) -> ModelBytes:
     if hasattr(model, "SerializeToString"):
         return ModelBytes(model.SerializeToString())
     kind = type(model).__name__
-    raise invalid("model", f"a {kind} is no model; pass a path, bytes, or an onnx.ModelProto")
+    raise invalid("model", f"a {kind} is not a model; pass a path, bytes, or an onnx.ModelProto")
 
 
 def read_bytes(
