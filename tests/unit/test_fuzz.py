@@ -408,7 +408,8 @@ def campaign(collected: list[BackendCase]) -> Campaign:
     reference = Lane("reference", run_reference, (), 20)
     variants = [plain(generator, operator) for operator in generator.operators]
     try:
-        return Fuzzer(device, reference, None).run(variants, time.monotonic() + 60)
+        fuzzer = Fuzzer(device, reference, None, shrink_seconds=1)
+        return fuzzer.run(variants, time.monotonic() + 3600)
     finally:
         device.stop()
         reference.stop()
@@ -500,7 +501,7 @@ def test_the_command_line_fails_where_a_device_does(
     sine = [case for case in collected if case.name == "test_sin"]
     monkeypatch.setattr("headrace.testing.fuzz.__main__.collect", lambda _: sine)
     device = ["--device", "UNSOUND", "--factory", UNSOUND]
-    more = ["--count", "3", "--seconds", "60", "--out", str(tmp_path)]
+    more = ["--count", "3", "--seconds", "3600", "--out", str(tmp_path)]
     assert main([*device, *more]) == 1
     said = capsys.readouterr().out
     assert "UNSOUND: Sin: wrong (values)" in said
