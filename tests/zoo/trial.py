@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import enum
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -207,5 +206,14 @@ class Trial:
 
 def _reason(answer: QueryResult) -> str:
     """Why layers are not supported, by reason; "" if all are."""
-    kinds = Counter((layer.op_type, layer.reason) for layer in answer.unsupported)
-    return "; ".join(f"{op_type}: {reason}" for (op_type, reason), _ in kinds.most_common(3))
+    op_types: dict[str, list[str]] = {}
+    for layer in answer.unsupported:
+        op_types.setdefault(layer.reason, []).append(layer.op_type)
+    most = sorted(op_types, key=lambda reason: len(op_types[reason]), reverse=True)
+    return "; ".join(f"{_listed(op_types[reason])}: {reason}" for reason in most[:2])
+
+
+def _listed(op_types: Iterable[str]) -> str:
+    """The operators, each once; only the first three of many."""
+    names = list(dict.fromkeys(op_types))
+    return ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
