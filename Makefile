@@ -3,6 +3,8 @@
 VENV := .venv
 PROTO_VENV := .venv-proto
 BIN := $(VENV)/bin
+# The demo and a server need a fraction of what the tests need, and do not wait for the rest.
+SERVER := $(VENV)/.installed-server
 INSTALLED := $(VENV)/.installed
 # Generated code demands at least the protobuf of its generator: the oldest we support.
 GRPC_TOOLS := 1.76.0
@@ -16,6 +18,7 @@ SMALL_ZOO := .cache/small-zoo
 export ORT_DISABLE_TELEMETRY := 1
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
+.NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-cuda test-large test-stop serve lint benchmark conformance conformance-hetero fuzz-devices fuzz-wire zoo proto clean
 
@@ -36,7 +39,7 @@ help:
 	@echo 'make proto        generate the protocol code anew'
 	@echo 'make clean        remove all that these made'
 
-demo: $(INSTALLED) $(MAGIKA)
+demo: $(SERVER) $(MAGIKA)
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 # Two files at a time: half of a test's time it waits for a process to start or a kernel to compile.
@@ -56,7 +59,7 @@ test-stop: $(INSTALLED)
 fuzz-wire: $(INSTALLED)
 	@$(BIN)/python -m tests.fuzz.wire $(ARGS)
 
-serve: $(INSTALLED)
+serve: $(SERVER)
 	@exec $(BIN)/headrace serve $(ARGS)
 
 lint: $(INSTALLED)
@@ -101,15 +104,21 @@ clean:
 	@rm -rf $(VENV) $(PROTO_VENV) .venv-cuda .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(INSTALLED): pyproject.toml
-	@scripts/venv.sh $(VENV) --editable '.[dev]'
+$(SERVER): pyproject.toml
+	@echo 'the server: downloads about 75 MB, takes about 360 MB on disk' >&2
+	@scripts/venv.sh $(VENV) --editable '.[server]'
 	@touch $@
+
+$(INSTALLED): pyproject.toml
+	@echo 'the server and all that its tests need: downloads about 190 MB, takes about 800 MB on disk' >&2
+	@scripts/venv.sh $(VENV) --editable '.[dev]'
+	@touch $(SERVER) $@
 
 $(PROTO_INSTALLED):
 	@scripts/venv.sh $(PROTO_VENV) grpcio-tools==$(GRPC_TOOLS) googleapis-common-protos
 	@touch $@
 
-$(MAGIKA): | $(INSTALLED)
+$(MAGIKA): | $(SERVER)
 	@scripts/fetch_magika.sh $(BIN)/python $(MAGIKA_VERSION) $(dir $@)
 
 $(ZOO): tests/zoo/wheels.txt tests/zoo/small.txt | $(INSTALLED)

@@ -23,7 +23,10 @@ from tests.integration.harness import BASIC, Server, refused_start
         ),
         (lambda folder: ["--mac-key-file", f"{folder}"], "mac_key_file: .*directory.*"),
         (lambda folder: ["--host", "192.0.2.1"], "port: cannot listen on 192.0.2.1:0: Cannot .*"),
-        (lambda folder: ["--host", "no.host.invalid"], "host: 'no.host.invalid' is no address.*"),
+        (
+            lambda folder: ["--host", "no.host.invalid"],
+            "host: 'no.host.invalid' is not an address.*",
+        ),
     ],
 )
 def test_a_setting_that_cannot_be_is_named(

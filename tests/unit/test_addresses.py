@@ -30,7 +30,7 @@ def test_a_port_is_free_once_it_was_looked_at(taken: int) -> None:
 
 @pytest.mark.parametrize("name", ["no.host.invalid", "x" * 300, "a..b"])
 def test_a_name_that_nothing_is_known_under_is_the_hosts_fault(name: str) -> None:
-    with pytest.raises(InvalidArgument, match="no host of that name") as caught:
+    with pytest.raises(InvalidArgument, match="no host has that name") as caught:
         check_address("metrics_port", name, 0)
     assert caught.value.field == "metrics_host"
 

@@ -98,7 +98,10 @@ def test_a_network_with_a_batch_dimension_stays_as_it_is() -> None:
     [
         ("m (float[4,2] x) => (float[4,2] y) { y = Relu(x) }", "'x' is fixed at 4"),
         ("m (float x) => (float y) { y = Relu(x) }", "'x' has no first dimension"),
-        ("m (seq(float[N]) x) => (float[N] y) { y = ConcatFromSequence<axis=0>(x) }", "no tensor"),
+        (
+            "m (seq(float[N]) x) => (float[N] y) { y = ConcatFromSequence<axis=0>(x) }",
+            "not a tensor",
+        ),
         (
             "m (float[N,2] x, float[M,2] z) => (float[N,2] y) { y = Relu(x) }",
             "do not share a first dimension: 'x' N, 'z' M",

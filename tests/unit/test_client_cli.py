@@ -398,7 +398,7 @@ def test_for_programs_wrong_usage_is_an_object_as_well(run: Any, arguments: list
         (["load", "m.onnx", "-c", "K=1", "-c", "K=2"], "K is given twice"),
         (["infer", "echo", "-i", "x.npy", "--timeout", "0"], "--timeout"),
         (["query", "m.onnx", "--dot", "-", "--json"], "takes one thing"),
-        (["load", "m.onnx", "--preprocessing", "{"], "is no JSON"),
+        (["load", "m.onnx", "--preprocessing", "{"], "is not JSON"),
         (["load", "m.onnx", "--preprocessing", '{"x": 1}'], "must be an object of objects"),
         (["infer", "echo", "-i", "x.bin", "--shape", "x=1,a"], "is not like 1,3,224,224"),
         (["infer", "echo"], "input"),

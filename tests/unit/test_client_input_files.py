@@ -216,7 +216,7 @@ def test_pixels_stay_numbers_to_255(picture: Path) -> None:
         ("float32", None, "does not fit an input of this kind"),
         ("float32", (1, 7, 8, 8), "cannot tell height from width"),
         ("float32", (10,), "cannot tell height from width"),
-        ("float32", (1, 16), "looks like no picture"),
+        ("float32", (1, 16), "does not look like a picture"),
         ("float32", (2, 3, 8, 8), "takes 2 images at a time"),
     ],
 )

@@ -223,6 +223,25 @@ def test_a_tensor_of_too_few_axes_is_refused(
     assert run(plugin, network(text, opset, rankless=True), *right)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (uint8[a,b] x, uint8[b,c] w) => (int32[a,c] y) { y = MatMulInteger(x, w) }",
+        "g (uint8[a,b] x, uint8[b,c] w) => (uint8[a,c] y) <float s = {1}, uint8 z = {0}>"
+        "{ y = QLinearMatMul(x, s, z, w, s, z, s, z) }",
+        "g (uint8[a,b,e,f] x, uint8[c,b,1,1] w) => (int32[a,c,e,f] y) { y = ConvInteger(x, w) }",
+    ],
+)
+def test_a_sum_of_nothing_answers_no_memory_of_others(plugin: Plugin, text: str) -> None:
+    image = "Conv" in text
+    shapes = [(1, 0, 2, 2), (3, 0, 1, 1)] if image else [(2, 0), (0, 3)]
+    with pytest.raises(InvalidArgument, match=FAILS):
+        run(plugin, network(text), *(np.ones(each, np.uint8) for each in shapes))
+    shapes = [(1, 1, 2, 2), (3, 1, 1, 1)] if image else [(2, 1), (1, 3)]
+    found = run(plugin, network(text), *(np.ones(each, np.uint8) for each in shapes))["y"]
+    assert (found == 1).all()
+
+
 def divided(op_type: str, dtype: Any) -> str:
     kind = np.dtype(dtype).name
     return f"g ({kind}[n] a, {kind}[n] b) => ({kind}[n] y) {{ y = {op_type}(a, b) }}"

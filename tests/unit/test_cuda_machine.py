@@ -325,7 +325,7 @@ def test_what_a_library_needs_is_read_from_its_file() -> None:
 def test_a_file_that_is_no_library_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "lib.so"
     path.write_bytes(b"!" * 100)
-    with pytest.raises(ValueError, match="no library"):
+    with pytest.raises(ValueError, match="not a library"):
         needed(path)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -160,6 +161,16 @@ def write_tables() -> None:
             f"<!-- {name} -->\n{before}<!-- end -->", f"<!-- {name} -->\n{table()}<!-- end -->"
         )
     README.write_text(text, "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("target", "installs"),
+    [("demo", ["server"]), ("serve", ["server"]), ("test", ["dev", "server"])],
+)
+def test_make_installs_no_more_than_is_needed(target: str, installs: list[str]) -> None:
+    command = ["make", "--dry-run", "--always-make", target]
+    told = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert sorted(set(re.findall(r"'\.\[(\w+)\]'", told.stdout))) == installs
 
 
 if __name__ == "__main__":

@@ -176,7 +176,9 @@ def test_a_layer_alone_joins_its_neighbours_device_if_that_supports_it() -> None
 
 def test_joining_is_reported() -> None:
     found = assign(layers("abcde"), chain(5), ["X", "Y"], only(X="abde"))
-    assert found.notes == ("moved from X to Y, for alone on X each would only cost copies: c",)
+    assert found.notes == (
+        "moved from X to Y (copying its tensors to X and back costs more than it saves there): c",
+    )
 
 
 def test_joining_can_be_turned_off() -> None:
@@ -256,7 +258,7 @@ def test_moving_is_reported() -> None:
     found = rechecked("abcdef", "XY", only(X="def"), fused("c", "d", "X"))
     assert found.devices == ("X", "X", "Y", "Y", "Y", "Y")
     assert found.notes == (
-        "moved from X to Y, for X runs them only together with layers that are elsewhere: c",
+        "moved from X to Y (X runs them only together with layers that are elsewhere): c",
     )
 
 

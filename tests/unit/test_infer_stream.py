@@ -87,9 +87,9 @@ def message(*identifiers: str) -> bytes:
     return pb.InferStreamRequest(requests=requests).SerializeToString()
 
 
-def streams(max_unread_bytes: int = 1 << 30) -> InferStreams:
+def streams(max_stream_bytes: int = 1 << 30) -> InferStreams:
     inference: Any = Echo()
-    return InferStreams(inference, Boundary(Counters(), 100), 256, max_unread_bytes)
+    return InferStreams(inference, Boundary(Counters(), 100), 256, max_stream_bytes)
 
 
 def code(result: StreamResult) -> str:
@@ -155,11 +155,11 @@ def test_a_stream_that_is_not_read_is_not_read_from_once_its_share_is_used() -> 
             await asyncio.sleep(0)
         assert not caller.asked.is_set()
         assert owner.inference.started < 4  # type: ignore[attr-defined]
-        assert owner.unread.taken <= owner.unread.capacity
+        assert owner.memory.taken <= owner.memory.capacity
         caller.reads.set()
         await serving
         assert [code(each) for each in caller.results] == ["OK"] * 100, "and none of them failed"
-        assert owner.unread.taken == 0
+        assert owner.memory.taken == 0
 
     asyncio.run(scenario())
 
@@ -173,13 +173,13 @@ def test_a_result_for_which_there_is_no_room_is_an_error_and_the_stream_goes_on(
         owner.inference.sink = Sink(soon)  # type: ignore[assignment]
         serving = asyncio.create_task(owner.serve(caller))
         await caller.asked.wait()
-        assert owner.unread.taken <= owner.unread.capacity
+        assert owner.memory.taken <= owner.memory.capacity
         caller.reads.set()
         await serving
         codes = [code(each) for each in caller.results]
         assert len(codes) == 20
         assert set(codes) == {"OK", "RESOURCE_EXHAUSTED"}
-        assert owner.unread.taken == 0
+        assert owner.memory.taken == 0
 
     asyncio.run(scenario())
 
@@ -203,7 +203,7 @@ def test_streams_that_are_not_read_leave_room_for_others() -> None:
         for task in serving:
             task.cancel()
         await asyncio.gather(*serving, return_exceptions=True)
-        assert owner.unread.taken == 0, "what nobody will read is given back"
+        assert owner.memory.taken == 0, "what nobody will read is given back"
 
     asyncio.run(scenario())
 

@@ -53,6 +53,12 @@ def changed(change: Callable[[onnx.ModelProto], object]) -> onnx.ModelProto:
     return proto
 
 
+def changed_branches(change: Callable[[onnx.ModelProto], object]) -> onnx.ModelProto:
+    proto = branches()
+    change(proto)
+    return proto
+
+
 def weight_with(change: Callable[[TensorProto], object]) -> onnx.ModelProto:
     return changed(lambda proto: change(proto.graph.initializer[0]))
 
@@ -181,6 +187,18 @@ BROKEN: dict[str, tuple[bytes | onnx.ModelProto, str]] = {
     "an attribute twice": (
         changed(lambda p: p.graph.node[0].attribute.add().CopyFrom(p.graph.node[0].attribute[0])),
         "an attribute twice",
+    ),
+    "a Scan without a body": (
+        model([node("Scan", ["x"], ["y"], num_scan_inputs=1)], [value("x")], [value("y")]),
+        "layer 'y' lacks the attribute 'body' of Scan",
+    ),
+    "an If without a branch": (
+        changed_branches(lambda p: p.graph.node[1].attribute.pop()),
+        "lacks the attribute 'then_branch' of If",
+    ),
+    "a Cast to nothing": (
+        model([node("Cast", ["x"], ["y"])], [value("x")], [value("y")]),
+        "lacks the attribute 'to' of Cast",
     ),
     "a function's attribute outside": (
         changed(lambda p: setattr(p.graph.node[0].attribute[0], "ref_attr_name", "p")),

@@ -123,7 +123,7 @@ def test_what_is_no_value_is_refused_with_its_name() -> None:
     with pytest.raises(InvalidArgument, match=r"'x'.*element 1 is a int") as caught:
         encode({"x": np.array(["a", 1], object)})
     assert caught.value.field == "inputs['x']"
-    with pytest.raises(InvalidArgument, match="no type of ONNX"):
+    with pytest.raises(InvalidArgument, match="not a type of ONNX"):
         encode({"x": np.array(["2020-01-01"], "datetime64[D]")})
 
 

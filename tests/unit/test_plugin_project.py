@@ -80,7 +80,7 @@ def test_the_code_is_clean(device: str, tmp_path: Path) -> None:
     "name", ["", "acme", "1ACME", "_ACME", "ACME_", "AC__ME", "AC-ME", "ACME.0", "A" * 33, "../X"]
 )
 def test_what_cannot_be_a_device_is_refused(name: str) -> None:
-    with pytest.raises(InvalidArgument, match="no name for a device") as raised:
+    with pytest.raises(InvalidArgument, match="not a name for a device") as raised:
         check_device(name, ())
     assert raised.value.field == "NAME"
 

@@ -174,7 +174,7 @@ def _requests(row: Row) -> str:
 
 def _general(reason: str) -> str:
     """The reason without the names of one network's layers and tensors, for it is shared."""
-    text = " ".join(re.sub(r"'[^']*'", "'…'", reason).split()).replace("|", "\\|")
+    text = " ".join(re.sub(r"(?<!\w)'[^']*'(?!\w)", "'…'", reason).split()).replace("|", "\\|")
     return textwrap.shorten(text, _REASON_LENGTH, placeholder=" …")
 
 

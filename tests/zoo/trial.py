@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import enum
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -158,15 +157,17 @@ class Trial:
         if quick and not isinstance(found[0], Error):
             many = network.infer_many([request.arrays] * _AT_ONCE, timeout=seconds)
             found += self._try_all(lambda: [outputs for _, outputs in many], where)
-        if answer.failure:
-            return  # whatever a device makes of it but an end or a fault, which have been seen
         for outputs in found:
-            if isinstance(outputs, InvalidArgument) and request.is_smallest:
-                self._refused = str(outputs)
-                continue
             if isinstance(outputs, Error):
-                detail = f"{where}: {outputs}"
-                raise _End(Outcome.FAILED, f"{outputs.code.name}: {outputs}", detail)
+                if answer.failure and outputs.code in _REFUSALS:
+                    continue
+                if request.is_smallest and isinstance(outputs, InvalidArgument):
+                    self._refused = str(outputs)
+                    continue
+                text = f"{outputs.code.name}: {outputs}"
+                raise _End(Outcome.FAILED, text, f"{where}: {text}")
+            if answer.failure:
+                continue  # a device may run what ONNX Runtime does not
             error, text = largest_error(outputs, answer.outputs)
             if error > self._error:
                 self._error, self._worst = error, f"{text}, with {request}"
@@ -183,16 +184,15 @@ class Trial:
             return call()
         except Error as error:
             step, text = where.split()[0], f"{error.code.name}: {error}"
-            if error.code in _REFUSALS and "Stream removed" not in text:
+            ended = "worker process" in text  # of a device that has one of its own
+            if error.code in _REFUSALS and not ended and "Stream removed" not in text:
                 return error
             if error.code is StatusCode.DEADLINE_EXCEEDED:
                 slow = self._limits.may_be_slow and self._is_responsive()
                 outcome = Outcome.SLOW if slow else Outcome.HUNG
-                raise _End(
-                    outcome, f"{where.split()[0]} took too long", f"{where}: {text}"
-                ) from error
+                raise _End(outcome, f"{step} took too long", f"{where}: {text}") from error
             # The process may take a moment to end after the connection has.
-            ended = "worker process" in text or not self._is_alive()
+            ended = ended or not self._is_alive()
             outcome = Outcome.ENDED if ended else Outcome.FAILED
             raise _End(outcome, f"{step}: {text}", f"{where}: {text}") from error
 
@@ -206,5 +206,14 @@ class Trial:
 
 def _reason(answer: QueryResult) -> str:
     """Why layers are not supported, by reason; "" if all are."""
-    kinds = Counter((layer.op_type, layer.reason) for layer in answer.unsupported)
-    return "; ".join(f"{op_type}: {reason}" for (op_type, reason), _ in kinds.most_common(3))
+    op_types: dict[str, list[str]] = {}
+    for layer in answer.unsupported:
+        op_types.setdefault(layer.reason, []).append(layer.op_type)
+    most = sorted(op_types, key=lambda reason: len(op_types[reason]), reverse=True)
+    return "; ".join(f"{_listed(op_types[reason])}: {reason}" for reason in most[:2])
+
+
+def _listed(op_types: Iterable[str]) -> str:
+    """The operators, each once; only the first three of many."""
+    names = list(dict.fromkeys(op_types))
+    return ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")

@@ -189,7 +189,7 @@ class _PortEncoder:
                 return np.array(value, dtype=wanted)
             natural = np.array(value)
         except (ValueError, TypeError) as error:
-            raise invalid(path, f"{path} is no array: {error}") from None
+            raise invalid(path, f"{path} is not an array: {error}") from None
         if natural.size == 0:
             return natural.astype(wanted)
         target_order = _kind_order(wanted)
@@ -205,7 +205,7 @@ class _PortEncoder:
         return converted
 
     def _lossy(self, path: str, natural: codec.Array) -> InvalidArgument:
-        kind = natural.dtype if natural.dtype.kind in _KIND_ORDER else "values that are no numbers"
+        kind = natural.dtype if natural.dtype.kind in _KIND_ORDER else "values that are not numbers"
         return invalid(
             path, f"{path} holds {kind}, which do not all fit the network's {self._port.dtype}"
         )

@@ -81,7 +81,7 @@ def read_model(model: Model | Any) -> ModelContent:
     if hasattr(model, "SerializeToString"):
         return ModelContent([model.SerializeToString()])
     kind = type(model).__name__
-    raise invalid("model", f"a {kind} is no model; pass a path, bytes, or an onnx.ModelProto")
+    raise invalid("model", f"a {kind} is not a model; pass a path, bytes, or an onnx.ModelProto")
 
 
 def read_bytes(

@@ -6,8 +6,9 @@ its implementation. Whether operators exist and get what they want is the device
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 import onnx
@@ -79,9 +80,13 @@ class _Check:
         self._tensors = tensors
         self._declared = declared
         self._nodes = 0
+        self._functions: set[tuple[str, str, str]] = set()
         self.sorted = True
 
-    def functions(self, functions: Iterable[onnx.FunctionProto]) -> None:
+    def functions(self, functions: Sequence[onnx.FunctionProto]) -> None:
+        self._functions = {
+            (canonical_domain(each.domain), each.name, each.overload) for each in functions
+        }
         known: set[tuple[str, str, str]] = set()
         for function in functions:
             what = f"function {function.name!r}"
@@ -175,8 +180,13 @@ class _Check:
             )
         if node.metadata_props:
             drop_metadata(node)
-        if len({attribute.name for attribute in node.attribute}) != len(node.attribute):
+        given = {attribute.name for attribute in node.attribute}
+        if len(given) != len(node.attribute):
             raise invalid(f"{label} has an attribute twice")
+        if (domain, node.op_type, node.overload) not in self._functions:
+            lacking = _required(node.op_type, scope.opsets[domain], domain) - given
+            if lacking:
+                raise invalid(f"{label} lacks the attribute {min(lacking)!r} of {node.op_type}")
 
     def attribute(
         self,
@@ -214,6 +224,16 @@ class _Check:
                     raise invalid(f"{what} is not UTF-8") from None
         elif kind == onnx.AttributeProto.UNDEFINED or kind not in _KNOWN_KINDS:
             raise invalid(f"{what} has no known type")
+
+
+@lru_cache(maxsize=4096)
+def _required(operator: str, version: int, domain: str) -> frozenset[str]:
+    """The attributes that an operator of ONNX does not go without."""
+    try:
+        schema = onnx.defs.get_schema(operator, version, domain)
+    except onnx.defs.SchemaError:
+        return frozenset()  # whether there is such an operator is the device's to say
+    return frozenset(name for name, each in schema.attributes.items() if each.required)
 
 
 _KNOWN_KINDS = frozenset(onnx.AttributeProto.AttributeType.values())

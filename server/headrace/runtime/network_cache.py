@@ -114,7 +114,7 @@ class NetworkCache:
         try:
             facts = os.fstat(descriptor)
             if not stat.S_ISREG(facts.st_mode):
-                raise EntryRefused("it is no file")
+                raise EntryRefused("it is not a file")
             if facts.st_size > self._max_bytes:
                 raise EntryRefused("it is larger than the cache")
             with os.fdopen(descriptor, "rb", closefd=False) as file:

@@ -59,7 +59,7 @@ def read(file: IO[bytes], size: int, key: CacheKey, secret: bytes) -> bytes:
         raise EntryRefused("it is damaged")
     magic, version, key_size, native_size = _PREFIX.unpack(prefix)
     if magic != _MAGIC or version != FORMAT_VERSION:
-        raise EntryRefused("it is no entry, or of another version")
+        raise EntryRefused("it is not an entry, or of another version")
     if size != _PREFIX.size + key_size + native_size + _MAC_BYTES:
         raise EntryRefused("it is damaged")
     text = key.text.encode()

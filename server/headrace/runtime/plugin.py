@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Literal, TypeAlias, TypeVar
+from typing import ClassVar, TypeAlias
 
 import onnx_ir as ir
 
@@ -35,7 +35,11 @@ from headrace.runtime.extension import merge_functions
 from headrace.runtime.network import Network
 from headrace.runtime.network_cache_key import cache_key
 from headrace.runtime.network_cache_load import CachedLoad, Compile, Restore
+from headrace.runtime.network_memory import take_apart
 from headrace.runtime.network_options import NetworkOptions
+from headrace.runtime.plugin_api import PLUGIN_API_VERSION as PLUGIN_API_VERSION
+from headrace.runtime.plugin_api import Isolated as Isolated
+from headrace.runtime.plugin_api import plugin_api as plugin_api
 from headrace.runtime.query import QueryResult, query_network
 from headrace.runtime.services import Services
 from headrace.runtime.standard_keys import (
@@ -46,42 +50,10 @@ from headrace.runtime.transform import Transformation, transform_network
 
 _log = logging.getLogger(__name__)
 
-PLUGIN_API_VERSION = 1
-"""Raised when a plugin written for an earlier one would no longer work."""
-
 Support: TypeAlias = Callable[[ir.Node], "str | None"]
 """None if the device runs the node, else the reason why not."""
 
 _AS_IT_IS = NetworkOptions()
-
-_C = TypeVar("_C", bound="Callable[..., Plugin]")
-
-
-Isolated: TypeAlias = bool | Literal["by default"]
-
-
-def plugin_api(
-    version: int, *, isolated: Isolated = False, late: bool = False
-) -> Callable[[_C], _C]:
-    """Declares for which PLUGIN_API_VERSION a creation function was written.
-
-    Args:
-        isolated: whether the device lives in a process of its own. True: always, it does not work
-            otherwise. "by default": unless the server's configuration says ISOLATION=NONE. False:
-            only if that says ISOLATION=PROCESS. The server imports the module of the function in
-            each case, so the module should import no backend.
-        late: the function and the plugin that it makes load no backend before it is needed. The
-            process of such a device starts at the device's first use. Until then the server makes
-            the plugin without any settings, and asks it for its keys and the names of its metrics.
-    """
-
-    def declare(create: _C) -> _C:
-        create.headrace_plugin_api = version  # type: ignore[attr-defined]
-        create.headrace_isolated = isolated  # type: ignore[attr-defined]
-        create.headrace_late = late  # type: ignore[attr-defined]
-        return create
-
-    return declare
 
 
 class Plugin(Device, ABC):
@@ -138,10 +110,12 @@ class Plugin(Device, ABC):
     ) -> QueryResult:
         """Which layers the device would run; unknown configuration keys are passed over."""
         self.schema.refuse_server_keys(config, self.name)
-        set_before = self.config.explicit_strings()
-        configuration = self.schema.resolve(set_before, config, ignore_unknown=True)
+        own = self.config.explicit_strings()
+        configuration = self.schema.resolve(own, config, ignore_unknown=True)
         transformed = self.transform_network(network, configuration, options)
-        return self._query(network, transformed, configuration)
+        found = self._query(network, transformed, configuration)
+        take_apart(transformed.model)
+        return found
 
     def load_network(
         self,
@@ -315,8 +289,7 @@ class Plugin(Device, ABC):
     def _refuse_unsupported(
         self, network: Network, transformed: Network, config: Configuration
     ) -> None:
-        unsupported = self._query(network, transformed, config).unsupported
-        if unsupported:
+        if unsupported := self._query(network, transformed, config).unsupported:
             raise UnsupportedLayers(self.name, unsupported)
 
     def _query(self, network: Network, transformed: Network, config: Configuration) -> QueryResult:

@@ -98,7 +98,7 @@ class _End:
     def check_tensor(self) -> ir.DataType:
         dtype = self.value.dtype
         if not isinstance(self.value.type, ir.TensorType) or dtype is None:
-            raise self.error("dtype", f"{self.name!r} is no plain tensor and is taken as it is")
+            raise self.error("dtype", f"{self.name!r} is not a plain tensor and is taken as it is")
         return dtype
 
     def check_dtype(self, wanted: ir.DataType | None, own: ir.DataType) -> ir.DataType:
@@ -120,7 +120,7 @@ class _End:
                 rank = "an unknown rank" if shape is None else f"rank {len(shape)}"
                 raise self.error(option, f"{text!r} does not fit {self.name!r} of {rank}")
         if set(layouts[0]) != set(layouts[1]):
-            message = f"{layouts[0]!r} is no permutation of the network's {layouts[1]!r}"
+            message = f"{layouts[0]!r} is not a permutation of the network's {layouts[1]!r}"
             raise self.error("layout", message)
         return layouts
 
@@ -280,7 +280,9 @@ def _give(end: _End, options: OutputOptions) -> None:
     if end.nodes:
         end.opset(7, "dtype")
         if end.value.is_graph_input() or end.value.is_initializer():
-            raise end.error("dtype", f"{end.name!r} is no layer's result and is given as it is")
+            raise end.error(
+                "dtype", f"{end.name!r} is not the result of a layer and is given as it is"
+            )
         graph.outputs[list(graph.outputs).index(end.value)] = value
         value.metadata_props.update(end.value.metadata_props)
         end.value.name = naming.value_names(end.model).fresh(f"{end.name}/own")

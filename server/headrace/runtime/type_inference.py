@@ -180,7 +180,13 @@ def _set(value: ir.Value, found: ir.TypeProtocol | None, shape: ir.Shape | None)
     if value.shape is None and shape is not None and shape.rank() <= _MAX_RANK:
         if any(isinstance(size, int) and size < 0 for size in shape):
             return  # it is larger than a number that onnx computes with
-        value.shape = shape
+        # onnx counts the names that it gives anew each time: one of two calls is not one size.
+        value.shape = ir.Shape(
+            None
+            if isinstance(size, ir.SymbolicDim) and str(size.value).startswith("unk__")
+            else size
+            for size in shape
+        )
 
 
 def _stub(node: ir.Node) -> onnx.NodeProto:

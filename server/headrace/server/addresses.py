@@ -30,7 +30,7 @@ def check_address(setting: str, host: str, port: int) -> None:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, ValueError) as error:
         raise InvalidArgument(
-            f"{host!r} is no address, and no host of that name is known",
+            f"{host!r} is not an address, and no host has that name",
             field=setting.replace("port", "host"),
         ) from error
     tried = [_refusal(family, address) for family, *_, address in found]

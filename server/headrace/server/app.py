@@ -97,7 +97,7 @@ class App:
             self._inference,
             self._boundary,
             settings.max_streams_in_flight,
-            settings.max_unread_bytes,
+            settings.max_stream_bytes,
         )
         self._server = grpc.aio.server(options=channel_options(settings))
         servicer = Servicer(self.core, self._uploads, self._repository, self._health)
@@ -209,6 +209,7 @@ def channel_options(settings: Settings) -> list[tuple[str, Any]]:
         ("grpc.server.max_pending_requests", waiting),
         ("grpc.server.max_pending_requests_hard_limit", waiting),
         ("grpc.server_max_unrequested_time_in_server", _NO_LIMIT),
+        ("grpc.http2.bdp_probe", 0),
     ]
 
 

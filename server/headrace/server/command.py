@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
 import json
 import logging
@@ -17,6 +16,7 @@ import uvloop
 
 from headrace.runtime.allocator import tune_allocator
 from headrace.runtime.errors import HeadraceError
+from headrace.runtime.network_memory import look_for_garbage_seldom
 from headrace.runtime.processors import schedule_as_batch
 from headrace.server.app import Addresses, App
 from headrace.server.logs import configure_logging
@@ -69,10 +69,7 @@ async def _serve(settings: Settings, *, json_output: bool) -> None:
     # A worker that holds the interpreter lets the loop in after half a millisecond.
     sys.setswitchinterval(0.0005)
     app = App(settings)
-    # Devices and libraries stay; looking for garbage after an unload, which stops every thread,
-    # need not look at them, 30 ms of it.
-    gc.collect()
-    gc.freeze()
+    look_for_garbage_seldom()  # devices and libraries stay: 30 ms less each time
 
     def ready(addresses: Addresses) -> None:
         if json_output:

@@ -167,7 +167,7 @@ def _dtype(number: int, field: str) -> ir.DataType | None:
     try:
         return ir.DataType(number)
     except ValueError:
-        raise InvalidArgument(f"{number} is no data type", field=field) from None
+        raise InvalidArgument(f"{number} is not a data type", field=field) from None
 
 
 def _finite(values: Any, field: str) -> tuple[float, ...]:

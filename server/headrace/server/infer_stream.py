@@ -27,7 +27,7 @@ from headrace.runtime.errors import (
 from headrace.runtime.job import Job
 from headrace.server.boundary import Boundary, describe, ended_code
 from headrace.server.inference import Inference, build_reply, cancel, encode_small
-from headrace.server.shares import Shares
+from headrace.server.shares import Memory, Shares
 from headrace.wire.codec import CodecError
 from headrace.wire.errors import to_status
 from headrace.wire.request import decode_request
@@ -45,8 +45,8 @@ _RESULTS_A_MESSAGE = 64
 _BYTES_A_MESSAGE = 1 << 20
 _WORTH_RELEASING_BYTES = 64 << 20
 _RELEASE_SECONDS = 1.0
-_STEP_BYTES = 1 << 16
 _OF_WHAT_IS_LEFT = 1 / 8
+_COPIES = 2  # gRPC copies what it writes
 
 
 class InferStreams:
@@ -54,20 +54,19 @@ class InferStreams:
 
     Args:
         max_in_flight: requests of one stream at once, those whose results are unwritten included.
-        max_unread_bytes: of results that all streams hold until their callers have read them. A
-            connection gets a ninth of it at most, and a result for which there is no room is an
-            error instead.
+        max_stream_bytes: of requests in flight and of results that their callers have not read yet,
+            for all streams. A connection gets a ninth of it at most. A stream that has its share is
+            not read from; a request or result for which there is no room is refused.
     """
 
     def __init__(
-        self, inference: Inference, boundary: Boundary, max_in_flight: int, max_unread_bytes: int
+        self, inference: Inference, boundary: Boundary, max_in_flight: int, max_stream_bytes: int
     ) -> None:
         self.inference = inference
         self.boundary = boundary
         self.max_in_flight = max_in_flight
-        self.unread = Shares(max_unread_bytes, _OF_WHAT_IS_LEFT)
+        self.memory = Shares(max_stream_bytes, _OF_WHAT_IS_LEFT)
         self._open: set[_Stream] = set()
-        self._peak_bytes = 0  # unread, since memory was last given back
 
     async def serve(self, context: Any) -> None:
         """Handles one call from its first message to its last reply."""
@@ -80,17 +79,10 @@ class InferStreams:
             stream.forget_results()
             self._give_memory_back()
 
-    def hold(self, peer: str, size: int) -> bool:
-        """Whether there is room for so many bytes more of results that the peer has not read."""
-        if not self.unread.take(peer, size):
-            return False
-        self._peak_bytes = max(self._peak_bytes, self.unread.taken)
-        return True
-
     def _give_memory_back(self) -> None:
         """Has the C library return what was held, a moment later: gRPC still has some of it."""
-        if self._peak_bytes - self.unread.taken >= _WORTH_RELEASING_BYTES:
-            self._peak_bytes = self.unread.taken
+        if self.memory.peak - self.memory.taken >= _WORTH_RELEASING_BYTES:
+            self.memory.peak = self.memory.taken
             loop = asyncio.get_running_loop()
             loop.call_later(_RELEASE_SECONDS, loop.run_in_executor, None, release_memory)
 
@@ -114,11 +106,10 @@ class _Stream:
     def __init__(self, owner: InferStreams, context: Any) -> None:
         self._owner = owner
         self._context = context
-        self._peer = context.peer()
         self._in_flight: dict[str, Job | None] = {}
         self._results: deque[tuple[EncodedResult, int]] = deque()  # and the bytes that each holds
-        self._unread_bytes = 0  # of results, what is being written included
-        self._held_bytes = 0  # of the room for all streams
+        self._memory = Memory(owner.memory, context.peer())
+        self._reserved: dict[str, int] = {}  # bytes, for the requests in flight and their results
         self._largest_bytes = 0  # of a result so far
         self._reading = False  # a message's requests are being started; results wait for the last
         self._writing = False
@@ -157,10 +148,7 @@ class _Stream:
     def forget_results(self) -> None:
         """Drops what nobody will read."""
         self._results.clear()
-        self._unread_bytes = 0
-        if self._held_bytes:
-            self._owner.unread.give_back(self._peer, self._held_bytes)
-            self._held_bytes = 0
+        self._memory.free_all()
 
     def close_when_idle(self) -> None:
         """Ends the stream once nothing is in flight on it; new requests are refused meanwhile."""
@@ -184,34 +172,36 @@ class _Stream:
                 if job is not None:
                     job.token.cancel(Cancelled("the caller cancelled the request"))
             for request in requests:
-                while self._is_full():
+                size = len(data) // len(requests) + self._largest_bytes
+                while not (room := self._has_room(size)) and self._is_busy():
                     self._write()
                     await self._wait_for_change()
                 self._reading = True
                 try:
-                    self._start(request)
+                    self._start(request, size if room else None)
                 finally:
                     self._reading = False
             self._write()
 
-    def _is_full(self) -> bool:
-        """Whether the next request has to wait: for a result of one in flight, or for the caller to
-        read what there is. What is in flight is taken to become as large as the largest so far."""
+    def _has_room(self, size: int) -> bool:
+        """Whether a request of so many bytes, its result included, may start, and then has them."""
         waiting = len(self._in_flight) + len(self._results)
-        if waiting >= self._owner.max_in_flight:
-            return True
-        expected = self._unread_bytes + len(self._in_flight) * self._largest_bytes
-        return bool(waiting or self._writing) and expected > self._owner.unread.allowance
+        return waiting < self._owner.max_in_flight and self._memory.use(size)
 
-    def _start(self, request: StreamRequest) -> None:
+    def _start(self, request: StreamRequest, reserved: int | None) -> None:
         identifier = request.message.id
+        if reserved is None:
+            self._fail(identifier, _no_room("the request"))
+            return
         if not identifier or identifier in self._in_flight:
+            self._memory.free(reserved)
             problem = "is in flight on this stream already" if identifier else "is empty"
             self._fail(
                 identifier,
                 InvalidArgument(f"{problem}; every request on a stream has its own", field="id"),
             )
             return
+        self._reserved[identifier] = reserved
         self._in_flight[identifier] = None
 
         def deliver(job: Job) -> None:
@@ -223,14 +213,18 @@ class _Stream:
             done = partial(inference.sink.put, deliver)
             job = inference.start(*decode_request(*request), remaining, done)
         except (HeadraceError, CodecError) as error:
-            self._in_flight.pop(identifier, None)
+            self._forget(identifier)
             self._fail(identifier, error)
             return
         if identifier in self._in_flight:
             self._in_flight[identifier] = job
 
-    def _deliver(self, identifier: str, job: Job) -> None:
+    def _forget(self, identifier: str) -> None:
         self._in_flight.pop(identifier, None)
+        self._memory.free(self._reserved.pop(identifier, 0))
+
+    def _deliver(self, identifier: str, job: Job) -> None:
+        self._forget(identifier)
         if self.closed.is_set():
             return  # the caller is gone, and this the outcome of its cancelled request
         seconds = job.queue_seconds + job.execution_seconds
@@ -247,31 +241,12 @@ class _Stream:
             self._write()
 
     def _hold(self, result: EncodedResult) -> None:
-        """Keeps a result until the caller has read it. A stream takes its part of the room for all
-        in steps, so that a tiny result costs no book-keeping."""
-        size = len(result.reply or b"") + sum(
-            memoryview(part).nbytes for part in result.attachments
-        )
-        lacking = self._unread_bytes + size - self._held_bytes
-        if lacking > 0:
-            step = max(lacking, _STEP_BYTES)
-            if not self._owner.hold(self._peer, step):
-                raise ResourceExhausted(
-                    f"there is no room for {size} bytes beside the results that callers have not "
-                    "read (--max-unread-bytes); read results while you send requests, or have "
-                    "fewer in flight"
-                )
-            self._held_bytes += step
-        self._unread_bytes += size
+        size = len(result.reply or b"") + sum(map(_bytes, result.attachments))
+        size *= _COPIES
         self._largest_bytes = max(self._largest_bytes, size)
+        if not self._memory.use(size):
+            raise _no_room("the result")
         self._results.append((result, size))
-
-    def _give_back(self, size: int) -> None:
-        self._unread_bytes -= size
-        spare = self._held_bytes - self._unread_bytes
-        if spare > _STEP_BYTES:
-            self._owner.unread.give_back(self._peer, spare - _STEP_BYTES)
-            self._held_bytes -= spare - _STEP_BYTES
 
     def _fail(self, identifier: str, error: BaseException, seconds: float = 0.0) -> None:
         details = describe(error, where=_METHOD, request=identifier)
@@ -299,8 +274,7 @@ class _Stream:
                     _log.debug("a reply found no caller any more: %s", error)
                     self.forget_results()
                 else:
-                    if not self.closed.is_set():  # else all has been given back
-                        self._give_back(size)
+                    self._memory.free(size)
         finally:
             self._writing = False
             self._changed.set()
@@ -318,17 +292,24 @@ class _Stream:
 
     async def _settle(self) -> None:
         """Waits for everything in flight and writes what comes of it."""
-        while self._in_flight or self._results or self._writing:
+        while self._is_busy():
             self._write()
             await self._wait_for_change()
+
+    def _is_busy(self) -> bool:
+        return bool(self._in_flight or self._results or self._writing)
 
     async def _wait_for_change(self) -> None:
         self._changed.clear()
         await self._changed.wait()
 
     def _end_if_idle(self) -> None:
-        idle = not self._in_flight and not self._results and not self._writing
-        if self._closing and idle and self._task is not None and not self.closed.is_set():
+        if (
+            self._closing
+            and not self._is_busy()
+            and self._task is not None
+            and not self.closed.is_set()
+        ):
             self._task.cancel()
 
 
@@ -339,3 +320,15 @@ def encode_result(identifier: str, job: Job) -> EncodedResult:
         return EncodedResult(identifier, small)
     reply, parts = build_reply(identifier, job)
     return EncodedResult(identifier, reply.SerializeToString(), parts)
+
+
+def _bytes(part: Any) -> int:
+    return memoryview(part).nbytes
+
+
+def _no_room(what: str) -> ResourceExhausted:
+    return ResourceExhausted(
+        f"there is no room for {what} beside what this and other connections have in flight or "
+        "have not read (--max-stream-bytes); read results while you send requests, or send smaller "
+        "ones"
+    )

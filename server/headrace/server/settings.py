@@ -89,10 +89,10 @@ class Settings:
         "most calls at a time, and most streams; a connection gets at most as many as are left",
     )
     max_streams_in_flight: int = option(256, COUNT, "most requests in flight on one InferStream")
-    max_unread_bytes: int = option(
+    max_stream_bytes: int = option(
         512 * MIB,
         SIZE,
-        "results that streams hold until their callers read them; a connection gets a ninth",
+        "what streams have in flight, and results unread, together; a connection gets a ninth",
     )
     mac_key_file: Path | None = option(
         None,

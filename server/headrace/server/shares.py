@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _OF_AN_ADDRESS = 7
+_STEP_BYTES = 1 << 16
 
 
 class Shares:
@@ -20,22 +21,18 @@ class Shares:
             most, with 1/8 a ninth.
     """
 
-    __slots__ = ("_held", "_part", "capacity", "taken")
+    __slots__ = ("_held", "_part", "capacity", "peak", "taken")
 
     def __init__(self, capacity: int, part: float = 1.0) -> None:
         self.capacity = capacity
         self.taken = 0
+        self.peak = 0  # of what was taken, until somebody sets it
         self._part = part
         self._held: dict[str, int] = {}
 
     @property
     def left(self) -> int:
         return self.capacity - self.taken
-
-    @property
-    def allowance(self) -> float:
-        """What a connection may hold now, and still get more."""
-        return self.left * self._part
 
     def take(self, peer: str, amount: int = 1) -> bool:
         """Whether the peer, as gRPC names it (``ipv4:10.0.0.1:5000``), gets so much more."""
@@ -45,6 +42,7 @@ class Shares:
         if amount > left or mine > left * self._part or ours > _OF_AN_ADDRESS * left:
             return False
         self.taken += amount
+        self.peak = max(self.peak, self.taken)
         held[peer] = mine + amount
         held[address] = ours + amount
         return True
@@ -57,3 +55,41 @@ class Shares:
                 self._held[holder] = left
             else:
                 del self._held[holder]
+
+
+class Memory:
+    """What one stream uses of a capacity of bytes. It is taken in steps, so that tiny amounts cost
+    no book-keeping, and all given back at the end."""
+
+    __slots__ = ("_peer", "_shares", "_taken", "_used")
+
+    def __init__(self, shares: Shares, peer: str) -> None:
+        self._shares = shares
+        self._peer = peer
+        self._used = 0
+        self._taken = 0
+
+    def use(self, size: int) -> bool:
+        """Whether there is room for so many bytes more, which are used from now on."""
+        lacking = self._used + size - self._taken
+        if lacking > 0:
+            step = max(lacking, _STEP_BYTES)
+            if not self._shares.take(self._peer, step):
+                return False
+            self._taken += step
+        self._used += size
+        return True
+
+    def free(self, size: int) -> None:
+        """After `free_all` there is nothing left to free."""
+        self._used = max(self._used - size, 0)
+        spare = self._taken - self._used - _STEP_BYTES
+        if spare > 0:
+            self._shares.give_back(self._peer, spare)
+            self._taken -= spare
+
+    def free_all(self) -> None:
+        self._used = 0
+        if self._taken:
+            self._shares.give_back(self._peer, self._taken)
+            self._taken = 0

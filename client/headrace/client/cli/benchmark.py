@@ -69,14 +69,24 @@ def benchmark(
     ] = "",
     inputs: Annotated[
         list[str] | None,
-        typer.Option("--input", "-i", metavar="NAME=FILE", help="As for infer. [default: random]"),
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="NAME=FILE",
+            help="A file, as infer takes it. [default: random]",
+        ),
     ] = None,
     shapes: Annotated[
         list[str] | None,
-        typer.Option("--shape", metavar="NAME=1,2,3", help="Of random values or a raw file."),
+        typer.Option(
+            "--shape", metavar="NAME=1,2,3", help="The shape of random values, or of a raw file."
+        ),
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="Of each request.")
+        float,
+        typer.Option(
+            "--timeout", min=0.001, metavar="SECONDS", help="How long to wait for each answer."
+        ),
     ] = 30,
     seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
     plot_file: Annotated[

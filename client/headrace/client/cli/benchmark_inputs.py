@@ -46,7 +46,7 @@ def _values(
 ) -> Array:
     field = f"inputs[{port.name!r}]"
     if port.kind != "tensor" or port.dtype == "unknown":
-        raise invalid(field, f"input {port.name} is no tensor of a known type; pass --input")
+        raise invalid(field, f"input {port.name} is not a tensor of a known type; pass --input")
     shape = _shape(port, shapes.get(port.name))
     dtype: np.dtype[Any] = dtypes.numpy_type(dtypes.parse_name(port.dtype))
     if int(np.prod(shape)) * dtype.itemsize > MOST_BYTES:

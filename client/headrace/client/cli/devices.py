@@ -18,9 +18,7 @@ Get = Callable[[str], ParameterValue]
 
 _Target = Annotated[
     str,
-    typer.Argument(
-        metavar="TARGET", help="A device, as CPU or CPU.0, or with --network a network."
-    ),
+    typer.Argument(metavar="TARGET", help="A device, e.g. CPU or CPU.0; with --network a network."),
 ]
 _IsNetwork = Annotated[bool, typer.Option("--network", help="TARGET is a loaded network.")]
 _Options = Annotated[

@@ -99,7 +99,9 @@ def _placement(path: Path, port: Port) -> _Placement:
     if layout.removeprefix("N") not in _LAYOUTS or len(layout) != len(shape):
         raise _bad(path, port, f"cannot tell height from width in shape {shape}; pass a .npy file")
     if not port.layout and 1 in (letters["H"], letters["W"]):
-        message = f"shape {shape} looks like no picture; pass a .npy file, or load with a layout"
+        message = (
+            f"shape {shape} does not look like a picture; pass a .npy file, or load with a layout"
+        )
         raise _bad(path, port, message)
     batch, channels = letters.get("N", 1), letters.get("C", 1)
     if isinstance(batch, int) and batch != 1:

@@ -129,7 +129,7 @@ def _load(path: Path) -> Any:
     try:
         with path.open("rb") as file:
             if not file.read(6).startswith(_MAGIC[suffix]):
-                raise ValueError(f"it is no {suffix} file")
+                raise ValueError(f"it is not a {suffix} file")
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else _why(error)

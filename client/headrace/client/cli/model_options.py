@@ -15,7 +15,10 @@ from headrace.client.cli import console
 
 ModelFile: TypeAlias = Annotated[Path | None, typer.Argument(metavar="MODEL", help="An ONNX file.")]
 Device: TypeAlias = Annotated[
-    str, typer.Option("--device", "-d", help="As CPU, CPU.0 or HETERO:OPENCL,CPU. [default: CPU]")
+    str,
+    typer.Option(
+        "--device", "-d", help="For example CPU, CPU.0 or HETERO:OPENCL,CPU. [default: CPU]"
+    ),
 ]
 Config: TypeAlias = Annotated[
     list[str] | None,
@@ -29,7 +32,7 @@ Preprocessing: TypeAlias = Annotated[
     typer.Option(
         "--preprocessing",
         metavar="JSON",
-        help="""What clients send per input, as '{"x": {"dtype": "uint8", "layout": "NHWC"}}'.""",
+        help="""What clients send for an input, e.g. '{"x": {"dtype": "uint8", "scale": 255}}'.""",
     ),
 ]
 Postprocessing: TypeAlias = Annotated[
@@ -37,7 +40,7 @@ Postprocessing: TypeAlias = Annotated[
     typer.Option(
         "--postprocessing",
         metavar="JSON",
-        help="""What clients get per output, as '{"y": {"dtype": "float16"}}'.""",
+        help="""What clients get for an output, e.g. '{"y": {"dtype": "float16"}}'.""",
     ),
 ]
 Affinities: TypeAlias = Annotated[
@@ -88,7 +91,7 @@ def _json_object(text: str, option: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        raise typer.BadParameter(f"is no JSON: {error}", param_hint=option) from None
+        raise typer.BadParameter(f"is not JSON: {error}", param_hint=option) from None
     if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
         message = 'must be an object of objects, as {"x": {"dtype": "uint8"}}'
         raise typer.BadParameter(message, param_hint=option)

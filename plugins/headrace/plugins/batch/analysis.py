@@ -17,6 +17,7 @@ from headrace.plugins.batch import sizes
 from headrace.plugins.batch.axes import Doubt, Layer, Mixes, Shape
 from headrace.plugins.batch.rules import RULES
 from headrace.runtime import naming
+from headrace.runtime.network_memory import take_apart
 from headrace.runtime.tensor import Array
 from headrace.runtime.type_inference import TypeInference
 
@@ -275,7 +276,9 @@ def _shapes(model: ir.Model, rows: int) -> dict[str, Shape]:
             inference.values[node.outputs[0]] = found
     inference.flush()
     values = (*graph.inputs, *(value for node in graph for value in node.outputs))
-    return {"": (rows,), **{value.name or "": _fixed(value) for value in values}}
+    shapes = {"": (rows,), **{value.name or "": _fixed(value) for value in values}}
+    take_apart(sized)
+    return shapes
 
 
 def _computed_size(node: ir.Node, inference: TypeInference) -> Array | None:

@@ -84,7 +84,7 @@ def _has_one_row(network: Network) -> bool:
     firsts = {_first(port) for port in network.inputs}
     for port in network.outputs:
         if port.kind != "tensor" or port.optional:
-            raise CannotBatch(f"output {port.name!r} is no tensor")
+            raise CannotBatch(f"output {port.name!r} is not a tensor")
     symbols = {first for first in firsts if isinstance(first, str)}
     if len(symbols) > 1 or (1 in firsts and len(firsts) > 1):
         named = ", ".join(f"{port.name!r} {_first(port) or '?'}" for port in network.inputs)
@@ -95,7 +95,7 @@ def _has_one_row(network: Network) -> bool:
 def _first(port: Port) -> int | str | None:
     """The size of an input's first dimension, if that may be the batch's."""
     if port.kind != "tensor" or port.optional:
-        raise CannotBatch(f"input {port.name!r} is no tensor, or may be absent")
+        raise CannotBatch(f"input {port.name!r} is not a tensor, or may be absent")
     if not port.shape:
         raise CannotBatch(f"input {port.name!r} has no first dimension that could be the batch's")
     first = port.shape[0]

@@ -25,7 +25,7 @@ def needed(path: Path) -> list[str]:
     with path.open("rb") as file:
         start = file.read(64)
         if len(start) < 64 or _HEADER.unpack(start) != (b"\x7fELF", 2, 1):
-            raise ValueError(f"{path} is no library for this machine")
+            raise ValueError(f"{path} is not a library for this machine")
         offset, size, count = _PROGRAM_TABLE.unpack_from(start)
         file.seek(offset)
         table = file.read(size * count)

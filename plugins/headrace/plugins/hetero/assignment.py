@@ -268,11 +268,11 @@ class _Search:
                 groups.setdefault(key, []).append(layer.name)
         for (preferred, device, alone), names in groups.items():
             why = (
-                f"alone on {preferred} each would only cost copies"
+                f"copying its tensors to {preferred} and back costs more than it saves there"
                 if alone
                 else f"{preferred} runs them only together with layers that are elsewhere"
             )
-            yield f"moved from {preferred} to {device}, for {why}: {_listed(names)}"
+            yield f"moved from {preferred} to {device} ({why}): {_listed(names)}"
         names = [layer.name for place, layer in enumerate(self._layers) if place in self._ignored]
         if names:
             yield f"constants are wherever they are read; affinity not followed: {_listed(names)}"

@@ -58,7 +58,7 @@ class LayerSupport:
             if value is None or value.dtype is None:
                 continue
             if isinstance(value.type, ir.SequenceType | ir.OptionalType):
-                return f"{value.name} is no plain tensor"
+                return f"{value.name} is not a plain tensor"
             if int(value.dtype) not in self._types:
                 return f"the device does not compute in {value.dtype.name.lower()}"
         return None

@@ -96,7 +96,7 @@ def _dft(*_: object) -> str:
 
 def _dynamic_quantize(*_: object) -> str:
     """test_dynamicquantizelinear."""
-    return "the backend rounds some halves the wrong way"
+    return "the backend rounds some ties to the wrong integer"
 
 
 def _quantize(node: ir.Node, _: int) -> str | None:
@@ -105,7 +105,7 @@ def _quantize(node: ir.Node, _: int) -> str | None:
     scale = input_of(node, 1)
     if scale is None or scale.is_graph_input() or constant(scale) is not None:
         return None
-    return "with a scale that is computed the backend rounds some halves the wrong way"
+    return "with a scale that is computed the backend rounds some ties to the wrong integer"
 
 
 def _expand(node: ir.Node, _: int) -> str | None:

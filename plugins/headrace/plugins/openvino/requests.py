@@ -177,7 +177,9 @@ class Request:
             given = self._give_memory()
             self._compute(job)
             del kept  # only now has the backend let go of them
-            self._check(job)
+            if self._guards is not None:
+                found = self._request.get_output_tensor(self._guards.index)
+                self._guards.check(found.data, job.inputs)
             return self._take_outputs(job.output_names, given)
         except Exception as error:
             failure = run_failure(error)
@@ -222,11 +224,6 @@ class Request:
         finally:
             job.token.detach(cancel)
             self._hold(None)
-
-    def _check(self, job: Job) -> None:
-        if self._guards is not None:
-            values = self._request.get_output_tensor(self._guards.index).data
-            self._guards.check(values, job.inputs)
 
     def _hold(self, job: Job | None) -> None:
         with self._lock:

@@ -90,6 +90,14 @@ class End:
         """Whether it was this alone that it was doing, so that this ended it."""
         return self.crashed and self.works == (work,)
 
+    def by_request(self, device: str) -> EndedWorker:
+        """The error of a request that was all that the worker of a device was doing."""
+        return EndedWorker(
+            f"this request ended the worker process of device {device} ({self.how}): nothing else "
+            "ran there; do not send it again",
+            metadata={"device": device},
+        )
+
 
 class Blamed:
     """The models that ended a device's workers. Thread-safe; `_lock` guards all tables, and no

@@ -135,7 +135,7 @@ class WorkerHost:
 
     def extend(self, functions: bytes) -> None:
         """Gives the device operators, now and after every restart. Raises as `call`."""
-        self._extend(self.worker(), functions)
+        _extend(self.worker(), functions)
         with self._lock:
             self._extensions.append(functions)
 
@@ -202,11 +202,7 @@ class WorkerHost:
                 exchange(job)
         except WorkerLost as error:
             if worker.end.only(resident.running):
-                raise EndedWorker(
-                    f"this request ended the worker process of device {self._device} "
-                    f"({worker.end.how}): nothing else ran there; do not send it again",
-                    metadata={"device": self._device},
-                ) from error
+                raise worker.end.by_request(self._device) from error
             raise self._with_delay(error) from error
 
     # -- inside --
@@ -221,7 +217,6 @@ class WorkerHost:
         self._blamed.check(work)
         if not self._blamed.suspects(work):
             return
-        _log.info("a model that device %s's worker may have ended of is tried alone", self._device)
         with self._blaming(work):
             worker = self._start()
             try:
@@ -268,7 +263,7 @@ class WorkerHost:
             with self._lock:
                 extensions = list(self._extensions)
             for functions in extensions:
-                self._extend(worker, functions)
+                _extend(worker, functions)
         except BaseException:
             worker.stop()
             raise
@@ -335,11 +330,6 @@ class WorkerHost:
                 _log.error("a network of device %s was lost: %s", self._device, error)
                 resident.give_up(error)
 
-    @staticmethod
-    def _extend(worker: WorkerProcess, functions: bytes) -> None:
-        with write_file((functions,)) as file:
-            worker.call("extend", {}, [file])
-
     def _plugin_says(self, worker: WorkerProcess, state: str, reason: str) -> None:
         if worker is self._worker and state in DeviceState.__members__:
             self._states.set(self._device, DeviceState(state), reason)
@@ -353,3 +343,8 @@ class WorkerHost:
         left = self._up_at - time.monotonic()
         error.retry_delay_seconds = max(left, self._start_seconds, _SHORTEST_DELAY_SECONDS)
         return error
+
+
+def _extend(worker: WorkerProcess, functions: bytes) -> None:
+    with write_file((functions,)) as file:
+        worker.call("extend", {}, [file])

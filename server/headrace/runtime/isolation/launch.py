@@ -9,29 +9,49 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+from headrace.runtime.isolation.channel import Channel, channels
 
 _KILLS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that come from outside of a process."""
 
 
-def launch(given: Sequence[int], output: int) -> subprocess.Popen[bytes]:
-    """Starts a worker.
+class Launched(NamedTuple):
+    """A new worker, and the server's ends of what connects them.
 
-    Args:
-        given: descriptors that it gets, as `worker` has them.
-        output: descriptor of what it writes to.
+    Attributes:
+        control: for calls.
+        cancel: descriptor that takes the numbers of requests to cancel; a write never blocks.
+        life: descriptor whose end is the worker's.
+        output: descriptor that gives what the worker writes.
     """
-    command = [sys.executable, "-m", "headrace.runtime.isolation.worker", *map(str, given)]
-    with _stops_held():
-        return subprocess.Popen(  # noqa: S603 - this interpreter, our own module
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=given,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(_import_path())},
-        )
+
+    process: subprocess.Popen[bytes]
+    control: Channel
+    cancel: int
+    life: int
+    output: int
+
+
+def launch() -> Launched:
+    """Starts a worker."""
+    ours, control = channels()
+    cancelled, cancel = _pipe(blocking=False)
+    living, life = _pipe()
+    output, written = _pipe()
+    try:
+        process = _start((control.fileno(), cancelled, living), written)
+    except BaseException:
+        ours.close()
+        for descriptor in (cancel, life, output):
+            os.close(descriptor)
+        raise
+    finally:
+        control.close()
+        for descriptor in (cancelled, living, written):
+            os.close(descriptor)
+    return Launched(process, ours, cancel, life, output)
 
 
 def how(status: int) -> str:
@@ -47,6 +67,25 @@ def how(status: int) -> str:
 def crashed(status: int) -> bool:
     """Whether the process ended itself; otherwise somebody has killed it."""
     return -status not in _KILLS
+
+
+def _pipe(*, blocking: bool = True) -> tuple[int, int]:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, blocking)
+    return reader, writer
+
+
+def _start(given: Sequence[int], output: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "headrace.runtime.isolation.worker", *map(str, given)]
+    with _stops_held():
+        return subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=given,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(_import_path())},
+        )
 
 
 @contextmanager

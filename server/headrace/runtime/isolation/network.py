@@ -74,6 +74,11 @@ class IsolatedNetwork(ExecutableNetwork):
         self.restored = facts["restored"]
         self._metric_names = tuple(facts["metrics"])
 
+    def load_config(self) -> dict[str, str]:
+        """What a load takes of its configuration."""
+        texts = self.config.to_strings()
+        return {key.name: texts[key.name] for key in self.config.schema if key.scope == "network"}
+
     def count_as(self, name: str, counters: NetworkCounters) -> None:
         super().count_as(name, counters)
         self._end_series = counters.series.add(self._series)

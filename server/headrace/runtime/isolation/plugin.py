@@ -220,7 +220,7 @@ class IsolatedPlugin(Plugin):
             self._host.unload(resident)
             raise
         # From now on what counts is what it was loaded with, whatever the device is set to.
-        resident.config = lambda: _of_a_load(loaded.config)
+        resident.config = loaded.load_config
         return self._opened(loaded, effective, token)
 
     def _used_host(self) -> WorkerHost:
@@ -345,9 +345,3 @@ class IsolatedPlugin(Plugin):
 
     def _elsewhere(self) -> NoReturn:
         raise Internal(f"the plugin of {self.name} is in its worker")
-
-
-def _of_a_load(config: Configuration) -> dict[str, str]:
-    keys = (key for key in config.schema if key.scope == "network")
-    texts = config.to_strings()
-    return {key.name: texts[key.name] for key in keys}

@@ -76,7 +76,11 @@ class WorkerProcess:
         self._waiting: dict[int, Future[Answer]] = {}
         self._lanes: list[Channel] = []
         self._closing = False
-        self._launch()
+        launched = launch()
+        self._process, self._control = launched.process, launched.control
+        self._cancel: int | None = launched.cancel
+        self._life = launched.life
+        self._output = OutputLog(device, launched.output)
         self._reader = threading.Thread(
             target=self._read, name=f"headrace-worker-{device}", daemon=True
         )
@@ -270,30 +274,6 @@ class WorkerProcess:
         self._reader.join()
 
     # -- inside --
-
-    def _launch(self) -> None:
-        self._control, control = channels()
-        self._cancel: int | None
-        cancelled, self._cancel = self._pipe(blocking=False)
-        living, self._life = self._pipe()
-        output, written = self._pipe()
-        given = (control.fileno(), cancelled, living)
-        self._output = OutputLog(self.device, output)
-        try:
-            self._process = launch(given, written)
-        except BaseException:
-            self._close()
-            raise
-        finally:
-            control.close()
-            for descriptor in (cancelled, living, written):
-                os.close(descriptor)
-
-    @staticmethod
-    def _pipe(*, blocking: bool = True) -> tuple[int, int]:
-        reader, writer = os.pipe()
-        os.set_blocking(writer, blocking)
-        return reader, writer
 
     def _read(self) -> None:
         with selectors.DefaultSelector() as ready:

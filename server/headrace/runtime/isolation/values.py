@@ -102,7 +102,7 @@ class Encoded:
         else:
             known = _NUMBERS.get(array.dtype)
             if known is None:
-                raise InvalidArgument(f"{array.dtype} is no type of ONNX")
+                raise InvalidArgument(f"{array.dtype} is not a type of ONNX")
             number = known
         size = array.nbytes
         if size <= INLINE_BYTES and self._body_bytes + size <= _MESSAGE_BYTES:

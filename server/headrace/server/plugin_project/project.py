@@ -27,8 +27,8 @@ def check_device(device: str, taken: Collection[str]) -> None:
     """
     if not _DEVICE.fullmatch(device) or len(device) > _LENGTH:
         raise InvalidArgument(
-            f"{device!r} is no name for a device: give up to {_LENGTH} capitals, digits and single "
-            f"'_' between them, the first one a capital, as ACME or ACME_NPU",
+            f"{device!r} is not a name for a device: give up to {_LENGTH} capitals, digits and "
+            f"single '_' between them, the first one a capital, as ACME or ACME_NPU",
             field="NAME",
         )
     if device in VIRTUAL_TYPES or device in taken:
