@@ -9,6 +9,7 @@ import onnx_ir as ir
 from headrace.plugins.openvino.checkpoint import add_checkpoints
 from headrace.plugins.openvino.executable_network import RequestNetwork
 from headrace.plugins.openvino.failures import why_not
+from headrace.plugins.openvino.guards import unstamped
 from headrace.plugins.openvino.requests import Compiled, bind
 from headrace.plugins.openvino.session import Runtime
 from headrace.plugins.openvino.support import LayerSupport, known_limits, unsupported
@@ -75,8 +76,10 @@ class Compiler:
     def restore(
         self, network: Network, native: bytes, device: str, properties: Properties
     ) -> Compiled:
-        """A network that was compiled and exported before. Raises as `compile`."""
-        return bind(network, self.runtime.restore(native, device, properties), None)
+        """A network that was compiled and exported before. Raises as `compile`, and if it was
+        exported with other guards."""
+        restored = self.runtime.restore(unstamped(native), device, properties)
+        return bind(network, restored, None)
 
     def executable(
         self,
