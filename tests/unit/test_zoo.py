@@ -19,8 +19,8 @@ from tests.zoo.comparison import CLOSE, RIGHT, largest_error
 from tests.zoo.hints import HINTS, hint_for
 from tests.zoo.inputs import Hint, Inputs, all_sizes, always, generate, lengths_of, ports
 from tests.zoo.page import Row, Zoo, failure, markdown
-from tests.zoo.reference import answers
-from tests.zoo.results import merged, read, write
+from tests.zoo.reference import answers, own_error
+from tests.zoo.results import add, merged, read
 from tests.zoo.trial import FAILURES, Outcome, Result
 
 REPOSITORY = Path(__file__).parents[2]
@@ -227,6 +227,21 @@ def test_a_missing_output_is_wrong() -> None:
     assert largest_error({}, {"y": np.zeros(1)})[0] > CLOSE
 
 
+def test_what_makes_rounding_larger_is_held_to_no_less_than_onnx_runtime_is(tmp_path: Path) -> None:
+    steady = parse("steady (float[N] x) => (float[N] y) { y = Relu (x) }")
+    steep = parse(
+        "steep (float[N] x) => (float[N] y) { d = Sub (x, c) s = Mul (d, k) y = Sin (s) }",
+        {"c": np.array(1, "f"), "k": np.array(1e6, "f")},
+    )
+    request = Inputs({"N": 4}, {"x": np.linspace(0.5, 2, 4, dtype="f")})
+    errors = {}
+    for model in (steady, steep):
+        path = saved(tmp_path, model, f"{model.graph.name}.onnx")
+        errors[model.graph.name] = own_error(path, [request], answers(path, [request]))
+    assert 0 < errors["steady"] < RIGHT
+    assert errors["steep"] > CLOSE
+
+
 # -- what is a failure --
 
 
@@ -248,6 +263,7 @@ def test_these_outcomes_fail_on_every_device(outcome: Outcome, device: str) -> N
     ("outcome", "failing"),
     [
         (Outcome.RIGHT, set()),
+        (Outcome.AS_ITSELF, set()),
         (Outcome.CLOSE, {"CPU", "AUTO"}),
         (Outcome.REFUSED, {"CPU", "AUTO", "HETERO:OPENVINO,CPU", "MULTI:CPU,OPENVINO"}),
     ],
@@ -282,23 +298,28 @@ def test_the_table_numbers_each_reason_once_without_the_names_of_one_network() -
     page = markdown(Zoo(rows, ["OPENCL"], {"OPENCL": "tinygrad 1"}))
     assert page.count("refused <sup>1</sup> |") == 2
     assert "1. it doesn't take '…' \\| that" in page
-    assert "| `OPENCL` | 0 | 0 | 2 | 0 | 0 |" in page
+    assert "| `OPENCL` | 0 | 0 | 0 | 2 | 0 | 0 |" in page
     assert "| OPENCL | tinygrad 1 |" in page
 
 
 def test_the_table_shows_failures_and_errors() -> None:
     page = markdown(Zoo([row(Outcome.CLOSE, "CPU", "OPENVINO")], ["CPU", "OPENVINO"], {}))
     assert "| some/net.onnx | 1 | **close** 1.0% | close 1.0% |" in page
-    assert "| `CPU` | 0 | 0 | 0 | 0 | 1 |" in page
+    assert "| `CPU` | 0 | 0 | 0 | 0 | 0 | 1 |" in page
 
 
 def test_a_run_of_a_part_replaces_only_its_own_results(tmp_path: Path) -> None:
     old = row(Outcome.REFUSED, "CPU", "OPENVINO")
-    write(tmp_path / "kept.json", {"a": old, "some/net.onnx": old})
-    kept = read(tmp_path / "kept.json")
-    both = merged(kept["some/net.onnx"], row(Outcome.RIGHT, "CPU"))
+    path = tmp_path / "kept.json"
+    for each in (Row("a", old.requests, old.results), old, row(Outcome.RIGHT, "CPU")):
+        add(path, each)
+    kept = read(path)
     assert kept["a"].results == old.results
-    assert [each.outcome for each in both.results.values()] == [Outcome.RIGHT, Outcome.REFUSED]
+    both = kept["some/net.onnx"].results
+    assert {device: each.outcome for device, each in both.items()} == {
+        "CPU": Outcome.RIGHT,
+        "OPENVINO": Outcome.REFUSED,
+    }
 
 
 def test_results_of_other_requests_are_dropped() -> None:
@@ -309,7 +330,7 @@ def test_results_of_other_requests_are_dropped() -> None:
 def test_a_device_that_was_not_tried_is_no_failure() -> None:
     page = markdown(Zoo([row(Outcome.RIGHT, "CPU")], ["CPU", "OPENCL"], {}))
     assert "| right <sup>1</sup> | not tried |" in page
-    assert "| `OPENCL` | 0 | 0 | 0 | 0 | 0 |" in page
+    assert "| `OPENCL` | 0 | 0 | 0 | 0 | 0 | 0 |" in page
 
 
 def test_a_table_needs_results(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What ONNX Runtime itself answers, in processes that may crash, hang or take much memory.
 
-python -m tests.zoo.reference MODEL REQUESTS ANSWERS
+python -m tests.zoo.reference MODEL REQUESTS ANSWERS [as-it-is]
 """
 
 from __future__ import annotations
@@ -16,10 +16,15 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
+
+from tests.zoo.comparison import largest_error
 from tests.zoo.inputs import Array, Inputs
 
 LIMIT_SECONDS = 120.0
 LIMIT_BYTES = 8 << 30
+_AS_IT_IS = "as-it-is"  # without graph optimisations
+_CHANGES = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,19 +39,54 @@ class Answer:
     failure: str = ""
 
 
-def answers(model: Path, requests: Sequence[Inputs]) -> list[Answer]:
+def answers(model: Path, requests: Sequence[Inputs], *, optimised: bool = True) -> list[Answer]:
     """An answer to each request. A process that ends takes only the request that ended it along."""
+    options = [] if optimised else [_AS_IT_IS]
     found: list[Answer] = []
     with tempfile.TemporaryDirectory() as folder:
         asked, answered = Path(folder, "requests"), Path(folder, "answers")
         while len(found) < len(requests):
             asked.write_bytes(pickle.dumps([dict(each.arrays) for each in requests[len(found) :]]))
             answered.write_bytes(b"")
-            ended = _run(str(model), str(asked), str(answered))
+            ended = _run(str(model), str(asked), str(answered), *options)
             found += _read(answered)
             if ended:
                 found.append(Answer({}, ended))
     return found
+
+
+def own_error(model: Path, requests: Sequence[Inputs], expected: Sequence[Answer]) -> float:
+    """How far ONNX Runtime's answers move where only rounding should.
+
+    Returns:
+        The largest finite error of its answers without graph optimisations, and of those to inputs
+        that are changed by one part in a million; for a network that makes rounding larger, no
+        backend can be held to less.
+    """
+    changed = ([_changed(each, seed) for each in requests] for seed in range(_CHANGES))
+    others = [
+        answers(model, requests, optimised=False),
+        *(answers(model, each) for each in changed),
+    ]
+    errors = [
+        largest_error(one.outputs, other.outputs)[0]
+        for found in others
+        for one, other in zip(found, expected, strict=True)
+        if not one.failure and not other.failure
+    ]
+    return max((error for error in errors if np.isfinite(error)), default=0.0)
+
+
+def _changed(request: Inputs, seed: int) -> Inputs:
+    """The request with every float made larger or smaller by one part in a million."""
+    random = np.random.default_rng(seed)
+    arrays = {
+        name: (array * (1 + 1e-6 * random.choice((-1, 1), array.shape))).astype(array.dtype)
+        if array.dtype.kind == "f"
+        else array
+        for name, array in request.arrays.items()
+    }
+    return Inputs(request.sizes, arrays)
 
 
 def version() -> str:
@@ -87,11 +127,13 @@ def main() -> None:
     """Runs the requests; the answers follow each other in a file."""
     import onnxruntime  # the caller must not load it: it may end its process
 
-    model, asked, answered = sys.argv[1:]
+    model, asked, answered, *as_it_is = sys.argv[1:]
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT_BYTES, LIMIT_BYTES))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # quantised LSTMs give other numbers with two
     options.log_severity_level = 4
+    if as_it_is:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     with Path(answered).open("wb") as file:

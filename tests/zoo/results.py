@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,10 +19,14 @@ def read(path: Path) -> dict[str, Row]:
     return {network: _row(network, each) for network, each in found.items()}
 
 
-def write(path: Path, rows: Mapping[str, Row]) -> None:
-    """Replaces the file."""
-    text = json.dumps({network: asdict(row) for network, row in rows.items()}, default=_plain)
-    path.write_text(text, encoding="utf-8")
+def add(path: Path, row: Row) -> None:
+    """Writes a network's new results into the file; other runs may do so at the same time."""
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = read(path)
+        kept[row.network] = merged(kept.get(row.network), row)
+        text = json.dumps({network: asdict(each) for network, each in kept.items()}, default=_plain)
+        path.write_text(text, encoding="utf-8")
 
 
 def merged(old: Row | None, new: Row) -> Row:
