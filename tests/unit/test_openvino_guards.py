@@ -63,6 +63,12 @@ NOTHING = "elements of a tensor that has none"
 ZERO = "an integer by 0"
 NEGATIVE = "negative length"
 
+
+def positions(*values: int) -> Inputs:
+    caches = {"c": floats(3, 2), "s": floats(3, 2) / 9}
+    return {"x": floats(1, 2, 2, 4), "p": indices(*values).reshape(1, -1), **caches}
+
+
 NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
     "gather_nd": (
         GATHER_ND.format("y = GatherND(x, i)"),
@@ -90,6 +96,12 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         "(float[N,P] x, int64[M] i) => (float[M,P] y) { y = Gather(x, i) }",
         [rows(0, 2, -1, -3), rows()],
         [(rows(3), INDEX), (rows(-4), INDEX), ({"x": floats(0, 2), "i": indices(0)}, INDEX)],
+    ),
+    "rotary": (
+        "(float[1,2,N,4] x, float[R,2] c, float[R,2] s, int64[1,N] p) => (float[A,B,C,D] y)"
+        " { y = RotaryEmbedding(x, c, s, p) }",
+        [positions(0, 2)],
+        [(positions(0, 3), INDEX), (positions(7, 0), INDEX), (positions(0, -4), INDEX)],
     ),
     "gather_constant": (
         "(float[N,P] x) => (float[P] y) { i = Constant<value = int64 {1}>() y = Gather(x, i) }",

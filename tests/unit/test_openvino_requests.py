@@ -225,6 +225,28 @@ def test_errors_are_told_apart_by_stage() -> None:
         assert run_failure(error) is error
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "std::bad_alloc",
+        "[CPU] Broadcast node with name 'y' Failed to allocate 1073741824 bytes of memory",
+        "[CPU] could not allocate memory",
+        "[GPU] out of memory",
+    ],
+)
+def test_no_memory_is_resource_exhausted_and_no_fault_of_the_values(text: str) -> None:
+    assert isinstance(run_failure(RuntimeError(text)), ResourceExhausted)
+    assert isinstance(load_failure(RuntimeError(text)), ResourceExhausted)
+
+
+def test_a_request_whose_shapes_take_more_than_there_is_is_told_so(plugin: Plugin) -> None:
+    network = load(plugin, "f (int64[4] s) => (float[A,B,C,D] y) { y = ConstantOfShape(s) }")
+    request, beyond_all_addresses = InferRequest(network), np.array([2**12, 2**12, 2**11, 2**11])
+    with pytest.raises(ResourceExhausted):
+        request.infer({"s": beyond_all_addresses})
+    assert host(request.infer({"s": np.array([1, 1, 1, 2])})["y"]).shape == (1, 1, 1, 2)
+
+
 # -- cancelling --
 
 
