@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from headrace.plugins.cpu.saturation import multiply_exactly
 from headrace.runtime.naming import value_names, walk
 
 _WIDE = "/double"  # ends the name of a cast to float64 that is ours
@@ -70,4 +71,4 @@ def _is_single(node: ir.Node) -> bool:
     return signal is not None and signal.dtype == ir.DataType.FLOAT
 
 
-TRANSFORMATIONS = (transform_in_float64,)
+TRANSFORMATIONS = (transform_in_float64, multiply_exactly)
