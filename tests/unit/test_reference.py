@@ -281,6 +281,22 @@ def test_a_norm_is_one_of_absolute_values(p: int, expected: list[float]) -> None
     np.testing.assert_allclose(y, expected, atol=1e-3)
 
 
+@pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_sequences_of_different_lengths_are_refused(op: str, gates: int) -> None:
+    model = parsed(
+        14,
+        f"""g (float[2,2,1] x, float[1,{gates},1] w, float[1,{gates},1] r, int32[2] lengths)
+        => (float[1,2,1] y) {{ "", y = {op}<hidden_size = 1>(x, w, r, "", lengths) }}""",
+    )
+    ones = np.ones((1, gates, 1), np.float32)
+    inputs = {"x": np.ones((2, 2, 1), np.float32), "w": ones, "r": ones}
+    equal = {**inputs, "lengths": np.array([2, 2], np.int32)}
+    (y,) = CorrectedEvaluator(model).run(None, equal)
+    assert np.asarray(y).shape == (1, 2, 1)
+    with pytest.raises(NotImplementedError, match="shorter"):
+        CorrectedEvaluator(model).run(None, {**inputs, "lengths": np.array([2, 1], np.int32)})
+
+
 def test_an_optional_is_the_value_that_it_holds() -> None:
     text = """g (float[2] x) => (float[2] y) { o = Optional(x) y = OptionalGetElement(o) }"""
     x = np.ones(2, np.float32)

@@ -3,10 +3,11 @@
 Found by running onnx's own backend cases through it, version 1.23: it stacks what a Loop collects
 as rows whatever their rank, gives Softmax and its kin of old operator sets the meaning of new ones,
 mixes the batch's statistics into a BatchNormalization that does not train, gives those of one that
-trains the type of the input, wraps optionals, subtracts negative numbers from an L1 norm, takes the
-maximum over the wrong axes where a GlobalMaxPool has not two in space, normalises as many channels
-of an LRN as the batch has elements, takes an STFT's batch for its length if the signal has no axis
-for real and imaginary parts, and gathers few elements, from wherever an index outside wraps to.
+trains the type of the input, takes the sequences of a recurrent layer for equally long, wraps
+optionals, subtracts negative numbers from an L1 norm, takes the maximum over the wrong axes where a
+GlobalMaxPool has not two in space, normalises as many channels of an LRN as the batch has elements,
+takes an STFT's batch for its length if the signal has no axis for real and imaginary parts, and
+gathers few elements, from wherever an index outside wraps to.
 
 A RegexFullMatch is evaluated by RE2, whose syntax ONNX specifies. Python's `re` takes exponential
 time for some expressions, and no other thread of the process runs meanwhile.
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops import op_gru, op_lstm, op_rnn
 from onnx.reference.ops.op_batch_normalization import BatchNormalization_14
 from onnx.reference.ops.op_hardmax import Hardmax as OpHardmax
 from onnx.reference.ops.op_log_softmax import LogSoftmax as OpLogSoftmax
@@ -241,6 +243,21 @@ class LpNormalization(OpRun):
         return (np.where(norm == 0, 0, x / norm).astype(x.dtype),)
 
 
+def _of_one_length(base: Any) -> Any:
+    """A recurrent layer that refuses rows of different lengths, which onnx's takes for equal."""
+
+    class OneLength(base):  # type: ignore[misc]
+        def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
+            steps = inputs[0].shape[1 if options.get("layout") else 0]
+            if len(inputs) > 4 and inputs[4] is not None and (inputs[4] != steps).any():
+                raise NotImplementedError("sequences that are shorter than the longest")
+            found: tuple[Any, ...] = super()._run(*inputs, **options)
+            return found
+
+    OneLength.__name__ = base.__name__.partition("_")[0]  # by which the evaluator knows it
+    return OneLength
+
+
 def _coercing(base: Any) -> Any:
     """Before operator set 13 all axes from the given one, by default 1, are taken together."""
 
@@ -264,6 +281,7 @@ def _coercing(base: Any) -> Any:
 
 
 _CORRECTED = (
+    *map(_of_one_length, (op_gru.GRU, op_lstm.LSTM, op_rnn.RNN_14)),
     *map(_coercing, (OpHardmax, OpLogSoftmax, OpSoftmax)),
     BatchNormalization,
     GatherElements,
