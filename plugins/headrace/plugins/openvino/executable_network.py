@@ -52,6 +52,8 @@ class RequestNetwork(ExecutableNetwork):
         done = False
         while not done:
             pool = self._sound_pool()
+            if pool.compiled.shapes is not None:
+                pool.compiled.shapes.check(job.inputs)
             request = pool.take()
             try:
                 job.outputs = request.run(job)
