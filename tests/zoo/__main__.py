@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     if options.table and not options.results:
         parser.error("--table needs --results, which it is made from")
-    limits = dict.fromkeys(_SLOW, Limits(options.slow, options.slow, may_be_slow=True))
+    limits = dict.fromkeys(_SLOW, Limits(options.slow, options.slow, options.slow))
     start = time.monotonic()
     with Servers() as servers:
         versions = {
@@ -177,7 +177,7 @@ def _parser() -> argparse.ArgumentParser:
         "--slow",
         type=float,
         default=20.0,
-        help="seconds that a step may take on OPENCL and TEMPLATE",
+        help="seconds for a network on OPENCL and TEMPLATE",
     )
     parser.add_argument("--jobs", type=int, default=1, help="networks at a time")
     return parser
