@@ -2,8 +2,8 @@
 
 OpenVINO's own `query_model` tells operations of its converted graph, claims some that then do not
 compile, and can say nothing of a network that does not convert. So the whole network is compiled on
-trial, and where that fails each of its layers alone, with its bodies. A layer that is refused anyway is left out of
-the trial: on some of those OpenVINO ends the process.
+trial, and where that fails each of its layers alone, with its bodies. A layer that is refused
+anyway is left out of the trial: on some of those OpenVINO ends the process.
 """
 
 from __future__ import annotations
