@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnx
 import onnx_ir as ir
 import pytest
 
@@ -210,3 +211,30 @@ def test_the_backend_never_sees_a_layer_that_is_refused_anyway() -> None:
     assert seen == [["Neg", "Relu", "Abs"]]
     assert "Fourier" in (reasons.pop("DFT") or "")
     assert not any(reasons.values())
+
+
+def test_a_layer_is_tried_once_with_its_bodies_and_constants_are_not_tried() -> None:
+    text = """(bool c, float[2] x) => (float[2] z) {
+        one = Constant<value = float {1}>()
+        y = If(c) <
+            then_branch = a () => (float[2] t) { t = Add(x, one) },
+            else_branch = b () => (float[2] e) {
+                e = If(c) <
+                    then_branch = d () => (float[2] f) { f = Sub(x, one) },
+                    else_branch = g () => (float[2] h) { h = Mul(x, one) }>
+            }>
+        z = Relu(y)
+    }"""
+    model = Network.from_bytes(parse(f"f {text}").SerializeToString()).model
+    infer_types(model)
+    asked: list[str] = []
+
+    def ask(data: bytes) -> str | None:
+        layer = onnx.load_model_from_string(data).graph.node[-1].op_type
+        asked.append(layer)
+        return "no" if layer == "If" else None
+
+    support = LayerSupport(model, Trials(ask), lambda _: "the network does not compile")
+    refused = [node.outputs[0].name for node in walk(model.graph) if support(node)]
+    assert asked == ["If", "Relu"]
+    assert refused == ["y"]

@@ -7,12 +7,16 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import onnx
 import pytest
+from grpc import StatusCode
 
+from headrace.client.errors import DeadlineExceeded
 from headrace.testing.case import parse
+from headrace.wire.errors import ErrorDetails
 from tests.zoo.__main__ import DEVICES, main
 from tests.zoo.collection import JOINED, networks, unpack
 from tests.zoo.comparison import CLOSE, RIGHT, largest_error
@@ -21,7 +25,7 @@ from tests.zoo.inputs import Hint, Inputs, all_sizes, always, generate, lengths_
 from tests.zoo.page import Row, Zoo, failure, markdown
 from tests.zoo.reference import answers, own_error
 from tests.zoo.results import add, merged, read
-from tests.zoo.trial import FAILURES, Outcome, Result
+from tests.zoo.trial import FAILURES, Limits, Outcome, Result, Trial
 
 REPOSITORY = Path(__file__).parents[2]
 LISTS = (REPOSITORY / "tests/zoo/small.txt", REPOSITORY / "tests/zoo/wheels.txt")
@@ -126,10 +130,13 @@ def test_a_network_of_fixed_sizes_gets_one_request(tmp_path: Path) -> None:
     assert [str(each) for each in generate(takes, Hint(), seed=1)] == ["fixed"]
 
 
-def test_an_axis_without_a_symbol_is_called_by_its_place(tmp_path: Path) -> None:
+@pytest.mark.parametrize("free", [{"dim_value": -1}, {"dim_param": "?"}])
+def test_an_axis_without_a_symbol_is_called_by_its_place(
+    tmp_path: Path, free: dict[str, Any]
+) -> None:
     model = parse("f (float[N] x) => (float[N] y) { y = Relu (x) }")
-    for axis in (model.graph.input[0].type.tensor_type.shape.dim[0],):
-        axis.dim_value = -1  # as some exporters write it
+    shape = model.graph.input[0].type.tensor_type.shape
+    shape.dim[0].CopyFrom(onnx.TensorShapeProto.Dimension(**free))  # as some exporters write it
     takes = ports(saved(tmp_path, model))
     assert all_sizes(takes, Hint({"x.0": (3,)})) == [{"x.0": 3}, {"x.0": 1}]
 
@@ -243,6 +250,20 @@ def test_what_makes_rounding_larger_is_held_to_no_less_than_onnx_runtime_is(tmp_
 
 
 # -- what is a failure --
+
+
+def test_a_deadline_that_passes_is_slow_only_where_a_device_may_be(tmp_path: Path) -> None:
+    path = saved(tmp_path, RELU)
+    request = Inputs({"N": 2}, {"x": np.array([-1, 1], "f")})
+    client = Mock()
+    client.query_network.side_effect = DeadlineExceeded(
+        ErrorDetails(StatusCode.DEADLINE_EXCEEDED, "the deadline passed")
+    )
+    outcomes = [
+        Trial(client, "CPU", limits, lambda: True, lambda: 0.0).run(path, [request], []).outcome
+        for limits in (Limits(9, 9), Limits(9, 9, 9))
+    ]
+    assert outcomes == [Outcome.HUNG, Outcome.SLOW]
 
 
 def row(

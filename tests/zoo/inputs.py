@@ -78,7 +78,7 @@ def _port(value: onnx.ValueInfoProto) -> Port:
     axes = tuple(
         axis.dim_value
         if axis.HasField("dim_value") and axis.dim_value >= 0
-        else axis.dim_param or f"{value.name}.{position}"
+        else axis.dim_param.strip("?") or f"{value.name}.{position}"  # "?" is no symbol
         for position, axis in enumerate(tensor.shape.dim)
     )
     return Port(value.name, onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type), axes)

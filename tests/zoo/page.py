@@ -50,7 +50,7 @@ errors are given. On `CPU` the network has to be right with `DISABLE_TRANSFORMAT
 | close | every number is within {CLOSE:.0%}; the largest error is given |
 | refused | the query and the load both say no; the number leads to the reason below |
 | without the smallest | the request whose free axes have one element each is refused |
-| slow | a step took longer than the suite waits; only on devices that are not made for speed |
+| slow | the trial took longer than the suite waits; only on devices that are not made for speed |
 | **bold** | a failure: a wrong output, an error after the load, a query that says yes before a \
 load that says no, a process that ends, a call that hangs, or a network that has to run and does \
 not |

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ _REFUSALS = (
 # So many requests at once, so that batches come about and every device of a list has work; one of
 # a network that is slower stands for all.
 _AT_ONCE = 4
+_WORKER = "worker process"  # in the error when that of a device has ended
 _QUICK_SECONDS = 1.0
 
 
@@ -77,11 +79,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds that a step may take, and whether a device may take longer than that."""
+    """Seconds that a step may take, and all of them together if it is no fault to take longer."""
 
     load_seconds: float
     infer_seconds: float
-    may_be_slow: bool = False
+    all_seconds: float = math.inf
 
 
 class _End(Exception):
@@ -113,6 +115,7 @@ class Trial:
         self._client = client
         self._device = device
         self._limits = limits
+        self._deadline = math.inf
         self._is_alive = is_alive
         self._own_error = own_error
         self._config = config or {}
@@ -121,11 +124,12 @@ class Trial:
 
     def run(self, path: Path, requests: Sequence[Inputs], expected: Sequence[Answer]) -> Result:
         start = time.monotonic()
+        self._deadline = start + self._limits.all_seconds
         try:
             network = self._load(path)
             for request, answer in zip(requests, expected, strict=True):
                 self._ask(network, request, answer)
-            self._try(lambda: network.unload(timeout=self._limits.load_seconds), "unload")
+            self._try(lambda: network.unload(timeout=self._load_seconds), "unload")
         except _End as end:
             seconds = time.monotonic() - start
             return Result(end.outcome, self._error, end.reason, end.detail, seconds)
@@ -139,16 +143,34 @@ class Trial:
             outcome = Outcome.CLOSE if self._error <= CLOSE else Outcome.WRONG
         return Result(outcome, self._error, self._worst, "", seconds, self._refused, own)
 
+    @property
+    def _load_seconds(self) -> float:
+        return self._left(self._limits.load_seconds)
+
+    @property
+    def _infer_seconds(self) -> float:
+        return self._left(self._limits.infer_seconds)
+
+    def _left(self, seconds: float) -> float:
+        return max(0.1, min(seconds, self._deadline - time.monotonic()))
+
     def _load(self, path: Path) -> Network:
         """The loaded network; query and load have to agree."""
-        device, seconds = self._device, self._limits.load_seconds
+        device = self._device
         answer = self._try(
-            lambda: self._client.query_network(path, device, config=self._config, timeout=seconds),
+            lambda: self._client.query_network(
+                path, device, config=self._config, timeout=self._load_seconds
+            ),
             "query",
         )
         network = self._try(
             lambda: self._client.load_network(
-                path, device, config=self._config, name="zoo", replace=True, timeout=seconds
+                path,
+                device,
+                config=self._config,
+                name="zoo",
+                replace=True,
+                timeout=self._load_seconds,
             ),
             "load",
         )
@@ -163,13 +185,14 @@ class Trial:
 
     def _ask(self, network: Network, request: Inputs, answer: Answer) -> None:
         """One request, and then some at once."""
-        seconds = self._limits.infer_seconds
         where = f"infer with {request}"
         start = time.monotonic()
-        found = [self._try(lambda: network.infer(request.arrays, timeout=seconds), where)]
+        found = [
+            self._try(lambda: network.infer(request.arrays, timeout=self._infer_seconds), where)
+        ]
         quick = time.monotonic() - start < _QUICK_SECONDS
         if quick and not isinstance(found[0], Error):
-            many = network.infer_many([request.arrays] * _AT_ONCE, timeout=seconds)
+            many = network.infer_many([request.arrays] * _AT_ONCE, timeout=self._infer_seconds)
             found += self._try_all(lambda: [outputs for _, outputs in many], where)
         for outputs in found:
             if isinstance(outputs, Error):
@@ -178,8 +201,7 @@ class Trial:
                 if request.is_smallest and isinstance(outputs, InvalidArgument):
                     self._refused = str(outputs)
                     continue
-                text = f"{outputs.code.name}: {outputs}"
-                raise _End(Outcome.FAILED, text, f"{where}: {text}")
+                raise self._end(outputs, where)
             if answer.failure:
                 continue  # a device may run what ONNX Runtime does not
             error, text = largest_error(outputs, answer.outputs)
@@ -197,22 +219,26 @@ class Trial:
         try:
             return call()
         except Error as error:
-            step, text = where.split()[0], f"{error.code.name}: {error}"
-            ended = "worker process" in text  # of a device that has one of its own
-            if error.code in _REFUSALS and not ended and "Stream removed" not in text:
+            removed = "Stream removed" in str(error)
+            if error.code in _REFUSALS and not removed and _WORKER not in str(error):
                 return error
-            if error.code is StatusCode.DEADLINE_EXCEEDED:
-                slow = self._limits.may_be_slow and self._is_responsive()
-                outcome = Outcome.SLOW if slow else Outcome.HUNG
-                raise _End(outcome, f"{step} took too long", f"{where}: {text}") from error
-            # The process may take a moment to end after the connection has.
-            ended = ended or not self._is_alive()
-            outcome = Outcome.ENDED if ended else Outcome.FAILED
-            raise _End(outcome, f"{step}: {text}", f"{where}: {text}") from error
+            raise self._end(error, where) from error
+
+    def _end(self, error: Error, where: str) -> _End:
+        """What an error means that is no refusal."""
+        step, text = where.split()[0], f"{error.code.name}: {error}"
+        if error.code is StatusCode.DEADLINE_EXCEEDED:
+            slow = np.isfinite(self._deadline) and self._is_responsive()
+            outcome = Outcome.SLOW if slow else Outcome.HUNG
+            return _End(outcome, f"{step} took too long", f"{where}: {text}")
+        # The process may take a moment to end after the connection has.
+        ended = _WORKER in text or not self._is_alive()
+        outcome = Outcome.ENDED if ended else Outcome.FAILED
+        return _End(outcome, f"{step}: {text}", f"{where}: {text}")
 
     def _is_responsive(self) -> bool:
         try:
-            self._client.devices(timeout=20.0)
+            self._client.networks(timeout=20.0)
         except Error:
             return False
         return True

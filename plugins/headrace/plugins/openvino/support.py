@@ -2,8 +2,8 @@
 
 OpenVINO's own `query_model` tells operations of its converted graph, claims some that then do not
 compile, and can say nothing of a network that does not convert. So the whole network is compiled on
-trial, and where that fails each of its layers alone. A layer that is refused anyway is left out of
-the trial: on some of those OpenVINO ends the process.
+trial, and where that fails each of its layers alone, with its bodies. A layer that is refused
+anyway is left out of the trial: on some of those OpenVINO ends the process.
 """
 
 from __future__ import annotations
@@ -71,8 +71,10 @@ class LayerSupport:
         whole = self._whole(left) if left is not None else ""
         if whole is None:
             return reasons
-        for node in walk(self._model.graph):
-            if not _holds_any(node, reasons) and (reason := self._alone(node)) is not None:
+        for node in self._model.graph:  # bodies go with their layer: alone they are never run
+            if _holds_any(node, reasons) or all(map(_stays_within, node.outputs)):
+                continue  # the trials of its readers hold a constant
+            if (reason := self._alone(node)) is not None:
                 reasons[node] = reason
         return reasons or dict.fromkeys(walk(self._model.graph), whole)
 
@@ -144,7 +146,7 @@ def _unpassed(node: ir.Node) -> str | None:
     """Why the node's values cannot be passed to and from OpenVINO. Constants stay within it."""
     values = (value for value in (*node.inputs, *node.outputs) if value is not None)
     for value in values:
-        if _is_constant(value) and not value.is_graph_output():
+        if _stays_within(value):
             continue
         if isinstance(value.type, ir.SequenceType | ir.OptionalType):
             return f"{value.name!r} is a sequence or optional, and OpenVINO has tensors only"
@@ -153,5 +155,8 @@ def _unpassed(node: ir.Node) -> str | None:
     return None
 
 
-def _is_constant(value: ir.Value) -> bool:
-    return not value.is_graph_input() and ir.convenience.get_const_tensor(value) is not None
+def _stays_within(value: ir.Value) -> bool:
+    """Whether it is a constant, which OpenVINO has no need to be handed."""
+    if value.is_graph_input() or value.is_graph_output():
+        return False
+    return ir.convenience.get_const_tensor(value) is not None
