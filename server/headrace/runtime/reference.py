@@ -6,8 +6,9 @@ mixes the batch's statistics into a BatchNormalization that does not train, give
 trains the type of the input, takes the sequences of a recurrent layer for equally long, wraps
 optionals, subtracts negative numbers from an L1 norm, takes the maximum over the wrong axes where a
 GlobalMaxPool has not two in space, normalises as many channels of an LRN as the batch has elements,
-takes an STFT's batch for its length if the signal has no axis for real and imaginary parts, and
-gathers few elements, from wherever an index outside wraps to.
+rounds down where a MaxPool pads in front, cuts nothing off where a Pad is negative, takes an STFT's
+batch for its length if the signal has no axis for real and imaginary parts, and gathers few
+elements, from wherever an index outside wraps to.
 
 A RegexFullMatch is evaluated by RE2, whose syntax ONNX specifies. Python's `re` takes exponential
 time for some expressions, and no other thread of the process runs meanwhile.
@@ -29,6 +30,8 @@ from onnx.reference.ops.op_loop import Loop as OpLoop
 from onnx.reference.ops.op_optional import Optional as OpOptional
 from onnx.reference.ops.op_scan import Scan as OpScan
 from onnx.reference.ops.op_softmax import Softmax as OpSoftmax
+
+from headrace.runtime.reference_windows import LRN, GlobalMaxPool, MaxPool, Pad
 
 try:
     import re2
@@ -125,34 +128,6 @@ class BatchNormalization(BatchNormalization_14):
             options["training_mode"] = 0
         found: tuple[Any, ...] = super()._run(*inputs, **options)  # type: ignore[no-untyped-call]
         return (found[0], *(each.astype(inputs[3].dtype) for each in found[1:]))
-
-
-class GlobalMaxPool(OpRun):
-    """The maximum over all axes in space, of which there may be any number."""
-
-    def _run(self, x: Any) -> tuple[Any, ...]:
-        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
-
-
-class LRN(OpRun):
-    """Each channel by the squares of those around it, with any axes in space.
-
-    https://onnx.ai/onnx/operators/onnx__LRN.html
-    """
-
-    def _run(
-        self,
-        x: Any,
-        alpha: float = 1e-4,
-        beta: float = 0.75,
-        bias: float = 1.0,
-        size: int = 1,
-    ) -> tuple[Any, ...]:
-        before = (size - 1) // 2
-        sides = [(0, 0), (before, size - 1 - before), *((0, 0) for _ in x.shape[2:])]
-        squares = np.pad(np.square(x, dtype=np.result_type(x, np.float32)), sides)
-        around = np.lib.stride_tricks.sliding_window_view(squares, size, axis=1).sum(axis=-1)
-        return ((x / (bias + alpha / size * around) ** beta).astype(x.dtype),)
 
 
 class GatherElements(OpRun):
@@ -289,7 +264,9 @@ _CORRECTED = (
     LRN,
     Loop,
     LpNormalization,
+    MaxPool,
     Optional,
+    Pad,
     RegexFullMatch,
     STFT,
     Scan,
