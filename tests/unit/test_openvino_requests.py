@@ -216,6 +216,16 @@ def test_messages_lose_code_locations() -> None:
     assert readable(RuntimeError(text)) == "the rank is unknown"
 
 
+def test_messages_of_shape_inference_name_the_layer_alone() -> None:
+    text = (
+        "Check 'merge(output_shape, 1)' failed at src/core/shape_inference/eltwise.hpp:26:\n"
+        "While validating node 'opset1::Add z (opset1::Parameter y[0]:f32[3]) -> (f32[?,2])' with "
+        "friendly_name 'z':\nArgument shapes are inconsistent.\n"
+    )
+    message = str(run_failure(RuntimeError(text)))
+    assert message.endswith("values: layer 'z': Argument shapes are inconsistent")
+
+
 def test_errors_are_told_apart_by_stage() -> None:
     assert isinstance(load_failure(RuntimeError("x")), InvalidModel)
     assert isinstance(load_failure(RuntimeError("std::bad_alloc")), ResourceExhausted)
