@@ -382,6 +382,11 @@ def test_optional_inputs_that_end_the_list_may_be_left_out(plugin: Plugin, text:
             "divides by the number of heads",
         ),
         (
+            "g (float[1,1,9,9] x) => (float[a,b,c,d] y) "
+            '{ y = MaxPool<auto_pad="SAME_UPPER", kernel_shape=[2,2], dilations=[2,2]>(x) }',
+            "pads as if dilations were 1",
+        ),
+        (
             "g (float[2,2] x, int64[n,1] i) => (float y) { y = GatherND<batch_dims = -2>(x, i) }",
             "batch_dims is negative",
         ),

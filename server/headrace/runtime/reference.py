@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_gru, op_lstm, op_rnn
@@ -32,6 +33,7 @@ from onnx.reference.ops.op_scan import Scan as OpScan
 from onnx.reference.ops.op_softmax import Softmax as OpSoftmax
 
 from headrace.runtime.reference_windows import LRN, GlobalMaxPool, MaxPool, Pad
+from headrace.runtime.tensor import Value
 
 try:
     import re2
@@ -49,6 +51,18 @@ class CorrectedEvaluator(ReferenceEvaluator):
     def __init__(self, proto: Any, **options: Any) -> None:
         # Those of bodies and functions get them here, too.
         super().__init__(proto, **{**options, "new_ops": [*_CORRECTED]})
+
+
+def answer(output: Any, dtype: ir.DataType) -> Value:
+    """A result as an output of the network: a copy of the port's type, which is no view of an
+    input, with strings as objects. onnx's operators do not always answer in the type that ONNX
+    says."""
+    if isinstance(output, list):
+        return [answer(element, dtype) for element in output]
+    array = np.array(output)
+    if array.dtype.kind in "SUO":
+        return array.astype(object)
+    return array.astype(dtype.numpy(), copy=False)
 
 
 def _opset(op: OpRun) -> int:
