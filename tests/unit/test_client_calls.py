@@ -140,7 +140,7 @@ def test_a_small_model_is_not_uploaded(client: Any, fake: Fake) -> None:
         ({}, "model", "either a model or repository"),
         ({"model": b"m", "repository": "r"}, "model", "either a model or repository"),
         ({"model": "/no/such.onnx"}, "model", "cannot read /no/such.onnx: No such file"),
-        ({"model": 5}, "model", "a int is no model"),
+        ({"model": 5}, "model", "a int is not a model"),
         ({"model": b"m", "config": {"A": []}}, "config['A']", "pass text or a number"),
         (
             {"model": b"m", "preprocessing": {"x": {"layuot": "NCHW"}}},

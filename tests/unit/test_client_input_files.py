@@ -232,7 +232,7 @@ def test_what_no_file_can_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "b.npy").write_bytes(b"garbage")
     with pytest.raises(errors.InvalidArgument, match="has a shape of its own"):
         read([tmp_path / "a.npy"], port(), x=(2,))
-    with pytest.raises(errors.InvalidArgument, match=r"it is no \.npy file"):
+    with pytest.raises(errors.InvalidArgument, match=r"it is not a \.npy file"):
         read([tmp_path / "b.npy"], port())
     with pytest.raises(errors.InvalidArgument, match="'x=' names no file"):
         read(["x="], port())

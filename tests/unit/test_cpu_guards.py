@@ -163,9 +163,37 @@ _LOOP = """g (int64 trips, bool go, float[1] x) => (float[1] y) {
 }"""
 
 
+_BOXES = """g (float boxes, float scores, int64 most, float iou, float score) => (int64[n,3] y)
+    { y = NonMaxSuppression(boxes, scores, most, iou, score) }"""
+_LIMITS = [np.array([1]), np.array([0.5], np.float32), np.array([0], np.float32)]
+
+
+@pytest.mark.parametrize("missing", [None, 0, 1, 2])
+def test_a_limit_of_boxes_that_is_not_there_is_not_read_from_memory_of_others(
+    plugin: Plugin, missing: int | None
+) -> None:
+    given = network(_BOXES, rankless=True)
+    limits = [each[:0] if at == missing else each for at, each in enumerate(_LIMITS)]
+    inputs = [np.zeros((1, 1, 4), np.float32), ones(1, 1, 1), *limits]
+    if missing is None:
+        assert run(plugin, given, *inputs)["y"].tolist() == [[0, 0, 0]]
+    else:
+        with pytest.raises(InvalidArgument, match=FAILS):
+            run(plugin, given, *inputs)
+
+
 @pytest.mark.parametrize(
     ("text", "inputs"),
     [
+        (
+            "g (float[4] x, int64[n] l) => (float[a] y, float[b] z) { y, z = Split(x, l) }",
+            [ones(4), np.ones(0, np.int64)],
+        ),
+        (
+            "g (float[4] x, int64[n] l) => (float[a] y) "
+            "{ t = SplitToSequence(x, l) y = ConcatFromSequence<axis = 0>(t) }",
+            [ones(4), np.ones(0, np.int64)],
+        ),
         (_LOOP, [np.ones(0, np.int64), np.array(True), ones(1)]),
         (_LOOP, [np.array(2), np.ones(0, np.bool_), ones(1)]),
         (
@@ -352,6 +380,11 @@ def test_optional_inputs_that_end_the_list_may_be_left_out(plugin: Plugin, text:
             "g (float[1,2,8] q) => (float[1,2,8] y) "
             "{ y = Attention<q_num_heads=2, kv_num_heads=0>(q, q, q) }",
             "divides by the number of heads",
+        ),
+        (
+            "g (float[1,1,9,9] x) => (float[a,b,c,d] y) "
+            '{ y = MaxPool<auto_pad="SAME_UPPER", kernel_shape=[2,2], dilations=[2,2]>(x) }',
+            "pads as if dilations were 1",
         ),
         (
             "g (float[2,2] x, int64[n,1] i) => (float y) { y = GatherND<batch_dims = -2>(x, i) }",

@@ -83,3 +83,54 @@ def test_a_network_says_that_its_transforms_are_computed_in_float64(
     assert isinstance(found, list)
     assert len(found) == notes
     assert all("computed in float64" in each for each in found)
+
+
+REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+
+
+@pytest.mark.parametrize("opset", [11, 23])
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("layer", [*(f"Reduce{each}" for each in REDUCTIONS), "ArgMax", "ArgMin"])
+def test_a_reduction_of_nothing_has_the_right_shape(
+    plugin: Plugin, layer: str, keepdims: int, opset: int
+) -> None:
+    is_arg = layer.startswith("Arg")
+    takes_input = opset > 11 and not is_arg
+    attribute = "axis = -1" if is_arg else "axes = [-1]"
+    config = f"keepdims = {keepdims}" if takes_input else f"{attribute}, keepdims = {keepdims}"
+    sizes, dtype = ("d,e,f" if keepdims else "d,e"), ("int64" if is_arg else "float")
+    text = (
+        f"g (float[a,b,c] x) => ({dtype}[{sizes}] y) "
+        f"{'<int64[1] axes = {-1}>' if takes_input else ''}"
+        f"{{ y = {layer}<{config}>(x{', axes' if takes_input else ''}) }}"
+    )
+    model = parse(text)
+    model.opset_import[0].version = opset
+    compiled = plugin.load_network(Network.from_bytes(model.SerializeToString()), {})
+    request = InferRequest(compiled)
+    shapes = [
+        np.asarray(request.infer({"x": np.ones(shape, np.float32)})["y"]).shape
+        for shape in ((1, 0, 2), (4, 3, 2))
+    ]
+    compiled.close()
+    assert shapes == ([(1, 0, 1), (4, 3, 1)] if keepdims else [(1, 0), (4, 3)])
+
+
+def test_layers_that_are_fused_into_a_layer_normalization_still_are(plugin: Plugin) -> None:
+    text = """g (float[a,b,8] x, float[8] s, float[8] o) => (float[a,b,8] y)
+    <int64[1] axes = {-1}, float two = {2}, float epsilon = {0.00001}> {
+        m = ReduceMean(x, axes) d = Sub(x, m) p = Pow(d, two) v = ReduceMean(p, axes)
+        e = Add(v, epsilon) r = Sqrt(e) n = Div(d, r) t = Mul(n, s) y = Add(t, o)
+    }"""
+    compiled = plugin.load_network(network(text), {"PERF_COUNT": "YES"})
+    request = InferRequest(compiled)
+    request.infer(
+        {
+            "x": np.ones((1, 2, 8), np.float32),
+            "s": np.ones(8, np.float32),
+            "o": np.ones(8, np.float32),
+        }
+    )
+    counts = request.performance_counts
+    compiled.close()
+    assert any("LayerNormalization" in each.execution_type for each in counts)

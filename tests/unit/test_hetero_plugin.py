@@ -19,6 +19,7 @@ from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration
 from headrace.runtime.device_name import DeviceName
 from headrace.runtime.errors import (
+    EndedWorker,
     FailedPrecondition,
     InvalidArgument,
     InvalidModel,
@@ -420,6 +421,40 @@ def test_a_device_that_fails_to_compile_is_named_and_nothing_stays_loaded(
 
 
 # -- export and import --
+
+
+@pytest.mark.parametrize("imported", [False, True], ids=["load", "import"])
+def test_a_device_whose_worker_ends_at_a_part_gets_nothing_of_the_network(
+    plugin: HeteroPlugin, picky: PickyPlugin, monkeypatch: pytest.MonkeyPatch, imported: bool
+) -> None:
+    options = over("PICKY,TEMPLATE")
+    native = exported(plugin, over("PICKY,TEMPLATE", a="PICKY", y="PICKY")) if imported else b""
+    asked: list[Network] = []
+
+    def end(network: Network, *_: object) -> ExecutableNetwork:
+        asked.append(network)
+        raise EndedWorker("this model ended the worker process", metadata={"device": "PICKY"})
+
+    monkeypatch.setattr(picky, "load_network", end)
+    monkeypatch.setattr(picky, "import_network", end)
+    network = plugin.import_network(CASE.network, native, ISLANDS_STAY, options)
+    assert len(asked) == 1
+    assert network.get_metric("EXECUTION_DEVICES") == ["TEMPLATE.0"]
+    assert any("nothing runs on PICKY: subgraph 1" in note for note in network.notes)
+    assert_same_outputs(InferRequest(network).infer(CASE.inputs), CASE.expected(), 1e-6)
+    network.close()
+
+
+def test_where_no_other_device_is_left_the_reason_is_the_workers_end(
+    plugin: HeteroPlugin, picky: PickyPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(*_: object) -> ExecutableNetwork:
+        raise EndedWorker("this model ended the worker process", metadata={"device": "PICKY"})
+
+    monkeypatch.setattr(picky, "load_network", end)
+    case = Case("t", parse("t (float[2] x) => (float[2] y) { y = Abs(x) }"), {})
+    with pytest.raises(UnsupportedLayers, match="ended the worker process"):
+        plugin.load_network(case.network, {}, over("PICKY"))
 
 
 @pytest.mark.parametrize(("devices", "noted"), [("PICKY,TEMPLATE", True), ("TEMPLATE", False)])

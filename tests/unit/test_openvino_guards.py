@@ -7,6 +7,7 @@ Each network runs with values that are right, against onnx's reference, then wit
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,11 +18,13 @@ pytest.importorskip(
     "openvino", reason="OpenVINO is not installed: pip install 'headrace[openvino]'"
 )
 
+from headrace.plugins.openvino import guards, session
 from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.start import start_openvino
 from headrace.runtime.errors import InvalidArgument, UnsupportedLayers
 from headrace.runtime.infer_request import InferRequest
+from headrace.runtime.network_cache import NetworkCache
 from headrace.runtime.plugin import Plugin
 from headrace.testing.case import Case, parse
 from headrace.testing.services import services
@@ -60,6 +63,12 @@ NOTHING = "elements of a tensor that has none"
 ZERO = "an integer by 0"
 NEGATIVE = "negative length"
 
+
+def positions(*values: int) -> Inputs:
+    caches = {"c": floats(3, 2), "s": floats(3, 2) / 9}
+    return {"x": floats(1, 2, 2, 4), "p": indices(*values).reshape(1, -1), **caches}
+
+
 NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
     "gather_nd": (
         GATHER_ND.format("y = GatherND(x, i)"),
@@ -87,6 +96,12 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         "(float[N,P] x, int64[M] i) => (float[M,P] y) { y = Gather(x, i) }",
         [rows(0, 2, -1, -3), rows()],
         [(rows(3), INDEX), (rows(-4), INDEX), ({"x": floats(0, 2), "i": indices(0)}, INDEX)],
+    ),
+    "rotary": (
+        "(float[1,2,N,4] x, float[R,2] c, float[R,2] s, int64[1,N] p) => (float[A,B,C,D] y)"
+        " { y = RotaryEmbedding(x, c, s, p) }",
+        [positions(0, 2)],
+        [(positions(0, 3), INDEX), (positions(7, 0), INDEX), (positions(0, -4), INDEX)],
     ),
     "gather_constant": (
         "(float[N,P] x) => (float[P] y) { i = Constant<value = int64 {1}>() y = Gather(x, i) }",
@@ -291,6 +306,45 @@ def test_an_imported_network_is_guarded_as_well(plugin: Plugin) -> None:
     assert outputs(request, points(1))["y"].tolist() == [2]
     with pytest.raises(InvalidArgument, match=INDEX):
         request.infer(points(3))
+
+
+@pytest.mark.parametrize("stamp", [b"", b"headrace guards 0\n"])
+def test_a_network_that_was_exported_before_there_were_guards_is_compiled_anew(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch, stamp: bytes
+) -> None:
+    case = case_of(NETWORKS["gather_nd"][0])
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "add_guards", lambda _: None)
+        patch.setattr(guards, "_STAMP", stamp)
+        unguarded = plugin.load_network(case.network, {})
+        native = unguarded.export()
+    assert native
+    network = plugin.import_network(case.network, native, {})
+    assert not network.restored
+    assert any("exported without the guards" in each for each in network.notes)
+    with pytest.raises(InvalidArgument, match=INDEX):
+        InferRequest(network).infer(points(3))
+
+
+@pytest.mark.parametrize("stamp", [b"", b"headrace guards 0\n"])
+def test_a_cache_entry_from_before_there_were_guards_is_replaced(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stamp: bytes
+) -> None:
+    network = case_of(NETWORKS["gather_nd"][0]).network
+    cache = NetworkCache(tmp_path, b"k" * 32, 2**30)
+    with services(cache=cache) as those:
+        plugin = OpenVinoPlugin("OPENVINO", those, {"CACHE_DIR": "a"}, lambda: compiler)
+        with monkeypatch.context() as patch:
+            patch.setattr(session, "add_guards", lambda _: None)
+            patch.setattr(guards, "_STAMP", stamp)
+            plugin.load_network(network, {})
+        anew, again = plugin.load_network(network, {}), plugin.load_network(network, {})
+        assert "compiled anew: the cache's entry was not used" in anew.notes
+        assert [each.loaded_from_cache for each in (anew, again)] == [False, True]
+        for each in (anew, again):
+            with pytest.raises(InvalidArgument, match=INDEX):
+                InferRequest(each).infer(points(3))
+        plugin.close()
 
 
 def test_a_network_of_known_shapes_and_without_indices_has_no_guards(plugin: Plugin) -> None:

@@ -65,11 +65,11 @@ def reasons(text: str, opset: int) -> list[str]:
         ("(float[1,8,1] x) => (float[1,8,2] y) { y = DFT(x) }", "Fourier"),
         (
             "(float[4] x) => (uint8[4] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear(x) }",
-            "halves",
+            "ties",
         ),
         (
             "(float[4] x, float s) => (uint8[4] y) { t = Add(s, s) y = QuantizeLinear(x, t) }",
-            "halves",
+            "ties",
         ),
         ("(float[1,4,1,1] x) => (float[1,4,1,1] y) { y = LRN<size = 2>(x) }", "even size"),
         (

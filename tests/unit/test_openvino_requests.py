@@ -216,6 +216,16 @@ def test_messages_lose_code_locations() -> None:
     assert readable(RuntimeError(text)) == "the rank is unknown"
 
 
+def test_messages_of_shape_inference_name_the_layer_alone() -> None:
+    text = (
+        "Check 'merge(output_shape, 1)' failed at src/core/shape_inference/eltwise.hpp:26:\n"
+        "While validating node 'opset1::Add z (opset1::Parameter y[0]:f32[3]) -> (f32[?,2])' with "
+        "friendly_name 'z':\nArgument shapes are inconsistent.\n"
+    )
+    message = str(run_failure(RuntimeError(text)))
+    assert message.endswith("values: layer 'z': Argument shapes are inconsistent")
+
+
 def test_errors_are_told_apart_by_stage() -> None:
     assert isinstance(load_failure(RuntimeError("x")), InvalidModel)
     assert isinstance(load_failure(RuntimeError("std::bad_alloc")), ResourceExhausted)
@@ -223,6 +233,28 @@ def test_errors_are_told_apart_by_stage() -> None:
     assert isinstance(run_failure(MemoryError()), ResourceExhausted)
     for error in (Internal("x"), KeyError("x")):
         assert run_failure(error) is error
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "std::bad_alloc",
+        "[CPU] Broadcast node with name 'y' Failed to allocate 1073741824 bytes of memory",
+        "[CPU] could not allocate memory",
+        "[GPU] out of memory",
+    ],
+)
+def test_no_memory_is_resource_exhausted_and_no_fault_of_the_values(text: str) -> None:
+    assert isinstance(run_failure(RuntimeError(text)), ResourceExhausted)
+    assert isinstance(load_failure(RuntimeError(text)), ResourceExhausted)
+
+
+def test_a_request_whose_shapes_take_more_than_there_is_is_told_so(plugin: Plugin) -> None:
+    network = load(plugin, "f (int64[4] s) => (float[A,B,C,D] y) { y = ConstantOfShape(s) }")
+    request, beyond_all_addresses = InferRequest(network), np.array([2**12, 2**12, 2**11, 2**11])
+    with pytest.raises(ResourceExhausted):
+        request.infer({"s": beyond_all_addresses})
+    assert host(request.infer({"s": np.array([1, 1, 1, 2])})["y"]).shape == (1, 1, 1, 2)
 
 
 # -- cancelling --
@@ -319,6 +351,74 @@ def test_a_request_that_does_not_fit_spoils_no_later_one(plugin: Plugin) -> None
         else:
             with pytest.raises(InvalidArgument):
                 request.infer(inputs)
+
+
+class Compiles:
+    """Counts how often a network is compiled."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        compiled = Runtime.compile
+
+        def compile_(*arguments: Any) -> Any:
+            self.count += 1
+            return compiled(*arguments)
+
+        monkeypatch.setattr(Runtime, "compile", compile_)
+
+
+@pytest.fixture
+def compiles(monkeypatch: pytest.MonkeyPatch) -> Compiles:
+    return Compiles(monkeypatch)
+
+
+def test_requests_of_shapes_that_do_not_fit_cost_one_compile_in_all(
+    plugin: Plugin, compiles: Compiles
+) -> None:
+    text = "f (float[N,2] x, float[M,2] y) => (float[A,2] z) { n = Neg(x) z = Add(n, y) }"
+    request, x = InferRequest(load(plugin, text)), np.ones((3, 2), np.float32)
+    for size in (2, 4, 2, 5, 6, 7):
+        with pytest.raises(InvalidArgument, match="does not take these values"):
+            request.infer({"x": x, "y": np.ones((size, 2), np.float32)})
+        for fits in (1, 3):
+            good = request.infer({"x": x, "y": np.ones((fits, 2), np.float32)})
+            assert host(good["z"]).tolist() == [[0.0, 0.0]] * 3
+    assert compiles.count == 2
+
+
+def test_neither_do_shapes_that_a_request_gives_as_values(
+    plugin: Plugin, compiles: Compiles
+) -> None:
+    network = load(plugin, "f (float[N] x, int64[2] p) => (float[A,B] y) { y = Reshape(x, p) }")
+    request, x = InferRequest(network), np.ones(4, np.float32)
+    for bad in ([3, 2], [5, 1], [3, -1], [3, 2]):
+        with pytest.raises(InvalidArgument):
+            request.infer({"x": x, "p": np.array(bad)})
+        for good in ([2, 2], [-1, 1], [1, 4]):
+            assert host(request.infer({"x": x, "p": np.array(good)})["y"]).size == 4
+    assert compiles.count == 2
+
+
+def test_what_the_guards_find_costs_no_compile(plugin: Plugin, compiles: Compiles) -> None:
+    network = load(plugin, "f (float[N] x, int64[M] i) => (float[M] y) { y = Gather(x, i) }")
+    request = InferRequest(network)
+    for index in (3, 4, 5):
+        with pytest.raises(InvalidArgument, match="out of bounds"):
+            request.infer({"x": np.ones(3, np.float32), "i": np.array([index])})
+    assert compiles.count == 1
+
+
+def test_a_branch_that_is_not_taken_need_not_fit_after_a_failed_run(plugin: Plugin) -> None:
+    text = (
+        "f (bool c, float[N] x, float[M] y) => (float[K] z) { z = If(c)"
+        " <then_branch = a () => (float[A] t) { t = Add(x, y) },"
+        " else_branch = b () => (float[B] e) { e = Neg(x) }> }"
+    )
+    request = InferRequest(load(plugin, text))
+    inputs = {"x": np.ones(3, np.float32), "y": np.ones(2, np.float32)}
+    with pytest.raises(InvalidArgument):
+        request.infer({"c": np.array(True), **inputs})
+    assert host(request.infer({"c": np.array(False), **inputs})["z"]).tolist() == [-1.0] * 3
 
 
 def test_openvino_itself_does_not_notice_the_second_time(runtime: Runtime) -> None:

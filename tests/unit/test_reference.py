@@ -281,6 +281,22 @@ def test_a_norm_is_one_of_absolute_values(p: int, expected: list[float]) -> None
     np.testing.assert_allclose(y, expected, atol=1e-3)
 
 
+@pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_sequences_of_different_lengths_are_refused(op: str, gates: int) -> None:
+    model = parsed(
+        14,
+        f"""g (float[2,2,1] x, float[1,{gates},1] w, float[1,{gates},1] r, int32[2] lengths)
+        => (float[1,2,1] y) {{ "", y = {op}<hidden_size = 1>(x, w, r, "", lengths) }}""",
+    )
+    ones = np.ones((1, gates, 1), np.float32)
+    inputs = {"x": np.ones((2, 2, 1), np.float32), "w": ones, "r": ones}
+    equal = {**inputs, "lengths": np.array([2, 2], np.int32)}
+    (y,) = CorrectedEvaluator(model).run(None, equal)
+    assert np.asarray(y).shape == (1, 2, 1)
+    with pytest.raises(NotImplementedError, match="shorter"):
+        CorrectedEvaluator(model).run(None, {**inputs, "lengths": np.array([2, 1], np.int32)})
+
+
 def test_an_optional_is_the_value_that_it_holds() -> None:
     text = """g (float[2] x) => (float[2] y) { o = Optional(x) y = OptionalGetElement(o) }"""
     x = np.ones(2, np.float32)
@@ -295,3 +311,31 @@ def test_functions_are_corrected_too() -> None:
     evaluator = CorrectedEvaluator(parse_model(header + text))
     (y,) = evaluator.run(None, {"x": np.ones((3, 2, 2), np.float32)})
     np.testing.assert_allclose(np.asarray(y), 0.25)
+
+
+@pytest.mark.parametrize("opset", [2, 11, 21])
+@pytest.mark.parametrize("pads", [(-1, 2), (1, -2), (-1, -1), (0, 0)])
+def test_a_negative_pad_cuts_off(opset: int, pads: tuple[int, int]) -> None:
+    listed = f"{{0, {pads[0]}, 0, {pads[1]}}}"
+    given = "x" if opset == 2 else "x, pads"
+    text = (
+        f"g (float[2,4] x) => (float[a,b] y) <int64[4] pads = {listed}> "
+        f"{{ y = Pad{f'<pads = [{listed[1:-1]}]>' if opset == 2 else ''}({given}) }}"
+    )
+    x = np.arange(1, 9, dtype=np.float32).reshape(2, 4)
+    session = InferenceSession(parsed(opset, text).SerializeToString())
+    (expected,) = session.run(None, {"x": x})
+    assert run(opset, text, x=x)[0].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("config", ["", ", strides = [2, 2]", ", strides = [3, 2]"])
+@pytest.mark.parametrize("size", [4, 5])
+def test_a_maximum_with_same_lower_pads_in_front(config: str, size: int) -> None:
+    text = (
+        f"g (float[1,1,{size},{size}] x) => (float[a,b,c,d] y) "
+        f'{{ y = MaxPool<auto_pad = "SAME_LOWER", kernel_shape = [2, 2]{config}>(x) }}'
+    )
+    x = np.random.default_rng(0).random((1, 1, size, size), np.float32)
+    (expected,) = InferenceSession(parsed(21, text).SerializeToString()).run(None, {"x": x})
+    (found,) = run(21, text, x=x)
+    assert found.tolist() == expected.tolist()

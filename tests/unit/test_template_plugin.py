@@ -16,8 +16,10 @@ from headrace.runtime.config_key import Range
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.infer_request import InferRequest
+from headrace.runtime.network import Network
 from headrace.runtime.plugin import PLUGIN_API_VERSION, Plugin
 from headrace.testing import networks
+from headrace.testing.case import parse
 from headrace.testing.services import services
 
 MAX_LINES = 200
@@ -104,3 +106,13 @@ def test_a_layer_that_fails_is_named_with_its_reason(plugin: Plugin) -> None:
 
 def load(plugin: Plugin) -> ExecutableNetwork:
     return plugin.load_network(networks.add().network, {})
+
+
+def test_an_answer_has_the_type_that_its_port_declares(plugin: Plugin) -> None:
+    text = "g (int32[2] x) => (int32[a] y) { y = ReduceSumSquare(x) }"
+    compiled = plugin.load_network(Network.from_bytes(parse(text).SerializeToString()), {})
+    found = InferRequest(compiled).infer({"x": np.array([3, 4], np.int32)})["y"]
+    compiled.close()
+    assert isinstance(found, np.ndarray)
+    assert found.dtype == np.dtype(np.int32)
+    assert found.tolist() == [25]

@@ -163,3 +163,12 @@ def test_what_is_declared_stays() -> None:
     proto.graph.output.append(value("y", ("M", "K")))
     assert inferred(proto) == {"y": "FLOAT[M,K]"}
     assert isinstance(network(proto), Network)
+
+
+def test_two_sizes_that_nobody_named_get_no_name_in_common() -> None:
+    lines = " ".join(f"n{at} = NonZero(x{at})" for at in range(20))
+    ports = ", ".join(f"float[a,b] x{at}" for at in range(20))
+    results = ", ".join(f"n{at}" for at in range(20))
+    text = f"g ({ports}) => (int64[c,d] y) {{ {lines} y = Concat<axis = 1>({results}) }}"
+    found = inferred(parse(text))
+    assert {found[f"n{at}"] for at in range(20)} == {"INT64[2,None]"}

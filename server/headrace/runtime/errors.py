@@ -160,7 +160,7 @@ class Cancelled(HeadraceError):
 
 class Stopped(Cancelled):
     status = "UNAVAILABLE"
-    reason = "UNAVAILABLE"
+    reason = "STOPPED"
 
 
 class Unavailable(HeadraceError):

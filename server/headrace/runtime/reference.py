@@ -3,10 +3,12 @@
 Found by running onnx's own backend cases through it, version 1.23: it stacks what a Loop collects
 as rows whatever their rank, gives Softmax and its kin of old operator sets the meaning of new ones,
 mixes the batch's statistics into a BatchNormalization that does not train, gives those of one that
-trains the type of the input, wraps optionals, subtracts negative numbers from an L1 norm, takes the
-maximum over the wrong axes where a GlobalMaxPool has not two in space, normalises as many channels
-of an LRN as the batch has elements, takes an STFT's batch for its length if the signal has no axis
-for real and imaginary parts, and gathers few elements, from wherever an index outside wraps to.
+trains the type of the input, takes the sequences of a recurrent layer for equally long, wraps
+optionals, subtracts negative numbers from an L1 norm, takes the maximum over the wrong axes where a
+GlobalMaxPool has not two in space, normalises as many channels of an LRN as the batch has elements,
+rounds down where a MaxPool pads in front, cuts nothing off where a Pad is negative, takes an STFT's
+batch for its length if the signal has no axis for real and imaginary parts, and gathers few
+elements, from wherever an index outside wraps to.
 
 A RegexFullMatch is evaluated by RE2, whose syntax ONNX specifies. Python's `re` takes exponential
 time for some expressions, and no other thread of the process runs meanwhile.
@@ -18,8 +20,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops import op_gru, op_lstm, op_rnn
 from onnx.reference.ops.op_batch_normalization import BatchNormalization_14
 from onnx.reference.ops.op_hardmax import Hardmax as OpHardmax
 from onnx.reference.ops.op_log_softmax import LogSoftmax as OpLogSoftmax
@@ -27,6 +31,9 @@ from onnx.reference.ops.op_loop import Loop as OpLoop
 from onnx.reference.ops.op_optional import Optional as OpOptional
 from onnx.reference.ops.op_scan import Scan as OpScan
 from onnx.reference.ops.op_softmax import Softmax as OpSoftmax
+
+from headrace.runtime.reference_windows import LRN, GlobalMaxPool, MaxPool, Pad
+from headrace.runtime.tensor import Value
 
 try:
     import re2
@@ -44,6 +51,18 @@ class CorrectedEvaluator(ReferenceEvaluator):
     def __init__(self, proto: Any, **options: Any) -> None:
         # Those of bodies and functions get them here, too.
         super().__init__(proto, **{**options, "new_ops": [*_CORRECTED]})
+
+
+def answer(output: Any, dtype: ir.DataType) -> Value:
+    """A result as an output of the network: a copy of the port's type, which is no view of an
+    input, with strings as objects. onnx's operators do not always answer in the type that ONNX
+    says."""
+    if isinstance(output, list):
+        return [answer(element, dtype) for element in output]
+    array = np.array(output)
+    if array.dtype.kind in "SUO":
+        return array.astype(object)
+    return array.astype(dtype.numpy(), copy=False)
 
 
 def _opset(op: OpRun) -> int:
@@ -123,34 +142,6 @@ class BatchNormalization(BatchNormalization_14):
             options["training_mode"] = 0
         found: tuple[Any, ...] = super()._run(*inputs, **options)  # type: ignore[no-untyped-call]
         return (found[0], *(each.astype(inputs[3].dtype) for each in found[1:]))
-
-
-class GlobalMaxPool(OpRun):
-    """The maximum over all axes in space, of which there may be any number."""
-
-    def _run(self, x: Any) -> tuple[Any, ...]:
-        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
-
-
-class LRN(OpRun):
-    """Each channel by the squares of those around it, with any axes in space.
-
-    https://onnx.ai/onnx/operators/onnx__LRN.html
-    """
-
-    def _run(
-        self,
-        x: Any,
-        alpha: float = 1e-4,
-        beta: float = 0.75,
-        bias: float = 1.0,
-        size: int = 1,
-    ) -> tuple[Any, ...]:
-        before = (size - 1) // 2
-        sides = [(0, 0), (before, size - 1 - before), *((0, 0) for _ in x.shape[2:])]
-        squares = np.pad(np.square(x, dtype=np.result_type(x, np.float32)), sides)
-        around = np.lib.stride_tricks.sliding_window_view(squares, size, axis=1).sum(axis=-1)
-        return ((x / (bias + alpha / size * around) ** beta).astype(x.dtype),)
 
 
 class GatherElements(OpRun):
@@ -241,6 +232,21 @@ class LpNormalization(OpRun):
         return (np.where(norm == 0, 0, x / norm).astype(x.dtype),)
 
 
+def _of_one_length(base: Any) -> Any:
+    """A recurrent layer that refuses rows of different lengths, which onnx's takes for equal."""
+
+    class OneLength(base):  # type: ignore[misc]
+        def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
+            steps = inputs[0].shape[1 if options.get("layout") else 0]
+            if len(inputs) > 4 and inputs[4] is not None and (inputs[4] != steps).any():
+                raise NotImplementedError("sequences that are shorter than the longest")
+            found: tuple[Any, ...] = super()._run(*inputs, **options)
+            return found
+
+    OneLength.__name__ = base.__name__.partition("_")[0]  # by which the evaluator knows it
+    return OneLength
+
+
 def _coercing(base: Any) -> Any:
     """Before operator set 13 all axes from the given one, by default 1, are taken together."""
 
@@ -264,6 +270,7 @@ def _coercing(base: Any) -> Any:
 
 
 _CORRECTED = (
+    *map(_of_one_length, (op_gru.GRU, op_lstm.LSTM, op_rnn.RNN_14)),
     *map(_coercing, (OpHardmax, OpLogSoftmax, OpSoftmax)),
     BatchNormalization,
     GatherElements,
@@ -271,7 +278,9 @@ _CORRECTED = (
     LRN,
     Loop,
     LpNormalization,
+    MaxPool,
     Optional,
+    Pad,
     RegexFullMatch,
     STFT,
     Scan,

@@ -71,6 +71,9 @@ def _pool(node: ir.Node) -> str | None:
     rank = _rank(node)
     if rank is not None and rank > 5:
         return f"no kernel for {rank - 2} spatial axes, three at most"
+    same = node.attributes.get_string("auto_pad", "NOTSET").startswith("SAME")
+    if same and any(each != 1 for each in node.attributes.get_ints("dilations", ())):
+        return "with auto_pad the backend pads as if dilations were 1"
     return None
 
 

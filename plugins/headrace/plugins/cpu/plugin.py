@@ -8,7 +8,7 @@ from pathlib import Path
 
 from onnx_ir.passes.common import InlinePass
 
-from headrace.plugins.cpu import custom_ops
+from headrace.plugins.cpu import custom_ops, saturation
 from headrace.plugins.cpu.config import SCHEMA
 from headrace.plugins.cpu.executable_network import SessionNetwork
 from headrace.plugins.cpu.guards import guard, guards_within_functions
@@ -63,7 +63,7 @@ class CpuPlugin(SessionPlugin):
             tracked(model, lambda each: InlinePass()(each).modified)
             infer_types(model)
             name_layers(model.graph)
-        notes = (*transformed.notes, *notes_on_float64(model))
+        notes = (*transformed.notes, *notes_on_float64(model), *saturation.note(model))
         guard(model)
         return Network(model, notes=notes)
 

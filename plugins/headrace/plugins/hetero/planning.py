@@ -61,6 +61,7 @@ def plan(
     affinities: Mapping[str, str],
     *,
     merge_islands: bool,
+    ended: Mapping[str, str],
     token: CancelToken,
 ) -> Plan:
     """Assigns the layers of a network to the devices of a list.
@@ -69,6 +70,7 @@ def plan(
         network: with preprocessing and types, otherwise untransformed: what a device's own
             transformations would fuse or drop is here still, for users to place.
         affinities: layer to device; wins over the nodes' metadata.
+        ended: devices that are not to run any layer, with the reason.
 
     Raises:
         InvalidArgument, FailedPrecondition: as `assign`.
@@ -76,7 +78,12 @@ def plan(
     """
     nodes = list(network.model.graph)
     layers = [_layer(node) for node in nodes]
-    verdicts = {target.name: _reasons(network, target, token) for target in targets}
+    verdicts = {
+        target.name: dict.fromkeys(network.layer_names, ended[target.name])
+        if target.name in ended
+        else _reasons(network, target, token)
+        for target in targets
+    }
     by_name = {target.name: target for target in targets}
     cutter = Cutter(network)
     unknown = UnknownTypes(nodes, verdicts)

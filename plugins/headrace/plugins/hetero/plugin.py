@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import onnx_ir as ir
 
@@ -17,6 +18,7 @@ from headrace.plugins.hetero.transformations import TRANSFORMATIONS
 from headrace.runtime.cancel import CancelToken
 from headrace.runtime.config import Configuration
 from headrace.runtime.errors import (
+    EndedWorker,
     InvalidArgument,
     Unimplemented,
     UnsupportedLayer,
@@ -32,6 +34,7 @@ from headrace.runtime.transform import transform_network
 from headrace.runtime.virtual_plugin import VirtualPlugin
 
 _AS_IT_IS = NetworkOptions()
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,10 @@ class HeteroPlugin(VirtualPlugin):
                 loaded = self._split(network, wish, options, token)
                 loaded.notes = (f"split anew: {error.message}", *loaded.notes)
                 return loaded
-            return loading.load(whole, parts, wish.targets, config, token, frames)
+            try:
+                return loading.load(whole, parts, wish.targets, config, token, frames)
+            except EndedWorker as error:
+                return self._split(network, wish, options, token, _ended(error))
 
         if not native:
             return self.load_network(network, config, options, token)
@@ -154,25 +160,47 @@ class HeteroPlugin(VirtualPlugin):
         return _Wish(resolved, found)
 
     def _plan(
-        self, network: Network, wish: _Wish, options: NetworkOptions, token: CancelToken
+        self,
+        network: Network,
+        wish: _Wish,
+        options: NetworkOptions,
+        token: CancelToken,
+        ended: Mapping[str, str] = _NONE,
     ) -> Plan:
         planned = plan(
             self.transform_network(network, wish.config, options),
             wish.targets,
             options.affinities,
             merge_islands=wish.config[MERGE_ISLANDS],
+            ended=ended,
             token=token,
         )
         return replace(planned, unsupported=_as_given(planned.unsupported, network))
 
     def _split(
-        self, network: Network, wish: _Wish, options: NetworkOptions, token: CancelToken
+        self,
+        network: Network,
+        wish: _Wish,
+        options: NetworkOptions,
+        token: CancelToken,
+        ended: Mapping[str, str] = _NONE,
     ) -> HeteroNetwork:
-        planned = self._plan(network, wish, options, token)
+        """Splits and loads a network. A device whose worker process ends at a part gets nothing of
+        this network any more: each further try might end the process again, with all that others
+        have there.
+
+        Args:
+            ended: such devices, with what is to be said of each.
+        """
+        planned = self._plan(network, wish, options, token, ended)
         if planned.unsupported:
             raise UnsupportedLayers(wish.name, planned.unsupported)
-        loaded = loading.load(planned.network, planned.parts, wish.targets, wish.config, token)
-        loaded.notes = (*planned.notes, *loaded.notes)
+        try:
+            loaded = loading.load(planned.network, planned.parts, wish.targets, wish.config, token)
+        except EndedWorker as error:
+            return self._split(network, wish, options, token, {**ended, **_ended(error)})
+        notes = (f"nothing runs on {device}: {why}" for device, why in ended.items())
+        loaded.notes = (*notes, *planned.notes, *loaded.notes)
         return loaded
 
     # -- hooks --
@@ -181,6 +209,11 @@ class HeteroPlugin(VirtualPlugin):
         raise Unimplemented(
             "HETERO computes nothing: give the extension to the devices of its list"
         )
+
+
+def _ended(error: EndedWorker) -> Mapping[str, str]:
+    """The device whose worker process ended at the load of a part, with what is to be said."""
+    return {error.metadata["device"]: error.message}
 
 
 def _as_given(layers: Sequence[UnsupportedLayer], network: Network) -> tuple[UnsupportedLayer, ...]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import onnx_ir as ir
 
 from headrace.plugins.openvino.checkpoint import add_checkpoints
 from headrace.plugins.openvino.executable_network import RequestNetwork
 from headrace.plugins.openvino.failures import why_not
+from headrace.plugins.openvino.guards import unstamped
+from headrace.plugins.openvino.library import openvino
 from headrace.plugins.openvino.requests import Compiled, bind
 from headrace.plugins.openvino.session import Runtime
+from headrace.plugins.openvino.shapes import Shapes
 from headrace.plugins.openvino.support import LayerSupport, known_limits, unsupported
 from headrace.runtime.allocator import release_memory
 from headrace.runtime.cancel import CancelToken
@@ -66,17 +70,22 @@ class Compiler:
         Raises:
             HeadraceError: as `failures.load_failure` has it; or what `token` was cancelled with.
         """
-        model, checkpoints = add_checkpoints(network.model)
-        converted = self.runtime.convert(model, checkpoints)
-        if token is not None and token.error is not None:
-            raise token.error  # compiling cannot be stopped any more
-        return bind(network, self.runtime.compile(converted, device, properties), checkpoints)
+        compiled, _ = self._compile(network, device, properties, token)
+        return compiled
+
+    def compile_again(self, network: Network, device: str, properties: Properties) -> Compiled:
+        """As `compile`, of a network of which a run has failed: with its `shapes`."""
+        compiled, converted = self._compile(network, device, properties, None)
+        inputs = [(port.name, port.index) for port in compiled.inputs]
+        return replace(compiled, shapes=Shapes(converted, compiled.model, inputs))
 
     def restore(
         self, network: Network, native: bytes, device: str, properties: Properties
     ) -> Compiled:
-        """A network that was compiled and exported before. Raises as `compile`."""
-        return bind(network, self.runtime.restore(native, device, properties), None)
+        """A network that was compiled and exported before. Raises as `compile`, and if it was
+        exported with other guards."""
+        restored = self.runtime.restore(unstamped(native), device, properties)
+        return bind(network, restored, None)
 
     def executable(
         self,
@@ -90,6 +99,16 @@ class Compiler:
         """The arguments are `RequestNetwork`'s."""
         release_memory()  # what converting took
         return RequestNetwork(network, config, executor, share, compiled, again)
+
+    def _compile(
+        self, network: Network, device: str, properties: Properties, token: CancelToken | None
+    ) -> tuple[Compiled, openvino.Model]:
+        model, checkpoints = add_checkpoints(network.model)
+        converted = self.runtime.convert(model, checkpoints)
+        if token is not None and token.error is not None:
+            raise token.error  # compiling cannot be stopped any more
+        compiled = self.runtime.compile(converted, device, properties)
+        return bind(network, compiled, checkpoints), converted
 
     def _trials_of(self, device: str) -> Trials:
         def ask(data: bytes) -> str | None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from headrace.plugins.openvino import profiling
+from headrace.plugins.openvino.guards import stamped
 from headrace.plugins.openvino.pool import Pool
 from headrace.plugins.openvino.requests import Compiled
 from headrace.runtime.config import Configuration
@@ -51,6 +52,8 @@ class RequestNetwork(ExecutableNetwork):
         done = False
         while not done:
             pool = self._sound_pool()
+            if pool.compiled.shapes is not None:
+                pool.compiled.shapes.check(job.inputs)
             request = pool.take()
             try:
                 job.outputs = request.run(job)
@@ -79,16 +82,18 @@ class RequestNetwork(ExecutableNetwork):
             return self._pool
 
     def _export(self) -> bytes:
-        """OpenVINO's own bytes; none of a network with loops, whose checkpoints are code."""
+        """OpenVINO's own bytes, stamped; none of a network with loops, whose checkpoints are
+        code."""
         pool = self._pool
         if pool is None or pool.compiled.checkpoints is not None:
             return b""
         # What OpenVINO 2026.4 exports of a network that it has imported, it cannot read again.
         compiled = self._compile_again() if self.restored else pool.compiled
-        return bytes(compiled.model.export_model().getvalue())
+        return stamped(compiled.model.export_model().getvalue())
 
     def _layers(self) -> tuple[Layer, ...]:
         return tuple(self._graph.values())
 
     def _close(self) -> None:
         self._pool = None
+        del self._compile_again  # which has the network

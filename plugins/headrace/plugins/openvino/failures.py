@@ -25,6 +25,9 @@ _NOISE: Final = re.compile(
     r"Failed operations detailed log:",
     re.DOTALL,
 )
+_VALIDATING: Final = re.compile(
+    r"While validating node '.*?' with friendly_name ('.*?'):", re.DOTALL
+)
 _NUMBERED: Final = re.compile(r"\b([A-Z][A-Za-z]+)_\d+\b")
 _NO_MEMORY: Final = re.compile(r"bad_alloc|(?:[Cc]ould not|[Ff]ailed to) allocate|[Oo]ut of memory")
 _LENGTH: Final = 600
@@ -50,7 +53,7 @@ def run_failure(error: Exception) -> Exception:
     """
     if isinstance(error, HeadraceError):
         return error
-    text = readable(error)
+    text = _VALIDATING.sub(r"layer \1:", readable(error))
     if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
         return ResourceExhausted(f"no memory for the request: {text}")
     if isinstance(error, RuntimeError):

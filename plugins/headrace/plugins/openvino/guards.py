@@ -24,6 +24,9 @@ from headrace.runtime.errors import InvalidArgument, InvalidModel
 from headrace.runtime.tensor import Array, Value, host
 
 _PREFIX: Final = "headrace.guards:"
+_STAMP: Final = b"headrace guards 1\n"
+"""Exported networks start with it. Raise the number when networks get other guards or repairs than
+before, so that none that was exported without them is restored."""
 _Told: TypeAlias = tuple[tuple[str, str], ...]
 
 
@@ -96,6 +99,24 @@ def add_guards(model: openvino.Model) -> None:
     told = [each for guard in guards for each in guard.told]
     result.output(0).set_names({_PREFIX + quote(json.dumps(told, separators=(",", ":")))})
     model.add_results([result])
+
+
+def stamped(native: bytes) -> bytes:
+    """What OpenVINO exported, with a mark that says which guards the network has."""
+    return _STAMP + native
+
+
+def unstamped(data: bytes) -> bytes:
+    """What OpenVINO exported.
+
+    Raises:
+        InvalidArgument: the network may lack guards.
+    """
+    if not data.startswith(_STAMP):
+        raise InvalidArgument(
+            "it was exported without the guards that networks get now", field="blob"
+        )
+    return data[len(_STAMP) :]
 
 
 def _guards(model: openvino.Model) -> list[_Guard]:

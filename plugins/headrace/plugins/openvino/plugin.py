@@ -204,5 +204,5 @@ class OpenVinoPlugin(Plugin):
             self.executor(config),
             share,
             compiled,
-            partial(compiler.compile, network, device, self._properties(config, device)),
+            partial(compiler.compile_again, network, device, self._properties(config, device)),
         )

@@ -4,7 +4,9 @@ An operation takes down the shapes that it gets before it finds that they do not
 shapes again it takes all for known, and its output keeps the shape that an earlier run gave it, or
 the run fails as that one did. That memory is a stream's, and which stream ran a request OpenVINO
 does not tell. So once a run of a network without fixed shapes has failed, nothing more is believed
-that the compiled network computes.
+that the compiled network computes: it is compiled again. From then on the network's `shapes` judge
+each request before it runs, so that a client whose requests do not fit costs the others no more
+compiles.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from headrace.plugins.openvino.checkpoint import Checkpoints
 from headrace.plugins.openvino.failures import REFUSED, run_failure
 from headrace.plugins.openvino.guards import Guards
 from headrace.plugins.openvino.library import openvino
+from headrace.plugins.openvino.shapes import Shapes
 from headrace.runtime.errors import Internal, InvalidArgument, InvalidModel
 from headrace.runtime.job import Job
 from headrace.runtime.network import Network
@@ -55,6 +56,7 @@ class Compiled:
         checkpoints: of its loops; None if it has none.
         guards: None if it has none.
         several: it has more than one stream.
+        shapes: judges requests before a run; None while no run has failed.
     """
 
     model: openvino.CompiledModel
@@ -63,6 +65,7 @@ class Compiled:
     checkpoints: Checkpoints | None
     guards: Guards | None
     several: bool
+    shapes: Shapes | None = None
 
 
 def bind(

@@ -18,8 +18,8 @@ from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.job import Job, LayerProfile
 from headrace.runtime.network import Network
 from headrace.runtime.plugin import Plugin
-from headrace.runtime.reference import CorrectedEvaluator
-from headrace.runtime.tensor import Value, host
+from headrace.runtime.reference import CorrectedEvaluator, answer
+from headrace.runtime.tensor import host
 
 _JOB: ContextVar[Job] = ContextVar("the job that this thread computes")
 
@@ -45,8 +45,15 @@ class TemplateNetwork(ExecutableNetwork):
             device, origins = self.place.device, self._origins
             job.layers = [replace(x, device=device, origins=origins[x.layer]) for x in job.layers]
 
+    def _close(self) -> None:
+        del self._evaluator  # which has a copy of the weights
+
     def _postprocess(self, job: Job) -> None:
-        job.outputs = dict(zip(job.output_names, map(_value, job.backend), strict=True))
+        types = {port.name: port.dtype for port in self.outputs}
+        job.outputs = {
+            name: answer(output, types[name])
+            for name, output in zip(job.output_names, job.backend, strict=True)
+        }
 
 
 class Evaluator(CorrectedEvaluator):
@@ -73,11 +80,3 @@ def _run(run: Any, node: onnx.NodeProto, timed: bool, *inputs: Any, **options: A
         if timed and job.profile:
             seconds = time.perf_counter() - start
             job.layers.append(LayerProfile(node.name, node.op_type, "", "reference", seconds))
-
-
-def _value(output: Any) -> Value:
-    """A copy, which is no view of an input; with strings as objects, not of a fixed width."""
-    if isinstance(output, list):
-        return [_value(element) for element in output]
-    array = np.array(output)
-    return array.astype(object) if array.dtype.kind in "SU" else array

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
@@ -119,8 +119,11 @@ def run_case(
     """Queries, loads and infers; sends the query's answer to `progress` before it loads."""
     claimed = False
     try:
-        network = Network.from_bytes(case.model)
-        query = core.query_network(device, config, NetworkOptions(), lambda: network).result()
+
+        def network() -> Network:  # a new one each time, because a query takes its own apart
+            return Network.from_bytes(case.model)
+
+        query = core.query_network(device, config, NetworkOptions(), network).result()
         claimed = not query.unsupported
         if progress is not None:
             progress.send(claimed)
@@ -136,9 +139,13 @@ def run_case(
 
 
 def _run(
-    core: Core, request: LoadRequest, network: Network, case: BackendCase, claimed: bool
+    core: Core,
+    request: LoadRequest,
+    network: Callable[[], Network],
+    case: BackendCase,
+    claimed: bool,
 ) -> Result:
-    entry = core.load_network(request, lambda: network).result()
+    entry = core.load_network(request, network).result()
     try:
         assert entry.executable is not None
         for inputs, expected in case.data_sets:

@@ -120,8 +120,10 @@ def mutate_type(draft: Draft, rng: Generator) -> None:
     word = allowed[rng.integers(len(allowed))]
     element = onnx.TensorProto.DataType.Value("FLOAT" if word == "float" else word.upper())
     dtype = helper.tensor_dtype_to_np_dtype(element)
-    if not any(formal.type_str == variable.type_param_str for formal in schema.inputs):
-        return  # an attribute says which type it is
+    last = len(schema.inputs) - 1
+    given = (schema.inputs[min(at, last)].type_str for at, name in enumerate(node.input) if name)
+    if variable.type_param_str not in given:
+        return  # no input says which type it is
     ports = {port.name: port for port in (*graph.input, *graph.output)}
     for names, formals in ((node.input, schema.inputs), (node.output, schema.outputs)):
         for index, name in enumerate(names):

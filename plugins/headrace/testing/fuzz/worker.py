@@ -120,15 +120,18 @@ class DeviceRunner:
         try:
             wait_until_up(self._core, self._device)
             tell(stage)
-            network = Network.from_bytes(variant.model)
+
+            def network() -> Network:  # a new one each time, because a query takes its own apart
+                return Network.from_bytes(variant.model)
+
             query = self._core.query_network(
-                self._device, self._config, NetworkOptions(), lambda: network
+                self._device, self._config, NetworkOptions(), network
             ).result()
             claimed = not query.unsupported
             stage = Stage.LOAD
             tell(stage)
             request = LoadRequest("fuzz", self._device, self._config)
-            entry = self._core.load_network(request, lambda: network).result()
+            entry = self._core.load_network(request, network).result()
         except Exception as error:  # noqa: BLE001 - whatever a device raises is its answer
             return Answer(_how(error), stage, claimed, _text(error))
         try:

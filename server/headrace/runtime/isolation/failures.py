@@ -18,23 +18,13 @@ from headrace.runtime.errors import (
 _log = logging.getLogger(__name__)
 
 _PLAIN: Final = {
-    each.__name__: each
-    for each in (
-        errors.InvalidArgument,
-        errors.InvalidModel,
-        errors.NotFound,
-        errors.AlreadyExists,
-        errors.FailedPrecondition,
-        errors.RequestBusy,
-        errors.ResourceExhausted,
-        errors.DeadlineExceeded,
-        errors.Cancelled,
-        errors.Unavailable,
-        errors.NotInstalled,
-        errors.Unimplemented,
-        errors.Internal,
-    )
+    name: each
+    for name, each in vars(errors).items()
+    if isinstance(each, type)
+    and issubclass(each, HeadraceError)
+    and each not in (HeadraceError, QueueFull, UnsupportedLayers)
 }
+"""The classes that are made of a message alone."""
 
 
 def error_to_json(error: BaseException) -> dict[str, Any]:

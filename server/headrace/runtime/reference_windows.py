@@ -1,0 +1,100 @@
+"""Operators that look at windows and edges, as onnx's reference evaluator should compute them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_max_pool import MaxPool as OpMaxPool
+
+_OF_MAX_POOL = (
+    "auto_pad",
+    "ceil_mode",
+    "dilations",
+    "kernel_shape",
+    "pads",
+    "storage_order",
+    "strides",
+)
+
+
+class GlobalMaxPool(OpRun):
+    """The maximum over all axes in space, of which there may be any number."""
+
+    def _run(self, x: Any) -> tuple[Any, ...]:
+        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
+class LRN(OpRun):
+    """Each channel by the squares of those around it, with any axes in space.
+
+    https://onnx.ai/onnx/operators/onnx__LRN.html
+    """
+
+    def _run(
+        self,
+        x: Any,
+        alpha: float = 1e-4,
+        beta: float = 0.75,
+        bias: float = 1.0,
+        size: int = 1,
+    ) -> tuple[Any, ...]:
+        before = (size - 1) // 2
+        sides = [(0, 0), (before, size - 1 - before), *((0, 0) for _ in x.shape[2:])]
+        squares = np.pad(np.square(x, dtype=np.result_type(x, np.float32)), sides)
+        around = np.lib.stride_tricks.sliding_window_view(squares, size, axis=1).sum(axis=-1)
+        return ((x / (bias + alpha / size * around) ** beta).astype(x.dtype),)
+
+
+class MaxPool(OpMaxPool):
+    """With SAME_LOWER there are as many results as with SAME_UPPER; an odd pad is in front. onnx
+    knows this where the strides are 1."""
+
+    def _run(self, x: Any, **options: Any) -> Any:  # type: ignore[override]
+        options = {name: options.get(name) for name in _OF_MAX_POOL}
+        if options["auto_pad"] == "SAME_LOWER" and max(options["strides"] or [1]) > 1:
+            sizes, kernel = x.shape[2:], options["kernel_shape"]
+            strides = options["strides"] or [1] * len(sizes)
+            dilations = options["dilations"] or [1] * len(sizes)
+            missing = [
+                max(0, (-(-size // stride) - 1) * stride + (k - 1) * dilation + 1 - size)
+                for size, k, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True)
+            ]
+            after = [each // 2 for each in missing]
+            before = [each - half for each, half in zip(missing, after, strict=True)]
+            options |= {"auto_pad": "NOTSET", "pads": [*before, *after], "ceil_mode": 0}
+        return super()._run(x, **options)  # type: ignore[no-untyped-call]
+
+
+class Pad(OpRun):
+    """Negative pads cut elements off, before anything is added.
+
+    https://onnx.ai/onnx/operators/onnx__Pad.html
+    """
+
+    def _run(
+        self,
+        x: Any,
+        pads: Any = None,
+        constant_value: Any = None,
+        axes: Any = None,
+        mode: str = "constant",
+        paddings: Any = None,  # before operator set 2
+        value: float = 0.0,  # before operator set 11
+    ) -> tuple[Any, ...]:
+        given = np.asarray(paddings if pads is None else pads).reshape(2, -1)
+        padded = range(x.ndim) if axes is None else [range(x.ndim)[axis] for axis in axes]
+        if given.shape[1] != len(padded):
+            raise ValueError(f"{given.size} pads do not fit {len(padded)} axes")
+        kept: list[Any] = [slice(None)] * x.ndim
+        sides = [(0, 0)] * x.ndim
+        for axis, (before, after) in zip(padded, given.T.tolist(), strict=True):
+            kept[axis] = slice(max(-before, 0), x.shape[axis] - max(-after, 0))
+            sides[axis] = (max(before, 0), max(after, 0))
+        fill: Any = value if constant_value is None else np.asarray(constant_value).reshape(-1)[0]
+        if x.dtype == object and constant_value is None:
+            fill = ""
+        options: dict[str, Any] = {"constant_values": fill} if mode == "constant" else {}
+        how: Any = mode
+        return (np.pad(x[tuple(kept)], sides, how, **options).astype(x.dtype),)
