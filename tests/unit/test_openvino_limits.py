@@ -6,6 +6,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from headrace.plugins.openvino import limits
 from headrace.plugins.openvino.support import LayerSupport, known_limits
 from headrace.runtime.naming import walk
 from headrace.runtime.network import Network
@@ -178,6 +179,13 @@ def test_a_causal_mask_after_past_keys_is_that_of_operator_set_24(
         y, pk, pv = Attention<is_causal = 1>(q, k, k, , p, p)
     }"""
     assert bool(reasons(text, opset)) is refused
+
+
+@pytest.mark.parametrize("operator", ["DynamicQuantizeLSTM", "DynamicQuantizeMatMul"])
+def test_onnx_runtimes_operators_that_quantise_are_left_to_it(operator: str) -> None:
+    node = ir.Node("com.microsoft", operator, [])
+    assert "does not quantise" in (limits.reason(node, 1) or "")
+    assert limits.reason(ir.Node("com.microsoft", "FusedMatMul", []), 1) is None
 
 
 def test_a_layer_inside_a_body_is_judged_too() -> None:

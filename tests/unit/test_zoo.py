@@ -286,7 +286,10 @@ def test_these_outcomes_fail_on_every_device(outcome: Outcome, device: str) -> N
         (Outcome.RIGHT, set()),
         (Outcome.AS_ITSELF, set()),
         (Outcome.CLOSE, {"CPU", "AUTO"}),
-        (Outcome.REFUSED, {"CPU", "AUTO", "HETERO:OPENVINO,CPU", "MULTI:CPU,OPENVINO"}),
+        (
+            Outcome.REFUSED,
+            {"CPU", "AUTO", "HETERO:OPENVINO,CPU", "MULTI:CPU,OPENVINO", "BATCH:CPU(4)"},
+        ),
     ],
 )
 def test_what_onnx_runtime_runs_must_run_where_one_device_can(
@@ -300,10 +303,16 @@ def test_the_smallest_request_may_be_refused_where_one_device_computes_it() -> N
     result = Result(Outcome.RIGHT, refused="too small")
     found = Row("some/net.onnx", ["", ""], dict.fromkeys(DEVICES, result))
     failing = {device.partition(":")[0] for device in DEVICES if failure(found, device)}
-    assert failing == {"CPU", "AUTO", "MULTI"}
+    assert failing == {"CPU", "AUTO", "MULTI", "BATCH"}
     page = markdown(Zoo([found], ["OPENVINO"], {}))
     assert "| right, without the smallest <sup>1</sup> |" in page
     assert "1. too small" in page
+
+
+def test_batch_may_refuse_only_what_cannot_be_batched() -> None:
+    reason = "Pad: BATCH: requests to this network cannot run together: its rows meet"
+    assert not failure(row(Outcome.REFUSED, "BATCH:CPU(4)", reason=reason), "BATCH:CPU(4)")
+    assert failure(row(Outcome.REFUSED, "BATCH:CPU(4)", reason="Pad: CPU: no"), "BATCH:CPU(4)")
 
 
 def test_what_onnx_runtime_refuses_may_be_refused() -> None:

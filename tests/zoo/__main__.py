@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 
+import onnx
+
 from tests.zoo.collection import networks
 from tests.zoo.hints import hint_for
 from tests.zoo.inputs import generate, ports
@@ -108,7 +110,7 @@ def _rows(
         def row(chosen: tuple[str, Path]) -> Row:
             servers = free.get()
             try:
-                return _row(*chosen, devices, limits, servers, options.seed)
+                return _row(*chosen, devices, limits, servers, options)
             finally:
                 free.put(servers)
 
@@ -133,9 +135,9 @@ def _row(
     devices: Sequence[str],
     limits: Mapping[str, Limits],
     servers: Servers,
-    seed: int,
+    options: argparse.Namespace,
 ) -> Row:
-    requests = generate(ports(path), hint_for(name), seed)
+    requests = generate(ports(path), hint_for(name), options.seed)
     expected = answers(path, requests)
     own = cache(lambda: own_error(path, requests, expected))
     results: dict[str, Result] = {}
@@ -145,10 +147,13 @@ def _row(
         trial = Trial(servers.client(), device, limit, servers.is_alive, own, config)
         found = trial.run(path, requests, expected)
         if found.outcome in FATAL:
-            servers.discard()  # what is under way there shall not disturb the next device
+            servers.discard()
         return found
 
     for device in devices:
+        if device == "OPENCL" and (reason := _too_long(path, options.opencl_layers)):
+            results[device] = Result(Outcome.SLOW, reason=reason)
+            continue
         results[device] = result(device)
         if device == "CPU" and results[device].outcome is Outcome.AS_ITSELF:
             # CPU is ONNX Runtime: what it changes in the network must be all that differs.
@@ -156,6 +161,12 @@ def _row(
             if plain.outcome is not Outcome.RIGHT:
                 results[device] = plain
     return Row(name, [each.failure for each in expected], results)
+
+
+def _too_long(path: Path, most: int) -> str:
+    """Why the network is slow on OPENCL without a trial; "" if it is to be tried."""
+    layers = len(onnx.load(path, load_external_data=False).graph.node)
+    return f"not tried: it has more than {most} layers, and each is compiled" * (layers > most)
 
 
 def _line(row: Row) -> str:
@@ -185,6 +196,13 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=20.0,
         help="seconds for a network on OPENCL and TEMPLATE",
+    )
+    parser.add_argument(
+        "--opencl-layers",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="networks of more are not tried on OPENCL, and are slow there",
     )
     parser.add_argument("--jobs", type=int, default=1, help="networks at a time")
     return parser

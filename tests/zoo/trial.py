@@ -49,7 +49,7 @@ class Outcome(enum.Enum):
 
 
 # After these the server is of no more use.
-FATAL = frozenset((Outcome.SLOW, Outcome.ENDED, Outcome.HUNG))
+FATAL = frozenset((Outcome.ENDED, Outcome.HUNG))
 FAILURES = frozenset(
     (Outcome.WRONG, Outcome.FAILED, Outcome.DISAGREES, Outcome.ENDED, Outcome.HUNG)
 )
