@@ -63,15 +63,11 @@ def own_error(model: Path, requests: Sequence[Inputs], expected: Sequence[Answer
         that are changed by one part in a million; for a network that makes rounding larger, no
         backend can be held to less.
     """
-    changed = ([_changed(each, seed) for each in requests] for seed in range(_CHANGES))
-    others = [
-        answers(model, requests, optimised=False),
-        *(answers(model, each) for each in changed),
-    ]
+    changed = [_changed(each, seed) for seed in range(_CHANGES) for each in requests]
+    found = [*answers(model, requests, optimised=False), *answers(model, changed)]
     errors = [
         largest_error(one.outputs, other.outputs)[0]
-        for found in others
-        for one, other in zip(found, expected, strict=True)
+        for one, other in zip(found, [*expected] * (1 + _CHANGES), strict=True)
         if not one.failure and not other.failure
     ]
     return max((error for error in errors if np.isfinite(error)), default=0.0)

@@ -126,6 +126,8 @@ def _without(model: ir.Model, refused: Collection[ir.Node]) -> ir.Model | None:
             if read:
                 value.replace_all_uses_with(given)
                 graph.inputs.append(given)
+        for place in range(len(copy.inputs)):
+            copy.replace_input_with(place, None)  # else the values keep it as their reader
         graph.remove(copy)
     if not graph.outputs:
         ends = (value for node in graph for value in node.outputs)
