@@ -43,7 +43,7 @@ def tried(
     """What becomes of a network of one layer whose reference is its input's sine."""
     model = parse(f"net (float[N] x) => (float[N] y) {{ y = {op_type} (x) }}")
     onnx.save(model, folder / "model.onnx")
-    trial = Trial(servers.client(), device, limits, servers.is_alive)
+    trial = Trial(servers.client(), device, limits, servers.is_alive, lambda: 0.0)
     request = Inputs({"N": 5}, {"x": VALUES})
     result = trial.run(folder / "model.onnx", [request], [Answer({"y": np.sin(VALUES)})])
     if result.outcome in FATAL:
@@ -77,7 +77,7 @@ def test_a_right_answer_is_right(servers: Servers, tmp_path: Path) -> None:
 def test_a_device_that_may_be_slow_is_slow_where_the_server_still_answers(
     servers: Servers, tmp_path: Path
 ) -> None:
-    limits = replace(IMPATIENT, may_be_slow=True)
+    limits = replace(IMPATIENT, all_seconds=60.0)
     assert tried(servers, tmp_path, "Neg", limits=limits).outcome is Outcome.SLOW
 
 
