@@ -69,7 +69,7 @@ class Evaluator:
     """
 
     def __init__(self, model: ir.Model, device: str, *, widens: bool = False) -> None:
-        self._model = model  # which owns the graph
+        self._graph = model.graph
         self._device = device
         self._widens = widens
         self._opsets = model.opset_imports
@@ -85,7 +85,7 @@ class Evaluator:
     @property
     def inputs(self) -> list[ir.Value]:
         """What a run needs."""
-        graph = self._model.graph
+        graph = self._graph
         return [value for value in graph.inputs if value.name not in graph.initializers]
 
     def evaluate(self, evaluation: Evaluation, inputs: Mapping[str, Value]) -> list[Value]:
@@ -97,8 +97,8 @@ class Evaluator:
         """
         for value in self.inputs:
             evaluation.values[value] = inputs.get(value.name or "")
-        self._run(self._model.graph, evaluation)
-        return [evaluation.values[value] for value in self._model.graph.outputs]
+        self._run(self._graph, evaluation)
+        return [evaluation.values[value] for value in self._graph.outputs]
 
     def layer(self, node: ir.Node, evaluation: Evaluation) -> Sequence[Value]:
         """A node's outputs, from the evaluation's values of its inputs.
@@ -137,7 +137,7 @@ class Evaluator:
     def _run(self, graph: ir.Graph, evaluation: Evaluation) -> None:
         for value in graph.initializers.values():
             evaluation.values[value] = self._initializer(value)
-        timed = evaluation.timed if graph is self._model.graph else None
+        timed = evaluation.timed if graph is self._graph else None
         for node in graph:
             if evaluation.token.error is not None:
                 raise evaluation.token.error
