@@ -174,8 +174,7 @@ def test_weights_are_views_of_the_bytes_they_came_in() -> None:
         [node("MatMul", ["x", "w"], ["y"])], [value("x", (1, 64))], [value("y", (1, 64))], weight
     )
     raw = data.SerializeToString()
-    kept = Network.from_bytes(raw)
-    held = kept.model.graph.initializers["w"].const_value
+    held = Network.from_bytes(raw).model.graph.initializers["w"].const_value
     assert held is not None
     assert np.shares_memory(held.numpy(), np.frombuffer(raw, np.uint8))
 

@@ -15,7 +15,6 @@ from headrace.runtime import intake, naming, onnx_bytes, provenance
 from headrace.runtime.buffers import Buffer, joined
 from headrace.runtime.intake import Limits
 from headrace.runtime.mapped_files import MappedFiles
-from headrace.runtime.network_memory import owner
 
 Dimension: TypeAlias = int | str | None
 """A fixed size, a symbol that stands for one size wherever it occurs, or unknown."""
@@ -73,8 +72,8 @@ class Network:
         self, model: ir.Model, files: MappedFiles | None = None, notes: tuple[str, ...] = ()
     ) -> None:
         """Takes ownership of `model`, whose layers have unique names, and whose tensors may lie in
-        `files`. Its graph ends with it, so whoever holds a node or a value also holds the model."""
-        self.model = owner(model)
+        `files`."""
+        self.model = model
         self.notes = notes
         self._files = files
 

@@ -15,12 +15,13 @@ from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
+from headrace.runtime.allocator import release_memory
 from headrace.runtime.counters import Counters
 from headrace.runtime.errors import Cancelled, HeadraceError, Internal
 from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.runtime.load_executor import LoadExecutor
 from headrace.runtime.network import Network
-from headrace.runtime.network_memory import Weights, forget_locals
+from headrace.runtime.network_memory import collect_garbage, forget_locals, is_large
 from headrace.runtime.network_options import LoadRequest
 from headrace.runtime.network_store import NetworkStore
 from headrace.runtime.registry import NetworkEntry, NetworkRegistry, NetworkState
@@ -48,11 +49,11 @@ class Record:
 
 @dataclass(eq=False, slots=True)
 class _Load:
-    """A load under way; `garbage` is what it left behind if it failed."""
+    """A load under way; `garbage` says that it failed and left a large network behind."""
 
     entry: NetworkEntry
     at_start: bool
-    garbage: Weights | None = None
+    garbage: bool = False
 
 
 class NetworkLife:
@@ -199,7 +200,7 @@ class NetworkLife:
             load = self._loading.pop(future)
         if load.garbage:
             forget_locals(future.exception())
-            self._loads.close(load.garbage.give_back)
+            self._loads.close(collect_garbage)
 
     def _give_up(self, entry: NetworkEntry, error: HeadraceError) -> None:
         with self._changing:
@@ -232,7 +233,7 @@ class NetworkLife:
         known = isinstance(error, HeadraceError) and not isinstance(error, Internal)
         reason = str(error) if known else "an internal error; the log has it"
         record: Record = entry.record
-        load.garbage = Weights(record.network)
+        load.garbage = is_large(record.network)
         entry.record = replace(record, network=None)
         with self._changing:
             wanted = entry.given_up is None
@@ -268,12 +269,15 @@ class NetworkLife:
         executable, network = entry.executable, entry.record.network
         entry.executable = None
         entry.record = replace(entry.record, network=None)
-        weights = Weights(network)
+        large = is_large(network)
         try:
             if executable is not None:
                 self._counters.remove_network(entry.key.name, executable.place.device)
                 executable.close()
         finally:
             del executable, network
-            weights.give_back()
+            if large:
+                collect_garbage()
+            else:
+                release_memory()
         _log.info("network %s is unloaded", entry.key.name)

@@ -1,9 +1,9 @@
 """The memory of networks that nobody needs any more.
 
 A graph's nodes and values refer to each other, so its weights stay until Python happens to look for
-garbage. Python looks at all there is in one go, and stops every thread meanwhile: 0.1 s for a graph
-of a thousand layers. So it looks seldom, and a graph is taken apart when its model goes, which
-frees it piece by piece.
+garbage; for large ones it is made to look. Python looks at all there is in one go, and stops every
+thread meanwhile: 0.1 s for a graph of a thousand layers. So it looks seldom by itself, and a graph
+that was only needed for a while is taken apart, which frees it piece by piece.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ from __future__ import annotations
 import gc
 import traceback
 import weakref
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import onnx_ir as ir
 
 from headrace.runtime.allocator import release_memory
-from headrace.runtime.errors import HeadraceError, Internal, chain, forget_frames
-
-if TYPE_CHECKING:
-    from headrace.runtime.network import Network
+from headrace.runtime.errors import chain
+from headrace.runtime.network import Network
 
 T = TypeVar("T")
 
@@ -40,72 +38,52 @@ def look_for_garbage_seldom() -> None:
     gc.set_threshold(new, middle, _OLD_GENERATIONS)
 
 
-def owner(model: ir.Model) -> ir.Model:
-    """`model`, whose graphs are taken apart as soon as nobody refers to it any more. Whoever uses a
-    node or a value of them therefore keeps the model, or its network."""
-    weakref.finalize(model, _take_apart, model.graph, model.functions).atexit = False
-    return model
-
-
-def _take_apart(graph: ir.Graph, functions: Mapping[ir.OperatorIdentifier, ir.Function]) -> None:
-    """Frees the tensors at once, and leaves little for Python to find."""
-    roots = (graph, *(function.graph for function in functions.values()))
-    graphs = [each for root in roots for each in (root, *root.subgraphs())]
-    for each in graphs:
-        each.outputs.clear()
-        for node in each:
+def take_apart(model: ir.Model) -> None:
+    """Frees the graphs of `model`, of which nobody may hold a part any more: the tensors at once,
+    and little is left for Python to find."""
+    graphs = list(model.graphs())
+    for graph in graphs:
+        graph.outputs.clear()
+        for node in graph:
             for at in range(len(node.inputs)):
                 node.replace_input_with(at, None)
-    for each in graphs:
-        for node in list(each):
-            each.remove(node)
+    for graph in graphs:
+        for node in list(graph):
+            graph.remove(node)
             node.resize_outputs(0)
             node.attributes.clear()
-        each.inputs.clear()
-        each.initializers.clear()
+        graph.inputs.clear()
+        graph.initializers.clear()
 
 
-class Weights:
-    """The tensors of a network, without keeping them.
-
-    Args:
-        network: None has none.
-    """
-
-    def __init__(self, network: Network | None) -> None:
-        large = network is not None and network.weight_bytes > _LARGE_BYTES
-        self._tensors = _tensors(network) if network is not None and large else []
-
-    def __bool__(self) -> bool:
-        """Whether there are so many that somebody has to see to their end."""
-        return bool(self._tensors)
-
-    def give_back(self) -> None:
-        """Gives their memory back to the system, when nobody refers to the network any more."""
-        if any(tensor() is not None for tensor in self._tensors):
-            gc.collect()  # something that has made a ring of references holds them
-        release_memory()
+def is_large(network: Network | None) -> bool:
+    """Whether it is worth looking for once it has become garbage."""
+    return network is not None and network.weight_bytes > _LARGE_BYTES
 
 
 def use(read: Callable[[], Network], task: Callable[[Network], T]) -> T:
     """What `task` makes of a network that neither it nor what it returns keeps, and whose memory is
     given back."""
     network = read()
-    weights = Weights(network)
+    large = is_large(network)
+    weights = _weights(network) if large else []
     try:
         return task(network)
     except BaseException as error:
-        if weights:
+        if large:
             forget_locals(error)
         raise
     finally:
+        take_apart(network.model)
         del network
-        if weights:
-            weights.give_back()
+        if any(weight() is not None for weight in weights):
+            collect_garbage()  # a graph made of it holds them, and waits for Python to look
+        elif large:
+            release_memory()
 
 
-def _tensors(network: Network) -> list[weakref.ref[ir.TensorProtocol]]:
-    """All of them, which graphs made of the network share."""
+def _weights(network: Network) -> list[weakref.ref[ir.TensorProtocol]]:
+    """Its tensors, which graphs made of it share."""
     values = network.model.graph.initializers.values()
     tensors = [value.const_value for value in values if value.const_value is not None]
     for node in network.nodes():
@@ -117,10 +95,13 @@ def _tensors(network: Network) -> list[weakref.ref[ir.TensorProtocol]]:
     return [weakref.ref(tensor) for tensor in tensors]
 
 
+def collect_garbage() -> None:
+    """Gives back the memory of networks that nobody refers to any more."""
+    gc.collect()
+    release_memory()
+
+
 def forget_locals(error: BaseException | None) -> None:
-    """Lets go of what an error's traceback holds of a load. The traceback of a bug stays, for the
-    log, with its frames emptied; they still hold what their functions had from around them."""
-    if isinstance(error, HeadraceError) and not isinstance(error, Internal):
-        forget_frames(error)
+    """Empties the frames in an error's traceback, which hold what was being loaded."""
     for each in chain(error):
         traceback.clear_frames(each.__traceback__)

@@ -24,7 +24,6 @@ import onnx_ir as ir
 from headrace.runtime.buffers import Buffer
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.limits import Limits
-from headrace.runtime.network_memory import owner
 
 INLINE_BYTES: Final = 4096
 """Raw data of fewer bytes stays where it is."""
@@ -254,7 +253,7 @@ def large_bytes(model: ir.Model) -> int:
 
 def _cut(model: ir.Model) -> tuple[onnx.ModelProto, list[tuple[str, ir.TensorProtocol]]]:
     """The ModelProto without the large initialisers, and those."""
-    small = owner(model.clone())
+    small = model.clone()
     large: list[tuple[str, ir.TensorProtocol]] = []
     for name, value in list(small.graph.initializers.items()):
         tensor = _beside(value)

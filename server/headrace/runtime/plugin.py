@@ -35,6 +35,7 @@ from headrace.runtime.extension import merge_functions
 from headrace.runtime.network import Network
 from headrace.runtime.network_cache_key import cache_key
 from headrace.runtime.network_cache_load import CachedLoad, Compile, Restore
+from headrace.runtime.network_memory import take_apart
 from headrace.runtime.network_options import NetworkOptions
 from headrace.runtime.plugin_api import PLUGIN_API_VERSION as PLUGIN_API_VERSION
 from headrace.runtime.plugin_api import Isolated as Isolated
@@ -112,7 +113,9 @@ class Plugin(Device, ABC):
         own = self.config.explicit_strings()
         configuration = self.schema.resolve(own, config, ignore_unknown=True)
         transformed = self.transform_network(network, configuration, options)
-        return self._query(network, transformed, configuration)
+        found = self._query(network, transformed, configuration)
+        take_apart(transformed.model)
+        return found
 
     def load_network(
         self,

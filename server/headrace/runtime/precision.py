@@ -14,7 +14,6 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from headrace.runtime import naming
-from headrace.runtime.network_memory import owner
 from headrace.runtime.provenance import ORIGINS, origins, stamp
 
 _DOMAINS = ("", "ai.onnx.ml")
@@ -50,7 +49,7 @@ def to_float32(model: ir.Model) -> Conversion:
     of other types. The nodes of a clone carry the origins of those they were made from."""
     if not _uses_half(model):
         return Conversion(model)
-    clone = owner(model.clone())
+    clone = model.clone()
     try:
         if clone.functions:
             InlinePass()(clone)

@@ -16,7 +16,6 @@ from onnx import defs
 
 from headrace.runtime.errors import UnsupportedLayer, UnsupportedLayers
 from headrace.runtime.naming import walk
-from headrace.runtime.network_memory import owner
 from headrace.runtime.type_names import type_text
 
 _OLDEST_IR_VERSION = 3
@@ -80,7 +79,7 @@ class Compatibility:
             for domain, version in scope.opset_imports.items()
         ):
             return model
-        model = owner(model.clone())
+        model = model.clone()
         changed = [
             UnsupportedLayer(node.name or "", node.op_type, reason)
             for node, version in _nodes(model)

@@ -25,7 +25,6 @@ from headrace.plugins.cpu.fusion import trace
 from headrace.plugins.cpu.session import Provider, Session, Settings
 from headrace.runtime.job import LayerProfile
 from headrace.runtime.naming import walk
-from headrace.runtime.network_memory import owner
 from headrace.runtime.provenance import origins
 from headrace.runtime.scratch import ScratchFolder
 
@@ -81,8 +80,7 @@ class Profiler:
         return result, self._layers(json.loads(events), device)
 
     def close(self) -> None:
-        """Lets go of the network, and deletes what lies on disk; no request runs any more."""
-        del self._original, self._readable
+        """Deletes what lies on disk; no request runs any more."""
         if self._folder is not None:
             self._folder.close()
 
@@ -108,8 +106,7 @@ class Profiler:
         try:
             session.open_model(self._readable, self._provider, settings)
             proto = onnx.load(path, load_external_data=False)
-            model = owner(ir.from_proto(proto))
-            rewritten = model.graph
+            rewritten = ir.from_proto(proto).graph
         except Exception as error:  # noqa: BLE001 - the runtime writes some graphs wrongly
             _log.info("layers are timed without knowing which were fused: %s", error)
             for node in walk(self._original.graph):

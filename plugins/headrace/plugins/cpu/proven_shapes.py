@@ -9,7 +9,6 @@ from typing import TypeAlias
 import onnx_ir as ir
 
 from headrace.runtime.naming import bodies, walk
-from headrace.runtime.network_memory import owner
 from headrace.runtime.type_inference import infer_types
 
 _Sizes: TypeAlias = list[int | None]
@@ -31,7 +30,7 @@ class ProvenShapes:
 
     @cached_property
     def _inferred(self) -> Mapping[ir.Value, _Sizes]:
-        bare = owner(self._model.clone())
+        bare = self._model.clone()
         for node in walk(bare.graph):
             for value in _made(node):
                 value.shape = None

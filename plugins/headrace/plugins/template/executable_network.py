@@ -45,9 +45,6 @@ class TemplateNetwork(ExecutableNetwork):
             device, origins = self.place.device, self._origins
             job.layers = [replace(x, device=device, origins=origins[x.layer]) for x in job.layers]
 
-    def _close(self) -> None:
-        del self._evaluator  # which has a copy of the weights
-
     def _postprocess(self, job: Job) -> None:
         types = {port.name: port.dtype for port in self.outputs}
         job.outputs = {
