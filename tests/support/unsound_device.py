@@ -25,7 +25,6 @@ class UnsoundNetwork(TemplateNetwork):
         super()._infer(job)
         changes: dict[str, Any] = {
             "Sin": lambda value: value + 1,
-            "Cos": lambda value: value.astype(np.float64),
             "Tan": lambda value: value[:-1],
             "Sinh": lambda value: value * np.float32(1.0001),
         }
@@ -38,6 +37,16 @@ class UnsoundNetwork(TemplateNetwork):
         if op_type == "Exp":
             raise RuntimeError("out of order")
         job.backend = [changes.get(op_type, lambda value: value)(value) for value in job.backend]
+
+    def _postprocess(self, job: Job) -> None:
+        super()._postprocess(job)
+        if {node.op_type for node in self.network.nodes()} == {"Cos"}:
+            job.outputs = {name: _double(value) for name, value in job.outputs.items()}
+
+
+def _double(value: Any) -> Any:
+    """The value in another type than its port declares."""
+    return value.astype(np.float64)
 
 
 def _beyond(value: np.ndarray[Any, Any], given: Any) -> np.ndarray[Any, Any]:
