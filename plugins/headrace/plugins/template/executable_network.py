@@ -13,8 +13,8 @@ import onnx
 import onnx_ir as ir
 
 from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.compiled_plugin import CompiledPlugin
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.execution.job import Job, LayerProfile
 from headrace.runtime.network.network import Network
@@ -27,7 +27,7 @@ _JOB: ContextVar[Job] = ContextVar("the job that this thread computes")
 class TemplateNetwork(ExecutableNetwork):
     """The evaluator keeps nothing between runs, so all streams share one."""
 
-    def __init__(self, network: Network, config: Configuration, plugin: Plugin) -> None:
+    def __init__(self, network: Network, config: Configuration, plugin: CompiledPlugin) -> None:
         super().__init__(network, config, plugin.executor(config), streams=plugin.share(config))
         self._evaluator = Evaluator(ir.to_proto(network.model))
         self._origins = {layer.name: layer.origins for layer in network.layers}
