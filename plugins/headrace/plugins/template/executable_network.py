@@ -12,14 +12,18 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from headrace.runtime.config.schema import Configuration
-from headrace.runtime.device.compiled_plugin import CompiledPlugin
-from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.execution.job import Job, LayerProfile
-from headrace.runtime.network.network import Network
-from headrace.runtime.network.reference import CorrectedEvaluator, answer
-from headrace.runtime.network.values import host
+from headrace.sdk import (
+    CompiledPlugin,
+    Configuration,
+    CorrectedEvaluator,
+    ExecutableNetwork,
+    InvalidArgument,
+    Job,
+    LayerProfile,
+    Network,
+    answer,
+    host,
+)
 
 _JOB: ContextVar[Job] = ContextVar("the job that this thread computes")
 
