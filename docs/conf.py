@@ -15,5 +15,6 @@ html_show_sphinx = False
 html_show_copyright = False
 html_copy_source = False
 extensions = ["myst_parser"]
+smartquotes = False  # --option stays as it is typed
 # Links to headings are checked too.
 myst_heading_anchors = 3

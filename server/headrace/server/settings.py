@@ -142,9 +142,6 @@ def options() -> tuple[Option, ...]:
 
 def settings_table() -> str:
     """The options as a Markdown table, for the documentation."""
-    rows = ["| option | environment | default | what |", "| --- | --- | --- | --- |"]
-    rows += [
-        f"| `{each.flag}` | `{each.variable}` | {each.shown_default} | {each.description} |"
-        for each in options()
-    ]
+    rows = ["| option | default | meaning |", "| --- | --- | --- |"]
+    rows += [f"| `{each.flag}` | {each.shown_default} | {each.description} |" for each in options()]
     return "\n".join(rows) + "\n"
