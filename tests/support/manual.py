@@ -18,9 +18,9 @@ from headrace.client.cli.app import make_app
 from headrace.plugins.cpu.custom_ops import CUSTOM_OPS_LIBRARIES
 from headrace.plugins.hetero import counters as hetero
 from headrace.plugins.multi import counters as multi
-from headrace.runtime.config import ConfigSchema
-from headrace.runtime.series import NOTES
-from headrace.runtime.standard_keys import STANDARD_KEYS
+from headrace.runtime.config.schema import ConfigSchema
+from headrace.runtime.config.standard_keys import STANDARD_KEYS
+from headrace.runtime.metrics.series import NOTES
 from headrace.server.metrics import metrics_table
 from headrace.server.settings import settings_table
 

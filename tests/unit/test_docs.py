@@ -15,9 +15,9 @@ import pytest
 
 from headrace.plugins.cpu.config import SCHEMA as CPU_SCHEMA
 from headrace.plugins.cpu.custom_ops import CUSTOM_OPS_LIBRARIES, libraries
-from headrace.runtime.config import MAX_KEYS, ConfigSchema
-from headrace.runtime.limits import Limits
-from headrace.runtime.standard_keys import STANDARD_KEYS
+from headrace.runtime.config.schema import MAX_KEYS, ConfigSchema
+from headrace.runtime.config.standard_keys import STANDARD_KEYS
+from headrace.runtime.intake.limits import Limits
 from headrace.server.repository import Repository
 from headrace.server.settings_sources import load_settings
 from headrace.wire import bounds, codec, framing
