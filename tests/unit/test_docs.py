@@ -24,6 +24,7 @@ from headrace.wire import bounds, codec, framing
 from tests.support.manual import PAGES, REPOSITORY, TABLES, blocks, section, text_of
 
 DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+INSIDE = ("ARCHITECTURE.md", "docs/inside.md")
 ROOTS = ("proto", "server", "plugins", "client")
 
 
@@ -115,18 +116,17 @@ def test_every_link_to_a_file_leads_somewhere(document: str) -> None:
     assert not missing
 
 
-def test_every_module_that_the_architecture_names_exists() -> None:
-    text = (REPOSITORY / "ARCHITECTURE.md").read_text("utf-8")
-    names = set(re.findall(r"`(?:[a-z_]+/)*([a-z_]+\.py)`", text))
-    folders = (*ROOTS, "tests")
-    known = {path.name for root in folders for path in (REPOSITORY / root).rglob("*.py")}
-    assert names
-    assert not names - known
+@pytest.mark.parametrize("document", INSIDE)
+def test_every_file_that_is_named_exists(document: str) -> None:
+    named = set(re.findall(r"`((?:[\w-]+/)*\w+\.py)`", text_of(document)))
+    files = [str(path) for root in (*ROOTS, "tests") for path in (REPOSITORY / root).rglob("*.py")]
+    assert named
+    assert not [name for name in named if not any(file.endswith(f"/{name}") for file in files)]
 
 
-def test_every_class_that_the_architecture_names_exists() -> None:
-    text = (REPOSITORY / "ARCHITECTURE.md").read_text("utf-8")
-    names = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]*)+)(?:\.\w+)*`", text))
+@pytest.mark.parametrize("document", INSIDE)
+def test_every_class_that_is_named_exists(document: str) -> None:
+    names = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]*)+)(?:\.\w+)*`", text_of(document)))
     sources = [path for root in ROOTS for path in (REPOSITORY / root).rglob("*.py")]
     known = {
         node.name
@@ -138,6 +138,14 @@ def test_every_class_that_the_architecture_names_exists() -> None:
     rpcs = set(re.findall(r"rpc (\w+)", service))
     assert names
     assert not names - known - rpcs
+
+
+def test_the_architecture_is_short_and_draws_every_room_of_the_runtime() -> None:
+    text = text_of("ARCHITECTURE.md")
+    assert len(text.encode()) <= 12 * 1024
+    rooms = {path.parent.name for path in (REPOSITORY / "server/headrace/runtime").glob("*/*.py")}
+    drawing = text.split("```")[1]
+    assert not {room for room in rooms if not re.search(rf"\b{room}\b", drawing)}
 
 
 @pytest.mark.parametrize(
