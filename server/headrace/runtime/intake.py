@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from headrace.runtime import naming, onnx_bytes
 from headrace.runtime.buffers import Buffer
 from headrace.runtime.errors import InvalidModel
+from headrace.runtime.graph_memory import watched
 from headrace.runtime.inlining import settle_functions
 from headrace.runtime.limits import Limits
 from headrace.runtime.mapped_files import MappedFiles
@@ -96,7 +97,7 @@ def _model(
         ) from None
     in_order = check_model(proto, limits, tensors)
     try:
-        model = ir.from_proto(proto)
+        model = watched(ir.from_proto(proto))
         if not in_order:
             model.graph.sort()
             for function in model.functions.values():

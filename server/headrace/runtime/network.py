@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from headrace.runtime import intake, naming, onnx_bytes, provenance
 from headrace.runtime.buffers import Buffer, joined
+from headrace.runtime.graph_memory import watched
 from headrace.runtime.intake import Limits
 from headrace.runtime.mapped_files import MappedFiles
 
@@ -72,8 +73,8 @@ class Network:
         self, model: ir.Model, files: MappedFiles | None = None, notes: tuple[str, ...] = ()
     ) -> None:
         """Takes ownership of `model`, whose layers have unique names, and whose tensors may lie in
-        `files`."""
-        self.model = model
+        `files`. Its graph ends with it, so whoever holds a node or a value also holds the model."""
+        self.model = watched(model)
         self.notes = notes
         self._files = files
 

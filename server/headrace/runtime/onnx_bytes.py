@@ -23,6 +23,7 @@ import onnx_ir as ir
 
 from headrace.runtime.buffers import Buffer
 from headrace.runtime.errors import InvalidModel
+from headrace.runtime.graph_memory import watched
 from headrace.runtime.limits import Limits
 
 INLINE_BYTES: Final = 4096
@@ -253,7 +254,7 @@ def large_bytes(model: ir.Model) -> int:
 
 def _cut(model: ir.Model) -> tuple[onnx.ModelProto, list[tuple[str, ir.TensorProtocol]]]:
     """The ModelProto without the large initialisers, and those."""
-    small = model.clone()
+    small = watched(model.clone())
     large: list[tuple[str, ir.TensorProtocol]] = []
     for name, value in list(small.graph.initializers.items()):
         tensor = _beside(value)

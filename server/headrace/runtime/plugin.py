@@ -35,7 +35,6 @@ from headrace.runtime.extension import merge_functions
 from headrace.runtime.network import Network
 from headrace.runtime.network_cache_key import cache_key
 from headrace.runtime.network_cache_load import CachedLoad, Compile, Restore
-from headrace.runtime.network_memory import take_apart
 from headrace.runtime.network_options import NetworkOptions
 from headrace.runtime.plugin_api import PLUGIN_API_VERSION as PLUGIN_API_VERSION
 from headrace.runtime.plugin_api import Isolated as Isolated
@@ -113,9 +112,7 @@ class Plugin(Device, ABC):
         own = self.config.explicit_strings()
         configuration = self.schema.resolve(own, config, ignore_unknown=True)
         transformed = self.transform_network(network, configuration, options)
-        found = self._query(network, transformed, configuration)
-        take_apart(transformed.model)
-        return found
+        return self._query(network, transformed, configuration)
 
     def load_network(
         self,

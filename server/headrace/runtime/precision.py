@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from headrace.runtime import naming
+from headrace.runtime.graph_memory import watched
 from headrace.runtime.provenance import ORIGINS, origins, stamp
 
 _DOMAINS = ("", "ai.onnx.ml")
@@ -49,7 +50,7 @@ def to_float32(model: ir.Model) -> Conversion:
     of other types. The nodes of a clone carry the origins of those they were made from."""
     if not _uses_half(model):
         return Conversion(model)
-    clone = model.clone()
+    clone = watched(model.clone())
     try:
         if clone.functions:
             InlinePass()(clone)

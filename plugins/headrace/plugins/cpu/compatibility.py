@@ -15,6 +15,7 @@ import onnx_ir as ir
 from onnx import defs
 
 from headrace.runtime.errors import UnsupportedLayer, UnsupportedLayers
+from headrace.runtime.graph_memory import watched
 from headrace.runtime.naming import walk
 from headrace.runtime.type_names import type_text
 
@@ -79,7 +80,7 @@ class Compatibility:
             for domain, version in scope.opset_imports.items()
         ):
             return model
-        model = model.clone()
+        model = watched(model.clone())
         changed = [
             UnsupportedLayer(node.name or "", node.op_type, reason)
             for node, version in _nodes(model)

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
+from headrace.runtime.graph_memory import watched
 from headrace.runtime.naming import bodies, walk
 from headrace.runtime.type_inference import infer_types
 
@@ -30,7 +31,7 @@ class ProvenShapes:
 
     @cached_property
     def _inferred(self) -> Mapping[ir.Value, _Sizes]:
-        bare = self._model.clone()
+        bare = watched(self._model.clone())
         for node in walk(bare.graph):
             for value in _made(node):
                 value.shape = None

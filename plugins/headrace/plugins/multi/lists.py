@@ -11,16 +11,21 @@ from headrace.runtime.config_key import config_field
 from headrace.runtime.device_name import DeviceName, Member, resolve
 from headrace.runtime.errors import HeadraceError, InvalidArgument, Unavailable
 from headrace.runtime.members import Target, own_config, targets
+from headrace.runtime.network_memory import forget_locals
 from headrace.runtime.network_options import NetworkOptions
 from headrace.runtime.services import Devices
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A device that was left out, and why."""
+    """A device that was left out, and why. It stays as long as the network, and so must not keep
+    what was being loaded."""
 
     device: str
     error: HeadraceError
+
+    def __post_init__(self) -> None:
+        forget_locals(self.error)
 
     @property
     def reason(self) -> str:
