@@ -15,9 +15,9 @@ import onnx_ir as ir
 from onnx import defs
 
 from headrace.runtime.errors import UnsupportedLayer, UnsupportedLayers
-from headrace.runtime.graph_memory import watched
-from headrace.runtime.naming import walk
-from headrace.runtime.type_names import type_text
+from headrace.runtime.intake.naming import walk
+from headrace.runtime.network.type_names import type_text
+from headrace.runtime.system.graph_memory import watched
 
 _OLDEST_IR_VERSION = 3
 _ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
