@@ -52,6 +52,9 @@ class TemplateNetwork(ExecutableNetwork):
             for name, output in zip(job.output_names, job.backend, strict=True)
         }
 
+    def _close(self) -> None:
+        del self._evaluator  # which has a copy of the weights
+
 
 class Evaluator(CorrectedEvaluator):
     """Looks before each node whether the job is still wanted, and times the network's layers."""
