@@ -17,7 +17,7 @@ from headrace.plugins.multi.instructions import Answer, Instruction, Request, Ru
 from headrace.plugins.multi.schedule import Schedule
 from headrace.plugins.multi.station import Standing, Station
 from headrace.runtime.errors import Cancelled, DeadlineExceeded, InvalidArgument, Unavailable
-from headrace.runtime.fair_queue import HEAD_START
+from headrace.runtime.execution.fair_queue import HEAD_START
 
 
 @dataclass(eq=False)

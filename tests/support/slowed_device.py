@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import ConfigSchema, Configuration, Key
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.job import Job
-from headrace.runtime.network import Network
-from headrace.runtime.plugin import Plugin, Support, plugin_api
-from headrace.runtime.services import Services
-from headrace.runtime.standard_keys import STANDARD_KEYS
+from headrace.runtime.config.schema import ConfigSchema, Configuration, Key
+from headrace.runtime.config.standard_keys import STANDARD_KEYS
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin import Plugin, Support, plugin_api
+from headrace.runtime.device.services import Services
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job
+from headrace.runtime.network.network import Network
 
 RUN_SECONDS = Key(
     "RUN_SECONDS", float, 0.02, "What a request takes.", unit="seconds", scope="device"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.job import Job
-from headrace.runtime.plugin import Plugin
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.execution.job import Job
 
 REPOSITORY = Path(__file__).parents[2]
 TEXT = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")

@@ -18,10 +18,10 @@ from headrace.plugins.cpu.config import SCHEMA as CPU_SCHEMA
 from headrace.plugins.cpu.custom_ops import CUSTOM_OPS_LIBRARIES, libraries
 from headrace.plugins.hetero import counters as hetero
 from headrace.plugins.multi import counters as multi
-from headrace.runtime.config import MAX_KEYS, ConfigSchema
-from headrace.runtime.limits import Limits
-from headrace.runtime.series import NOTES
-from headrace.runtime.standard_keys import STANDARD_KEYS
+from headrace.runtime.config.schema import MAX_KEYS, ConfigSchema
+from headrace.runtime.config.standard_keys import STANDARD_KEYS
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.metrics.series import NOTES
 from headrace.server.metrics import metrics_table
 from headrace.server.repository import Repository
 from headrace.server.settings import settings_table

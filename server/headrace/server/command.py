@@ -14,10 +14,10 @@ import grpc
 import typer
 import uvloop
 
-from headrace.runtime.allocator import tune_allocator
 from headrace.runtime.errors import HeadraceError
-from headrace.runtime.network_memory import look_for_garbage_seldom
-from headrace.runtime.processors import schedule_as_batch
+from headrace.runtime.network.memory import look_for_garbage_seldom
+from headrace.runtime.system.allocator import tune_allocator
+from headrace.runtime.system.processors import schedule_as_batch
 from headrace.server.app import Addresses, App
 from headrace.server.logs import configure_logging
 from headrace.server.option import SWITCH

@@ -15,7 +15,6 @@ from typing import Any
 
 import grpc
 
-from headrace.runtime.allocator import release_memory
 from headrace.runtime.errors import (
     Cancelled,
     HeadraceError,
@@ -24,7 +23,8 @@ from headrace.runtime.errors import (
     Stopped,
     Unavailable,
 )
-from headrace.runtime.job import Job
+from headrace.runtime.execution.job import Job
+from headrace.runtime.system.allocator import release_memory
 from headrace.server.boundary import Boundary, describe, ended_code
 from headrace.server.inference import Inference, build_reply, cancel, encode_small
 from headrace.server.shares import Memory, Shares

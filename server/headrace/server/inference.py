@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from headrace.runtime.errors import Cancelled, DeadlineExceeded
-from headrace.runtime.job import Job
-from headrace.runtime.registry import NetworkRegistry
-from headrace.runtime.tensor import host
+from headrace.runtime.execution.job import Job
+from headrace.runtime.loading.registry import NetworkRegistry
+from headrace.runtime.network.values import host
 from headrace.server.boundary import ended_code
 from headrace.server.completion_sink import CompletionSink
 from headrace.server.convert import layer_profiles

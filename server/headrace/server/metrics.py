@@ -19,11 +19,11 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from headrace.runtime.counter_snapshots import DeviceSnapshot, Gauge, NetworkSnapshot
-from headrace.runtime.counters import Counters
-from headrace.runtime.histogram import HistogramSnapshot
-from headrace.runtime.network_cache_counters import CacheEvent, CacheSnapshot
-from headrace.runtime.series import Family, SeriesSnapshot
+from headrace.runtime.metrics.cache_counters import CacheEvent, CacheSnapshot
+from headrace.runtime.metrics.counters import Counters
+from headrace.runtime.metrics.histogram import HistogramSnapshot
+from headrace.runtime.metrics.series import Family, SeriesSnapshot
+from headrace.runtime.metrics.snapshots import DeviceSnapshot, Gauge, NetworkSnapshot
 
 PREFIX = "headrace_"
 

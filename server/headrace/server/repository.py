@@ -17,14 +17,14 @@ from typing import Any
 
 import onnx_ir as ir
 
-from headrace.runtime.config_key import as_text
-from headrace.runtime.device_name import DeviceName
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.config.key import as_text
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound
-from headrace.runtime.limits import Limits
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import LoadRequest, NetworkOptions, Reference
-from headrace.runtime.preprocessing import InputOptions, OutputOptions
-from headrace.runtime.registry import check_network_name
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.loading.registry import check_network_name
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import LoadRequest, NetworkOptions, Reference
+from headrace.runtime.transform.preprocessing import InputOptions, OutputOptions
 
 _log = logging.getLogger(__name__)
 

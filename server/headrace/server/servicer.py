@@ -11,13 +11,13 @@ from typing import Any, ParamSpec, TypeVar
 
 import grpc
 
+from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
-from headrace.runtime.device_name import DeviceName
-from headrace.runtime.device_state import DeviceState
+from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import InvalidArgument, Unavailable
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import LoadRequest, Reference
-from headrace.runtime.registry import NetworkEntry, NetworkState, check_network_name
+from headrace.runtime.loading.registry import NetworkEntry, NetworkState, check_network_name
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.convert import (
     executable_layers,
     layer_profiles,

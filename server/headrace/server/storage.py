@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.runtime.atomic_file import lock_file
-from headrace.runtime.blob_key import load_or_create_key
+from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.network_cache import NetworkCache
+from headrace.runtime.loading.blob_key import load_or_create_key
+from headrace.runtime.system.atomic_file import lock_file
 from headrace.server.settings import Settings
 
 _log = logging.getLogger(__name__)

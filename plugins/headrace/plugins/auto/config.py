@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.runtime.config import ConfigSchema, Key
-from headrace.runtime.standard_keys import STANDARD_KEYS
+from headrace.runtime.config.schema import ConfigSchema, Key
+from headrace.runtime.config.standard_keys import STANDARD_KEYS
 
 STARTUP_FALLBACK = Key(
     "ENABLE_STARTUP_FALLBACK",

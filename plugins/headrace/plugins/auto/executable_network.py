@@ -10,15 +10,15 @@ from headrace.plugins.multi.container import Frame, write
 from headrace.plugins.multi.lists import Candidate, Failure
 from headrace.plugins.multi.member import Member
 from headrace.plugins.multi.pooled_network import PooledNetwork
-from headrace.runtime.config import Configuration
-from headrace.runtime.executable_network import Place
-from headrace.runtime.network import Network
-from headrace.runtime.services import Services
-from headrace.runtime.standard_keys import (
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.config.standard_keys import (
     ALLOW_AUTO_BATCHING,
     INFERENCE_NUM_THREADS,
     NUM_STREAMS,
 )
+from headrace.runtime.device.executable_network import Place
+from headrace.runtime.device.services import Services
+from headrace.runtime.network.network import Network
 
 _log = logging.getLogger(__name__)
 

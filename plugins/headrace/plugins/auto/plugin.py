@@ -12,13 +12,13 @@ from headrace.plugins.multi.container import Frame
 from headrace.plugins.multi.lists import Candidate, Failure, Listed, check_candidate
 from headrace.plugins.multi.loading import is_callers, load_member, none_serves
 from headrace.plugins.multi.spread_plugin import SpreadPlugin
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
-from headrace.runtime.device_name import VIRTUAL_TYPES, DeviceName, Member
+from headrace.runtime.config.device_name import VIRTUAL_TYPES, DeviceName, Member
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.config.standard_keys import DEVICE_ID, PERFORMANCE_HINT
 from headrace.runtime.errors import HeadraceError, Internal, InvalidArgument, Unavailable
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.standard_keys import DEVICE_ID, PERFORMANCE_HINT
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
 
 _log = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ import onnx_ir as ir
 from headrace.plugins.batch import sizes
 from headrace.plugins.batch.axes import Doubt, Layer, Mixes, Shape
 from headrace.plugins.batch.rules import RULES
-from headrace.runtime import naming
-from headrace.runtime.network_memory import take_apart
-from headrace.runtime.tensor import Array
-from headrace.runtime.type_inference import TypeInference
+from headrace.runtime.intake import naming
+from headrace.runtime.network.memory import take_apart
+from headrace.runtime.network.type_inference import TypeInference
+from headrace.runtime.network.values import Array
 
 ROWS: Final = (11, 13)
 """Sizes of the batch to infer shapes for: primes, so that they stand out."""

@@ -15,9 +15,9 @@ from headrace.plugins.batch import rows as rows_of
 from headrace.plugins.batch.request import BatchJob, BatchMember, Run, reason
 from headrace.plugins.batch.scheduler import BatchScheduler
 from headrace.runtime.errors import Cancelled, QueueFull, Unavailable
-from headrace.runtime.job import Job, LayerProfile, Ticket
-from headrace.runtime.tensor import Value
-from headrace.runtime.timer import Timer, TimerEntry
+from headrace.runtime.execution.job import Job, LayerProfile, Ticket
+from headrace.runtime.execution.timer import Timer, TimerEntry
+from headrace.runtime.network.values import Value
 
 _NOT_THE_VALUES = (Cancelled, QueueFull, Unavailable)
 """Errors of a batch that no member's values can have caused."""

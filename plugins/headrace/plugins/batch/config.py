@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.runtime.config import ConfigSchema
-from headrace.runtime.standard_keys import (
+from headrace.runtime.config.schema import ConfigSchema
+from headrace.runtime.config.standard_keys import (
     ALLOW_AUTO_BATCHING,
     AUTO_BATCH_TIMEOUT,
     DEVICE_ID,

@@ -8,18 +8,18 @@ from collections.abc import Callable, Mapping
 from headrace.plugins.batch.collector import Collector, Shape
 from headrace.plugins.batch.request import BatchMember
 from headrace.plugins.batch.scheduler import BatchScheduler
-from headrace.runtime.config import Configuration, ParameterValue
-from headrace.runtime.executable_network import ExecutableNetwork, Place
-from headrace.runtime.executor_manager import ExecutorManager
-from headrace.runtime.job import Job
-from headrace.runtime.network import Layer, Network
-from headrace.runtime.provenance import origins
-from headrace.runtime.standard_keys import (
+from headrace.runtime.config.schema import Configuration, ParameterValue
+from headrace.runtime.config.standard_keys import (
     AUTO_BATCH_TIMEOUT,
     INFERENCE_NUM_THREADS,
     NUM_STREAMS,
     PERFORMANCE_HINT_NUM_REQUESTS,
 )
+from headrace.runtime.device.executable_network import ExecutableNetwork, Place
+from headrace.runtime.execution.executor_manager import ExecutorManager
+from headrace.runtime.execution.job import Job
+from headrace.runtime.intake.provenance import origins
+from headrace.runtime.network.network import Layer, Network
 
 
 class BatchNetwork(ExecutableNetwork):

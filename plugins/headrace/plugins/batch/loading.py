@@ -19,13 +19,13 @@ from headrace.plugins.batch.transformations import (
     with_fixed_rows,
 )
 from headrace.plugins.batch.trial import ROWS, Inconclusive, Run, sample, try_out
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import FailedPrecondition, InvalidModel, Unimplemented
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.members import Target
-from headrace.runtime.network import Network
-from headrace.runtime.tensor import Value, host
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
+from headrace.runtime.network.values import Value, host
+from headrace.runtime.virtual.members import Target
 
 _MAY_BE_THE_SIZES = (FailedPrecondition, InvalidModel, Unimplemented)
 """What a device may raise that takes fixed sizes only."""

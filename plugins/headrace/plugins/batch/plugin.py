@@ -12,9 +12,13 @@ from headrace.plugins.batch import hinted, loading
 from headrace.plugins.batch.config import DEFAULT_SIZE, NOT_FOR_MEMBERS, SCHEMA
 from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.plugins.batch.transformations import CannotBatch, batchable
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
-from headrace.runtime.device_name import DeviceName, Member
+from headrace.runtime.config.device_name import DeviceName, Member
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.config.standard_keys import (
+    DEVICE_ID,
+    PERFORMANCE_HINT_NUM_REQUESTS,
+)
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -22,17 +26,13 @@ from headrace.runtime.errors import (
     Unimplemented,
     UnsupportedLayer,
 )
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.members import Target, check_owners, own_config, targets
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.query import QueryResult
-from headrace.runtime.standard_keys import (
-    DEVICE_ID,
-    PERFORMANCE_HINT_NUM_REQUESTS,
-)
-from headrace.runtime.transform import transform_network
-from headrace.runtime.virtual_plugin import VirtualPlugin
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.query import QueryResult
+from headrace.runtime.transform.transform import transform_network
+from headrace.runtime.virtual.members import Target, check_owners, own_config, targets
+from headrace.runtime.virtual.plugin import VirtualPlugin
 
 _AS_IT_IS = NetworkOptions()
 _CHOOSING = ("BATCH", "MULTI", "AUTO")

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.runtime.errors import Internal
-from headrace.runtime.job import Job
-from headrace.runtime.tensor import Array, Tensor, Value, host
+from headrace.runtime.execution.job import Job
+from headrace.runtime.network.values import Array, Tensor, Value, host
 
 
 class Fit(NamedTuple):

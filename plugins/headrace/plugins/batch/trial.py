@@ -10,8 +10,8 @@ import numpy as np
 
 from headrace.plugins.batch.rows import part
 from headrace.runtime.errors import Cancelled, HeadraceError, Unavailable
-from headrace.runtime.network import Port
-from headrace.runtime.tensor import Array, Value, host
+from headrace.runtime.network.network import Port
+from headrace.runtime.network.values import Array, Value, host
 
 Run: TypeAlias = Callable[[Mapping[str, Value]], Mapping[str, Value]]
 

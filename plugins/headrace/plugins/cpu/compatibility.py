@@ -15,8 +15,8 @@ import onnx_ir as ir
 from onnx import defs
 
 from headrace.runtime.errors import UnsupportedLayer, UnsupportedLayers
-from headrace.runtime.naming import walk
-from headrace.runtime.type_names import type_text
+from headrace.runtime.intake.naming import walk
+from headrace.runtime.network.type_names import type_text
 
 _OLDEST_IR_VERSION = 3
 _ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")

@@ -23,10 +23,10 @@ import onnx_ir as ir
 from headrace.plugins.cpu import session
 from headrace.plugins.cpu.fusion import trace
 from headrace.plugins.cpu.session import Provider, Session, Settings
-from headrace.runtime.job import LayerProfile
-from headrace.runtime.naming import walk
-from headrace.runtime.provenance import origins
-from headrace.runtime.scratch import ScratchFolder
+from headrace.runtime.execution.job import LayerProfile
+from headrace.runtime.intake.naming import walk
+from headrace.runtime.intake.provenance import origins
+from headrace.runtime.system.scratch import ScratchFolder
 
 _log = logging.getLogger(__name__)
 

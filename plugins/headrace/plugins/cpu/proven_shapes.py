@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from headrace.runtime.naming import bodies, walk
-from headrace.runtime.type_inference import infer_types
+from headrace.runtime.intake.naming import bodies, walk
+from headrace.runtime.network.type_inference import infer_types
 
 _Sizes: TypeAlias = list[int | None]
 

@@ -21,9 +21,9 @@ import onnxruntime
 from onnxruntime.capi import _pybind_state as binding
 
 from headrace.plugins.cpu import custom_ops, failures, tensors
-from headrace.runtime.cancel import CancelToken
 from headrace.runtime.errors import Unavailable
-from headrace.runtime.tensor import Array
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.values import Array
 
 CPU_PROVIDER = "CPUExecutionProvider"
 _FATAL = 4  # ONNX Runtime's log level: what fails is raised, and printed nowhere

@@ -17,8 +17,8 @@ import onnx_ir as ir
 import onnxruntime
 
 from headrace.runtime.errors import InvalidArgument, Unimplemented
-from headrace.runtime.network import Port
-from headrace.runtime.tensor import Array, Value, host
+from headrace.runtime.network.network import Port
+from headrace.runtime.network.values import Array, Value, host
 
 BINDING_CONVERTS = frozenset(
     {

@@ -21,9 +21,9 @@ from onnxruntime.capi import _pybind_state as binding
 from headrace.plugins.cpu import tensors
 from headrace.plugins.cpu.session import Session
 from headrace.plugins.cuda.memory import HostMemory
-from headrace.runtime.job import Job
-from headrace.runtime.network import Network, Port
-from headrace.runtime.tensor import Array, Value, host
+from headrace.runtime.execution.job import Job
+from headrace.runtime.network.network import Network, Port
+from headrace.runtime.network.values import Array, Value, host
 
 _NOT_BYTES: Final = (ir.DataType.STRING, ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)
 

@@ -9,9 +9,9 @@ from typing import Final
 from headrace.plugins.cpu.custom_ops import CUSTOM_OPS_LIBRARIES, libraries
 from headrace.plugins.cpu.session import Provider
 from headrace.plugins.cuda.machine import PROVIDER, TENSORRT
-from headrace.runtime.config import ConfigSchema, Configuration
-from headrace.runtime.config_key import Key
-from headrace.runtime.standard_keys import (
+from headrace.runtime.config.key import Key
+from headrace.runtime.config.schema import ConfigSchema, Configuration
+from headrace.runtime.config.standard_keys import (
     INFERENCE_PRECISION_HINT,
     NUM_STREAMS,
     PERFORMANCE_HINT,

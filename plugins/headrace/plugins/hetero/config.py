@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.runtime.config import ConfigSchema, Key
-from headrace.runtime.standard_keys import DEVICE_ID, STANDARD_KEYS
+from headrace.runtime.config.schema import ConfigSchema, Key
+from headrace.runtime.config.standard_keys import DEVICE_ID, STANDARD_KEYS
 
 TARGET_FALLBACK = Key(
     "TARGET_FALLBACK",

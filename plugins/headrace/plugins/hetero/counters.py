@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.runtime.counters import REQUEST_SECONDS
-from headrace.runtime.series import Family, SeriesTable
+from headrace.runtime.metrics.counters import REQUEST_SECONDS
+from headrace.runtime.metrics.series import Family, SeriesTable
 
 EXECUTION_SECONDS = Family(
     "subgraph_execution_seconds",

@@ -10,12 +10,12 @@ from headrace.plugins.hetero.counters import SubgraphCounters
 from headrace.plugins.hetero.flow import Flow, flow
 from headrace.plugins.hetero.request import HeteroRequest
 from headrace.plugins.hetero.subgraph import Subgraph
-from headrace.runtime.config import Configuration, ParameterValue
-from headrace.runtime.counters import NetworkCounters
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.job import Job
-from headrace.runtime.network import Layer, Network
-from headrace.runtime.tensor import Value
+from headrace.runtime.config.schema import Configuration, ParameterValue
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.execution.job import Job
+from headrace.runtime.metrics.counters import NetworkCounters
+from headrace.runtime.network.network import Layer, Network
+from headrace.runtime.network.values import Value
 
 
 class HeteroNetwork(ExecutableNetwork):

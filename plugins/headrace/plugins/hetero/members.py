@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from headrace.plugins.hetero.config import NOT_FOR_MEMBERS, TARGET_FALLBACK
-from headrace.runtime import members
-from headrace.runtime.device_name import DeviceName, Member, resolve
+from headrace.runtime.config.device_name import DeviceName, Member, resolve
+from headrace.runtime.device.services import Devices
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.members import Target
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.services import Devices
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.virtual import members
+from headrace.runtime.virtual.members import Target
 
 
 def targets(

@@ -15,8 +15,9 @@ from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.hetero.members import targets
 from headrace.plugins.hetero.planning import Plan, plan
 from headrace.plugins.hetero.transformations import TRANSFORMATIONS
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.config.standard_keys import DISABLE_TRANSFORMATIONS
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import (
     EndedWorker,
     InvalidArgument,
@@ -24,14 +25,13 @@ from headrace.runtime.errors import (
     UnsupportedLayer,
     UnsupportedLayers,
 )
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.members import Target, check_owners, listed, own_config
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.query import QueryResult
-from headrace.runtime.standard_keys import DISABLE_TRANSFORMATIONS
-from headrace.runtime.transform import transform_network
-from headrace.runtime.virtual_plugin import VirtualPlugin
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.query import QueryResult
+from headrace.runtime.transform.transform import transform_network
+from headrace.runtime.virtual.members import Target, check_owners, listed, own_config
+from headrace.runtime.virtual.plugin import VirtualPlugin
 
 _AS_IT_IS = NetworkOptions()
 _NONE: Mapping[str, str] = MappingProxyType({})

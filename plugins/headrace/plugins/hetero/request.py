@@ -18,12 +18,12 @@ from headrace.plugins.hetero.counters import SubgraphCounters
 from headrace.plugins.hetero.failures import named, not_the_callers
 from headrace.plugins.hetero.flow import Flow
 from headrace.plugins.hetero.subgraph import Subgraph
-from headrace.runtime.cancel import CancelToken
 from headrace.runtime.errors import Cancelled, HeadraceError, Internal
-from headrace.runtime.inline_budget import LIMIT_SECONDS
-from headrace.runtime.job import Job, LayerProfile
-from headrace.runtime.part_job import PartJob
-from headrace.runtime.tensor import Tensor, Value, host, size_bytes
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.inline_budget import LIMIT_SECONDS
+from headrace.runtime.execution.job import Job, LayerProfile
+from headrace.runtime.network.values import Tensor, Value, host, size_bytes
+from headrace.runtime.virtual.part_job import PartJob
 
 
 class SubgraphJob(PartJob):

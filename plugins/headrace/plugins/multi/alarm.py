@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from headrace.runtime.timer import Timer, TimerEntry
+from headrace.runtime.execution.timer import Timer, TimerEntry
 
 
 class Alarm:

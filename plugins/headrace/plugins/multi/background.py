@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from headrace.runtime.executor_manager import ExecutorManager
-from headrace.runtime.fair_queue import Entry
-from headrace.runtime.streams_executor import Share, Task
+from headrace.runtime.execution.executor_manager import ExecutorManager
+from headrace.runtime.execution.fair_queue import Entry
+from headrace.runtime.execution.streams_executor import Share, Task
 
 _EXECUTOR = "late-loads"
 _THREADS = 2

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headrace.runtime.frames import FrameFormat
-from headrace.runtime.plugin import Plugin
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.virtual.frames import FrameFormat
 
 _FORMAT: Final = FrameFormat(b"\x89MULTI\r\n\x1a\n", 2, "the devices'")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.runtime.series import Family, Series, SeriesTable
+from headrace.runtime.metrics.series import Family, Series, SeriesTable
 
 REQUESTS = Family(
     "member_requests_total",

@@ -9,13 +9,13 @@ from headrace.plugins.multi.container import Frame, write
 from headrace.plugins.multi.lists import Candidate, Failure, read_list
 from headrace.plugins.multi.member import Member
 from headrace.plugins.multi.pooled_network import PooledNetwork
-from headrace.runtime.config import Configuration
-from headrace.runtime.config_key import config_field
-from headrace.runtime.device_name import Member as Listed
+from headrace.runtime.config.device_name import Member as Listed
+from headrace.runtime.config.key import config_field
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.executable_network import Place
+from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition, NotFound
-from headrace.runtime.executable_network import Place
-from headrace.runtime.network import Network
-from headrace.runtime.services import Services
+from headrace.runtime.network.network import Network
 
 
 class MultiNetwork(PooledNetwork):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
 from headrace.plugins.multi.station import Station
-from headrace.runtime.fair_queue import Entry
+from headrace.runtime.execution.fair_queue import Entry
 
 T = TypeVar("T")
 

@@ -16,12 +16,12 @@ from headrace.plugins.multi.lists import Candidate, Failure
 from headrace.plugins.multi.loading import Ports, load_member
 from headrace.plugins.multi.member import Member
 from headrace.plugins.multi.reloads import Reloads
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.device_name import DeviceName
-from headrace.runtime.device_state import DeviceEvent, DeviceState
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.device.services import Services
+from headrace.runtime.device.state import DeviceEvent, DeviceState
 from headrace.runtime.errors import Cancelled, HeadraceError, Internal, Unavailable
-from headrace.runtime.network import Network
-from headrace.runtime.services import Services
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
 
 _log = logging.getLogger(__name__)
 

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.plugins.multi.config import PRIORITIES
-from headrace.runtime.config import ConfigSchema, check_prefixes
-from headrace.runtime.config_key import config_field
-from headrace.runtime.device_name import DeviceName, Member, resolve
+from headrace.runtime.config.device_name import DeviceName, Member, resolve
+from headrace.runtime.config.key import config_field
+from headrace.runtime.config.schema import ConfigSchema, check_prefixes
+from headrace.runtime.device.services import Devices
 from headrace.runtime.errors import HeadraceError, InvalidArgument, Unavailable
-from headrace.runtime.members import Target, own_config, targets
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.services import Devices
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.virtual.members import Target, own_config, targets
 
 
 @dataclass(frozen=True, slots=True)

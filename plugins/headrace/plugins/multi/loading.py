@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from headrace.plugins.multi.container import Frame
 from headrace.plugins.multi.lists import Candidate, Failure
 from headrace.plugins.multi.member import Member
-from headrace.runtime import auto_batching
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.device_name import DeviceName
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import (
     FailedPrecondition,
     HeadraceError,
@@ -23,8 +22,9 @@ from headrace.runtime.errors import (
     UnsupportedLayer,
     UnsupportedLayers,
 )
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.network import Network, Port
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.loading import auto_batching
+from headrace.runtime.network.network import Network, Port
 
 _log = logging.getLogger(__name__)
 

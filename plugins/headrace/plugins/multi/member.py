@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.runtime.device_name import DeviceName
-from headrace.runtime.device_state import DeviceEvent, DeviceState
-from headrace.runtime.executable_network import ExecutableNetwork
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.state import DeviceEvent, DeviceState
 
 
 @dataclass(frozen=True, slots=True)

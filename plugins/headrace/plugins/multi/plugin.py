@@ -10,12 +10,12 @@ from headrace.plugins.multi.executable_network import MultiNetwork
 from headrace.plugins.multi.lists import Listed, read_list, refuse_nested
 from headrace.plugins.multi.loading import load_all, none_serves
 from headrace.plugins.multi.spread_plugin import SpreadPlugin
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
-from headrace.runtime.device_name import Member
+from headrace.runtime.config.device_name import Member
+from headrace.runtime.config.schema import Configuration
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import NetworkOptions
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
 
 
 class MultiPlugin(SpreadPlugin):

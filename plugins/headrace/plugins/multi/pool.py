@@ -20,10 +20,10 @@ from headrace.plugins.multi.member import Member
 from headrace.plugins.multi.pool_request import PoolRequest
 from headrace.plugins.multi.schedule import Schedule
 from headrace.plugins.multi.station import Standing
-from headrace.runtime.device_state import DeviceEvent, DeviceStates
+from headrace.runtime.device.state import DeviceEvent, DeviceStates
 from headrace.runtime.errors import Internal
-from headrace.runtime.job import Job
-from headrace.runtime.timer import Timer
+from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.timer import Timer
 
 _log = logging.getLogger(__name__)
 

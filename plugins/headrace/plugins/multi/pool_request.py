@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 
 from headrace.plugins.multi.instructions import Request
-from headrace.runtime.job import Job
-from headrace.runtime.part_job import PartJob
-from headrace.runtime.tensor import Value
+from headrace.runtime.execution.job import Job
+from headrace.runtime.network.values import Value
+from headrace.runtime.virtual.part_job import PartJob
 
 
 class PoolRequest(Request[Job]):

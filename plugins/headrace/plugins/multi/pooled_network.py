@@ -11,13 +11,13 @@ from headrace.plugins.multi.lists import Candidate, Failure
 from headrace.plugins.multi.loading import ports_of
 from headrace.plugins.multi.member import Member
 from headrace.plugins.multi.pool import Pool
-from headrace.runtime.config import Configuration, ParameterValue
-from headrace.runtime.counters import NetworkCounters
-from headrace.runtime.executable_network import ExecutableNetwork, Place
-from headrace.runtime.job import Job
-from headrace.runtime.network import Layer, Network
-from headrace.runtime.ports import PortCheck
-from headrace.runtime.services import Services
+from headrace.runtime.config.schema import Configuration, ParameterValue
+from headrace.runtime.device.executable_network import ExecutableNetwork, Place
+from headrace.runtime.device.services import Services
+from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.ports import PortCheck
+from headrace.runtime.metrics.counters import NetworkCounters
+from headrace.runtime.network.network import Layer, Network
 
 
 class PooledNetwork(ExecutableNetwork):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from headrace.plugins.multi.lists import Candidate
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.members import ask
-from headrace.runtime.network import Network
-from headrace.runtime.query import QueryResult
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.query import QueryResult
+from headrace.runtime.virtual.members import ask
 
 
 def query(

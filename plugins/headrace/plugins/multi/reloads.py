@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from headrace.runtime.isolation.backoff import Backoff
+from headrace.runtime.system.backoff import Backoff
 
 FIRST_SECONDS: Final = 0.5
 LONGEST_SECONDS: Final = 300.0

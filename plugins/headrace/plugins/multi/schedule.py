@@ -35,7 +35,7 @@ from headrace.plugins.multi.instructions import (
 )
 from headrace.plugins.multi.station import Standing, Station
 from headrace.runtime.errors import HeadraceError, Internal, Unavailable
-from headrace.runtime.fair_queue import FairQueue, Flow
+from headrace.runtime.execution.fair_queue import FairQueue, Flow
 
 PATIENCE_SECONDS = 2.0
 

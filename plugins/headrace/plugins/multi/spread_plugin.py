@@ -15,17 +15,17 @@ from headrace.plugins.multi.lists import Listed
 from headrace.plugins.multi.loading import none_serves
 from headrace.plugins.multi.pooled_network import PooledNetwork
 from headrace.plugins.multi.queries import query
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
-from headrace.runtime.device_metrics import Metric
-from headrace.runtime.device_name import Member
+from headrace.runtime.config.device_name import Member
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.metrics import Metric
+from headrace.runtime.device.services import Services
 from headrace.runtime.errors import InvalidArgument, Unimplemented
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.query import QueryResult
-from headrace.runtime.services import Services
-from headrace.runtime.virtual_plugin import VirtualPlugin
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.query import QueryResult
+from headrace.runtime.virtual.plugin import VirtualPlugin
 
 _AS_IT_IS = NetworkOptions()
 

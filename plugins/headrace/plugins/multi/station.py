@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 
-from headrace.runtime.isolation.backoff import Backoff
+from headrace.runtime.system.backoff import Backoff
 
 
 class Standing(enum.Enum):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.runtime.config import ConfigSchema, Key
-from headrace.runtime.standard_keys import (
+from headrace.runtime.config.schema import ConfigSchema, Key
+from headrace.runtime.config.standard_keys import (
     INFERENCE_PRECISION_HINT,
     ISOLATION,
     PROCESS,

@@ -14,8 +14,8 @@ from typing import Any, Final
 import onnx_ir as ir
 
 from headrace.plugins.openvino.library import ConversionExtension, openvino
-from headrace.runtime.job import Job
-from headrace.runtime.naming import bodies, value_names, walk
+from headrace.runtime.execution.job import Job
+from headrace.runtime.intake.naming import bodies, value_names, walk
 
 DOMAIN: Final = "headrace.openvino"
 OPERATOR: Final = "Checkpoint"

@@ -11,7 +11,7 @@ import numpy as np
 from headrace.plugins.openvino.empty_tensors import bodies
 from headrace.plugins.openvino.failures import run_failure
 from headrace.plugins.openvino.library import openvino, operations
-from headrace.runtime.tensor import Array, Value, host
+from headrace.runtime.network.values import Array, Value, host
 
 _Given: TypeAlias = tuple[tuple[int, ...], bytes]
 """An input's shape, and its elements if shapes may follow from them."""

@@ -16,10 +16,10 @@ import onnx
 import onnx_ir as ir
 
 from headrace.plugins.openvino import limits, tensors
-from headrace.runtime import single_layer
 from headrace.runtime.errors import UnsupportedLayer
-from headrace.runtime.naming import bodies, walk
-from headrace.runtime.trials import Trials
+from headrace.runtime.intake.naming import bodies, walk
+from headrace.runtime.transform import single_layer
+from headrace.runtime.transform.trials import Trials
 
 _RANKS: Final = (4, 2, 3, 1, 0)
 

@@ -12,14 +12,14 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from headrace.runtime.config import Configuration
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.job import Job, LayerProfile
-from headrace.runtime.network import Network
-from headrace.runtime.plugin import Plugin
-from headrace.runtime.reference import CorrectedEvaluator, answer
-from headrace.runtime.tensor import host
+from headrace.runtime.execution.job import Job, LayerProfile
+from headrace.runtime.network.network import Network
+from headrace.runtime.network.reference import CorrectedEvaluator, answer
+from headrace.runtime.network.values import host
 
 _JOB: ContextVar[Job] = ContextVar("the job that this thread computes")
 

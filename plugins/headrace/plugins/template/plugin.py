@@ -10,12 +10,12 @@ import onnx_ir as ir
 from headrace.plugins.template.config import SCHEMA, THROUGHPUT_STREAMS
 from headrace.plugins.template.executable_network import Evaluator, TemplateNetwork
 from headrace.plugins.template.transformations import TRANSFORMATIONS
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
-from headrace.runtime.device_metrics import Metric
-from headrace.runtime.network import Network
-from headrace.runtime.plugin import Plugin, Support
-from headrace.runtime.transform import Transformation
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.metrics import Metric
+from headrace.runtime.device.plugin import Plugin, Support
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.transform import Transformation
 
 
 class TemplatePlugin(Plugin):

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace.runtime.device_name import VIRTUAL_TYPES
+from headrace.runtime.config.device_name import VIRTUAL_TYPES
+from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.runtime.errors import HeadraceError
-from headrace.runtime.plugin_registry import installed_plugins
 from headrace.testing.backend_cases.cases import BackendCase, collect
 from headrace.testing.backend_cases.expectation import Expectation, path_of
 from headrace.testing.backend_cases.outcome import Outcome, Result

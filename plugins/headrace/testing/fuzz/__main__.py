@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
-from headrace.runtime.device_name import VIRTUAL_TYPES
+from headrace.runtime.config.device_name import VIRTUAL_TYPES
+from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.runtime.errors import HeadraceError
-from headrace.runtime.plugin_registry import installed_plugins
 from headrace.testing.backend_cases.cases import collect
 from headrace.testing.backend_cases.worker import DeviceUnderTest
 from headrace.testing.fuzz import canaries, report

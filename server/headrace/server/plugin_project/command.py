@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.runtime.errors import HeadraceError
-from headrace.runtime.plugin_registry import installed_plugins
 from headrace.server.plugin_project.project import check_device, write_project
 
 app = typer.Typer(help="For authors of device plugins.", no_args_is_help=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from tempfile import TemporaryDirectory
 
-from headrace.runtime.device_name import VIRTUAL_TYPES
+from headrace.runtime.config.device_name import VIRTUAL_TYPES
 from headrace.runtime.errors import AlreadyExists, InvalidArgument
 
 _DEVICE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*")
