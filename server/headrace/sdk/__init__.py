@@ -11,8 +11,8 @@ longer work. A plugin says with `plugin_api` for which version it was written.
 - A network as it is given: `Network`, its `Port` and `Layer`, `NetworkOptions`; `Support` and
   `QueryResult` say what the device runs of it.
 - Transformations: `Transformation`, `rewriting`, `infer_types`.
-- A network as it runs: `ExecutableNetwork`, `Job`, `CancelToken`, `LayerProfile`; `Value`, `Array`
-  and `host` for inputs and outputs; `Stage`, `Share` and `StreamsExecutor` for other executors.
+- A network as it runs: `ExecutableNetwork`, `Job`, `CancelToken`, `LayerProfile`; `Value` and
+  `Array` for inputs and outputs; `Stage`, `Share` and `StreamsExecutor` for other executors.
 - onnx's reference evaluator: `CorrectedEvaluator`, `answer`.
 - Errors: `HeadraceError` and its sub-classes; `config_field` names the key at fault.
 
@@ -72,7 +72,7 @@ from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
 from headrace.runtime.network.network import Layer, Network, Port
 from headrace.runtime.network.reference import CorrectedEvaluator, answer
 from headrace.runtime.network.type_inference import infer_types
-from headrace.runtime.network.values import Array, Value, host
+from headrace.runtime.network.values import Array, Value
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
 from headrace.runtime.transform.transform import Transformation, rewriting
@@ -141,7 +141,6 @@ __all__ = [
     "Value",
     "answer",
     "config_field",
-    "host",
     "infer_types",
     "plugin_api",
     "rewriting",

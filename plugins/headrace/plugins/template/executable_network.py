@@ -22,7 +22,6 @@ from headrace.sdk import (
     LayerProfile,
     Network,
     answer,
-    host,
 )
 
 _JOB: ContextVar[Job] = ContextVar("the job that this thread computes")
@@ -37,7 +36,7 @@ class TemplateNetwork(ExecutableNetwork):
         self._origins = {layer.name: layer.origins for layer in network.layers}
 
     def _preprocess(self, job: Job) -> None:
-        job.backend = {port.name: host(job.inputs.get(port.name)) for port in self.inputs}
+        job.backend = {port.name: job.inputs.get(port.name) for port in self.inputs}
 
     def _infer(self, job: Job) -> None:
         before = _JOB.set(job)
@@ -51,10 +50,11 @@ class TemplateNetwork(ExecutableNetwork):
 
     def _postprocess(self, job: Job) -> None:
         types = {port.name: port.dtype for port in self.outputs}
-        job.outputs = {
-            name: answer(output, types[name])
-            for name, output in zip(job.output_names, job.backend, strict=True)
-        }
+        outputs = zip(job.output_names, job.backend, strict=True)
+        job.outputs = {name: answer(output, types[name]) for name, output in outputs}
+
+    def _close(self) -> None:
+        del self._evaluator  # which has a copy of the weights
 
 
 class Evaluator(CorrectedEvaluator):
