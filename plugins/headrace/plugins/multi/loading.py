@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from headrace.plugins.multi.container import Frame
 from headrace.plugins.multi.lists import Candidate, Failure
 from headrace.plugins.multi.member import Member
-from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.errors import (
     FailedPrecondition,
     HeadraceError,
@@ -52,15 +52,9 @@ def load_member(
     if frame is not None and native and (why := frame.why_unusable(target.plugin)):
         native = b""
         notes.append(f"compiled anew: {why}")
-    plugin, config, options = target.plugin, target.config, target.options
-
-    def make() -> ExecutableNetwork:
-        if native:
-            return plugin.import_network(network, native, config, options, token)
-        return plugin.load_network(network, config, options, token)
-
-    device, devices = DeviceName.parse(target.name), plugin.services.devices
-    executable = auto_batching.load(make, device, network, config, options, token, devices)
+    plugin = target.plugin
+    load = Load(network, target.config, target.options, native, token)
+    executable = auto_batching.load(target.device, load, plugin.services.devices)
     try:
         if ports is not None and _kinds(ports_of(executable)) != _kinds(ports):
             raise Internal(f"{target.name} gives the network other inputs or outputs")
