@@ -19,6 +19,7 @@ from queue import SimpleQueue
 
 import onnx
 
+from headrace.testing.command_line import say
 from tests.zoo.collection import networks
 from tests.zoo.hints import hint_for
 from tests.zoo.inputs import generate, ports
@@ -74,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows.append(row)
         if options.results:
             add(options.results, row)
-        _say(_line(row))
+        say(_line(row))
     seconds = time.monotonic() - start
     if options.table:
         kept = read(options.results)
@@ -87,11 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failures = [(row, device) for row in rows for device in devices if failure(row, device)]
     for row, device in failures:
         result = row.results[device]
-        _say(f"{row.network} on {device}: {failure(row, device)}")
-        _say(f"    {result.detail or result.reason}"[:600])
+        say(f"{row.network} on {device}: {failure(row, device)}")
+        say(f"    {result.detail or result.reason}"[:600])
     counts = Counter(each.outcome.value for row in rows for each in row.results.values())
-    _say(", ".join(f"{count} {outcome}" for outcome, count in counts.most_common()))
-    _say(f"{len(failures)} failures; {seconds:.0f} s")
+    say(", ".join(f"{count} {outcome}" for outcome, count in counts.most_common()))
+    say(f"{len(failures)} failures; {seconds:.0f} s")
     return int(bool(failures))
 
 
@@ -206,11 +207,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--jobs", type=int, default=1, help="networks at a time")
     return parser
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
@@ -15,6 +14,8 @@ from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.runtime.errors import HeadraceError
 from headrace.testing.backend_cases.cases import collect
 from headrace.testing.backend_cases.worker import DeviceUnderTest
+from headrace.testing.command_line import pair as _pair
+from headrace.testing.command_line import say as _say
 from headrace.testing.fuzz import canaries, report
 from headrace.testing.fuzz.campaign import Campaign, Failure, Fuzzer
 from headrace.testing.fuzz.generator import VariantGenerator
@@ -156,18 +157,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--factory", default="", help="package.module:create_plugin of the device")
     add("--verbose", action="store_true", help="list where reference and other device differ")
     return parser
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    return key, value
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":
