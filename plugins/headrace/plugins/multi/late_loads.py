@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from headrace.plugins.multi.alarm import Alarm
 from headrace.plugins.multi.background import Background
 from headrace.plugins.multi.blame import Blame, blame
 from headrace.plugins.multi.lists import Candidate, Failure
@@ -20,6 +19,7 @@ from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceEvent, DeviceState
 from headrace.runtime.errors import Cancelled, HeadraceError, Internal, Unavailable
+from headrace.runtime.execution.alarm import Alarm
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
 

@@ -11,9 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from headrace.plugins.multi.alarm import Alarm
 from headrace.plugins.multi.blame import Blame, blame
-from headrace.plugins.multi.chores import Chores
 from headrace.plugins.multi.counters import RERUN, MemberCounters
 from headrace.plugins.multi.instructions import Answer, Instruction, Run, Told
 from headrace.plugins.multi.member import Member
@@ -22,8 +20,10 @@ from headrace.plugins.multi.schedule import Schedule
 from headrace.plugins.multi.station import Standing
 from headrace.runtime.device.state import DeviceEvent, DeviceStates
 from headrace.runtime.errors import Internal
+from headrace.runtime.execution.alarm import Alarm
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.timer import Timer
+from headrace.runtime.execution.trampoline import Trampoline
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Pool:
         self._counts = {each.name: each.count for each in members}
         places = [(each.name, _limit(each, each.count)) for each in members]
         self._schedule: Schedule[Job] = Schedule(places, clock(), spill=spill)
-        self._do = Chores(self._do_one)
+        self._trampoline: Trampoline[_Todo] = Trampoline()
         self._leaving: dict[str, Callable[[], object]] = {}
         self._alarm = Alarm(timer, self._ring)
         self._unsubscribe = states.subscribe(self._hear)
@@ -244,6 +244,9 @@ class Pool:
             todo = event(self._clock())
             self._alarm.set(self._schedule.wake_at)
         return todo
+
+    def _do(self, todo: Sequence[_Todo], *, inline: bool = False) -> None:
+        self._trampoline(self._do_one, todo, inline=inline)
 
     def _do_one(self, each: _Todo, inline: bool) -> None:
         if isinstance(each, Run):
