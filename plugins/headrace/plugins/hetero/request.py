@@ -147,8 +147,8 @@ class HeteroRequest:
     def _take(self, part: SubgraphJob, given: dict[str, Value]) -> None:
         job, at = self._job, part.at
         self._values.update((name, given[name]) for name in self._flow.outputs[at])
-        job.input = job.input or part.input
-        job.inference = max(job.inference, part.inference)
+        job.prepared = job.prepared or part.prepared
+        job.inferred = max(job.inferred, part.inferred)
         if part.layers:
             self._layers[at] = self._subgraphs[at].profile(part.layers)
 

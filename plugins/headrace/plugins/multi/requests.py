@@ -141,7 +141,7 @@ class PoolRequest(Request[Job]):
         """Gives the job its outcome."""
         job, part = self.item, self._part
         if part is not None:
-            job.input, job.inference, job.layers = part.input, part.inference, part.layers
+            job.prepared, job.inferred, job.layers = part.prepared, part.inferred, part.layers
         if error is None:
             job.outputs = self.outputs
             job.complete()

@@ -85,8 +85,8 @@ def _model(
     folder: Path | None = None,
     base: Path | None = None,
 ) -> ir.Model:
-    stripped, places = onnx_bytes.strip(data, limits)
-    tensors = TensorData(data, places, limits, files=files, folder=folder, base=base)
+    stripped, ranges = onnx_bytes.strip(data, limits)
+    tensors = TensorData(data, ranges, limits, files=files, folder=folder, base=base)
     try:
         proto = onnx.ModelProto.FromString(stripped)
     except DecodeError:
