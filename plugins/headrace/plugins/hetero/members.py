@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from headrace.plugins.hetero.config import NOT_FOR_MEMBERS, TARGET_FALLBACK
+from headrace.plugins.hetero.config import SCHEMA, TARGET_FALLBACK
 from headrace.runtime.config.device_name import DeviceName, Member, resolve
 from headrace.runtime.device.services import Devices
 from headrace.runtime.errors import InvalidArgument
@@ -32,7 +32,7 @@ def targets(
         NotFound, Unavailable: a device does not exist, or did not start.
     """
     names = _unnested(options.members) or _listed(fallback, devices)
-    return members.targets(names, config, shared, devices, NOT_FOR_MEMBERS)
+    return members.targets(names, config, shared, devices, members.withheld_keys(SCHEMA))
 
 
 def _listed(fallback: str, devices: Devices) -> list[DeviceName]:

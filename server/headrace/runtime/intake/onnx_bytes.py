@@ -30,7 +30,7 @@ from headrace.runtime.system.graph_memory import watched
 INLINE_BYTES: Final = 4096
 """Raw data of fewer bytes stays where it is."""
 
-Places: TypeAlias = Mapping[bytes, tuple[int, int]]
+Ranges: TypeAlias = Mapping[bytes, tuple[int, int]]
 """Token to the first byte and the length of what it stands for."""
 
 _TOKEN_BYTES = 16
@@ -58,8 +58,8 @@ _PACKED: Final[Mapping[int, Mapping[int, int]]] = {
 """Which fields hold numbers of any length, and the bytes of each number once it is parsed."""
 
 
-def strip(data: Buffer, limits: Limits) -> tuple[Buffer, Places]:
-    """`data` with each large tensor's raw data replaced by a token, and the tokens' places in it.
+def strip(data: Buffer, limits: Limits) -> tuple[Buffer, Ranges]:
+    """`data` with a token in place of each large tensor's raw data, and where in `data` those lie.
 
     The tokens are random, so that no model's own data are taken for one.
 
@@ -80,7 +80,7 @@ def strip(data: Buffer, limits: Limits) -> tuple[Buffer, Places]:
         pieces = stripper.message(_MODEL, 0, len(data), 0)
     except IndexError:  # a length or number runs over the end of the bytes
         raise _malformed(len(data)) from None
-    return joined(pieces) if pieces else data, stripper.places
+    return joined(pieces) if pieces else data, stripper.ranges
 
 
 class _Stripper:
@@ -91,7 +91,7 @@ class _Stripper:
         self._fields = limits.fields
         self._structure = limits.structure_bytes
         self._nodes = limits.nodes
-        self.places: dict[bytes, tuple[int, int]] = {}
+        self.ranges: dict[bytes, tuple[int, int]] = {}
 
     def message(
         self, kind: int, position: int, end: int, depth: int
@@ -134,7 +134,7 @@ class _Stripper:
                 if child is None:
                     if kind == _TENSOR and number == _RAW_DATA and length >= INLINE_BYTES:
                         token = secrets.token_bytes(_TOKEN_BYTES)
-                        self.places[token] = position, length
+                        self.ranges[token] = position, length
                         header = _header(_RAW_DATA, _TOKEN_BYTES)
                         pieces += (self._view[kept:start], header, token)
                         kept = stop

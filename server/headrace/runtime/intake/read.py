@@ -86,8 +86,8 @@ def _model(
     folder: Path | None = None,
     base: Path | None = None,
 ) -> ir.Model:
-    stripped, places = onnx_bytes.strip(data, limits)
-    tensors = TensorData(data, places, limits, files=files, folder=folder, base=base)
+    stripped, ranges = onnx_bytes.strip(data, limits)
+    tensors = TensorData(data, ranges, limits, files=files, folder=folder, base=base)
     proto = onnx.ModelProto()
     try:
         parts.merge(proto, stripped)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.config.key import Key
 from headrace.runtime.config.schema import ConfigSchema, check_prefixes, for_device
+from headrace.runtime.config.standard_keys import DEVICE_ID, STANDARD_KEYS
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Devices
 from headrace.runtime.errors import EndedWorker, UnsupportedLayer
@@ -29,6 +32,19 @@ class Target:
     plugin: Plugin
     config: Mapping[str, str]
     options: NetworkOptions
+
+
+def withheld_keys(schema: ConfigSchema, *own: Key[Any]) -> frozenset[str]:
+    """Keys that a virtual device does not hand to the devices of its list: those of the whole
+    device, and its own.
+
+    Args:
+        schema: the virtual device's.
+        own: standard keys that are meant for the virtual device itself.
+    """
+    shared = {key.name for key in STANDARD_KEYS if key.scope == "network"}
+    shared -= {DEVICE_ID.name, *(key.name for key in own)}
+    return frozenset(key.name for key in schema if key.name not in shared)
 
 
 def targets(

@@ -1,4 +1,4 @@
-"""The devices of a list, as far as they started, each with its part of the configuration."""
+"""The devices of a list that started, each with its part of the configuration."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from headrace.runtime.config.schema import ConfigSchema, check_prefixes
 from headrace.runtime.device.services import Devices
 from headrace.runtime.errors import HeadraceError, InvalidArgument, Unavailable
 from headrace.runtime.network.memory import forget_locals
+from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
-from headrace.runtime.virtual.members import Target, own_config, targets
+from headrace.runtime.transform.query import QueryResult
+from headrace.runtime.virtual.members import Target, ask, own_config, targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,39 @@ def check_candidate(candidate: Candidate) -> None:
     plain = {key: text for key, text in candidate.target.config.items() if "." not in key}
     plugin.schema.refuse_device_keys(plain, plugin.name)
     plugin.device_id(plugin.schema.resolve(plugin.settings(), plain))
+
+
+def query(
+    network: Network, candidates: Sequence[Candidate], *, strict: bool, lenient: bool
+) -> QueryResult:
+    """The answer of the first device that runs the whole network; if none does, of the one that
+    runs the most layers.
+
+    Args:
+        strict: every device has to run it, so the answer is that of the first that does not.
+        lenient: pass over a device that does not take a value of the configuration.
+
+    Raises:
+        InvalidArgument: of all the devices, none takes a value.
+    """
+    best: QueryResult | None = None
+    refused: InvalidArgument | None = None
+    for candidate in candidates:
+        try:
+            result = ask(candidate.target, network)
+        except InvalidArgument as error:
+            if not lenient or not (error.field or "").startswith("config"):
+                raise
+            refused = error
+            continue
+        if bool(result.unsupported) is strict:
+            return result
+        if best is None or len(result.supported_layers) > len(best.supported_layers):
+            best = result
+    if best is None:
+        assert refused is not None, "a list has a device"
+        raise refused
+    return best
 
 
 def read_list(
