@@ -183,29 +183,35 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tests.zoo", description="Run real networks on every device."
     )
-    parser.add_argument("--folder", type=Path, default=Path(".cache/zoo"), help="of the networks")
-    parser.add_argument("--device", action="append", help="as a client names it; default: all")
-    parser.add_argument("--network", action="append", help="pattern of names; default: all")
-    parser.set_defaults(network=[])
-    parser.add_argument("--seed", type=int, default=1, help="of the inputs")
     parser.add_argument(
-        "--results", type=Path, metavar="FILE", help="add this run's to those of earlier ones there"
+        "--folder", type=Path, default=Path(".cache/zoo"), help="folder of the networks"
     )
-    parser.add_argument("--table", type=Path, metavar="FILE", help="write it, from the results")
+    parser.add_argument("--device", action="append", help="device to try; repeatable; default: all")
+    parser.add_argument(
+        "--network", action="append", help="try only networks with names of this pattern"
+    )
+    parser.set_defaults(network=[])
+    parser.add_argument("--seed", type=int, default=1, help="seed of the inputs")
+    parser.add_argument(
+        "--results", type=Path, metavar="FILE", help="add the results of this run to FILE"
+    )
+    parser.add_argument(
+        "--table", type=Path, metavar="FILE", help="write the page from the results"
+    )
     parser.add_argument(
         "--slow",
         type=float,
         default=20.0,
-        help="seconds for a network on OPENCL and TEMPLATE",
+        help="seconds that OPENCL and TEMPLATE have for a network",
     )
     parser.add_argument(
         "--opencl-layers",
         type=int,
         default=1000,
         metavar="N",
-        help="networks of more are not tried on OPENCL, and are slow there",
+        help="most layers of a network that is tried on OPENCL; larger ones count as slow",
     )
-    parser.add_argument("--jobs", type=int, default=1, help="networks at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="networks to try at a time")
     return parser
 
 

@@ -123,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Run ONNX's backend test cases through devices.",
     )
     parser.add_argument(
-        "--device", action="append", help="as a client names it; default: all that are installed"
+        "--device", action="append", help="device to test; repeatable; default: all installed"
     )
     parser.add_argument(
         "--config",
@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         type=pair,
         metavar="KEY=VALUE",
-        help="of every load and query",
+        help="configuration key of every load and query",
     )
     parser.add_argument(
         "--device-config",
@@ -139,19 +139,31 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         type=pair,
         metavar="KEY=VALUE",
-        help="of the device itself, as ISOLATION=PROCESS",
+        help="configuration key of the device, such as ISOLATION=PROCESS",
     )
-    parser.add_argument("--factory", default="", help="package.module:create_plugin of the device")
-    parser.add_argument("--cases", action="append", default=[], help="pattern of case names")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds that a case may take")
-    parser.add_argument("--expectations", type=Path, metavar="FOLDER", help="to compare with")
     parser.add_argument(
-        "--as-good-as", metavar="DEVICE", help="compare with another: what that passes must pass"
+        "--factory",
+        default="",
+        help="package.module:create_plugin of a device that is not installed",
     )
-    parser.add_argument("--update", action="store_true", help="write the expectations anew")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="write it, from expectations")
-    parser.add_argument("--verbose", action="store_true", help="show refusals, too")
+    parser.add_argument(
+        "--cases", action="append", default=[], help="run only cases with names of this pattern"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes to run at a time"
+    )
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds that a case may take")
+    parser.add_argument(
+        "--expectations", type=Path, metavar="FOLDER", help="compare with the files in FOLDER"
+    )
+    parser.add_argument(
+        "--as-good-as", metavar="DEVICE", help="fail if a case does not pass that passes on DEVICE"
+    )
+    parser.add_argument("--update", action="store_true", help="write the files of --expectations")
+    parser.add_argument(
+        "--table", type=Path, metavar="FILE", help="write the page from the expectations"
+    )
+    parser.add_argument("--verbose", action="store_true", help="list refused cases too")
     return parser
 
 

@@ -135,27 +135,47 @@ def _parser() -> argparse.ArgumentParser:
         description="Run mutated networks and requests on devices, and look for failures.",
     )
     add = parser.add_argument
-    add("--device", action="append", help="as a client names it; default: all that are installed")
-    add("--seconds", type=float, default=60.0, help="for all devices together (default 60)")
-    add("--seed", type=int, default=0, help="of the random changes (default 0)")
+    add("--device", action="append", help="device to test; repeatable; default: all installed")
+    add("--seconds", type=float, default=60.0, help="seconds for all devices together (default 60)")
+    add("--seed", type=int, default=0, help="seed of the random changes (default 0)")
     add("--first", type=int, default=0, help="number of the first variant (default 0)")
-    add("--count", type=int, help="stop after so many variants")
-    add("--replay", metavar="SEED:NUMBER", help="run one variant, or the one kept in this folder")
+    add("--count", type=int, help="number of variants to run")
+    add(
+        "--replay",
+        metavar="SEED:NUMBER",
+        help="run one variant again; or the folder that --out kept",
+    )
     add("--out", type=Path, metavar="FOLDER", help="keep a reproduction of each failure there")
-    add("--cases", action="append", default=[], help="pattern of the names of ONNX's cases")
-    add("--second", metavar="DEVICE", help="asked where a device and the reference differ")
+    add(
+        "--cases",
+        action="append",
+        default=[],
+        help="start from ONNX's cases with names of this pattern",
+    )
+    add("--second", metavar="DEVICE", help="ask this device if a device and the reference differ")
     add("--limit", type=float, default=20.0, help="seconds that a variant may take (default 20)")
-    add("--config", action="append", default=[], type=_pair, metavar="KEY=VALUE", help="of loads")
+    add(
+        "--config",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="KEY=VALUE",
+        help="key of every load",
+    )
     add(
         "--device-config",
         action="append",
         default=[],
         type=_pair,
         metavar="KEY=VALUE",
-        help="of the device itself",
+        help="configuration key of the device",
     )
     add("--factory", default="", help="package.module:create_plugin of the device")
-    add("--verbose", action="store_true", help="list where reference and other device differ")
+    add(
+        "--verbose",
+        action="store_true",
+        help="list where the reference and the second device differ",
+    )
     return parser
 
 
