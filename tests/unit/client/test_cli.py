@@ -392,8 +392,8 @@ def test_for_programs_wrong_usage_is_an_object_as_well(run: Any, arguments: list
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["load"], "give either MODEL or --repository"),
-        (["load", "m.onnx", "--repository", "r"], "give either MODEL or --repository"),
+        (["load"], "pass either MODEL or --repository"),
+        (["load", "m.onnx", "--repository", "r"], "pass either MODEL or --repository"),
         (["load", "m.onnx", "-c", "NUM_STREAMS"], "is not KEY=VALUE"),
         (["load", "m.onnx", "-c", "K=1", "-c", "K=2"], "K is given twice"),
         (["infer", "echo", "-i", "x.npy", "--timeout", "0"], "--timeout"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from headrace.runtime.errors import Cancelled, HeadraceError, Internal
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.inline_budget import LIMIT_SECONDS
 from headrace.runtime.execution.job import Job, LayerProfile
-from headrace.runtime.network.values import Tensor, Value, host, size_bytes
+from headrace.runtime.network.values import Value, size_bytes
 from headrace.runtime.virtual.part_job import PartJob
 
 
@@ -140,7 +140,6 @@ class HeteroRequest:
         error = part.error
         if error is None and not given.keys() >= set(self._flow.outputs[at]):
             error = Internal(f"the device gave {sorted(given)}, not {self._flow.outputs[at]}")
-        freed: list[Value] = []
         ready: list[int] = []
         with self._lock:
             failed = False
@@ -149,14 +148,13 @@ class HeteroRequest:
                 self._failure = self._named(at, error)
             elif error is None:
                 self._take(part, given)
-                freed = self._free(at)
+                self._free(at)
                 ready = self._released(at) if self._failure is None else []
             self._unfinished += len(ready) - 1
             ended = not self._unfinished
         if error is None:
             self._count(at, part, taken)
-        give_back(freed)
-        del given, taken, freed  # the arrays; the frame lives on while others run from here
+        del given, taken  # the arrays; the frame lives on while others run from here
         if failed:
             self._token.cancel(Cancelled("another subgraph of the request failed"))
         if ended:
@@ -172,14 +170,12 @@ class HeteroRequest:
         if part.layers:
             self._layers[at] = self._subgraphs[at].profile(part.layers)
 
-    def _free(self, at: int) -> list[Value]:
-        """What the subgraph was the last one to read."""
-        freed = []
+    def _free(self, at: int) -> None:
+        """Lets go of what the subgraph was the last one to read."""
         for name in self._flow.handed[at]:
             self._reads[name] -= 1
             if not self._reads[name]:
-                freed.append(self._values.pop(name))
-        return freed
+                del self._values[name]
 
     def _released(self, at: int) -> list[int]:
         """The subgraphs that waited for this one last."""
@@ -204,13 +200,11 @@ class HeteroRequest:
         for at in sorted(self._layers):
             job.layers += self._layers[at]
         if self._failure is not None:
-            give_back(self._values.values())
+            self._values.clear()
             job.fail(self._failure)
             return
         job.outputs = {name: self._output(name) for name in job.output_names}
-        kept = [value for name, value in self._values.items() if name not in job.outputs]
         self._values.clear()
-        give_back(kept)
         job.complete()
 
     def _output(self, name: str) -> Value:
@@ -230,18 +224,8 @@ class HeteroRequest:
             job.error = self._failure
 
 
-def give_back(values: Iterable[Value]) -> None:
-    """Ends the claims on buffers that have an owner."""
-    for value in values:
-        if isinstance(value, list):
-            give_back(value)
-        elif isinstance(value, Tensor) and value.lease is not None:
-            value.lease.release()
-
-
 def copied(value: Value) -> Value:
     """The value in memory of its own."""
-    found = host(value)
-    if isinstance(found, list):
-        return [copied(element) for element in found]
-    return None if found is None else np.array(found)
+    if isinstance(value, list):
+        return [copied(element) for element in value]
+    return None if value is None else np.array(value)

@@ -19,7 +19,6 @@ from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.execution.job import Job, LayerProfile
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.reference import CorrectedEvaluator, answer
-from headrace.runtime.network.values import host
 
 _JOB: ContextVar[Job] = ContextVar("the job that this thread computes")
 
@@ -33,7 +32,7 @@ class TemplateNetwork(ExecutableNetwork):
         self._origins = {layer.name: layer.origins for layer in network.layers}
 
     def _preprocess(self, job: Job) -> None:
-        job.backend = {port.name: host(job.inputs.get(port.name)) for port in self.inputs}
+        job.backend = {port.name: job.inputs.get(port.name) for port in self.inputs}
 
     def _infer(self, job: Job) -> None:
         before = _JOB.set(job)
@@ -51,6 +50,9 @@ class TemplateNetwork(ExecutableNetwork):
             name: answer(output, types[name])
             for name, output in zip(job.output_names, job.backend, strict=True)
         }
+
+    def _close(self) -> None:
+        del self._evaluator  # which has a copy of the weights
 
 
 class Evaluator(CorrectedEvaluator):

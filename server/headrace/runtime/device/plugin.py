@@ -42,7 +42,6 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.extension import merge_functions
-from headrace.runtime.network.memory import take_apart
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult, query_network
@@ -113,9 +112,7 @@ class Plugin(Device, ABC):
         own = self.config.explicit_strings()
         configuration = self.schema.resolve(own, config, ignore_unknown=True)
         transformed = self.transform_network(network, configuration, options)
-        found = self._query(network, transformed, configuration)
-        take_apart(transformed.model)
-        return found
+        return self._query(network, transformed, configuration)
 
     def load_network(
         self,

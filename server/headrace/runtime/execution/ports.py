@@ -10,9 +10,7 @@ import numpy as np
 from headrace.runtime.errors import InvalidArgument, did_you_mean
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.network import Port
-from headrace.runtime.network.values import Tensor, Value
-
-_TENSOR = (np.ndarray, Tensor)
+from headrace.runtime.network.values import Value
 
 
 class PortCheck:
@@ -61,7 +59,7 @@ class PortCheck:
     def batch_size(self, job: Job) -> int:
         """Rows that the job brought; 1 where the network's first dimension is fixed."""
         value = job.inputs.get(self._batched) if self._batched is not None else None
-        return value.shape[0] if isinstance(value, _TENSOR) and value.shape else 1
+        return value.shape[0] if isinstance(value, np.ndarray) and value.shape else 1
 
     def _check_outputs(self, names: tuple[str, ...]) -> None:
         for name in names:
@@ -122,7 +120,7 @@ class _Expected:
                 (index, element) for index, element in enumerate(value) if not self._takes(element)
             )
             what, field = f"element {index} of {what}", f"{field}[{index}]"
-        if not isinstance(value, _TENSOR) or self._sequence != in_sequence:
+        if not isinstance(value, np.ndarray) or self._sequence != in_sequence:
             return InvalidArgument(f"{what} takes {self}, not {_kind(value)}", field=field)
         if value.dtype != self.dtype:
             return InvalidArgument(
@@ -135,7 +133,7 @@ class _Expected:
         )
 
     def _takes(self, value: Value) -> bool:
-        if not isinstance(value, _TENSOR) or value.dtype != self.dtype:
+        if not isinstance(value, np.ndarray) or value.dtype != self.dtype:
             return False
         shape = value.shape
         if self._rank is not None and len(shape) != self._rank:
@@ -147,7 +145,7 @@ class _Expected:
 
 
 def _kind(value: Value) -> str:
-    if isinstance(value, _TENSOR):
+    if isinstance(value, np.ndarray):
         return "a tensor"
     return "a sequence" if isinstance(value, list) else type(value).__name__
 

@@ -24,6 +24,7 @@ import onnx_ir as ir
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.system.buffers import Buffer
+from headrace.runtime.system.graph_memory import watched
 
 INLINE_BYTES: Final = 4096
 """Raw data of fewer bytes stays where it is."""
@@ -253,7 +254,7 @@ def large_bytes(model: ir.Model) -> int:
 
 def _cut(model: ir.Model) -> tuple[onnx.ModelProto, list[tuple[str, ir.TensorProtocol]]]:
     """The ModelProto without the large initialisers, and those."""
-    small = model.clone()
+    small = watched(model.clone())
     large: list[tuple[str, ir.TensorProtocol]] = []
     for name, value in list(small.graph.initializers.items()):
         tensor = _beside(value)

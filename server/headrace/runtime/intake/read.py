@@ -16,6 +16,7 @@ from headrace.runtime.intake.inlining import settle_functions
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.intake.tensors import TensorData
 from headrace.runtime.system.buffers import Buffer
+from headrace.runtime.system.graph_memory import watched
 from headrace.runtime.system.mapped_files import MappedFiles
 
 __all__ = ["Limits", "from_bytes", "from_file"]
@@ -96,7 +97,7 @@ def _model(
         ) from None
     in_order = check_model(proto, limits, tensors)
     try:
-        model = ir.from_proto(proto)
+        model = watched(ir.from_proto(proto))
         if not in_order:
             model.graph.sort()
             for function in model.functions.values():

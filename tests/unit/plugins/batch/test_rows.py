@@ -8,7 +8,7 @@ import pytest
 from headrace.plugins.batch.rows import fit, join, part
 from headrace.runtime.errors import Internal
 from headrace.runtime.execution.job import Job
-from headrace.runtime.network.values import Lease, Memory, Tensor, Value
+from headrace.runtime.network.values import Value
 
 
 def job(*outputs: str, **inputs: Value) -> Job:
@@ -84,12 +84,3 @@ def test_an_output_without_rows_goes_to_everybody() -> None:
 def test_an_output_that_cannot_be_parted_is_the_devices_fault(shape: tuple[int, ...]) -> None:
     with pytest.raises(Internal, match="shape"):
         part({"y": np.zeros(shape)}, [1, 1], frozenset(), 2)
-
-
-def test_leased_memory_is_given_back_when_all_have_theirs() -> None:
-    returned: list[bool] = []
-    y = np.arange(2)
-    tensor = Tensor(y, Memory.SHARED, Lease(lambda: returned.append(True)))
-    first, _ = part({"y": tensor}, [1, 1], frozenset(), 2)
-    assert returned == [True]
-    assert not np.shares_memory(np.asarray(first["y"]), y)

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from headrace.plugins.cpu.tensors import Conversion, aligned, from_ort, to_ort
 from headrace.runtime.errors import InvalidArgument, Unimplemented
 from headrace.runtime.network.network import Port
-from headrace.runtime.network.values import Tensor
 
 PLAIN = [
     ir.DataType.FLOAT,
@@ -85,10 +84,10 @@ def test_arrays_of_numpys_own_types_are_fed_as_they_are() -> None:
     assert not conversion.as_values
 
 
-def test_a_wrapped_tensor_is_unwrapped() -> None:
+def test_an_array_is_handed_over_as_it_is() -> None:
     conversion = Conversion([port(ir.DataType.FLOAT)], [port(ir.DataType.FLOAT, "y")])
     array = np.ones(2, np.float32)
-    assert conversion.feed({"x": Tensor(array)})["x"] is array
+    assert conversion.feed({"x": array})["x"] is array
 
 
 def test_strings_become_text() -> None:

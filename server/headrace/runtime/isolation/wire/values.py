@@ -18,7 +18,7 @@ import onnx_ir as ir
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.isolation.wire.channel import Disconnected
 from headrace.runtime.isolation.wire.shared_memory import ALIGNMENT
-from headrace.runtime.network.values import Array, Value, host
+from headrace.runtime.network.values import Array, Value
 
 INLINE_BYTES: Final = 16 * 1024
 """Larger arrays lie in shared memory; smaller ones too, where a message would become long."""
@@ -85,7 +85,7 @@ class Encoded:
             InvalidArgument: an element is neither text nor bytes, or the type is none of ONNX's.
         """
         try:
-            self.description[name] = self._describe(host(value))
+            self.description[name] = self._describe(value)
         except InvalidArgument as error:
             raise InvalidArgument(f"{name!r}: {error.message}", field=f"inputs[{name!r}]") from None
 

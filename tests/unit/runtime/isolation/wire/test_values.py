@@ -15,7 +15,6 @@ from hypothesis.extra import numpy as arrays
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.isolation.wire.channel import Disconnected
 from headrace.runtime.isolation.wire.values import INLINE_BYTES, decode, encode
-from headrace.runtime.network.values import Tensor
 
 _TYPES = [
     dtype.numpy()
@@ -81,11 +80,6 @@ def test_an_array_may_have_any_strides() -> None:
     assert np.array_equal(received["small"], small)
     assert np.array_equal(received["large"], large)
     assert received["scalar"].shape == ()
-
-
-def test_a_tensor_goes_as_its_array() -> None:
-    array = np.ones(3, np.float32)
-    assert np.array_equal(through({"x": Tensor(array)})["x"], array)
 
 
 def test_what_is_small_costs_no_shared_memory_and_what_is_large_no_message() -> None:
