@@ -16,7 +16,7 @@ import pytest
 
 from headrace.plugins.cpu.config import SCHEMA as CPU_SCHEMA
 from headrace.plugins.cpu.custom_ops import CUSTOM_OPS_LIBRARIES, libraries
-from headrace.plugins.hetero import counters as hetero
+from headrace.plugins.hetero import subgraph as hetero
 from headrace.plugins.multi import counters as multi
 from headrace.runtime.config.schema import MAX_KEYS, ConfigSchema
 from headrace.runtime.config.standard_keys import STANDARD_KEYS

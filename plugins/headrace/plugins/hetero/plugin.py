@@ -10,10 +10,10 @@ import onnx_ir as ir
 
 from headrace.plugins.hetero import loading
 from headrace.plugins.hetero.config import MERGE_ISLANDS, SCHEMA, TARGET_FALLBACK
-from headrace.plugins.hetero.container import read
 from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.hetero.members import targets
 from headrace.plugins.hetero.planning import Plan, plan
+from headrace.plugins.hetero.subgraph import read_frames
 from headrace.plugins.hetero.transformations import TRANSFORMATIONS
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import DISABLE_TRANSFORMATIONS
@@ -124,7 +124,7 @@ class HeteroPlugin(VirtualPlugin):
         def join(network: Network, config: Configuration, token: CancelToken) -> HeteroNetwork:
             whole = self.transform_network(network, config, options)
             try:
-                frames = read(native)
+                frames = read_frames(native)
                 parts = loading.parts_of(whole, frames, wish.targets)
             except InvalidArgument as error:
                 loaded = self._split(network, wish, options, token)
