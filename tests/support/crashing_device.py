@@ -17,7 +17,9 @@ import onnx_ir as ir
 from headrace.plugins.template.executable_network import TemplateNetwork
 from headrace.plugins.template.plugin import TemplatePlugin
 from headrace.runtime.config.schema import Configuration
-from headrace.runtime.device.plugin import Plugin, Support, plugin_api
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.compiled_plugin import Support
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job

@@ -10,9 +10,10 @@ from pathlib import Path
 import onnx_ir as ir
 
 from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.api import plugin_api
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.metrics import Metric
-from headrace.runtime.device.plugin import Plugin, plugin_api
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition
 from headrace.runtime.execution.cancel import CancelToken

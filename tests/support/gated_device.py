@@ -9,7 +9,8 @@ from headrace.plugins.template.config import SCHEMA
 from headrace.plugins.template.executable_network import TemplateNetwork
 from headrace.plugins.template.plugin import TemplatePlugin
 from headrace.runtime.config.schema import ConfigSchema, Configuration, Key
-from headrace.runtime.device.plugin import Plugin, plugin_api
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network

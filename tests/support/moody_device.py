@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.plugin import Plugin, Support, plugin_api
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import NotInstalled
@@ -41,7 +43,7 @@ class MoodyNetwork(ExecutableNetwork):
         self.closed += 1
 
 
-class MoodyPlugin(Plugin):
+class MoodyPlugin(CompiledPlugin):
     """Supports every layer but `Strange`, on one stream.
 
     Attributes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +18,9 @@ ALLOWED = {
     "headrace.v1": set(),
     "headrace.wire": {"headrace.v1"},
     "headrace.runtime": set(),
-    "headrace.plugins": {"headrace.runtime"},
-    "headrace.testing": {"headrace.runtime"},
+    "headrace.sdk": {"headrace.runtime"},
+    "headrace.plugins": {"headrace.runtime", "headrace.sdk"},
+    "headrace.testing": {"headrace.runtime", "headrace.sdk"},
     "headrace.client": {"headrace.wire", "headrace.v1"},
     "headrace.program": {"headrace.client"},
     "headrace.server": {"headrace.runtime", "headrace.wire", "headrace.v1"},
@@ -33,6 +35,7 @@ MAX_MODULES = 15
 # What a package must not import of others'.
 FORBIDDEN = {
     "headrace.runtime": {"grpc", "grpc_status", "prometheus_client", "structlog"},
+    "headrace.sdk": {"grpc", "grpc_status", "prometheus_client", "structlog"},
     "headrace.plugins": {"grpc", "grpc_status"},
     "headrace.wire": {"onnx", "onnx_ir", "onnxruntime"},
     "headrace.client": {"onnx", "onnx_ir", "onnxruntime", "prometheus_client", "structlog"},
@@ -162,3 +165,28 @@ def test_every_package_says_that_it_is_typed(module: str) -> None:
     depth = 3 if package_of(module) == "headrace.plugins" else 2
     parts = MODULES[module].relative_to(REPOSITORY).parts[: 1 + depth]
     assert REPOSITORY.joinpath(*parts, "py.typed").is_file()
+
+
+def code_of_plugin_authors() -> dict[str, str]:
+    """What an author copies or reads: TEMPLATE, its conformance test, the scaffold, the documents'
+    examples."""
+    template = (REPOSITORY / "plugins/headrace/plugins/template").glob("*.py")
+    scaffold = (REPOSITORY / "server/headrace/server/plugin_project/files").glob("*.py.txt")
+    files = (*template, *scaffold, REPOSITORY / "tests/conformance/test_template.py")
+    code = {str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8") for path in files}
+    for path in (*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        code |= {f"{path.name}, block {at}": block for at, block in enumerate(blocks, 1)}
+    return code
+
+
+AUTHORS = code_of_plugin_authors()
+
+
+@pytest.mark.parametrize("place", AUTHORS)
+def test_the_author_of_a_plugin_is_shown_imports_of_the_sdk_alone(place: str) -> None:
+    shown = set(re.findall(r"^\s*(?:from|import) (headrace[\w.]*)", AUTHORS[place], re.MULTILINE))
+    of_ours = {package_of(module) for module in shown if module != "headrace"}
+    assert of_ours <= {"headrace.sdk", "headrace.testing", "headrace.plugins", "headrace.client"}
+    assert all(".template" in module for module in shown if "headrace.plugins" in module)

@@ -335,12 +335,12 @@ def test_a_model_is_unloaded_also_where_its_inputs_are_missing(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--network", "echo", "--hint", "latency"], "takes a network as it is loaded"),
-        (["--network", "echo", "--rate", "5", "--callers", "2"], "give one of the two"),
-        (["--network", "echo", "--arrivals", "often"], "'often' is none of poisson, fixed"),
+        (["--network", "echo", "--hint", "latency"], "measures a network as it is loaded"),
+        (["--network", "echo", "--rate", "5", "--callers", "2"], "pass one of the two"),
+        (["--network", "echo", "--arrivals", "often"], "'often' is unknown; pass poisson or fixed"),
         (["--network", "echo", "--plot", "p.gif"], "does not end in .png or .svg"),
-        (["--network", "echo", "--arrivals", "fixed"], "is for --rate"),
-        ([], "give MODEL, --repository NAME or --network NAME"),
+        (["--network", "echo", "--arrivals", "fixed"], "needs --rate"),
+        ([], "pass MODEL, --repository NAME or --network NAME"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_loaded(

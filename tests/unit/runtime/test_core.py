@@ -8,7 +8,8 @@ import pytest
 
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
-from headrace.runtime.device.plugin import Plugin, plugin_api
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState

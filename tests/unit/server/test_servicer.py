@@ -17,7 +17,8 @@ from grpc_health.v1 import health_pb2
 from headrace.plugins import hetero, template
 from headrace.plugins.template.plugin import TemplatePlugin
 from headrace.runtime.core import Core
-from headrace.runtime.device.plugin import Plugin, plugin_api
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState

@@ -19,7 +19,7 @@ from headrace.plugins.cpu.support import LayerSupport, Trials
 from headrace.plugins.cpu.tensors import Conversion
 from headrace.runtime.config.key import config_field
 from headrace.runtime.config.schema import Configuration
-from headrace.runtime.device.plugin import Plugin, Support
+from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import (
     FailedPrecondition,
@@ -36,7 +36,7 @@ Open: TypeAlias = Callable[[Provider], Session]
 """Opens a session of the network that is being compiled."""
 
 
-class SessionPlugin(Plugin):
+class SessionPlugin(CompiledPlugin):
     """A device is a sub-class that says which provider, with which options, how many requests run
     at once with how many threads, and where values lie."""
 

@@ -29,8 +29,8 @@ from headrace.plugins.cuda.machine import Machine
 from headrace.runtime.config import hints
 from headrace.runtime.config.schema import Configuration, Range
 from headrace.runtime.config.standard_keys import DEVICE_ID
+from headrace.runtime.device.compiled_plugin import Support
 from headrace.runtime.device.metrics import Metric
-from headrace.runtime.device.plugin import Support
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument
 from headrace.runtime.network.network import Network

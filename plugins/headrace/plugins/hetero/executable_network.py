@@ -65,6 +65,7 @@ class HeteroNetwork(ExecutableNetwork):
     def _close(self) -> None:
         for each in self._subgraphs:
             each.executable.close()
+        self._constants = {}
 
     def _layers(self) -> tuple[Layer, ...]:
         return tuple(layer for each in self._subgraphs for layer in each.executed())

@@ -10,13 +10,14 @@ PRIORITIES = Key(
     str,
     "",
     "The devices, the preferred one first, each with the number of requests that it gets at once, "
-    "as CPU(4),TEMPLATE(1); for the device name MULTI, without a list of its own.",
+    "such as CPU(4),TEMPLATE(1). Set on the device, it is the list for the device name MULTI "
+    "alone.",
     mutable=True,
 )
 STRICT = Key(
     "STRICT",
     bool,
     False,
-    "Whether a load fails where one of the devices does; otherwise the others serve.",
+    "Whether a load fails if one of the devices does not load the network.",
 )
 SCHEMA = ConfigSchema(*STANDARD_KEYS, PRIORITIES, STRICT)

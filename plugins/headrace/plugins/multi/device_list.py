@@ -10,6 +10,7 @@ from headrace.runtime.config.device_name import Member
 from headrace.runtime.config.schema import ConfigSchema, check_prefixes
 from headrace.runtime.device.services import Devices
 from headrace.runtime.errors import HeadraceError, InvalidArgument, Unavailable
+from headrace.runtime.network.memory import forget_locals
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
@@ -18,10 +19,14 @@ from headrace.runtime.virtual.members import Target, ask, own_config, read_list,
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A device that was left out, and why."""
+    """A device that was left out, and why. It stays as long as the network, and so must not keep
+    what was being loaded."""
 
     device: str
     error: HeadraceError
+
+    def __post_init__(self) -> None:
+        forget_locals(self.error)
 
     @property
     def reason(self) -> str:

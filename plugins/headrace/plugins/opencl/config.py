@@ -16,8 +16,8 @@ JIT_CACHE_CAPACITY = Key(
     "JIT_CACHE_CAPACITY",
     int,
     8,
-    "Shapes of its inputs for which a network keeps its kernels; 0: none, every run is scheduled "
-    "anew.",
+    "Number of input shapes for which a network keeps its kernels. 0: none, and every run is "
+    "scheduled again.",
     minimum=0,
     maximum=1024,
 )

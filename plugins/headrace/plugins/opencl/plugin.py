@@ -25,8 +25,8 @@ from headrace.plugins.opencl.transformations import TRANSFORMATIONS
 from headrace.plugins.opencl.trial import why_not
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import DEVICE_ID
+from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
 from headrace.runtime.device.metrics import Metric
-from headrace.runtime.device.plugin import Plugin, Support
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
@@ -42,7 +42,7 @@ _HALVES_AND_DOUBLES = {
 }
 
 
-class OpenClPlugin(Plugin):
+class OpenClPlugin(CompiledPlugin):
     """tinygrad's kernels on OpenCL devices, one run at a time. DEVICE_ID is a number, GPUs first.
 
     Args:

@@ -96,3 +96,4 @@ class RequestNetwork(ExecutableNetwork):
 
     def _close(self) -> None:
         self._pool = None
+        del self._compile_again  # which has the network

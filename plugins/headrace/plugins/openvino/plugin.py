@@ -19,9 +19,9 @@ from headrace.plugins.openvino.transformations import TRANSFORMATIONS
 from headrace.runtime.config import hints
 from headrace.runtime.config.schema import Configuration, Range
 from headrace.runtime.config.standard_keys import DEVICE_ID, INFERENCE_PRECISION_HINT
+from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.metrics import Metric
-from headrace.runtime.device.plugin import Plugin, Support
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
 from headrace.runtime.execution.cancel import CancelToken
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headrace.plugins.openvino.session import Runtime
 
 
-class OpenVinoPlugin(Plugin):
+class OpenVinoPlugin(CompiledPlugin):
     """Every device that OpenVINO finds; DEVICE_ID is OpenVINO's name for one, as ``GPU.0``.
 
     Whatever needs the library starts it; where that fails, it raises Unavailable and the device is

@@ -10,15 +10,18 @@ import onnx_ir as ir
 from headrace.plugins.template.config import SCHEMA, THROUGHPUT_STREAMS
 from headrace.plugins.template.executable_network import Evaluator, TemplateNetwork
 from headrace.plugins.template.transformations import TRANSFORMATIONS
-from headrace.runtime.config.schema import Configuration
-from headrace.runtime.device.metrics import Metric
-from headrace.runtime.device.plugin import Plugin, Support
-from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.network.network import Network
-from headrace.runtime.transform.transform import Transformation
+from headrace.sdk import (
+    CancelToken,
+    CompiledPlugin,
+    Configuration,
+    Metric,
+    Network,
+    Support,
+    Transformation,
+)
 
 
-class TemplatePlugin(Plugin):
+class TemplatePlugin(CompiledPlugin):
     schema = SCHEMA
     full_name = "Template Device Full Name"
     architecture = "TEMPLATE"

@@ -25,7 +25,7 @@ DEVICE_ID = Key(
     "DEVICE_ID",
     str,
     "",
-    "Which device of its type to use; one of AVAILABLE_DEVICES, or empty for the first.",
+    "Which device of the type to use: one of AVAILABLE_DEVICES. Empty: the first.",
     check=_is_device_id,
     form="empty, or letters, digits, '.', '_' and '-', at most 64",
 )
@@ -34,8 +34,8 @@ PERFORMANCE_HINT = Key(
     "PERFORMANCE_HINT",
     str,
     "",
-    "What to tune for where NUM_STREAMS and INFERENCE_NUM_THREADS are AUTO: one request's "
-    "latency, or the throughput of many.",
+    "What streams and threads are chosen for where they are AUTO: the latency of one request, or "
+    "the throughput of many.",
     choices=("LATENCY", "THROUGHPUT", ""),
     words=MappingProxyType({"UNDEFINED": ""}),
 )
@@ -43,7 +43,7 @@ PERFORMANCE_HINT_NUM_REQUESTS = Key(
     "PERFORMANCE_HINT_NUM_REQUESTS",
     int,
     0,
-    "How many requests the client keeps in flight, at most; bounds the streams under a "
+    "How many requests the client keeps in flight at most. Bounds the streams under a "
     "PERFORMANCE_HINT. 0: not known.",
     minimum=0,
     maximum=1_000_000,
@@ -52,14 +52,14 @@ ALLOW_AUTO_BATCHING = Key(
     "ALLOW_AUTO_BATCHING",
     bool,
     True,
-    "Whether requests may run together as batches under PERFORMANCE_HINT=THROUGHPUT, where a "
-    "measurement at load finds that it pays.",
+    "Whether PERFORMANCE_HINT=THROUGHPUT may join requests to batches, if a measurement at the "
+    "load finds that batches are faster.",
 )
 AUTO_BATCH_TIMEOUT = Key(
     "AUTO_BATCH_TIMEOUT",
     int,
     1000,
-    "The longest that a request is held back for company while the device is busy.",
+    "The longest time that a request waits for others to join while the device is busy.",
     unit="milliseconds",
     minimum=0,
     maximum=1_000_000,
@@ -69,7 +69,8 @@ NUM_STREAMS = Key(
     "NUM_STREAMS",
     int,
     0,
-    "Requests that the device runs at once; given at load, a cap on the network's share of them.",
+    "Requests that the device runs at the same time. At a load: how many of them the network "
+    "may use.",
     minimum=1,
     maximum=1024,
     words=_AUTO,
@@ -78,7 +79,7 @@ INFERENCE_NUM_THREADS = Key(
     "INFERENCE_NUM_THREADS",
     int,
     0,
-    "Threads of all streams together; AUTO: as many as the process may use processors.",
+    "Threads of all streams together. AUTO: one for each processor that the process may use.",
     minimum=1,
     maximum=4096,
     words=_AUTO,
@@ -87,7 +88,7 @@ INFERENCE_PRECISION_HINT = Key(
     "INFERENCE_PRECISION_HINT",
     str,
     "",
-    "The type to compute floating-point layers in; empty: the network's own.",
+    "The type that floating-point layers are computed in. Empty: the network's own type.",
     choices=("f32", "bf16", "f16", ""),
     words=MappingProxyType({"UNDEFINED": "", "FP32": "f32", "FP16": "f16"}),
 )
@@ -95,7 +96,7 @@ CPU_BIND_THREAD = Key(
     "CPU_BIND_THREAD",
     bool,
     False,
-    "Whether each stream's thread is bound to a processor; to be set before the first load.",
+    "Whether each stream's thread is bound to a processor. Set it before the first load.",
     scope="device",
 )
 EXCLUSIVE_ASYNC_REQUESTS = Key(
@@ -108,7 +109,7 @@ QUEUE_CAPACITY = Key(
     "QUEUE_CAPACITY",
     int,
     1024,
-    "Requests that may wait for the device; one more is refused with RESOURCE_EXHAUSTED.",
+    "Requests that may wait for the device. One more is refused with RESOURCE_EXHAUSTED.",
     minimum=1,
     maximum=1_000_000,
     scope="device",
@@ -117,8 +118,8 @@ CACHE_DIR = Key(
     "CACHE_DIR",
     str,
     "default",
-    "Folder for compiled networks, inside the server's --cache-dir, without which there is no "
-    "cache. Empty: not cached.",
+    "Folder for compiled networks inside the server's --cache-dir. Empty: the network is not "
+    "cached. Without --cache-dir there is no cache.",
     check=_is_folder_name,
     form="empty, or a folder's name of letters, digits, '_', '-' and '.' without separators, "
     "at most 128, not starting with '.' or '-'",
@@ -127,7 +128,7 @@ EXECUTION_TIMEOUT = Key(
     "EXECUTION_TIMEOUT",
     float,
     600.0,
-    "The longest that one run on the device may take. 0: no limit.",
+    "The longest time that one run on the device may take. 0: no limit.",
     unit="seconds",
     minimum=0,
     maximum=1_000_000,
@@ -144,7 +145,7 @@ ISOLATION = Key(
     "ISOLATION",
     str,
     NONE,
-    "Whether the device lives in a process of its own, which may crash without the server. "
+    "PROCESS: the device has a process of its own, whose crash does not end the server. "
     "Default: PROCESS for OPENCL and OPENVINO, NONE for the others.",
     choices=(NONE, PROCESS),
     scope="server",

@@ -7,7 +7,6 @@ import importlib.metadata
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
@@ -21,12 +20,10 @@ from headrace.runtime.config.standard_keys import (
     ISOLATION,
     QUEUE_CAPACITY,
 )
+from headrace.runtime.device.device import Device
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.processors import usable_processors
 from headrace.runtime.transform.options import NetworkOptions, options_to_json
-
-if TYPE_CHECKING:
-    from headrace.runtime.device.plugin import Plugin
 
 _DEVICE_FACTS = ("FULL_DEVICE_NAME", "DEVICE_ARCHITECTURE", "OPTIMIZATION_CAPABILITIES")
 _NO_MATTER = frozenset(
@@ -41,7 +38,7 @@ an entry too many costs room, one too few would be another network."""
 
 
 def cache_key(
-    plugin: Plugin,
+    plugin: Device,
     network: Network,
     config: Configuration,
     options: NetworkOptions,

@@ -14,16 +14,43 @@ from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.cache.entry import CacheKey, EntryRefused
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import CACHE_DIR
+from headrace.runtime.device.cache_key import cache_key
+from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.extensions import Extensions
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.metrics.cache_counters import CacheEvent
 from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
 
 _log = logging.getLogger(__name__)
 
 Compile: TypeAlias = Callable[[Network, Configuration, CancelToken], ExecutableNetwork]
 Restore: TypeAlias = Callable[[Network, bytes, Configuration, CancelToken], ExecutableNetwork]
+
+
+def cached(
+    device: Device,
+    extensions: Extensions,
+    network: Network,
+    config: Configuration,
+    options: NetworkOptions,
+    restore: Restore,
+    compile_anew: Compile,
+) -> Compile:
+    """What compiles a network as `compile_anew` does, unless the server's cache has it. To be made
+    before the network is transformed."""
+    functions = extensions.functions()
+    return CachedLoad(
+        device.services.cache,
+        device.name,
+        exports=device.imports_native,
+        key=lambda: cache_key(device, network, config, options, functions),
+        key_holds=lambda: extensions.functions() == functions,
+        restore=restore,
+        compile_anew=compile_anew,
+    )
 
 
 @dataclass(frozen=True, slots=True)

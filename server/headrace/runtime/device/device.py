@@ -1,11 +1,9 @@
-"""A device type as far as it has a configuration, metrics and streams, whatever it computes."""
+"""A device type's configuration, metrics and streams, whatever the device computes."""
 
 from __future__ import annotations
 
-import platform
 import threading
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Callable, Mapping
 
 from headrace.runtime.config.key import config_field
 from headrace.runtime.config.schema import ConfigSchema, Configuration, ParameterValue
@@ -17,16 +15,20 @@ from headrace.runtime.config.standard_keys import (
     QUEUE_CAPACITY,
     STANDARD_KEYS,
 )
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.metrics import Metric, standard_metrics
 from headrace.runtime.device.places import Places
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
-from headrace.runtime.errors import FailedPrecondition, NotFound
+from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal, NotFound
+from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.streams_executor import StreamsExecutor
 from headrace.runtime.system.processors import usable_processors
 
 
-class Device:
-    """Base of `Plugin`. Thread-safe: `_lock` guards the settings and what follows from them.
+class Device(Plugin):
+    """The part of `Plugin` that all devices share; a sub-class has the networks. Thread-safe:
+    `_lock` guards the settings and what follows from them.
 
     Args:
         name: the device name that it is registered under.
@@ -34,11 +36,7 @@ class Device:
         config: settings that the server starts it with.
     """
 
-    schema: ClassVar[ConfigSchema] = ConfigSchema(*STANDARD_KEYS)
-    full_name: str = ""
-    architecture: str = platform.machine()
-    backend_version: str = ""
-    capabilities: tuple[str, ...] = ("FP32",)
+    schema: ConfigSchema = ConfigSchema(*STANDARD_KEYS)
 
     def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
         self.name = name
@@ -56,18 +54,9 @@ class Device:
 
     @property
     def config(self) -> Configuration:
-        """The device's configuration: what was set over the defaults."""
         return self._config
 
     def set_config(self, changes: Mapping[str, str]) -> None:
-        """Sets keys for networks loaded from now on, and NUM_STREAMS and QUEUE_CAPACITY at once.
-
-        Raises:
-            NotFound: on an unknown key.
-            InvalidArgument: on a bad value, or a key that the server's configuration alone sets.
-            FailedPrecondition: CPU_BIND_THREAD of streams that run already.
-            Nothing is changed then.
-        """
         if self._started:
             self.schema.refuse_server_keys(changes, self.name)
         with self._lock:
@@ -88,22 +77,15 @@ class Device:
         self._places.resize(self._streams, config.get(QUEUE_CAPACITY))
 
     def settings(self) -> dict[str, str]:
-        """The keys that were set and may be set again, as text."""
         fixed = {key.name for key in self.schema if key.scope == "server"}
         with self._lock:
             return {name: text for name, text in self._settings.items() if name not in fixed}
 
     def get_config(self, name: str, options: Mapping[str, str] | None = None) -> ParameterValue:
-        """The value of a key, as set or by default; `options` may name a DEVICE_ID."""
         self._check_options(options or {})
         return self.config.get_parameter(name)
 
     def get_metric(self, name: str, options: Mapping[str, str] | None = None) -> ParameterValue:
-        """The value of a metric.
-
-        Raises:
-            NotFound: if the device has no such metric, or no device of the id in `options`.
-        """
         metrics = self.metrics()
         if name not in metrics:
             raise NotFound.unknown("device metric", name, metrics, field="name")
@@ -111,22 +93,15 @@ class Device:
         return metrics[name](options or {})
 
     def metrics(self) -> dict[str, Metric]:
-        """Every metric by name, the device's own included."""
         table = standard_metrics(self)
         table.update(self._metrics())
         table["SUPPORTED_METRICS"] = lambda _: list(table)
         return table
 
     def device_ids(self) -> list[str]:
-        """AVAILABLE_DEVICES: ids of the devices of this type, the default one first."""
         return self._device_ids()
 
     def device_id(self, config: Configuration) -> str:
-        """The id that a configuration asks for, or the default one.
-
-        Raises:
-            NotFound: on an id that is not available.
-        """
         ids = self.device_ids()
         wanted = config.get(DEVICE_ID)
         if not wanted:
@@ -136,16 +111,12 @@ class Device:
         return wanted
 
     def announce(self) -> None:
-        """Shows every device of the type in the metrics from now on."""
         self._places.announce(self.device_ids())
 
     def names(self) -> list[str]:
-        """What the type's devices are called in metrics: CPU.0; a virtual one by its type alone, as
-        is one whose devices are not known yet."""
         return self._places.names() or [self.name]
 
     def memory_bytes(self, device_id: str) -> int:
-        """What loaded networks hold on one of the devices."""
         return self._memory_bytes(device_id)
 
     # -- streams --
@@ -164,7 +135,6 @@ class Device:
         return self._places.find_executor(self.device_id(self.schema.resolve(options)))
 
     def default_streams(self) -> int:
-        """What NUM_STREAMS is where it is AUTO."""
         return self._default_streams()
 
     def streams(self) -> int:
@@ -175,7 +145,51 @@ class Device:
         """How many of the device's streams a network with this configuration may use."""
         return min(config.get(NUM_STREAMS) or self.streams(), self.streams())
 
+    # -- end --
+
+    def close(self) -> None:
+        self._places.withdraw()
+        self._close()
+
+    def kill(self) -> None:
+        """By default there is nothing that does not end by itself."""
+
     # -- inside --
+
+    def _configuration(self, config: Mapping[str, str]) -> Configuration:
+        """The effective configuration of a load."""
+        self.schema.refuse_device_keys(config, self.name)
+        return self.schema.resolve(self.config.explicit_strings(), config)
+
+    def _opened(
+        self, make: Callable[[], ExecutableNetwork], config: Configuration, token: CancelToken
+    ) -> ExecutableNetwork:
+        """The network that `make` compiles, in its place; closed, and not there, if nobody wants it
+        any more.
+
+        Raises:
+            HeadraceError: as `make`, and the token's error.
+            Internal: `make` raised something else, which is the cause.
+        """
+        try:
+            compiled = make()
+        except Exception as error:
+            if token.error is not None:
+                raise token.error from error
+            if isinstance(error, HeadraceError):
+                raise
+            kind = type(error).__name__
+            raise Internal(f"device {self.name} failed at a network with {kind}") from error
+        try:
+            if token.error is not None:
+                raise token.error
+            device_id = self.device_id(config)
+            compiled.open(self._places.place(device_id, compiled.executor))
+            self._places.hold(device_id, compiled)
+        except BaseException:
+            compiled.close()
+            raise
+        return compiled
 
     def _check_options(self, options: Mapping[str, str]) -> None:
         for name, value in options.items():
@@ -205,3 +219,6 @@ class Device:
 
     def _set_config(self, config: Configuration) -> None:
         """Takes note of a new configuration of the device; may refuse it."""
+
+    def _close(self) -> None:
+        """Frees what the backend holds."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
+import onnx_ir as ir
+
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.config.standard_keys import EXECUTION_TIMEOUT, PERF_COUNT
 from headrace.runtime.errors import DeadlineExceeded, NotFound, QueueFull, Unavailable
@@ -27,6 +29,9 @@ from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
 from headrace.runtime.execution.timer import Timer
 from headrace.runtime.metrics.counters import DeviceCounters, NetworkCounters
 from headrace.runtime.network.network import Layer, Network
+
+_NOTHING = Network(ir.Model(ir.Graph([], [], nodes=[]), ir_version=10))
+"""What a closed network has left: who still refers to it keeps no weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +112,12 @@ class ExecutableNetwork:
         self._network_counters = counters
 
     def close(self) -> None:
-        """Lets go of the backend; the caller has seen to it that no job is left."""
+        """Lets go of the backend and the network; the caller has seen to it that no job is left."""
         if not self._closed:
             self._closed = True
             self._close()
+            self.network = _NOTHING
+            vars(self).pop("_pipeline", None)  # whose stages refer to this
 
     # -- inference --
 
@@ -216,7 +223,8 @@ class ExecutableNetwork:
             NotFound, InvalidArgument: as `Configuration.changed`.
         """
         self.config = self.config.changed(changes)
-        self._pipeline.timeout.seconds = self.config.get(EXECUTION_TIMEOUT)
+        if not self._closed:
+            self._pipeline.timeout.seconds = self.config.get(EXECUTION_TIMEOUT)
 
     def export(self) -> bytes:
         """The backend's own bytes; empty if an import compiles anew."""

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from headrace.runtime.device.plugin import PLUGIN_API_VERSION, Plugin
+from headrace.runtime.device.api import PLUGIN_API_VERSION
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 
 GROUP = "headrace.plugins"

@@ -10,12 +10,13 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from headrace.runtime.errors import InvalidModel
-from headrace.runtime.intake import naming, onnx_bytes
+from headrace.runtime.intake import naming, onnx_bytes, parts
 from headrace.runtime.intake.check import check_model
 from headrace.runtime.intake.inlining import settle_functions
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.intake.tensors import TensorData
 from headrace.runtime.system.buffers import Buffer
+from headrace.runtime.system.graph_memory import watched
 from headrace.runtime.system.mapped_files import MappedFiles
 
 __all__ = ["Limits", "from_bytes", "from_file"]
@@ -87,8 +88,9 @@ def _model(
 ) -> ir.Model:
     stripped, ranges = onnx_bytes.strip(data, limits)
     tensors = TensorData(data, ranges, limits, files=files, folder=folder, base=base)
+    proto = onnx.ModelProto()
     try:
-        proto = onnx.ModelProto.FromString(stripped)
+        parts.merge(proto, stripped)
     except DecodeError:
         raise InvalidModel(
             "not a serialised ONNX model, or cut short; send the whole .onnx file as it is",
@@ -96,7 +98,7 @@ def _model(
         ) from None
     in_order = check_model(proto, limits, tensors)
     try:
-        model = ir.from_proto(proto)
+        model = watched(ir.from_proto(proto))
         if not in_order:
             model.graph.sort()
             for function in model.functions.values():

@@ -22,9 +22,9 @@ from headrace.runtime.loading.registry import NetworkEntry, NetworkRegistry, Net
 from headrace.runtime.loading.store import NetworkStore
 from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.metrics.series import NOTES
-from headrace.runtime.network.memory import collect_garbage, forget_locals, is_large
+from headrace.runtime.network.memory import Weights, forget_locals
 from headrace.runtime.network.network import Network
-from headrace.runtime.system.allocator import release_memory
+from headrace.runtime.system.graph_memory import free_graphs
 from headrace.runtime.transform.options import LoadRequest
 
 _log = logging.getLogger(__name__)
@@ -49,11 +49,11 @@ class Record:
 
 @dataclass(eq=False, slots=True)
 class _Load:
-    """A load under way; `garbage` says that it failed and left a large network behind."""
+    """A load under way; `remains` is what it left behind if it failed."""
 
     entry: NetworkEntry
     at_start: bool
-    garbage: bool = False
+    remains: Weights | None = None
 
 
 class NetworkLife:
@@ -198,9 +198,11 @@ class NetworkLife:
     def _ended(self, future: Future[NetworkEntry]) -> None:
         with self._changing:
             load = self._loading.pop(future)
-        if load.garbage:
+        if load.remains is None:
+            self._loads.close(free_graphs)  # copies that were only needed to compile
+        else:
             forget_locals(future.exception())
-            self._loads.close(collect_garbage)
+            self._loads.close(load.remains.give_back)
 
     def _give_up(self, entry: NetworkEntry, error: HeadraceError) -> None:
         with self._changing:
@@ -233,7 +235,7 @@ class NetworkLife:
         known = isinstance(error, HeadraceError) and not isinstance(error, Internal)
         reason = str(error) if known else "an internal error; the log has it"
         record: Record = entry.record
-        load.garbage = is_large(record.network)
+        load.remains = Weights(record.network)
         entry.record = replace(record, network=None)
         with self._changing:
             wanted = entry.given_up is None
@@ -269,15 +271,12 @@ class NetworkLife:
         executable, network = entry.executable, entry.record.network
         entry.executable = None
         entry.record = replace(entry.record, network=None)
-        large = is_large(network)
+        weights = Weights(network)
         try:
             if executable is not None:
                 self._counters.remove_network(entry.key.name, executable.place.device)
                 executable.close()
         finally:
             del executable, network
-            if large:
-                collect_garbage()
-            else:
-                release_memory()
+            weights.give_back()
         _log.info("network %s is unloaded", entry.key.name)

@@ -36,8 +36,7 @@ NOTES = Family(
     "network_notes_total",
     "counter",
     (),
-    "Notes of a load: a device left out, requests joined or not, a precision changed, and what "
-    "else the network's metric NOTES says.",
+    "Notes of loads, which report automatic changes. The network's metric NOTES has their text.",
 )
 
 

@@ -1,9 +1,7 @@
 """The memory of networks that nobody needs any more.
 
-A graph's nodes and values refer to each other, so its weights stay until Python happens to look for
-garbage; for large ones it is made to look. Python looks at all there is in one go, and stops every
-thread meanwhile: 0.1 s for a graph of a thousand layers. So it looks seldom by itself, and a graph
-that was only needed for a while is taken apart, which frees it piece by piece.
+Their graphs are freed one by one (`graph_memory.py`). Python's collector, which stops every thread
+while it looks at all there is, looks seldom. Only if large weights are still there is it made to.
 """
 
 from __future__ import annotations
@@ -16,9 +14,10 @@ from typing import TypeVar
 
 import onnx_ir as ir
 
-from headrace.runtime.errors import chain
+from headrace.runtime.errors import HeadraceError, Internal, chain, forget_frames
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.allocator import release_memory
+from headrace.runtime.system.graph_memory import free_graphs
 
 T = TypeVar("T")
 
@@ -27,7 +26,7 @@ _OLD_GENERATIONS = 1000
 million objects that have come and not gone."""
 
 _LARGE_BYTES = 2**20
-"""Of weights; less is left to Python's own collector."""
+"""Of weights; fewer are not looked for."""
 
 
 def look_for_garbage_seldom() -> None:
@@ -38,52 +37,43 @@ def look_for_garbage_seldom() -> None:
     gc.set_threshold(new, middle, _OLD_GENERATIONS)
 
 
-def take_apart(model: ir.Model) -> None:
-    """Frees the graphs of `model`, of which nobody may hold a part any more: the tensors at once,
-    and little is left for Python to find."""
-    graphs = list(model.graphs())
-    for graph in graphs:
-        graph.outputs.clear()
-        for node in graph:
-            for at in range(len(node.inputs)):
-                node.replace_input_with(at, None)
-    for graph in graphs:
-        for node in list(graph):
-            graph.remove(node)
-            node.resize_outputs(0)
-            node.attributes.clear()
-        graph.inputs.clear()
-        graph.initializers.clear()
+class Weights:
+    """The tensors of a network, without keeping them.
 
+    Args:
+        network: None has none.
+    """
 
-def is_large(network: Network | None) -> bool:
-    """Whether it is worth looking for once it has become garbage."""
-    return network is not None and network.weight_bytes > _LARGE_BYTES
+    def __init__(self, network: Network | None) -> None:
+        large = network is not None and network.weight_bytes > _LARGE_BYTES
+        self._tensors = _tensors(network) if network is not None and large else []
+
+    def give_back(self) -> None:
+        """Gives their memory back to the system; the caller refers to the network no more."""
+        free_graphs()
+        if any(tensor() is not None for tensor in self._tensors):
+            gc.collect()  # something that has made a ring of references holds them
+        if self._tensors:
+            release_memory()
 
 
 def use(read: Callable[[], Network], task: Callable[[Network], T]) -> T:
     """What `task` makes of a network that neither it nor what it returns keeps, and whose memory is
     given back."""
     network = read()
-    large = is_large(network)
-    weights = _weights(network) if large else []
+    weights = Weights(network)
     try:
         return task(network)
     except BaseException as error:
-        if large:
-            forget_locals(error)
+        forget_locals(error)
         raise
     finally:
-        take_apart(network.model)
         del network
-        if any(weight() is not None for weight in weights):
-            collect_garbage()  # a graph made of it holds them, and waits for Python to look
-        elif large:
-            release_memory()
+        weights.give_back()
 
 
-def _weights(network: Network) -> list[weakref.ref[ir.TensorProtocol]]:
-    """Its tensors, which graphs made of it share."""
+def _tensors(network: Network) -> list[weakref.ref[ir.TensorProtocol]]:
+    """All of them, which graphs made of the network share."""
     values = network.model.graph.initializers.values()
     tensors = [value.const_value for value in values if value.const_value is not None]
     for node in network.nodes():
@@ -95,13 +85,10 @@ def _weights(network: Network) -> list[weakref.ref[ir.TensorProtocol]]:
     return [weakref.ref(tensor) for tensor in tensors]
 
 
-def collect_garbage() -> None:
-    """Gives back the memory of networks that nobody refers to any more."""
-    gc.collect()
-    release_memory()
-
-
 def forget_locals(error: BaseException | None) -> None:
-    """Empties the frames in an error's traceback, which hold what was being loaded."""
+    """Lets go of what an error's traceback holds of a load. The traceback of a bug stays, for the
+    log, with its frames emptied; they still hold what their functions had from around them."""
+    if isinstance(error, HeadraceError) and not isinstance(error, Internal):
+        forget_frames(error)
     for each in chain(error):
         traceback.clear_frames(each.__traceback__)

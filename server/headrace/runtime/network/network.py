@@ -15,6 +15,7 @@ from headrace.runtime.intake import naming, onnx_bytes, provenance
 from headrace.runtime.intake import read as intake
 from headrace.runtime.intake.read import Limits
 from headrace.runtime.system.buffers import Buffer, joined
+from headrace.runtime.system.graph_memory import watched
 from headrace.runtime.system.mapped_files import MappedFiles
 
 Dimension: TypeAlias = int | str | None
@@ -74,7 +75,7 @@ class Network:
     ) -> None:
         """Takes ownership of `model`, whose layers have unique names, and whose tensors may lie in
         `files`."""
-        self.model = model
+        self.model = watched(model)
         self.notes = notes
         self._files = files
 

@@ -19,6 +19,7 @@ import onnx_ir as ir
 from onnx_ir.convenience import get_const_tensor
 
 from headrace.runtime.intake.naming import bodies, walk
+from headrace.runtime.network.ranks import give_ranks
 
 _log = logging.getLogger(__name__)
 
@@ -159,6 +160,8 @@ class TypeInference:
                     ir.serde.deserialize_type_proto_for_type(found),
                     ir.serde.deserialize_type_proto_for_shape(found),
                 )
+        if give_ranks(nodes) and len(nodes) > 1:
+            self._infer(nodes)  # again, for those that read what now has a rank
 
     def _constant(self, value: ir.Value) -> onnx.TensorProto | None:
         """A small constant, as shapes are computed from."""

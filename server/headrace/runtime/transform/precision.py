@@ -15,6 +15,7 @@ from onnx_ir.passes.common import InlinePass
 
 from headrace.runtime.intake import naming
 from headrace.runtime.intake.provenance import ORIGINS, origins, stamp
+from headrace.runtime.system.graph_memory import watched
 
 _DOMAINS = ("", "ai.onnx.ml")
 _HALF, _SINGLE = ir.DataType.FLOAT16, ir.DataType.FLOAT
@@ -49,7 +50,7 @@ def to_float32(model: ir.Model) -> Conversion:
     of other types. The nodes of a clone carry the origins of those they were made from."""
     if not _uses_half(model):
         return Conversion(model)
-    clone = model.clone()
+    clone = watched(model.clone())
     try:
         if clone.functions:
             InlinePass()(clone)

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import platform
+from collections.abc import Sequence
 
-from headrace.runtime.config.schema import Configuration
-from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.plugin import Plugin, Support
-from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.network.network import Network
-from headrace.runtime.transform.options import NetworkOptions
+import onnx_ir as ir
+
+from headrace.runtime.device.device import Device
+from headrace.runtime.errors import Unimplemented
 
 
-class VirtualPlugin(Plugin):
-    """Base of plugins that make their networks in `load_network` and answer queries in
-    `query_network`, for both depend on the devices that are named there."""
+class VirtualPlugin(Device):
+    """Has no threads. The devices that a query or a load names decide what it answers, so each
+    virtual device has its own `query_network`, `load_network` and `import_network`."""
 
-    def _compile_checked(
-        self,
-        network: Network,
-        config: Configuration,
-        options: NetworkOptions,  # noqa: ARG002 - for devices that check
-        make: Callable[[Network, Configuration, CancelToken], ExecutableNetwork],
-        token: CancelToken,
-    ) -> ExecutableNetwork:
-        """Without a check: the other devices make one."""
-        return make(network, config, token)
+    full_name: str = ""
+    architecture: str = platform.machine()
+    capabilities: tuple[str, ...] = ("FP32",)
 
-    def _support(self, network: Network, config: Configuration) -> Support:
-        raise NotImplementedError("what is supported depends on the devices that a query names")
-
-    def _compile(
-        self, network: Network, config: Configuration, token: CancelToken
-    ) -> ExecutableNetwork:
-        raise NotImplementedError("what to compile for depends on the devices that a load names")
+    def add_extension(self, functions: Sequence[ir.Function]) -> None:  # noqa: ARG002
+        raise Unimplemented(
+            f"{self.name} computes nothing: give the extension to the devices of its list"
+        )

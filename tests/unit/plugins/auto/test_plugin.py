@@ -394,7 +394,7 @@ def test_a_device_that_lacks_the_networks_precision_comes_after_the_others(rig: 
 
 
 def test_a_device_that_does_not_take_the_precision_asked_for_is_passed_over(rig: Rig) -> None:
-    rig.device("BEST").schema = CPU_SCHEMA  # type: ignore[misc]  # which knows no bf16
+    rig.device("BEST").schema = CPU_SCHEMA  # which knows no bf16
     network = rig.load(INFERENCE_PRECISION_HINT="bf16")
     await_device(network, "NEXT")
     assert any("BEST" in note and "bf16" in note for note in network.notes)

@@ -18,8 +18,10 @@ from headrace.plugins.batch.trial import ROWS
 from headrace.plugins.cpu.plugin import CpuPlugin
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.plugin import Plugin, Support, plugin_api
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import (
@@ -46,7 +48,7 @@ from tests.support.hook_plugin import Copies
 from tests.support.manual_clock import ManualClock
 
 
-class FixedPlugin(Plugin):
+class FixedPlugin(CompiledPlugin):
     """Takes fixed sizes only. Copies its input."""
 
     def _support(self, network: Network, config: Configuration) -> Support:
@@ -135,7 +137,7 @@ def test_an_unknown_key_or_owner_is_refused(plugin: Plugin) -> None:
 
 
 def test_it_takes_no_extensions(plugin: Plugin) -> None:
-    with pytest.raises(Unimplemented, match="the other device"):
+    with pytest.raises(Unimplemented, match="devices of its list"):
         plugin.add_extension([])
 
 

@@ -12,6 +12,7 @@ import pytest
 from headrace.plugins import cpu
 from headrace.plugins.cuda import config as cuda
 from headrace.runtime.device.cache_key import cache_key
+from headrace.runtime.device.device import Device
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, UnsupportedLayers
@@ -115,6 +116,7 @@ def test_what_is_compiled_depends_on_it(offered: Services, plugin: Plugin) -> No
     keys = set()
     for each in (plugin, cpu.create_plugin("CPU", offered, {})):
         loaded = each.load_network(case.network, {})
+        assert isinstance(each, Device)
         keys.add(cache_key(each, case.network, loaded.config, options).name)
         loaded.close()
     assert len(keys) == 2

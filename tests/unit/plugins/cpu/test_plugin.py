@@ -18,8 +18,10 @@ from headrace.plugins import cpu
 from headrace.plugins.cpu.plugin import processor_name
 from headrace.runtime.config import hints
 from headrace.runtime.config.key import Range
+from headrace.runtime.device.api import PLUGIN_API_VERSION
+from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.plugin import PLUGIN_API_VERSION, Plugin
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import (
     Cancelled,
     FailedPrecondition,
@@ -93,6 +95,7 @@ def test_for_latency_a_network_with_much_work_takes_one_of_the_devices_streams(
 ) -> None:
     text = "m (float[500,500] x, float[500,500] w) => (float[500,500] y) { y = MatMul(x, w) }"
     network = load(plugin, text, {"PERFORMANCE_HINT": "LATENCY"})
+    assert isinstance(plugin, Device)
     assert plugin.streams() == PROCESSORS
     shown = network.config.to_strings()
     assert (shown["NUM_STREAMS"], shown["INFERENCE_NUM_THREADS"]) == ("1", str(PROCESSORS))

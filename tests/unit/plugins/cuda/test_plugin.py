@@ -20,8 +20,8 @@ from headrace.plugins.cuda.bound_runs import Where, bindable
 from headrace.plugins.cuda.config import SCHEMA, auto_streams, provider
 from headrace.plugins.cuda.memory import PinnedMemory
 from headrace.runtime.config.schema import Range
+from headrace.runtime.device.api import PLUGIN_API_VERSION
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.plugin import PLUGIN_API_VERSION
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import (
     FailedPrecondition,

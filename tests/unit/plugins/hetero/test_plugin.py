@@ -18,8 +18,10 @@ from headrace.plugins.template.plugin import TemplatePlugin
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import EXECUTION_TIMEOUT, NUM_STREAMS
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.compiled_plugin import Support
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.plugin import Plugin, Support, plugin_api
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import (

@@ -25,8 +25,9 @@ from headrace.plugins.openvino.library import openvino
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.session import Runtime
 from headrace.plugins.openvino.start import start_openvino
+from headrace.runtime.device.api import PLUGIN_API_VERSION
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.plugin import PLUGIN_API_VERSION, Plugin
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.network import Network

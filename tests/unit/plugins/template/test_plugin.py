@@ -13,8 +13,9 @@ import pytest
 from headrace.plugins import template
 from headrace.plugins.template.executable_network import TemplateNetwork
 from headrace.runtime.config.key import Range
+from headrace.runtime.device.api import PLUGIN_API_VERSION
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.plugin import PLUGIN_API_VERSION, Plugin
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network.network import Network
 from headrace.testing import networks

@@ -123,8 +123,9 @@ def test_the_network_that_is_judged_is_the_one_that_is_compiled(
 ) -> None:
     judged: list[Network] = []
     plugin.on_support = judged.append
-    plugin.load_network(network, {}).close()
+    loaded = plugin.load_network(network, {})
     assert [each.network for each in plugin.compiled] == judged
+    loaded.close()
 
 
 def test_a_load_lists_what_the_device_does_not_support(plugin: HookPlugin) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from headrace.runtime.device.plugin import PLUGIN_API_VERSION, Isolated, Plugin, plugin_api
+from headrace.runtime.device.api import PLUGIN_API_VERSION, Isolated, plugin_api
+from headrace.runtime.device.compiled_plugin import CompiledPlugin
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import PluginSource, factory_source, installed_plugins
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState, DeviceStates
@@ -30,7 +32,7 @@ from headrace.runtime.loading.plugin_registry import PluginRegistry
 from headrace.runtime.metrics.counters import Counters
 
 
-class FakePlugin(Plugin):
+class FakePlugin(CompiledPlugin):
     """Computes nothing; is only found, configured and closed."""
 
     closed = False

@@ -96,6 +96,37 @@ def test_a_layer_that_onnx_refuses_costs_the_others_nothing() -> None:
     assert found["a"] == found["d"] == "FLOAT[2]"
 
 
+@pytest.mark.parametrize(
+    ("layer", "rank"),
+    [
+        ("STFT (x, one, x, one)", 4),
+        ("ConvInteger (u, u)", 3),
+        ("ConvTranspose (x, x)", 3),
+        ("ReduceSum (x, axes)", 3),
+        ("Pad (x, axes)", 3),
+        ("CenterCropPad (x, axes)", 3),
+        ("HannWindow (one)", 1),
+        ("MelWeightMatrix (one, one, one, f, f)", 2),
+    ],
+)
+def test_a_rank_that_is_certain_is_known_where_sizes_are_not(layer: str, rank: int) -> None:
+    found = inferred(
+        parse(
+            "g (float[a,b,c] x, uint8[d,e,f] u, int64[n] axes, int64 one, float f) => (float[m] z) "
+            f"{{ y = {layer} w = Cast<to = 1>(y) z = Abs(w) }}"
+        )
+    )
+    assert found["w"].count("None") == rank, found
+
+
+def test_a_rank_that_is_not_certain_is_not_claimed() -> None:
+    text = (
+        "g (float[a,b,c] x, int64[n] axes) => (float[m] z) "
+        "{ y = ReduceSum<keepdims = 0>(x, axes) z = Abs(y) }"
+    )
+    assert inferred(parse(text))["y"] == "FLOATNone"
+
+
 def test_onnx_is_asked_about_a_few_layers_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     whole = onnx.shape_inference.infer_shapes

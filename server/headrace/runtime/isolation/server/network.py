@@ -140,4 +140,5 @@ class IsolatedNetwork(ExecutableNetwork):
     def _close(self) -> None:
         if self._end_series is not None:
             self._end_series()
+            self._end_series = None
         self._host.unload(self._resident)

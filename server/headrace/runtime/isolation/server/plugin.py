@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import onnx_ir as ir
 
@@ -20,12 +20,15 @@ from headrace.runtime.config.standard_keys import (
     ISOLATION,
     PROCESS,
 )
+from headrace.runtime.device.cached_load import cached
+from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.extensions import Extensions
 from headrace.runtime.device.metrics import Metric, standard_metrics
-from headrace.runtime.device.plugin import Plugin, Support
+from headrace.runtime.device.plugin import AS_IT_IS, Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
-from headrace.runtime.errors import Internal, Unavailable
+from headrace.runtime.errors import Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.isolation.server.blame import Work
@@ -46,7 +49,6 @@ from headrace.runtime.system.backoff import Backoff
 from headrace.runtime.transform.options import NetworkOptions, options_to_json
 from headrace.runtime.transform.query import QueryResult
 
-_AS_IT_IS: Final = NetworkOptions()
 _OURS: Final = frozenset(
     (
         *("SUPPORTED_METRICS", "SUPPORTED_CONFIG_KEYS"),
@@ -56,7 +58,7 @@ _OURS: Final = frozenset(
 """Metrics that the server's side answers: the queue is here."""
 
 
-class IsolatedPlugin(Plugin):
+class IsolatedPlugin(Device):
     """Queue, streams, admission and counters are here; transformations, compiling and runs are in
     the worker. Thread-safe: `_setting` guards `_changes` and the start, and is taken before
     `_lock`. It is held while the first worker starts, so that others wait for that.
@@ -86,6 +88,7 @@ class IsolatedPlugin(Plugin):
         self._changes: Mapping[str, str] = {}
         self._start_config = {**config, ISOLATION.name: PROCESS}
         self._open = False
+        self._extensions = Extensions()
         self._host = WorkerHost(
             name,
             path,
@@ -101,8 +104,8 @@ class IsolatedPlugin(Plugin):
         self._refusal = ""
         if face is not None:
             self._show(face.schema, face.backend_version, face.metrics())
-            self.imports_native = face.imports_native  # type: ignore[misc]  # of this instance
-            self.native_version = face.native_version  # type: ignore[misc]
+            self.imports_native = face.imports_native
+            self.native_version = face.native_version
         try:
             if face is None:
                 self._used_host()
@@ -115,15 +118,15 @@ class IsolatedPlugin(Plugin):
     # -- what it says of itself --
 
     @property
-    def full_name(self) -> str:  # type: ignore[override]
+    def full_name(self) -> str:
         return str(self._described()["full_name"])
 
     @property
-    def architecture(self) -> str:  # type: ignore[override]
+    def architecture(self) -> str:
         return str(self._described()["architecture"])
 
     @property
-    def capabilities(self) -> tuple[str, ...]:  # type: ignore[override]
+    def capabilities(self) -> tuple[str, ...]:
         return tuple(self._described()["capabilities"])
 
     def announce(self) -> None:
@@ -145,10 +148,7 @@ class IsolatedPlugin(Plugin):
             super().set_config(changes)
 
     def query_network(
-        self,
-        network: Network,
-        config: Mapping[str, str],
-        options: NetworkOptions = _AS_IT_IS,
+        self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
     ) -> QueryResult:
         host = self._used_host()
         arguments = {"config": dict(config), "options": options_to_json(options)}
@@ -161,30 +161,39 @@ class IsolatedPlugin(Plugin):
         self,
         network: Network,
         config: Mapping[str, str],
-        options: NetworkOptions = _AS_IT_IS,
+        options: NetworkOptions = AS_IT_IS,
         token: CancelToken | None = None,
     ) -> ExecutableNetwork:
+        token = token or CancelToken()
         effective = self._configuration(config)
-        load = self._cached(
+        make = cached(
+            self,
+            self._extensions,
             network,
             effective,
             options,
             lambda network, native, _, token: self._load(network, native, config, options, token),
             lambda network, _, token: self._load(network, None, config, options, token),
         )
-        return load(network, effective, token or CancelToken())
+        return self._opened(partial(make, network, effective, token), effective, token)
 
     def import_network(
         self,
         network: Network,
         native: bytes,
         config: Mapping[str, str],
-        options: NetworkOptions = _AS_IT_IS,
+        options: NetworkOptions = AS_IT_IS,
         token: CancelToken | None = None,
     ) -> ExecutableNetwork:
         if not native:
             return self.load_network(network, config, options, token)
-        return self._load(network, native, config, options, token or CancelToken())
+        token = token or CancelToken()
+        make = partial(self._load, network, native, config, options, token)
+        return self._opened(make, self._configuration(config), token)
+
+    def add_extension(self, functions: Sequence[ir.Function]) -> None:
+        self._used_host().extend(write_functions(functions))
+        self._extensions.add(functions)
 
     # -- inside --
 
@@ -199,12 +208,7 @@ class IsolatedPlugin(Plugin):
         effective = self._configuration(config)
         host = self._used_host()
         resident = Resident(network, config, options, native, self.device_id(effective))
-        try:
-            facts = host.load(resident, token)
-        except Exception as error:
-            if token.error is not None:
-                raise token.error from error
-            raise
+        facts = host.load(resident, token)
         try:
             loaded = IsolatedNetwork(
                 network,
@@ -221,7 +225,7 @@ class IsolatedPlugin(Plugin):
             raise
         # From now on what counts is what it was loaded with, whatever the device is set to.
         resident.config = loaded.load_config
-        return self._opened(loaded, effective, token)
+        return loaded
 
     def _used_host(self) -> WorkerHost:
         """The host of the device's worker, which is started if that has not been done.
@@ -251,8 +255,8 @@ class IsolatedPlugin(Plugin):
             self._refusal = error.message
             return
         self._show(schema_from_json(facts["schema"]), facts["backend_version"], facts["metrics"])
-        self.imports_native = facts["imports_native"]  # type: ignore[misc]  # of this instance
-        self.native_version = facts["native_version"]  # type: ignore[misc]
+        self.imports_native = facts["imports_native"]
+        self.native_version = facts["native_version"]
         self._changed(facts)
         self._facts = facts
 
@@ -271,7 +275,7 @@ class IsolatedPlugin(Plugin):
         return self._facts
 
     def _show(self, schema: ConfigSchema, backend_version: str, metrics: Iterable[str]) -> None:
-        self.schema = schema  # type: ignore[misc]  # of this instance
+        self.schema = schema
         self.backend_version = backend_version
         self._metric_names = tuple(metrics)
 
@@ -323,25 +327,8 @@ class IsolatedPlugin(Plugin):
             return known(options)
         return parameter_from_json(facts)
 
-    def _add_extension(self, functions: Sequence[ir.Function]) -> None:
-        self._used_host().extend(write_functions(functions))
-
     def kill(self) -> None:
         self._host.kill()
 
     def _close(self) -> None:
         self._host.stop()
-
-    def _support(self, network: Network, config: Configuration) -> Support:  # noqa: ARG002
-        self._elsewhere()
-
-    def _compile(
-        self,
-        network: Network,  # noqa: ARG002
-        config: Configuration,  # noqa: ARG002
-        token: CancelToken,  # noqa: ARG002
-    ) -> ExecutableNetwork:
-        self._elsewhere()
-
-    def _elsewhere(self) -> NoReturn:
-        raise Internal(f"the plugin of {self.name} is in its worker")
