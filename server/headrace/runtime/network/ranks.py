@@ -36,7 +36,7 @@ _ALWAYS: Final = {
 
 
 def give_ranks(nodes: Iterable[ir.Node]) -> bool:
-    """Gives the first outputs of `nodes` the rank that is certain, where a type and no shape is known.
+    """Gives the first outputs of `nodes` the rank that is certain, where only a type is known.
 
     Returns:
         Whether any was given one.
