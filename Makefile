@@ -27,18 +27,18 @@ help:
 	@echo 'make test         run the tests; ARGS="..." goes to pytest'
 	@echo 'make test-cuda    run the tests that need an NVIDIA GPU, if there is one'
 	@echo 'make test-large   load networks of more than 2 GiB; takes 12 GB of memory'
-	@echo 'make test-stop    stop servers under callers in Python and C++; STOPS=100 for as many'
+	@echo 'make test-stop    stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
 	@echo 'make fuzz-wire    send mutated messages to every method; ARGS="--messages 100000 --seed 1"'
 	@echo 'make serve        run a server; ARGS="..." goes to headrace serve'
 	@echo 'make lint         check style, types and the manual'
 	@echo 'make docs         build the manual in .cache/docs'
-	@echo 'make benchmark    measure'
+	@echo 'make benchmark    run the benchmarks'
 	@echo 'make conformance  run ONNX'\''s backend cases on all devices, and write docs/conformance.md'
-	@echo 'make conformance-hetero  see that HETERO passes what the last device of its list does'
+	@echo 'make conformance-hetero  check that HETERO passes what the last device of its list passes'
 	@echo 'make zoo          run real networks on all devices, and write docs/zoo.md; downloads 410 MB'
 	@echo 'make fuzz-devices  look for wrong answers and crashes for ten minutes; ARGS="--device CPU --seconds 3600"'
 	@echo 'make proto        generate the protocol code anew'
-	@echo 'make clean        remove all that these made'
+	@echo 'make clean        remove everything that these targets made'
 
 demo: $(SERVER) $(MAGIKA)
 	@$(BIN)/python examples/demo.py $(ARGS)

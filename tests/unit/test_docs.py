@@ -68,6 +68,14 @@ def test_the_table_of_devices_names_every_plugin(page: str) -> None:
     assert set(named) == set(project["entry-points"]["headrace.plugins"])
 
 
+def test_the_table_of_extras_names_every_extra() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+    table = text_of("docs/install.md").partition("| extra |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == {
+        *project["optional-dependencies"]
+    }
+
+
 def test_the_first_page_is_short() -> None:
     assert len(text_of("README.md").splitlines()) <= 150
 

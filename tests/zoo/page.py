@@ -57,8 +57,8 @@ _LEGEND = f"""\
 | right | every number of every output is within {RIGHT:.1%} of the output's largest |
 | as itself | the network makes rounding larger: the error is more than that, and at most \
 {OWN_TIMES:g} times ONNX Runtime's own. Both are given. Where ONNX Runtime's own is "in shape or \
-NaN", only names, types and ranks can be compared. On `CPU` such a network has to be right with \
-`DISABLE_TRANSFORMATIONS=YES` |
+NaN", only names, types and ranks can be compared. On `CPU` with `DISABLE_TRANSFORMATIONS=YES` \
+such a network has to answer what ONNX Runtime answers with its usual options |
 | close | every number is within {CLOSE:.0%}; the largest error is given |
 | refused | the query and the load both say no; the number leads to the reason below |
 | without the smallest | the request whose free axes have one element each is refused |
@@ -152,14 +152,15 @@ def _lines(zoo: Zoo) -> Iterator[str]:
     yield "| --- | --- |"
     yield from (f"| {name} | {version} |" for name, version in zoo.versions.items())
     yield "\n## By device\n"
-    yield "| device | right | as itself | close | refused | slow | failures |"
-    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+    yield "| device | right | as itself | close | refused | slow | failures | not tried |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     for device in zoo.devices:
         tried = [row for row in zoo.rows if device in row.results]
         wrong = [row for row in tried if failure(row, device)]
         good = [row.results[device].outcome for row in tried if row not in wrong]
         counts = [good.count(each) for each in Outcome if each not in FAILURES]
-        yield f"| `{device}` | {' | '.join(map(str, counts))} | {len(wrong)} |"
+        counts += [len(wrong), len(zoo.rows) - len(tried)]
+        yield f"| `{device}` | {' | '.join(map(str, counts))} |"
     yield "\n## By network\n"
     reasons: dict[str, int] = {}
     yield f"| network | requests | {' | '.join(f'`{each}`' for each in zoo.devices)} |"

@@ -3,7 +3,7 @@
 Its sums of integer products are exact: without instructions for products of uint8 and int8 it adds
 two of them in 16 bits, and only `session.x64quantprecision` keeps these from overflowing.
 
-python -m tests.zoo.reference MODEL REQUESTS ANSWERS [SEED]
+python -m tests.zoo.reference MODEL REQUESTS ANSWERS SEED EXACT
 """
 
 from __future__ import annotations
@@ -43,19 +43,23 @@ class Answer:
     failure: str = ""
 
 
-def answers(model: Path, requests: Sequence[Inputs], *, seed: int = 0) -> list[Answer]:
+def answers(
+    model: Path, requests: Sequence[Inputs], *, seed: int = 0, exact: bool = True
+) -> list[Answer]:
     """An answer to each request. A process that ends takes only the request that ended it along.
 
     Args:
         seed: of the changes that are made to the network's sums; 0 makes none.
+        exact: whether sums of integer products are; else they are as ONNX Runtime has them.
     """
+    options = [str(seed), "exact" if exact else ""]
     found: list[Answer] = []
     with tempfile.TemporaryDirectory() as folder:
         asked, answered = Path(folder, "requests"), Path(folder, "answers")
         while len(found) < len(requests):
             asked.write_bytes(pickle.dumps([dict(each.arrays) for each in requests[len(found) :]]))
             answered.write_bytes(b"")
-            ended = _run(str(model), str(asked), str(answered), str(seed))
+            ended = _run(str(model), str(asked), str(answered), *options)
             found += _read(answered)
             if ended:
                 found.append(Answer({}, ended))
@@ -132,12 +136,13 @@ def main() -> None:
     """Runs the requests; the answers follow each other in a file."""
     import onnxruntime  # the caller must not load it: it may end its process
 
-    model, asked, answered, seed = sys.argv[1:]
+    model, asked, answered, seed, exact = sys.argv[1:]
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT_BYTES, LIMIT_BYTES))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # quantised LSTMs give other numbers with two
     options.log_severity_level = 4
-    options.add_session_config_entry(*_EXACT_PRODUCTS)
+    if exact:
+        options.add_session_config_entry(*_EXACT_PRODUCTS)
     network = changed_sums(Path(model), int(seed)) if int(seed) else model
     session = onnxruntime.InferenceSession(network, options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]

@@ -36,7 +36,7 @@ def network_options(request: pb.LoadNetworkRequest | pb.QueryNetworkRequest) -> 
         if len(options) > MAX_FIELDS:
             raise InvalidArgument(
                 f"there are options for {len(options)}, but a request holds at most {MAX_FIELDS}; "
-                "give options only where the defaults do not do",
+                "give options only where the defaults do not fit",
                 field=field,
             )
     return NetworkOptions(

@@ -271,7 +271,7 @@ class _Stream:
                     await self._context.write(message)
                 except Exception as error:  # noqa: BLE001 - gRPC's own class is internal to it
                     # The caller went away; gRPC cancels the stream's task for that as well.
-                    _log.debug("a reply found no caller any more: %s", error)
+                    _log.debug("the caller of a stream has gone: %s", error)
                     self.forget_results()
                 else:
                     self._memory.free(size)

@@ -130,7 +130,7 @@ class Servicer:
             raise InvalidArgument("the stream ended before the options", field="options")
         part = parse_request(pb.ImportNetworkRequest, first)
         if part.WhichOneof("part") != "options":
-            raise InvalidArgument("the first message has the options", field="options")
+            raise InvalidArgument("the first message must hold the options", field="options")
         options = part.options
         check_network_name(options.name)
 
@@ -138,7 +138,9 @@ class Servicer:
             while (data := await context.read()) is not grpc.aio.EOF:
                 part = parse_request(pb.ImportNetworkRequest, data)
                 if part.WhichOneof("part") != "chunk":
-                    raise InvalidArgument("every message but the first has a chunk", field="chunk")
+                    raise InvalidArgument(
+                        "each message after the first must hold a chunk", field="chunk"
+                    )
                 yield part.chunk
 
         digest, _size = await self._uploads.receive(chunks(), blob=True)

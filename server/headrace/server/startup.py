@@ -67,7 +67,11 @@ class Startup:
                 loads[name] = self._load_kept(self._state, name)
         for name in offered:
             if name in loads:
-                _log.info("network %s is a client's, and not loaded from the repository", name)
+                _log.info(
+                    "network %s of the model repository is not loaded: a client loaded another "
+                    "network under this name",
+                    name,
+                )
             else:
                 loads[name] = self._load_offered(name)
         begun = {name: asyncio.wrap_future(load) for name, load in loads.items() if load}

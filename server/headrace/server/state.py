@@ -134,7 +134,7 @@ class StateDirectory:
         except _UNREADABLE as error:
             _log.exception("cannot read %s", path.name)
             raise FailedPrecondition(
-                "what the state directory keeps of it cannot be read; load it anew, or unload it"
+                "its files in the state directory cannot be read; load it again, or unload it"
             ) from error
 
     def configs(self) -> Iterator[tuple[str, dict[str, str]]]:

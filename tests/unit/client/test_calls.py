@@ -518,7 +518,7 @@ def test_types_beyond_numpys_own_may_be_options() -> None:
 def test_an_option_that_has_to_be_text_is_named() -> None:
     from headrace.client.options import input_options
 
-    with pytest.raises(errors.InvalidArgument, match=r"\['x'\]\.layout: pass text, and not 5"):
+    with pytest.raises(errors.InvalidArgument, match=r"\['x'\]\.layout: pass text, not 5"):
         input_options({"x": {"layout": 5}})  # type: ignore[typeddict-item]
 
 

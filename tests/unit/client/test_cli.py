@@ -95,7 +95,7 @@ def test_one_metric_is_its_value(run: Any, fake: Fake) -> None:
 def test_a_networks_name_without_its_option_is_explained(run: Any) -> None:
     refused = run("metric", "echo", "NOPE")
     assert refused.exit_code == 1
-    assert "for the network 'echo' add --network" in refused.stderr
+    assert "add --network if you mean the network 'echo'" in refused.stderr
     assert "--network" not in run("metric", "CPU", "NOPE").stderr
 
 
@@ -397,7 +397,7 @@ def test_for_programs_wrong_usage_is_an_object_as_well(run: Any, arguments: list
         (["load", "m.onnx", "-c", "NUM_STREAMS"], "is not KEY=VALUE"),
         (["load", "m.onnx", "-c", "K=1", "-c", "K=2"], "K is given twice"),
         (["infer", "echo", "-i", "x.npy", "--timeout", "0"], "--timeout"),
-        (["query", "m.onnx", "--dot", "-", "--json"], "takes one thing"),
+        (["query", "m.onnx", "--dot", "-", "--json"], "standard output holds one result"),
         (["load", "m.onnx", "--preprocessing", "{"], "is not JSON"),
         (["load", "m.onnx", "--preprocessing", '{"x": 1}'], "must be an object of objects"),
         (["infer", "echo", "-i", "x.bin", "--shape", "x=1,a"], "is not like 1,3,224,224"),

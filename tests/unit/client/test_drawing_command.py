@@ -109,7 +109,7 @@ def test_a_program_that_fails_is_named(run: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PATH", str(Path.cwd()))
     result = run("--svg", "out.svg")
     assert result.exit_code == 1
-    assert "dot, which has said why, ended with status 3" in result.stderr
+    assert "dot ended with status 3, for the reason above" in result.stderr
     assert not Path("out.svg").exists()
 
 

@@ -100,7 +100,7 @@ def test_what_exists_is_left_as_it_is(kind: str, tmp_path: Path) -> None:
         place.write_text("mine")
     else:
         place.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(AlreadyExists, match="left as it is"):
+    with pytest.raises(AlreadyExists, match="exists already"):
         write_project("ACME", place)
     assert [path.name for path in tmp_path.iterdir()] == ["place"]
     assert place.is_symlink() or not place.is_dir() or not any(place.iterdir())

@@ -151,7 +151,7 @@ def test_what_cannot_be_read_says_so_and_costs_no_model(
     save(state, networks.add().network, "good")
     (tmp_path / "networks" / "bad.json").write_text(text, "utf-8")
     assert state.networks() == ["bad", "good"]
-    with pytest.raises(FailedPrecondition, match="cannot be read; load it anew, or unload it"):
+    with pytest.raises(FailedPrecondition, match="cannot be read; load it again, or unload it"):
         state.network("bad")
     assert "bad.json" in caplog.text
 

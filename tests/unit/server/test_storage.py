@@ -31,14 +31,14 @@ def test_a_key_inside_the_cache_is_refused(tmp_path: Path, inside: str) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "cache", target_is_directory=True)
     settings = Settings(cache_dir=tmp_path / "cache", mac_key_file=tmp_path / inside)
-    with pytest.raises(InvalidArgument, match="keep them apart") as caught:
+    with pytest.raises(InvalidArgument, match="put it elsewhere") as caught:
         signing_key(settings)
     assert caught.value.field == "mac_key_file"
 
 
 def test_a_state_directory_inside_the_cache_is_refused(tmp_path: Path) -> None:
     settings = Settings(cache_dir=tmp_path, state_dir=tmp_path / "state")
-    with pytest.raises(InvalidArgument, match="keep them apart") as caught:
+    with pytest.raises(InvalidArgument, match="put it elsewhere") as caught:
         signing_key(settings)
     assert caught.value.field == "state_dir"
 
@@ -74,7 +74,7 @@ def test_a_cache_that_may_only_be_read_is_warned_of(
     monkeypatch.setattr("os.access", lambda *_: False)
     settings = Settings(cache_dir=tmp_path, state_dir=tmp_path)
     assert network_cache(settings, _KEY) is not None
-    assert "cannot be written" in caplog.text
+    assert "cannot write to" in caplog.text
 
 
 def test_a_key_that_cannot_be_made_is_named_as_it_was_given(tmp_path: Path) -> None:

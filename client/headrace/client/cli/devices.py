@@ -114,7 +114,7 @@ def _hint(client: Client, target: str, network: bool) -> Iterator[None]:
     except errors.NotFound as error:
         if network or target not in {each.name for each in client.networks()}:
             raise
-        console.fail(f"{error}; for the network {target!r} add --network", error)
+        console.fail(f"{error}; add --network if you mean the network {target!r}", error)
 
 
 def _getters(

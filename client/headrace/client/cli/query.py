@@ -77,7 +77,7 @@ def query(
     printed = [path for path in files.values() if str(path) == "-"]
     if len(printed) + as_json > 1:
         raise typer.BadParameter(
-            "goes to the standard output, which takes one thing", param_hint="-"
+            "cannot be used twice, or with --json: standard output holds one result", param_hint="-"
         )
     with (
         console.connected(server) as client,

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from headrace.plugins.auto.config import RUNTIME_FALLBACK, SCHEMA, STARTUP_FALLBACK
 from headrace.plugins.auto.executable_network import AutoNetwork
 from headrace.plugins.auto.ranking import DeviceType, Facts, device_type, needs, ranked
-from headrace.plugins.multi.container import Frame
-from headrace.plugins.multi.lists import Candidate, Failure, Listed, check_candidate
+from headrace.plugins.multi.device_list import Candidate, Failure, Listed, check_candidate
 from headrace.plugins.multi.loading import is_callers, load_member, none_serves
 from headrace.plugins.multi.spread_plugin import SpreadPlugin
 from headrace.runtime.config.device_name import VIRTUAL_TYPES, DeviceName, Member
@@ -19,6 +18,7 @@ from headrace.runtime.device.load import Load
 from headrace.runtime.errors import HeadraceError, Internal, InvalidArgument, Unavailable
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.virtual.frames import Frame
 
 _log = logging.getLogger(__name__)
 

@@ -123,7 +123,7 @@ class BatchJob(Job):
     def tell_times(self) -> None:
         """Gives the members the ends of the stages."""
         for member in self.members:
-            member.job.input, member.job.inference = self.input, self.inference
+            member.job.prepared, member.job.inferred = self.prepared, self.inferred
 
 
 def reason(job: Job) -> HeadraceError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.runtime.config.schema import ConfigSchema, Key
-from headrace.runtime.config.standard_keys import DEVICE_ID, STANDARD_KEYS
+from headrace.runtime.config.standard_keys import STANDARD_KEYS
 
 TARGET_FALLBACK = Key(
     "TARGET_FALLBACK",
@@ -20,10 +20,3 @@ MERGE_ISLANDS = Key(
     "it. This saves two copies.",
 )
 SCHEMA = ConfigSchema(*STANDARD_KEYS, TARGET_FALLBACK, MERGE_ISLANDS)
-
-NOT_FOR_MEMBERS = frozenset(
-    key.name
-    for key in SCHEMA
-    if key.scope != "network" or key in (TARGET_FALLBACK, MERGE_ISLANDS, DEVICE_ID)
-)
-"""Keys that a split network does not hand to the devices of its list."""

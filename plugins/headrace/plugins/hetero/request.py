@@ -8,20 +8,17 @@ time, and the next request enters the first device while this one is on the seco
 from __future__ import annotations
 
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from headrace.plugins.hetero.counters import SubgraphCounters
-from headrace.plugins.hetero.failures import named, not_the_callers
 from headrace.plugins.hetero.flow import Flow
-from headrace.plugins.hetero.subgraph import Subgraph
+from headrace.plugins.hetero.subgraph import Subgraph, SubgraphCounters, named, not_the_callers
 from headrace.runtime.errors import Cancelled, HeadraceError, Internal
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.inline_budget import LIMIT_SECONDS
 from headrace.runtime.execution.job import Job, LayerProfile
+from headrace.runtime.execution.trampoline import Trampoline
 from headrace.runtime.network.values import Value, size_bytes
 from headrace.runtime.virtual.part_job import PartJob
 
@@ -81,10 +78,10 @@ class HeteroRequest:
         self._reads = dict(flow.reads)
         self._waits = list(flow.waits)
         self._unfinished = len(flow.first)  # parts that are on a device, or about to be
-        self._ready: deque[int] = deque()
-        self._drivers: set[int] = set()  # threads that submit what is ready
         self._layers: dict[int, list[LayerProfile]] = {}
         self._failure: HeadraceError | None = None
+        # A thread may run several tiny subgraphs, for no longer than one tiny network may take.
+        self._trampoline: Trampoline[int] = Trampoline(inline_seconds=LIMIT_SECONDS)
 
     def start(self) -> None:
         self._job.observe(self._say_where)
@@ -96,24 +93,7 @@ class HeteroRequest:
     # -- on the way --
 
     def _go_on(self, ready: Sequence[int], *, inline: bool) -> None:
-        """Submits the subgraphs `ready`, and those that become so on this thread meanwhile: a part
-        that runs inline ends before its submission returns."""
-        thread = threading.get_ident()
-        with self._lock:
-            self._ready.extend(ready)
-            if thread in self._drivers:
-                return
-            self._drivers.add(thread)
-        begun = time.monotonic()
-        while True:
-            with self._lock:
-                if not self._ready:
-                    self._drivers.discard(thread)
-                    return
-                at = self._ready.popleft()
-                alone = not self._ready
-            # Not beside others, which would wait for it, and not for longer than one network may.
-            self._submit(at, inline and alone and time.monotonic() - begun < LIMIT_SECONDS)
+        self._trampoline(self._submit, ready, inline=inline)
 
     def _submit(self, at: int, inline: bool) -> None:
         job, subgraph = self._job, self._subgraphs[at]
@@ -165,8 +145,8 @@ class HeteroRequest:
     def _take(self, part: SubgraphJob, given: dict[str, Value]) -> None:
         job, at = self._job, part.at
         self._values.update((name, given[name]) for name in self._flow.outputs[at])
-        job.input = job.input or part.input
-        job.inference = max(job.inference, part.inference)
+        job.prepared = job.prepared or part.prepared
+        job.inferred = max(job.inferred, part.inferred)
         if part.layers:
             self._layers[at] = self._subgraphs[at].profile(part.layers)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headrace.plugins.multi.config import PRIORITIES, SCHEMA, STRICT
-from headrace.plugins.multi.container import Frame
+from headrace.plugins.multi.device_list import Listed, read_priorities, refuse_nested
 from headrace.plugins.multi.executable_network import MultiNetwork
-from headrace.plugins.multi.lists import Listed, read_list, refuse_nested
 from headrace.plugins.multi.loading import load_all, none_serves
 from headrace.plugins.multi.spread_plugin import SpreadPlugin
 from headrace.runtime.config.device_name import Member
@@ -16,6 +15,7 @@ from headrace.runtime.device.load import Load
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.virtual.frames import Frame
 
 
 class MultiPlugin(SpreadPlugin):
@@ -31,7 +31,7 @@ class MultiPlugin(SpreadPlugin):
         if text:
             # Before the server has started, the devices of the list may not be there yet.
             devices = self.services.devices.available() if self._started else None
-            refuse_nested(read_list(text, devices), self.name, self.refused)
+            refuse_nested(read_priorities(text, devices), self.name, self.refused)
 
     def _members(
         self, network: Network, options: NetworkOptions, config: Mapping[str, str]
@@ -45,7 +45,7 @@ class MultiPlugin(SpreadPlugin):
                 f"MULTI:CPU(4),TEMPLATE(1), or set {PRIORITIES.name} to such a list",
                 field="device",
             )
-        return read_list(text, self.services.devices.available())
+        return read_priorities(text, self.services.devices.available())
 
     def _needs_all(self, config: Configuration) -> bool:
         return config[STRICT]

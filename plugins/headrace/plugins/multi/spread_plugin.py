@@ -7,13 +7,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
-from headrace.plugins.multi import lists
-from headrace.plugins.multi.config import withheld
-from headrace.plugins.multi.container import Frame, read
-from headrace.plugins.multi.lists import Listed
-from headrace.plugins.multi.loading import none_serves
+from headrace.plugins.multi import device_list as lists
+from headrace.plugins.multi.device_list import Listed
+from headrace.plugins.multi.loading import none_serves, read_frames
 from headrace.plugins.multi.pooled_network import PooledNetwork
-from headrace.plugins.multi.queries import query
 from headrace.runtime.config.device_name import Member
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
@@ -25,6 +22,8 @@ from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
+from headrace.runtime.virtual.frames import Frame
+from headrace.runtime.virtual.members import withheld_keys
 from headrace.runtime.virtual.plugin import VirtualPlugin
 
 
@@ -64,7 +63,7 @@ class SpreadPlugin(VirtualPlugin):
         if not listed.candidates:
             raise none_serves(self.name, listed.failures)
         strict = self._needs_all(own)
-        return query(network, listed.candidates, strict=strict, lenient=self.chooses)
+        return lists.query(network, listed.candidates, strict=strict, lenient=self.chooses)
 
     def load_network(self, load: Load) -> ExecutableNetwork:
         """Loads the network on devices of the list. One that cannot use what it exported compiles
@@ -85,7 +84,7 @@ class SpreadPlugin(VirtualPlugin):
 
     def _loaded(self, load: Load, listed: Listed, config: Configuration) -> PooledNetwork:
         try:
-            frames = {frame.device: frame for frame in read(load.native)} if load.native else {}
+            frames = read_frames(load.native) if load.native else {}
         except InvalidArgument as error:
             loaded = self._spread(load, listed, config, {})
             loaded.notes = (f"compiled anew: {error.message}", *loaded.notes)
@@ -102,7 +101,7 @@ class SpreadPlugin(VirtualPlugin):
             self.settings(),
             self.services.devices,
             self.schema,
-            withheld(self.schema),
+            withheld_keys(self.schema),
             options,
         )
         self.schema.refuse_server_keys(listed.own, self.name)

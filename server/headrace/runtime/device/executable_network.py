@@ -281,9 +281,9 @@ class ExecutableNetwork:
         return [self.place.device]
 
     def _timed_infer(self, job: Job) -> None:
-        job.input = time.monotonic()
+        job.prepared = time.monotonic()
         self._infer(job)
-        job.inference = time.monotonic()
+        job.inferred = time.monotonic()
 
 
 def _expire(token: CancelToken) -> DeadlineExceeded:

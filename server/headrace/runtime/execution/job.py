@@ -69,7 +69,7 @@ class Job:
         trace: identifies the request in logs.
 
     Time stamps (seconds, `time.monotonic`; 0.0 until reached): `queued`, `started`, then the
-    ends of the stages: `input`, `inference`; `finished`.
+    ends of the stages: `prepared`, `inferred`; `finished`.
 
     Durations (seconds; 0.0 until it has its outcome): `queue_seconds`, accepted until started, or
     until it ended without a start; `execution_seconds`, started until finished;
@@ -90,9 +90,8 @@ class Job:
         "execution_seconds",
         "finished",
         "generation",
-        "inference",
         "inference_seconds",
-        "input",
+        "inferred",
         "inputs",
         "layers",
         "may_run_inline",
@@ -100,6 +99,7 @@ class Job:
         "outcome",
         "output_names",
         "outputs",
+        "prepared",
         "priority",
         "profile",
         "queue_seconds",
@@ -141,7 +141,7 @@ class Job:
         self.waiter: Any = None
         self.error: BaseException | None = None
         self.outcome: Outcome | None = None
-        self.queued = self.started = self.input = self.inference = self.finished = 0.0
+        self.queued = self.started = self.prepared = self.inferred = self.finished = 0.0
         self.queue_seconds = self.execution_seconds = self.inference_seconds = 0.0
         observers: list[Callable[[Job], None]] = [done]
         self._observers = observers
@@ -173,8 +173,8 @@ class Job:
         if started:
             self.queue_seconds = started - self.queued
             self.execution_seconds = finished - started
-            if self.inference:
-                self.inference_seconds = self.inference - (self.input or started)
+            if self.inferred:
+                self.inference_seconds = self.inferred - (self.prepared or started)
         else:
             self.queue_seconds = finished - self.queued
         if error is None:

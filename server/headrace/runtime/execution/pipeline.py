@@ -66,12 +66,12 @@ class Pipeline:
         """
         if job.may_run_inline and self.inline is not None and self.inline.allowed:
             share = self.hops[0].share
-            place = share.executor.enter(share.flow)
-            if place is not None:
+            stream = share.executor.enter(share.flow)
+            if stream is not None:
                 try:
                     self.end(job, self.run(job, 0))
                 finally:
-                    share.executor.leave(place, share.flow)
+                    share.executor.leave(stream, share.flow)
                 return
         passage = _Passage(self, job)
         passage.enter()

@@ -39,7 +39,7 @@ class Task(Protocol):
 _Work: TypeAlias = "tuple[Flow[Task], Task]"
 
 
-class _Stream:
+class Stream:
     """One place to run, with its thread. All but `wake` is guarded by the executor's lock.
 
     `wake` is a lock used as a binary semaphore, released once for each hand-over to a parked
@@ -55,10 +55,6 @@ class _Stream:
         self.thread: threading.Thread | None = None
         self.wake = threading.Lock()
         self.wake.acquire()
-
-
-Place: TypeAlias = _Stream
-"""A stream's place, for whoever runs something in a thread of its own there."""
 
 
 class StreamsExecutor:
@@ -77,8 +73,8 @@ class StreamsExecutor:
         self._bind = bind
         self._lock = threading.Lock()
         self._queue: FairQueue[Task] = FairQueue()
-        self._streams: list[_Stream] = []
-        self._idle: list[_Stream] = []
+        self._streams: list[Stream] = []
+        self._idle: list[Stream] = []
         self._target = 0
         self._stopped = False
         self.resize(streams)
@@ -103,7 +99,7 @@ class StreamsExecutor:
             stream.work = (flow, task)
         stream.wake.release()
 
-    def enter(self, flow: Flow[Task]) -> Place | None:
+    def enter(self, flow: Flow[Task]) -> Stream | None:
         """Takes an idle stream's place, for work in the calling thread that ends with `leave`; None
         if no stream is idle, or as many of the flow's tasks run as may.
 
@@ -113,12 +109,12 @@ class StreamsExecutor:
         with self._lock:
             return self._idle_stream(flow)
 
-    def leave(self, place: Place, flow: Flow[Task]) -> None:
+    def leave(self, stream: Stream, flow: Flow[Task]) -> None:
         """Gives back what `enter` gave."""
         with self._lock:
-            goes_on = self._advance(place, flow)
+            goes_on = self._advance(stream, flow)
         if goes_on:
-            place.wake.release()
+            stream.wake.release()
 
     def remove(self, entry: Entry[Task]) -> bool:
         """Takes a waiting task out of the queue; False if it has left already."""
@@ -155,7 +151,7 @@ class StreamsExecutor:
         """
         if streams < 1:
             raise ValueError("an executor needs a stream")
-        retired: list[_Stream] = []
+        retired: list[Stream] = []
         with self._lock:
             if self._stopped:
                 raise self._unavailable()
@@ -163,7 +159,7 @@ class StreamsExecutor:
             taken = {stream.index for stream in self._streams}
             free = (index for index in itertools.count() if index not in taken)
             while len(self._streams) < streams:
-                stream = _Stream(next(free))
+                stream = Stream(next(free))
                 self._start_thread(stream)
                 self._streams.append(stream)
                 self._idle.append(stream)
@@ -199,7 +195,7 @@ class StreamsExecutor:
 
     # -- the threads --
 
-    def _start_thread(self, stream: _Stream) -> None:
+    def _start_thread(self, stream: Stream) -> None:
         stream.thread = threading.Thread(
             target=self._main,
             args=(stream,),
@@ -208,7 +204,7 @@ class StreamsExecutor:
         )
         stream.thread.start()
 
-    def _main(self, stream: _Stream) -> None:
+    def _main(self, stream: Stream) -> None:
         if self._bind:
             self._bind_thread(stream.index)
         while not stream.retired:
@@ -220,7 +216,7 @@ class StreamsExecutor:
                 del task
                 work = self._next(stream, flow)
 
-    def _run(self, stream: _Stream, task: Task) -> None:
+    def _run(self, stream: Stream, task: Task) -> None:
         """Runs a task so that nothing it raises, SystemExit included, ends the thread: a stream
         that died silently would leave its job without an answer and its device slower."""
         try:
@@ -229,7 +225,7 @@ class StreamsExecutor:
             _log.critical("a task of %s raised", self.name, exc_info=error)
             task.fail(Internal(f"the task ended by {error!r}"))
 
-    def _idle_stream(self, flow: Flow[Task]) -> _Stream | None:
+    def _idle_stream(self, flow: Flow[Task]) -> Stream | None:
         """One for a task of the flow, which runs from now on; None if it has to wait."""
         if self._stopped:
             raise self._unavailable()
@@ -238,12 +234,12 @@ class StreamsExecutor:
         flow.running += 1
         return self._idle.pop()
 
-    def _next(self, stream: _Stream, flow: Flow[Task]) -> _Work | None:
+    def _next(self, stream: Stream, flow: Flow[Task]) -> _Work | None:
         with self._lock:
             self._advance(stream, flow)
             return stream.work
 
-    def _advance(self, stream: _Stream, flow: Flow[Task]) -> bool:
+    def _advance(self, stream: Stream, flow: Flow[Task]) -> bool:
         """A task of `flow` ended on the stream: gives it the next one, parks it or retires it.
 
         Returns:
@@ -260,12 +256,12 @@ class StreamsExecutor:
             return False
         return True
 
-    def _retire(self, stream: _Stream) -> _Stream:
+    def _retire(self, stream: Stream) -> Stream:
         stream.retired = True
         self._streams.remove(stream)
         return stream
 
-    def _dispatch(self) -> list[_Stream]:
+    def _dispatch(self) -> list[Stream]:
         """Gives idle streams work; the caller wakes them outside the lock."""
         started = []
         while self._idle and (work := self._queue.pop()) is not None:
@@ -285,7 +281,7 @@ class StreamsExecutor:
         return Unavailable(f"device {self.name} is shutting down")
 
     @staticmethod
-    def _wake(streams: list[_Stream]) -> None:
+    def _wake(streams: list[Stream]) -> None:
         for stream in streams:
             stream.wake.release()
 

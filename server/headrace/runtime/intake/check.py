@@ -79,7 +79,6 @@ class _Check:
         self._limits = limits
         self._tensors = tensors
         self._declared = declared
-        self._nodes = 0
         self._functions: set[tuple[str, str, str]] = set()
         self.sorted = True
 
@@ -166,9 +165,6 @@ class _Check:
                 )
 
     def _node(self, node: onnx.NodeProto, scope: _Scope, label: str) -> None:
-        self._nodes += 1
-        if self._nodes > self._limits.nodes:
-            raise invalid(f"the model has more than {self._limits.nodes} nodes")
         for name in (node.name, node.op_type, node.domain, *node.input, *node.output):
             self._declared.name(name, f"a name in {label[:80]}")
         if not node.op_type:

@@ -14,7 +14,8 @@ class Limits:
     Attributes:
         model_bytes: of the serialised model. It may pass the 2 GiB that protobuf ends at, for the
             tensors' raw data are not parsed.
-        structure_bytes: of all in it but the tensors' raw data.
+        structure_bytes: of all in it but the tensors' raw data. Packed numbers count as large as
+            they are once parsed: one byte may become eight.
         fields: protobuf fields. An empty message of two bytes takes two hundred once parsed, so
             this is what bounds the memory of parsing: some 100 bytes each, 400 MB at the default.
         nodes: of the graph, its bodies and the functions, as written.

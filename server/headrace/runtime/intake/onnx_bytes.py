@@ -5,8 +5,8 @@ twice. So on the way in the wire format is walked once, and each large `raw_data
 short token that stands for its place in the original bytes. The token is the value of the same
 field, so whatever protobuf does with fields that occur twice, or in another order, it does with the
 token too. The walk also counts, so that nothing is parsed that would need more memory than it is
-allowed. On the way out the small part is serialised alone and the weights are laid between its
-pieces.
+allowed, and no more nodes. On the way out the small part is serialised alone and the weights are
+laid between its pieces.
 
 The wire format: https://protobuf.dev/programming-guides/encoding/. Field numbers: onnx.proto.
 """
@@ -23,13 +23,14 @@ import onnx_ir as ir
 
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake.limits import Limits
-from headrace.runtime.system.buffers import Buffer
+from headrace.runtime.intake.parts import varint
+from headrace.runtime.system.buffers import Buffer, joined
 from headrace.runtime.system.graph_memory import watched
 
 INLINE_BYTES: Final = 4096
 """Raw data of fewer bytes stays where it is."""
 
-Places: TypeAlias = Mapping[bytes, tuple[int, int]]
+Ranges: TypeAlias = Mapping[bytes, tuple[int, int]]
 """Token to the first byte and the length of what it stands for."""
 
 _TOKEN_BYTES = 16
@@ -50,9 +51,15 @@ _CHILDREN: Final[Mapping[int, Mapping[int, int]]] = {
 """Which fields of which message hold messages that hold messages. Those of types are small and
 many, so they are counted at their worst, one field for two bytes, instead of being walked."""
 
+_PACKED: Final[Mapping[int, Mapping[int, int]]] = {
+    _ATTRIBUTE: {8: 8},
+    _TENSOR: {1: 8, 5: 4, 7: 8, 11: 8},
+}
+"""Which fields hold numbers of any length, and the bytes of each number once it is parsed."""
 
-def strip(data: Buffer, limits: Limits) -> tuple[bytes, Places]:
-    """`data` with each large tensor's raw data replaced by a token, and the tokens' places in it.
+
+def strip(data: Buffer, limits: Limits) -> tuple[Buffer, Ranges]:
+    """`data` with a token in place of each large tensor's raw data, and where in `data` those lie.
 
     The tokens are random, so that no model's own data are taken for one.
 
@@ -73,7 +80,7 @@ def strip(data: Buffer, limits: Limits) -> tuple[bytes, Places]:
         pieces = stripper.message(_MODEL, 0, len(data), 0)
     except IndexError:  # a length or number runs over the end of the bytes
         raise _malformed(len(data)) from None
-    return b"".join(pieces) if pieces else bytes(data), stripper.places
+    return joined(pieces) if pieces else data, stripper.ranges
 
 
 class _Stripper:
@@ -83,7 +90,8 @@ class _Stripper:
         self._limits = limits
         self._fields = limits.fields
         self._structure = limits.structure_bytes
-        self.places: dict[bytes, tuple[int, int]] = {}
+        self._nodes = limits.nodes
+        self.ranges: dict[bytes, tuple[int, int]] = {}
 
     def message(
         self, kind: int, position: int, end: int, depth: int
@@ -94,6 +102,13 @@ class _Stripper:
         pieces: list[bytes | memoryview] = []
         kept = position
         fields = small = 0
+        packed = _PACKED.get(kind, {})
+        if kind == _NODE:
+            self._nodes -= 1
+            if self._nodes < 0:
+                raise InvalidModel(
+                    f"the model has more than {self._limits.nodes} nodes", field="model"
+                )
         if depth > 3 * self._limits.depth + 4:  # graph, node, attribute, graph
             raise InvalidModel(
                 f"graphs are nested more than {self._limits.depth} deep", field="model"
@@ -119,10 +134,12 @@ class _Stripper:
                 if child is None:
                     if kind == _TENSOR and number == _RAW_DATA and length >= INLINE_BYTES:
                         token = secrets.token_bytes(_TOKEN_BYTES)
-                        self.places[token] = position, length
+                        self.ranges[token] = position, length
                         header = _header(_RAW_DATA, _TOKEN_BYTES)
                         pieces += (self._view[kept:start], header, token)
                         kept = stop
+                    elif number in packed:
+                        small += packed[number] * _numbers(self._view[position:stop])
                     else:
                         small += length
                 elif child == _TYPES:
@@ -178,6 +195,15 @@ class _Stripper:
             )
 
 
+def _numbers(packed: memoryview) -> int:
+    """How many numbers there are: the last byte of each one is small."""
+    parts = range(0, len(packed), 2**20)
+    return sum(
+        int(np.count_nonzero(np.frombuffer(packed[at : at + 2**20], np.uint8) < 128))
+        for at in parts
+    )
+
+
 def _malformed(position: int) -> InvalidModel:
     return InvalidModel(
         f"not a serialised ONNX model, or cut short: the bytes stop making sense near byte "
@@ -195,13 +221,7 @@ def refer(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> 
 
 def _header(number: int, length: int) -> bytes:
     """Tag and length of the field `number`, whose payload has `length` bytes."""
-    header = bytearray()
-    for value in (number << 3 | _LENGTH, length):
-        while value > 127:
-            header.append(value & 127 | 128)
-            value >>= 7
-        header.append(value)
-    return bytes(header)
+    return varint(number << 3 | _LENGTH) + varint(length)
 
 
 def as_field(number: int, payload: bytes) -> bytes:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from headrace.runtime.errors import InvalidModel
-from headrace.runtime.intake import naming, onnx_bytes
+from headrace.runtime.intake import naming, onnx_bytes, parts
 from headrace.runtime.intake.check import check_model
 from headrace.runtime.intake.inlining import settle_functions
 from headrace.runtime.intake.limits import Limits
@@ -86,10 +86,11 @@ def _model(
     folder: Path | None = None,
     base: Path | None = None,
 ) -> ir.Model:
-    stripped, places = onnx_bytes.strip(data, limits)
-    tensors = TensorData(data, places, limits, files=files, folder=folder, base=base)
+    stripped, ranges = onnx_bytes.strip(data, limits)
+    tensors = TensorData(data, ranges, limits, files=files, folder=folder, base=base)
+    proto = onnx.ModelProto()
     try:
-        proto = onnx.ModelProto.FromString(stripped)
+        parts.merge(proto, stripped)
     except DecodeError:
         raise InvalidModel(
             "not a serialised ONNX model, or cut short; send the whole .onnx file as it is",

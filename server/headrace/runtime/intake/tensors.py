@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake.limits import Limits
-from headrace.runtime.intake.onnx_bytes import Places, refer
+from headrace.runtime.intake.onnx_bytes import Ranges, refer
 from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.system.mapped_files import MappedFiles
 
@@ -45,7 +45,7 @@ class TensorData:
 
     Args:
         data: the serialised model.
-        places: where in it the raw data lie that the parsed model has tokens of.
+        ranges: where in it the raw data lie that the parsed model has tokens of.
         files: takes the files that are mapped.
         folder: where external data must lie; None where there may be none.
         base: the model's own folder, to which locations are relative.
@@ -54,7 +54,7 @@ class TensorData:
     def __init__(
         self,
         data: Buffer,
-        places: Places,
+        ranges: Ranges,
         limits: Limits,
         *,
         files: MappedFiles | None = None,
@@ -62,7 +62,7 @@ class TensorData:
         base: Path | None = None,
     ) -> None:
         self._data = data
-        self._places = places
+        self._ranges = ranges
         self._limits = limits
         self._mapped = files if files is not None else MappedFiles()
         self._folder = folder
@@ -137,11 +137,12 @@ class TensorData:
     def _check_inline(
         self, proto: onnx.TensorProto, dtype: ir.DataType, elements: int, size: int, what: str
     ) -> None:
-        place = self._places.get(proto.raw_data)
+        elsewhere = self._ranges.get(proto.raw_data)
         if proto.HasField("raw_data"):
             if dtype.is_string():
                 raise _invalid(f"{what} keeps strings as raw data; they belong into string_data")
-            found, expected, unit = place[1] if place else len(proto.raw_data), size, "bytes"
+            length = elsewhere[1] if elsewhere else len(proto.raw_data)
+            expected, unit = size, "bytes"
         else:
             field = _TYPED_FIELD.get(dtype, "int32_data")
             if dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
@@ -150,18 +151,18 @@ class TensorData:
                 expected = size
             else:
                 expected = elements
-            found, unit = len(getattr(proto, field)), f"elements of {field}"
-        if found != expected:
+            length, unit = len(getattr(proto, field)), f"elements of {field}"
+        if length != expected:
             if proto.external_data:
                 raise _invalid(f"{what} has external data and does not say so in data_location")
             raise _invalid(
                 f"{what} is {dtype.name}{list(proto.dims)} and needs {expected} {unit}, but "
-                f"has {found}"
+                f"has {length}"
             )
         del proto.external_data[:]  # data_location says that it does not count
-        if place:
+        if elsewhere:
             proto.ClearField("raw_data")
-            refer(proto, _SELF, *place)
+            refer(proto, _SELF, *elsewhere)
 
     def _check_external(
         self, proto: onnx.TensorProto, dtype: ir.DataType, size: int, what: str

@@ -28,6 +28,7 @@ import onnx_ir as ir
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network.network import Port
 from headrace.runtime.system.buffers import Buffer, joined, pieces
+from headrace.runtime.virtual.frames import differences
 
 FORMAT_VERSION = 1
 _MAGIC = b"\x89headrace\r\n\x1a\n"  # not text, and damaged by whatever converts line ends
@@ -78,16 +79,13 @@ class Blob:
         Raises:
             InvalidArgument: saying everything that differs.
         """
-        pairs = (
+        why = differences(
             ("device", self.device, device),
             ("device architecture", self.architecture, architecture),
             ("backend version", self.backend_version, backend_version),
         )
-        differences = [
-            f"{what} {theirs!r}, here {ours!r}" for what, theirs, ours in pairs if theirs != ours
-        ]
-        if differences:
-            _refuse(f"it was exported from another device: {'; '.join(differences)}")
+        if why:
+            _refuse(f"it was exported from another device: {why}")
 
 
 def write(blob: Blob, key: bytes) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from headrace.runtime.errors import InvalidArgument, InvalidModel
-from headrace.runtime.intake import onnx_bytes
+from headrace.runtime.intake import onnx_bytes, parts
 from headrace.runtime.intake import read as intake
 from headrace.runtime.intake.inlining import Identifier, calls, settle_functions
 from headrace.runtime.intake.limits import Limits
@@ -78,7 +78,9 @@ def _is_function(data: bytes, limits: Limits) -> bool:
     try:
         wrapped = onnx_bytes.as_field(_FUNCTIONS, data)
         stripped, _ = onnx_bytes.strip(wrapped, limits)
-        (function,) = onnx.ModelProto.FromString(stripped).functions
+        model = onnx.ModelProto()
+        parts.merge(model, stripped)
+        (function,) = model.functions
     except (InvalidModel, DecodeError):
         return False
     return bool(function.name and function.node and function.opset_import)

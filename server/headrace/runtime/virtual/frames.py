@@ -14,15 +14,48 @@ import hashlib
 import json
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument
 
 F = TypeVar("F")
 
 _NUMBERS: Final = struct.Struct(">II")
 _DIGEST_BYTES: Final = 32
+
+
+def differences(*facts: tuple[str, str, str]) -> str:
+    """What is not the same here as where bytes were exported; empty if all is.
+
+    Args:
+        facts: what it is, how it was there, and how it is here.
+    """
+    return "; ".join(f"{what} {was!r}, here {now!r}" for what, was, now in facts if was != now)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A device's own bytes of a network.
+
+    Attributes:
+        device: as in the list.
+        native: empty if the device exports nothing.
+    """
+
+    device: str
+    architecture: str
+    backend_version: str
+    native: bytes = field(default=b"", repr=False)
+
+    def usable_by(self, plugin: Plugin) -> tuple[bytes, str]:
+        """The bytes if the device here can use them; otherwise none, and why not."""
+        why = differences(
+            ("device architecture", self.architecture, plugin.architecture),
+            ("backend version", self.backend_version, plugin.backend_version),
+        )
+        return (b"", why) if self.native and why else (self.native, "")
 
 
 @dataclass(frozen=True, slots=True)

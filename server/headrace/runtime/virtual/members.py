@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.config.device_name import DeviceName, Member, resolve
+from headrace.runtime.config.key import Key, config_field
 from headrace.runtime.config.schema import ConfigSchema, check_prefixes, for_device
+from headrace.runtime.config.standard_keys import DEVICE_ID, STANDARD_KEYS
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Devices
 from headrace.runtime.errors import EndedWorker, UnsupportedLayer
@@ -33,6 +36,41 @@ class Target:
     @property
     def name(self) -> str:
         return str(self.device)
+
+
+def read_list(
+    device_type: str,
+    text: str,
+    key: Key[str],
+    available: Mapping[str, Sequence[str]] | None = None,
+) -> tuple[Member, ...]:
+    """The devices that a key lists, as they would stand in the name of a virtual device.
+
+    Args:
+        device_type: of the virtual device.
+        available: as of `resolve`; None: take the list as it stands.
+
+    Raises:
+        InvalidArgument, NotFound: it is no such list, or a device does not exist.
+    """
+    field = config_field(key.name)
+    name = DeviceName.parse(f"{device_type}:{text}", field=field)
+    if available is None:
+        return name.members
+    return resolve(name, {device_type: [], **available}, field=field).members
+
+
+def withheld_keys(schema: ConfigSchema, *own: Key[Any]) -> frozenset[str]:
+    """Keys that a virtual device does not hand to the devices of its list: those of the whole
+    device, and its own.
+
+    Args:
+        schema: the virtual device's.
+        own: standard keys that are meant for the virtual device itself.
+    """
+    shared = {key.name for key in STANDARD_KEYS if key.scope == "network"}
+    shared -= {DEVICE_ID.name, *(key.name for key in own)}
+    return frozenset(key.name for key in schema if key.name not in shared)
 
 
 def targets(

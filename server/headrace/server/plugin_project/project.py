@@ -74,7 +74,9 @@ def write_project(device: str, folder: Path) -> None:
         InvalidArgument: it cannot be made there.
     """
     if folder.exists() or folder.is_symlink():
-        raise AlreadyExists(f"{folder} exists, and is left as it is", field="--directory")
+        raise AlreadyExists(
+            f"{folder} exists already; pass another --directory", field="--directory"
+        )
     made = project_files(device)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -92,7 +92,7 @@ class Auto:
 
     def serving(self) -> list[str]:
         return [
-            each.name for each in self.world.schedule.stations if each.standing.value == "serving"
+            each.name for each in self.world.schedule.devices if each.standing.value == "serving"
         ]
 
     def follow(self, instructions: list[Instruction]) -> None:
@@ -100,7 +100,7 @@ class Auto:
             if isinstance(each, Serve):
                 limits = {**self.world.limits, **dict.fromkeys(each.devices, 2)}
                 self.world.arrange(*((name, limits[name]) for name in each.devices))
-                assert self.serving() or self.world.told
+                assert self.serving() or self.world.reports
 
     def go_on(self) -> None:
         if self.world.random.random() < 0.1:
@@ -121,7 +121,7 @@ def random_life(seed: int, fallback: bool) -> None:
     auto = Auto(world, names, "C", fallback)
     for _ in range(40):
         what = dice.random()
-        listed = [each.name for each in world.schedule.stations]
+        listed = [each.name for each in world.schedule.devices]
         device = dice.choice(listed)
         if what < 0.5:
             for _ in range(dice.randint(1, 4)):

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headrace.plugins.hetero import executable_network
 from headrace.plugins.hetero.config import SCHEMA
 from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.hetero.flow import Ends
+from headrace.plugins.hetero.request import HeteroRequest
 from headrace.plugins.hetero.subgraph import Subgraph
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import (
@@ -179,6 +181,29 @@ def test_a_tensor_is_freed_after_a_failure(rig: Rig) -> None:
     rig.outcomes.wait()
     assert job.outcome is Outcome.FAILED
     eventually(lambda: alive[0]() is None, "the end of a tensor that nobody will read")
+
+
+def test_a_request_is_freed_without_the_garbage_collector(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive: list[weakref.ref[HeteroRequest]] = []
+
+    class Watched(HeteroRequest):
+        def start(self) -> None:
+            alive.append(weakref.ref(self))
+            super().start()
+
+    monkeypatch.setattr(executable_network, "HeteroRequest", Watched)
+    network = rig.network(CHAIN, CHAIN_ENDS)
+    gc.disable()
+    try:
+        rig.submit(network)
+        rig.outcomes.wait()
+        for stub in rig.stubs:
+            stub.jobs.clear()
+        eventually(lambda: alive[0]() is None, "the end of a request that has its outcome")
+    finally:
+        gc.enable()
 
 
 def test_only_what_the_outputs_asked_for_need_runs(rig: Rig) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 
-from headrace.plugins.multi.reloads import FIRST_SECONDS, LONGEST_SECONDS, Reloads
+from headrace.plugins.multi.devices import (
+    FIRST_RELOAD_SECONDS,
+    LONGEST_RELOAD_SECONDS,
+    Reloads,
+)
 
 
 def test_nothing_is_due_where_nothing_has_failed() -> None:
@@ -13,10 +17,10 @@ def test_nothing_is_due_where_nothing_has_failed() -> None:
 
 def test_a_device_is_asked_again_after_a_delay_and_once() -> None:
     reloads = Reloads()
-    assert reloads.failed("A", 10.0) == FIRST_SECONDS
-    assert reloads.wake_at == 10.0 + FIRST_SECONDS
+    assert reloads.failed("A", 10.0) == FIRST_RELOAD_SECONDS
+    assert reloads.wake_at == 10.0 + FIRST_RELOAD_SECONDS
     assert reloads.due(10.0) == []
-    assert reloads.due(10.0 + FIRST_SECONDS) == ["A"]
+    assert reloads.due(10.0 + FIRST_RELOAD_SECONDS) == ["A"]
     assert reloads.due(100.0) == []  # while it is being asked
     assert reloads.wake_at == math.inf
 
@@ -24,8 +28,8 @@ def test_a_device_is_asked_again_after_a_delay_and_once() -> None:
 def test_delays_double_up_to_the_longest() -> None:
     reloads = Reloads()
     delays = [reloads.failed("A", 0.0) for _ in range(12)]
-    assert delays[:4] == [FIRST_SECONDS * 2**n for n in range(4)]
-    assert delays[-1] == LONGEST_SECONDS
+    assert delays[:4] == [FIRST_RELOAD_SECONDS * 2**n for n in range(4)]
+    assert delays[-1] == LONGEST_RELOAD_SECONDS
 
 
 def test_devices_wait_each_for_itself() -> None:
@@ -33,7 +37,7 @@ def test_devices_wait_each_for_itself() -> None:
     reloads.failed("A", 0.0)
     reloads.failed("A", 0.0)
     reloads.failed("B", 0.1)
-    assert reloads.due(0.1 + FIRST_SECONDS) == ["B"]
+    assert reloads.due(0.1 + FIRST_RELOAD_SECONDS) == ["B"]
 
 
 def test_one_that_says_that_it_is_up_is_asked_at_once() -> None:
@@ -42,7 +46,7 @@ def test_one_that_says_that_it_is_up_is_asked_at_once() -> None:
         reloads.failed("A", 0.0)
     reloads.up("A", 1.0)
     assert reloads.due(1.0) == ["A"]
-    assert reloads.failed("A", 1.0) == FIRST_SECONDS * 2**5  # no quicker for all that
+    assert reloads.failed("A", 1.0) == FIRST_RELOAD_SECONDS * 2**5  # no quicker for all that
 
 
 def test_one_that_is_being_asked_is_not_asked_twice() -> None:

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from headrace.plugins.multi.instructions import Told
+from headrace.plugins.multi.devices import Standing
+from headrace.plugins.multi.requests import Report
 from headrace.plugins.multi.schedule import PATIENCE_SECONDS
-from headrace.plugins.multi.station import Standing
 from headrace.runtime.errors import InvalidArgument, Unavailable
 from tests.support.simulated_devices import Asked, Device, World
 
@@ -82,7 +82,7 @@ def random_life(seed: int, spill: bool) -> None:
     if not is_arranged_anew:
         world.check_turns()
     assert world.schedule.waiting == 0
-    assert all(station.running == 0 for station in world.schedule.stations)
+    assert all(each.running == 0 for each in world.schedule.devices)
 
 
 # -- who gets the next request --
@@ -192,7 +192,7 @@ def test_a_request_runs_again_elsewhere_if_its_device_went_away() -> None:
     world.run_out()
     assert asked.ran_on == ["A", "B"]
     assert asked.error is None
-    assert world.told == [Told("A", "gone")]
+    assert world.reports == [Report("A", "gone")]
 
 
 def test_it_does_so_once() -> None:
@@ -209,7 +209,7 @@ def test_values_that_no_device_takes_are_refused_and_the_devices_go_on() -> None
     world.run_out()
     assert isinstance(asked.error, InvalidArgument)
     assert asked.ran_on == ["A", "B"]
-    assert not world.told
+    assert not world.reports
 
 
 def test_values_that_one_device_does_not_take_run_on_another_and_both_go_on() -> None:
@@ -219,7 +219,7 @@ def test_values_that_one_device_does_not_take_run_on_another_and_both_go_on() ->
     world.run_out()
     assert asked.error is None
     assert asked.ran_on == ["A", "B"]
-    assert not world.told
+    assert not world.reports
 
 
 def test_values_that_a_device_does_not_take_are_refused_at_once_where_no_other_one_serves() -> None:
@@ -240,7 +240,7 @@ def test_a_failure_for_unknown_reasons_is_the_devices_if_another_one_can_run_the
     world.run_out()
     assert asked.ran_on == ["A", "B"]
     assert asked.error is None
-    (told,) = world.told
+    (told,) = world.reports
     assert told.device == "A"
     assert "B could run what failed there" in told.reason
 
@@ -251,7 +251,7 @@ def test_it_is_the_requests_if_no_other_one_can_and_no_device_suffers() -> None:
     world.run_out()
     assert asked.ran_on == ["A", "B"]
     assert isinstance(asked.error, RuntimeError)
-    assert not world.told
+    assert not world.reports
 
 
 def test_a_device_that_was_taken_out_gets_one_request_after_a_back_off_and_then_all() -> None:
@@ -265,7 +265,7 @@ def test_a_device_that_was_taken_out_gets_one_request_after_a_back_off_and_then_
     trial, other = world.arrive(), world.arrive()
     assert (trial.runs_on, other.runs_on) == ("A", "B")
     world.run_until(0.2)
-    assert world.told[-1] == Told("A")
+    assert world.reports[-1] == Report("A")
     assert [world.arrive().runs_on for _ in range(3)] == ["A", "A", "B"]
 
 
@@ -307,7 +307,7 @@ def test_a_device_that_says_that_it_is_down_is_not_tried_until_it_says_that_it_i
         world.run_until(world.now + 1)
     world.up("A")
     assert world.arrive().runs_on == "A"
-    assert world.told == [Told("A", "unplugged"), Told("A")]
+    assert world.reports == [Report("A", "unplugged"), Report("A")]
 
 
 def test_what_was_on_a_device_before_it_was_taken_out_says_nothing_of_it_afterwards() -> None:
@@ -319,7 +319,7 @@ def test_what_was_on_a_device_before_it_was_taken_out_says_nothing_of_it_afterwa
     world.devices["A"].is_gone = True
     world.run_until(20.0)
     assert slow.ran_on == ["A", "B"]
-    assert len(world.told) == 2  # down and up: the late failure is of the time before
+    assert len(world.reports) == 2  # down and up: the late failure is of the time before
 
 
 # -- nobody serves --
@@ -381,4 +381,4 @@ def test_nothing_needs_to_be_woken_while_all_is_well() -> None:
     for _ in range(5):
         world.arrive()
     assert world.schedule.wake_at == math.inf
-    assert all(each.standing is Standing.SERVING for each in world.schedule.stations)
+    assert all(each.standing is Standing.SERVING for each in world.schedule.devices)

@@ -66,7 +66,7 @@ def test_the_stages_leave_their_times() -> None:
         outcomes = Outcomes()
         device.network().submit(outcomes.job())
         (job,) = outcomes.wait()
-        times = [job.queued, job.started, job.input, job.inference, job.finished]
+        times = [job.queued, job.started, job.prepared, job.inferred, job.finished]
         assert times == sorted(times)
         assert times[0] > 0
 

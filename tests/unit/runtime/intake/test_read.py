@@ -305,6 +305,20 @@ def test_many_empty_messages_are_refused_before_they_are_parsed(small: bytes) ->
     assert "protobuf fields" in refusal(header + payload, Limits(fields=10_000))
 
 
+def test_packed_numbers_count_as_large_as_they_are_once_parsed() -> None:
+    small = TensorProto(dims=[4000], data_type=INT64, name="w", int64_data=[1] * 4000)
+    large = TensorProto(dims=[4000], data_type=INT64, name="w", int64_data=[2**62] * 4000)
+    limits = Limits(structure_bytes=40_000)
+    for weights in (small, large):
+        proto = image_network()
+        before = len(proto.SerializeToString())
+        proto.graph.initializer.append(weights)
+        assert before < 8_000
+        Network.from_bytes(proto.SerializeToString(), limits)
+        proto.graph.initializer[-1].int64_data.extend([1] * 1000)
+        assert "besides its tensors' raw data" in refusal(proto.SerializeToString(), limits)
+
+
 def test_layers_in_any_order_are_sorted() -> None:
     proto = image_network()
     reversed_nodes = list(proto.graph.node)[::-1]

@@ -1,19 +1,20 @@
-"""The devices of a list, as far as they started, each with its part of the configuration."""
+"""The devices of a list that started, each with its part of the configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.plugins.multi.config import PRIORITIES
-from headrace.runtime.config.device_name import DeviceName, Member, resolve
-from headrace.runtime.config.key import config_field
+from headrace.runtime.config.device_name import Member
 from headrace.runtime.config.schema import ConfigSchema, check_prefixes
 from headrace.runtime.device.services import Devices
 from headrace.runtime.errors import HeadraceError, InvalidArgument, Unavailable
 from headrace.runtime.network.memory import forget_locals
+from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
-from headrace.runtime.virtual.members import Target, own_config, targets
+from headrace.runtime.transform.query import QueryResult
+from headrace.runtime.virtual.members import Target, ask, own_config, read_list, targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def find(
     """
     candidates: list[Candidate] = []
     failures: list[Failure] = []
-    kinds = {kind for member in members for kind in types(member.device)}
+    kinds = {kind for member in members for kind in member.device.types()}
     for member in members:
         try:
             (target,) = targets([member.device], config, shared, devices, withheld)
@@ -97,7 +98,7 @@ def find(
             failures.append(Failure(str(member.device), error))
             continue
         own = replace(options, members=target.options.members)
-        if "HETERO" in kinds and "HETERO" not in types(member.device):
+        if "HETERO" in kinds and "HETERO" not in member.device.types():
             own = replace(own, affinities={})  # they are for those that split the network
         candidates.append(Candidate(replace(target, options=own), member.count))
     started = [each.target for each in candidates]
@@ -125,29 +126,44 @@ def check_candidate(candidate: Candidate) -> None:
     plugin.device_id(plugin.schema.resolve(plugin.settings(), plain))
 
 
-def read_list(
-    text: str, available: Mapping[str, Sequence[str]] | None = None
-) -> tuple[Member, ...]:
-    """The devices that MULTI_DEVICE_PRIORITIES lists.
+def query(
+    network: Network, candidates: Sequence[Candidate], *, strict: bool, lenient: bool
+) -> QueryResult:
+    """The answer of the first device that runs the whole network; if none does, of the one that
+    runs the most layers.
 
     Args:
-        available: as of `resolve`; None: take the list as it stands.
+        strict: every device has to run it, so the answer is that of the first that does not.
+        lenient: pass over a device that does not take a value of the configuration.
 
     Raises:
-        InvalidArgument, NotFound: it is no such list, or a device does not exist.
+        InvalidArgument: of all the devices, none takes a value.
     """
-    field = config_field(PRIORITIES.name)
-    name = DeviceName.parse(f"MULTI:{text}", field=field)
-    if available is None:
-        return name.members
-    return resolve(name, {name.type: [], **available}, field=field).members
+    best: QueryResult | None = None
+    refused: InvalidArgument | None = None
+    for candidate in candidates:
+        try:
+            result = ask(candidate.target, network)
+        except InvalidArgument as error:
+            if not lenient or not (error.field or "").startswith("config"):
+                raise
+            refused = error
+            continue
+        if bool(result.unsupported) is strict:
+            return result
+        if best is None or len(result.supported_layers) > len(best.supported_layers):
+            best = result
+    if best is None:
+        assert refused is not None, "a list has a device"
+        raise refused
+    return best
 
 
-def types(name: DeviceName) -> Iterator[str]:
-    """The device's type and those of all in its list, at whatever depth."""
-    yield name.type
-    for member in name.members:
-        yield from types(member.device)
+def read_priorities(
+    text: str, available: Mapping[str, Sequence[str]] | None = None
+) -> tuple[Member, ...]:
+    """The devices that MULTI_DEVICE_PRIORITIES lists; otherwise as `read_list`."""
+    return read_list("MULTI", text, PRIORITIES, available)
 
 
 def refuse_nested(members: Sequence[Member], owner: str, refused: Mapping[str, str]) -> None:
@@ -159,7 +175,7 @@ def refuse_nested(members: Sequence[Member], owner: str, refused: Mapping[str, s
         InvalidArgument: a device of the list is or holds one of these.
     """
     for member in members:
-        for kind in types(member.device):
+        for kind in member.device.types():
             if kind in refused:
                 raise InvalidArgument(
                     f"{member.device} cannot be in a list of {owner}'s: {refused[kind]}",
