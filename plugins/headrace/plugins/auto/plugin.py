@@ -9,12 +9,12 @@ from headrace.plugins.auto.config import RUNTIME_FALLBACK, SCHEMA, STARTUP_FALLB
 from headrace.plugins.auto.executable_network import AutoNetwork
 from headrace.plugins.auto.ranking import DeviceType, Facts, device_type, needs, ranked
 from headrace.plugins.multi.device_list import Candidate, Failure, Listed, check_candidate
-from headrace.plugins.multi.loading import is_callers, load_member, none_serves
+from headrace.plugins.multi.loading import is_callers, load_member, loaded, none_serves
 from headrace.plugins.multi.spread_plugin import SpreadPlugin
 from headrace.runtime.config.device_name import VIRTUAL_TYPES, DeviceName, Member
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import DEVICE_ID, PERFORMANCE_HINT
-from headrace.runtime.device.load import Load
+from headrace.runtime.device.load import Load, Loaded
 from headrace.runtime.errors import HeadraceError, Internal, InvalidArgument, Unavailable
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
@@ -113,7 +113,7 @@ class AutoPlugin(SpreadPlugin):
         listed: Listed,
         config: Configuration,
         frames: Mapping[str, Frame],
-    ) -> AutoNetwork:
+    ) -> Loaded:
         failures = [*listed.failures]
         for candidate in self._sequence(listed.candidates, config, frames):
             if load.token.error is not None:
@@ -142,8 +142,7 @@ class AutoPlugin(SpreadPlugin):
             except BaseException:
                 member.executable.close()
                 raise
-            made.notes = (*map(str, failures), *notes)
-            return made
+            return loaded(made, [member], failures, notes)
         if not failures:
             raise Unavailable(f"{self.name} has no device that works")
         raise none_serves(self.name, failures)

@@ -63,14 +63,12 @@ def choose(
     finally:
         timer.cancel(entry)
         bounded.close()
-    if found is not plain:
-        found.notes = (why, *found.notes)
-    else:
+    if found is plain:
         why = f"served unbatched: {why}"
-        found.notes += (why,)
         found.config = found.config.schema.resolve(
             found.config.explicit_strings(), {ALLOW_AUTO_BATCHING.name: "NO"}
         )
+    found.notes = (why, *found.notes)  # what is known only after both are open
     _log.info("a network on %s: %s", found.place.device, why)
     return found
 

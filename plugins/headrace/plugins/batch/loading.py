@@ -21,7 +21,7 @@ from headrace.plugins.batch.transformations import (
 from headrace.plugins.batch.trial import ROWS, Inconclusive, Run, sample, try_out
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.load import Load
+from headrace.runtime.device.load import Load, Loaded
 from headrace.runtime.errors import FailedPrecondition, InvalidModel, Unimplemented
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
@@ -47,7 +47,7 @@ def load(
     size: int,
     token: CancelToken,
     plain: ExecutableNetwork | None = None,
-) -> BatchNetwork:
+) -> Loaded:
     """Loads a network on the target so that its requests run together.
 
     Args:
@@ -76,9 +76,8 @@ def load(
     executors = target.plugin.services.executors
     made = BatchNetwork(whole, config, inner.network, size, shape, executors, lent=lent)
     notes = (f"requests run together, up to {size} rows: {note}", inner.note)
-    made.notes = (*filter(None, notes), *inner.network.notes)
-    made.loaded_from_cache = inner.network.loaded_from_cache
-    return made
+    told = (*filter(None, notes), *inner.network.notes)
+    return Loaded(made, told, from_cache=inner.network.loaded_from_cache)
 
 
 def runner(network: ExecutableNetwork, token: CancelToken, padded_to: int = 0) -> Run:

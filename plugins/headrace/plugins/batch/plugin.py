@@ -17,7 +17,7 @@ from headrace.runtime.config.standard_keys import (
     PERFORMANCE_HINT_NUM_REQUESTS,
 )
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.load import Load
+from headrace.runtime.device.load import Load, Loaded
 from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.errors import (
     FailedPrecondition,
@@ -75,7 +75,7 @@ class BatchPlugin(VirtualPlugin):
         whole = self.transform_network(network, wish.config, options)
         try:
             if not batchable(whole).is_certain:
-                self._batched(Load(network, options=options), wish).close()
+                self._batched(Load(network, options=options), wish).network.close()
         except CannotBatch as error:
             return _without_batches(found, network, whole, error)
         except (FailedPrecondition, InvalidModel) as error:
@@ -137,9 +137,7 @@ class BatchPlugin(VirtualPlugin):
         (target,) = found
         return _Wish(resolved, target, max(2, size))
 
-    def _batched(
-        self, load: Load, wish: _Wish, plain: ExecutableNetwork | None = None
-    ) -> BatchNetwork:
+    def _batched(self, load: Load, wish: _Wish, plain: ExecutableNetwork | None = None) -> Loaded:
         whole = self.transform_network(load.network, wish.config, load.options)
         return loading.load(whole, wish.config, wish.target, wish.size, load.token, plain)
 

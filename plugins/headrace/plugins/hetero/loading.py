@@ -11,7 +11,7 @@ from headrace.plugins.hetero.partition import Part
 from headrace.plugins.hetero.subgraph import Subgraph, SubgraphFrame, named
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.load import Load
+from headrace.runtime.device.load import Load, Loaded
 from headrace.runtime.errors import HeadraceError, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.provenance import origins
@@ -29,7 +29,7 @@ def load(
     config: Configuration,
     token: CancelToken,
     frames: Sequence[SubgraphFrame] = (),
-) -> HeteroNetwork:
+) -> Loaded:
     """Loads every part on its device; closes those that are loaded if one fails.
 
     Args:
@@ -68,9 +68,8 @@ def load(
         for each in subgraphs:
             each.executable.close()
         raise
-    loaded.notes = tuple(notes)
-    loaded.loaded_from_cache = any(each.executable.loaded_from_cache for each in subgraphs)
-    return loaded
+    from_cache = any(each.executable.loaded_from_cache for each in subgraphs)
+    return Loaded(loaded, tuple(notes), from_cache=from_cache)
 
 
 def parts_of(

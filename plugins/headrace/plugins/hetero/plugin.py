@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 from headrace.plugins.hetero import loading
 from headrace.plugins.hetero.config import MERGE_ISLANDS, SCHEMA, TARGET_FALLBACK
-from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.hetero.members import targets
 from headrace.plugins.hetero.planning import Plan, plan
 from headrace.plugins.hetero.subgraph import read_frames
@@ -17,7 +16,7 @@ from headrace.plugins.hetero.transformations import TRANSFORMATIONS
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import DISABLE_TRANSFORMATIONS
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.load import Load
+from headrace.runtime.device.load import Load, Loaded
 from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.errors import (
     EndedWorker,
@@ -123,7 +122,7 @@ class HeteroPlugin(VirtualPlugin):
         )
         return replace(planned, unsupported=_as_given(planned.unsupported, load.network))
 
-    def _join(self, load: Load, wish: _Wish) -> HeteroNetwork:
+    def _join(self, load: Load, wish: _Wish) -> Loaded:
         """Loads the subgraphs that were exported, or splits the network anew."""
         whole = self.transform_network(load.network, wish.config, load.options)
         try:
@@ -131,14 +130,13 @@ class HeteroPlugin(VirtualPlugin):
             parts = loading.parts_of(whole, frames, wish.targets)
         except InvalidArgument as error:
             loaded = self._split(load, wish)
-            loaded.notes = (f"split anew: {error.message}", *loaded.notes)
-            return loaded
+            return replace(loaded, notes=(f"split anew: {error.message}", *loaded.notes))
         try:
             return loading.load(whole, parts, wish.targets, wish.config, load.token, frames)
         except EndedWorker as error:
             return self._split(load, wish, _ended(error))
 
-    def _split(self, load: Load, wish: _Wish, ended: Mapping[str, str] = _NONE) -> HeteroNetwork:
+    def _split(self, load: Load, wish: _Wish, ended: Mapping[str, str] = _NONE) -> Loaded:
         """Splits and loads a network. A device whose worker process ends at a part gets nothing of
         this network any more: each further try might end the process again, with all that others
         have there.
@@ -156,8 +154,7 @@ class HeteroPlugin(VirtualPlugin):
         except EndedWorker as error:
             return self._split(load, wish, {**ended, **_ended(error)})
         notes = (f"nothing runs on {device}: {why}" for device, why in ended.items())
-        loaded.notes = (*notes, *planned.notes, *loaded.notes)
-        return loaded
+        return replace(loaded, notes=(*notes, *planned.notes, *loaded.notes))
 
 
 def _ended(error: EndedWorker) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from headrace.plugins.multi.device_list import Candidate, Failure
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.load import Load
+from headrace.runtime.device.load import Load, Loaded
 from headrace.runtime.device.state import DeviceEvent, DeviceState
 from headrace.runtime.errors import (
     FailedPrecondition,
@@ -147,6 +147,17 @@ def load_all(
             member.executable.close()
         raise
     return members, failures, notes
+
+
+def loaded(
+    network: ExecutableNetwork,
+    members: Iterable[Member],
+    failures: Iterable[Failure],
+    notes: Iterable[str],
+) -> Loaded:
+    """What is told of a network that these devices serve, and others do not."""
+    from_cache = any(each.executable.loaded_from_cache for each in members)
+    return Loaded(network, (*map(str, failures), *notes), from_cache=from_cache)
 
 
 def is_callers(error: HeadraceError) -> bool:

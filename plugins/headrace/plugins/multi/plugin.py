@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from headrace.plugins.multi.config import PRIORITIES, SCHEMA, STRICT
 from headrace.plugins.multi.device_list import Listed, read_priorities, refuse_nested
 from headrace.plugins.multi.executable_network import MultiNetwork
-from headrace.plugins.multi.loading import load_all, none_serves
+from headrace.plugins.multi.loading import load_all, loaded, none_serves
 from headrace.plugins.multi.spread_plugin import SpreadPlugin
 from headrace.runtime.config.device_name import Member
 from headrace.runtime.config.schema import Configuration
-from headrace.runtime.device.load import Load
+from headrace.runtime.device.load import Load, Loaded
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
@@ -56,7 +56,7 @@ class MultiPlugin(SpreadPlugin):
         listed: Listed,
         config: Configuration,
         frames: Mapping[str, Frame],
-    ) -> MultiNetwork:
+    ) -> Loaded:
         strict = config[STRICT]
         if strict and listed.failures:
             raise listed.failures[0].error
@@ -74,5 +74,4 @@ class MultiPlugin(SpreadPlugin):
             for member in members:
                 member.executable.close()
             raise
-        made.notes = (*map(str, failures), *notes)
-        return made
+        return loaded(made, members, failures, notes)

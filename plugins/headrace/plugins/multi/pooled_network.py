@@ -48,7 +48,6 @@ class PooledNetwork(ExecutableNetwork):
         # Each device has preprocessed and transformed the network by itself.
         self.inputs, self.outputs = first.inputs, first.outputs
         self._check = PortCheck(self.inputs, self.outputs)
-        self.loaded_from_cache = any(each.executable.loaded_from_cache for each in members)
         self.label = ""
         self._executors = services.executors
         self._states = services.states

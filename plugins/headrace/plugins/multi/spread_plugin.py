@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ from headrace.plugins.multi.pooled_network import PooledNetwork
 from headrace.runtime.config.device_name import Member
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.load import Load
+from headrace.runtime.device.load import Load, Loaded
 from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.device.services import Services
@@ -68,28 +69,24 @@ class SpreadPlugin(VirtualPlugin):
     def load_network(self, load: Load) -> ExecutableNetwork:
         """Loads the network on devices of the list. One that cannot use what it exported compiles
         anew, and a note says why."""
+        frames: Mapping[str, Frame] = {}
+        try:
+            frames = read_frames(load.native) if load.native else {}
+        except InvalidArgument as error:
+            load = replace(load, notes=(*load.notes, f"compiled anew: {error.message}"))
         members = self._members(load.network, load.options, load.config)
         listed = self._find(members, load.config, load.options)
         lists.check_prefixes_of(members, load.config)
         listed = self._check(listed, load.config)
         own = self._configuration(listed.own)
         self.device_id(own)
-        made = self._opened(load, own, partial(self._loaded, load, listed, own))
+        made = self._opened(load, own, partial(self._spread, load, listed, own, frames))
         assert isinstance(made, PooledNetwork)
         with self._lock:
             self._networks.add(made)
         return made
 
     # -- inside --
-
-    def _loaded(self, load: Load, listed: Listed, config: Configuration) -> PooledNetwork:
-        try:
-            frames = read_frames(load.native) if load.native else {}
-        except InvalidArgument as error:
-            loaded = self._spread(load, listed, config, {})
-            loaded.notes = (f"compiled anew: {error.message}", *loaded.notes)
-            return loaded
-        return self._spread(load, listed, config, frames)
 
     def _find(
         self, members: Sequence[Member], config: Mapping[str, str], options: NetworkOptions
@@ -134,7 +131,7 @@ class SpreadPlugin(VirtualPlugin):
         listed: Listed,
         config: Configuration,
         frames: Mapping[str, Frame],
-    ) -> PooledNetwork:
+    ) -> Loaded:
         """Loads the network on devices of the list.
 
         Args:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from headrace.runtime.cache.cache import NetworkCache
@@ -18,7 +18,7 @@ from headrace.runtime.device.cache_key import cache_key
 from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.extensions import Extensions
-from headrace.runtime.device.load import Load
+from headrace.runtime.device.load import Load, Loaded
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.metrics.cache_counters import CacheEvent
@@ -26,8 +26,8 @@ from headrace.runtime.network.network import Network
 
 _log = logging.getLogger(__name__)
 
-Compile: TypeAlias = Callable[[Network, Configuration, CancelToken], ExecutableNetwork]
-Restore: TypeAlias = Callable[[bytes, Network, Configuration, CancelToken], ExecutableNetwork]
+Compile: TypeAlias = Callable[[Network, Configuration, CancelToken], Loaded]
+Restore: TypeAlias = Callable[[bytes, Network, Configuration, CancelToken], Loaded]
 
 
 def cached(
@@ -63,7 +63,7 @@ class CachedLoad:
         key: of the load, as the device was when the load began.
         key_holds: whether the device is still so, as it is not after an extension.
         restore: makes the network of native bytes that are to be trusted. Where the backend does
-            not take them, it may raise, or compile and leave the network's `restored` False.
+            not take them, it may raise, or compile and leave `restored` False.
         compile_anew: makes it otherwise.
     """
 
@@ -75,9 +75,7 @@ class CachedLoad:
     restore: Restore
     compile_anew: Compile
 
-    def __call__(
-        self, network: Network, config: Configuration, token: CancelToken
-    ) -> ExecutableNetwork:
+    def __call__(self, network: Network, config: Configuration, token: CancelToken) -> Loaded:
         """
         Raises:
             What `compile_anew` raises, and the token's error.
@@ -87,7 +85,8 @@ class CachedLoad:
             return _Load(self, self.cache, folder)(network, config, token)
         made = self.compile_anew(network, config, token)
         if folder:
-            made.notes += self._why_not(asked=CACHE_DIR.name in config.explicit)
+            why = self._why_not(asked=CACHE_DIR.name in config.explicit)
+            made = replace(made, notes=(*made.notes, *why))
         return made
 
     def _why_not(self, *, asked: bool) -> tuple[str, ...]:
@@ -109,26 +108,22 @@ class _Load:
     folder: str
     notes: list[str] = field(default_factory=list)
 
-    def __call__(
-        self, network: Network, config: Configuration, token: CancelToken
-    ) -> ExecutableNetwork:
+    def __call__(self, network: Network, config: Configuration, token: CancelToken) -> Loaded:
         key = self._key()
         if key is None:
             return self.how.compile_anew(network, config, token)
         made = self._restored(key, network, config, token)
         if made is not None and made.restored:
-            made.loaded_from_cache = True
             self._count("hit")
-            return made
+            return replace(made, from_cache=True)
         if made is None:
             made = self.how.compile_anew(network, config, token)
         else:
             self._refuse(key, "the backend did not take it")
         self._count("miss")
         if token.error is None:
-            self._keep(key, made)
-        made.notes += tuple(self.notes)
-        return made
+            self._keep(key, made.network)
+        return replace(made, notes=(*made.notes, *self.notes))
 
     def _key(self) -> CacheKey | None:
         try:
@@ -141,7 +136,7 @@ class _Load:
 
     def _restored(
         self, key: CacheKey, network: Network, config: Configuration, token: CancelToken
-    ) -> ExecutableNetwork | None:
+    ) -> Loaded | None:
         """None if there is no entry, or none that can be used."""
         try:
             native = self.cache.read(self.folder, key)

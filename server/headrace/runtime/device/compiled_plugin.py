@@ -9,6 +9,7 @@ import logging
 import platform
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar, TypeAlias
 
@@ -23,7 +24,7 @@ from headrace.runtime.device.cached_load import Compile, cached
 from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.extensions import Extensions
-from headrace.runtime.device.load import Load
+from headrace.runtime.device.load import Load, Loaded
 from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import (
@@ -107,7 +108,7 @@ class CompiledPlugin(Device):
         if load.native and self.imports_native:
             make = partial(self._restore, load.native)
         else:
-            make = cached(self, self._extensions, load, config, self._restore, self._compile)
+            make = cached(self, self._extensions, load, config, self._restore, self._anew)
         return self._opened(load, config, partial(self._compile_checked, load, config, make))
 
     def add_extension(self, functions: Sequence[ir.Function]) -> None:
@@ -116,25 +117,23 @@ class CompiledPlugin(Device):
 
     # -- inside --
 
+    def _anew(self, network: Network, config: Configuration, token: CancelToken) -> Loaded:
+        return Loaded(self._compile(network, config, token))
+
     def _restore(
         self, native: bytes, network: Network, config: Configuration, token: CancelToken
-    ) -> ExecutableNetwork:
+    ) -> Loaded:
         """A network of the backend's own bytes; compiled if the backend does not take them, as one
         does whose driver is another one now."""
         try:
-            restored = self._import(network, native, config, token)
+            return Loaded(self._import(network, native, config, token), restored=True)
         except HeadraceError as error:
             if token.error is not None:
                 raise
             compiled = self._compile(network, config, token)
-            compiled.notes += (f"compiled anew: {error.message}",)
-            return compiled
-        restored.restored = True
-        return restored
+            return Loaded(compiled, (f"compiled anew: {error.message}",))
 
-    def _compile_checked(
-        self, load: Load, config: Configuration, make: Compile
-    ) -> ExecutableNetwork:
+    def _compile_checked(self, load: Load, config: Configuration, make: Compile) -> Loaded:
         network = load.network
         transformed = self.transform_network(network, config, load.options)
         if not self.compile_checks_support:
@@ -149,8 +148,7 @@ class CompiledPlugin(Device):
             raise
         for note in transformed.notes:
             _log.info("a network on %s: %s", self.name, note)
-        made.notes = (*transformed.notes, *made.notes)
-        return made
+        return replace(made, notes=(*transformed.notes, *made.notes))
 
     def _refuse_unsupported(
         self, network: Network, transformed: Network, config: Configuration

@@ -16,7 +16,7 @@ from headrace.runtime.config.standard_keys import (
     STANDARD_KEYS,
 )
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.load import Load
+from headrace.runtime.device.load import Load, Loaded
 from headrace.runtime.device.metrics import Metric, standard_metrics
 from headrace.runtime.device.places import Places
 from headrace.runtime.device.plugin import Plugin
@@ -162,7 +162,7 @@ class Device(Plugin):
         return self.schema.resolve(self.config.explicit_strings(), config)
 
     def _opened(
-        self, load: Load, config: Configuration, make: Callable[[], ExecutableNetwork]
+        self, load: Load, config: Configuration, make: Callable[[], Loaded]
     ) -> ExecutableNetwork:
         """The network that `make` compiles, in its place; closed, and not there, if nobody wants it
         any more.
@@ -173,7 +173,7 @@ class Device(Plugin):
         """
         token = load.token
         try:
-            compiled = make()
+            made = make()
         except Exception as error:
             if token.error is not None:
                 raise token.error from error
@@ -181,10 +181,12 @@ class Device(Plugin):
                 raise
             kind = type(error).__name__
             raise Internal(f"device {self.name} failed at a network with {kind}") from error
+        compiled = made.network
+        compiled.notes = (*load.notes, *made.notes)
+        compiled.restored, compiled.loaded_from_cache = made.restored, made.from_cache
         try:
             if token.error is not None:
                 raise token.error
-            compiled.notes += load.notes
             device_id = self.device_id(config)
             compiled.open(self._places.place(device_id, compiled.executor))
             self._places.hold(device_id, compiled)

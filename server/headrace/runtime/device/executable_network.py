@@ -54,10 +54,7 @@ class ExecutableNetwork:
         streams: cap on this network's share of them.
 
     Attributes:
-        restored: it was made of the backend's own bytes, not compiled.
-        loaded_from_cache: and these came from the server's cache; of a virtual device's network,
-            for one of its devices at least.
-        notes: what was done that the caller did not ask for.
+        notes, restored, loaded_from_cache: as `Loaded` has them; set by the plugin before `open`.
     """
 
     inline_safe: ClassVar[bool] = False

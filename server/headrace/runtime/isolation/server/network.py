@@ -70,8 +70,6 @@ class IsolatedNetwork(ExecutableNetwork):
         self.inputs = tuple(map(port_from_json, facts["inputs"]))
         self.outputs = tuple(map(port_from_json, facts["outputs"]))
         self._check = PortCheck(self.inputs, self.outputs)
-        self.notes = tuple(facts["notes"])
-        self.restored = facts["restored"]
         self._metric_names = tuple(facts["metrics"])
 
     def load_config(self) -> dict[str, str]:

@@ -25,7 +25,7 @@ from headrace.runtime.device.cached_load import cached
 from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.extensions import Extensions
-from headrace.runtime.device.load import Load
+from headrace.runtime.device.load import Load, Loaded
 from headrace.runtime.device.metrics import Metric, standard_metrics
 from headrace.runtime.device.plugin import AS_IT_IS, Plugin
 from headrace.runtime.device.services import Services
@@ -178,7 +178,7 @@ class IsolatedPlugin(Device):
 
     # -- inside --
 
-    def _load(self, load: Load, effective: Configuration) -> IsolatedNetwork:
+    def _load(self, load: Load, effective: Configuration) -> Loaded:
         host = self._used_host()
         resident = Resident(load, self.device_id(effective))
         facts = host.load(resident, load.token)
@@ -198,7 +198,7 @@ class IsolatedPlugin(Device):
             raise
         # From now on what counts is what it was loaded with, whatever the device is set to.
         resident.config = loaded.load_config
-        return loaded
+        return Loaded(loaded, tuple(facts["notes"]), facts["restored"])
 
     def _used_host(self) -> WorkerHost:
         """The host of the device's worker, which is started if that has not been done.
