@@ -19,7 +19,7 @@ from headrace.runtime.config.schema import MAX_KEYS, ConfigSchema
 from headrace.runtime.config.standard_keys import STANDARD_KEYS
 from headrace.runtime.intake.limits import Limits
 from headrace.server.repository import Repository
-from headrace.server.settings_sources import load_settings
+from headrace.server.settings.sources import load_settings
 from headrace.wire import bounds, codec, framing
 from tests.support.manual import PAGES, REPOSITORY, TABLES, blocks, section, text_of
 
