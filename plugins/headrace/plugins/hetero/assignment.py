@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headrace.plugins.hetero.affinities import Layer, pinned_layers
+from headrace.plugins.hetero.layers import Layer, pinned_layers
 from headrace.plugins.hetero.partition import Part, partition
 from headrace.runtime.errors import FailedPrecondition, UnsupportedLayer
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from headrace.plugins.hetero.config import TARGET_FALLBACK
-from headrace.plugins.hetero.container import write
-from headrace.plugins.hetero.counters import SubgraphCounters
 from headrace.plugins.hetero.flow import Flow, flow
 from headrace.plugins.hetero.request import HeteroRequest
-from headrace.plugins.hetero.subgraph import Subgraph
+from headrace.plugins.hetero.subgraph import Subgraph, SubgraphCounters, write_frames
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.execution.job import Job
@@ -62,7 +60,7 @@ class HeteroNetwork(ExecutableNetwork):
         HeteroRequest(job, self._subgraphs, found, self._constants, self._counters).start()
 
     def _export(self) -> bytes:
-        return write(each.export() for each in self._subgraphs)
+        return write_frames(each.export() for each in self._subgraphs)
 
     def _close(self) -> None:
         for each in self._subgraphs:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headrace.plugins.hetero.container import Frame
 from headrace.plugins.hetero.cut import Piece, cut
 from headrace.plugins.hetero.executable_network import HeteroNetwork
-from headrace.plugins.hetero.failures import named
 from headrace.plugins.hetero.flow import Ends
 from headrace.plugins.hetero.partition import Part
-from headrace.plugins.hetero.subgraph import Subgraph
+from headrace.plugins.hetero.subgraph import Subgraph, SubgraphFrame, named
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import HeadraceError, InvalidArgument
@@ -29,7 +27,7 @@ def load(
     targets: Sequence[Target],
     config: Configuration,
     token: CancelToken,
-    frames: Sequence[Frame] = (),
+    frames: Sequence[SubgraphFrame] = (),
 ) -> HeteroNetwork:
     """Loads every part on its device; closes those that are loaded if one fails.
 
@@ -53,7 +51,7 @@ def load(
             target = by_name[piece.affinity]
             native = b""
             if frames:
-                native, note = _native(frames[number - 1], target)
+                native, note = frames[number - 1].usable_by(target.plugin)
                 notes += [_ANEW.format(number, note)] if note else []
             try:
                 executable = _load(piece, target, native, token)
@@ -74,7 +72,9 @@ def load(
     return loaded
 
 
-def parts_of(network: Network, frames: Sequence[Frame], targets: Sequence[Target]) -> list[Part]:
+def parts_of(
+    network: Network, frames: Sequence[SubgraphFrame], targets: Sequence[Target]
+) -> list[Part]:
     """The parts that an export was made of.
 
     Raises:
@@ -104,19 +104,6 @@ def parts_of(network: Network, frames: Sequence[Frame], targets: Sequence[Target
 
 def _mismatch(why: str) -> InvalidArgument:
     return InvalidArgument(f"the subgraphs do not fit: {why}", field="blob")
-
-
-def _native(frame: Frame, target: Target) -> tuple[bytes, str]:
-    """A subgraph's own bytes if its device can use them, else why not."""
-    plugin = target.plugin
-    pairs = (
-        ("device architecture", frame.architecture, plugin.architecture),
-        ("backend version", frame.backend_version, plugin.backend_version),
-    )
-    differences = [f"{what} {old!r}, here {new!r}" for what, old, new in pairs if old != new]
-    if frame.native and differences:
-        return b"", "; ".join(differences)
-    return frame.native, ""
 
 
 def _load(piece: Piece, target: Target, native: bytes, token: CancelToken) -> ExecutableNetwork:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
 from headrace.plugins.hetero.config import SCHEMA, TARGET_FALLBACK
-from headrace.runtime.config.device_name import DeviceName, Member, resolve
 from headrace.runtime.device.services import Devices
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.transform.options import NetworkOptions
@@ -31,37 +30,21 @@ def targets(
         InvalidArgument: there is no list, or it holds HETERO.
         NotFound, Unavailable: a device does not exist, or did not start.
     """
-    names = _unnested(options.members) or _listed(fallback, devices)
-    return members.targets(names, config, shared, devices, members.withheld_keys(SCHEMA))
-
-
-def _listed(fallback: str, devices: Devices) -> list[DeviceName]:
-    if not fallback:
+    if not options.members and not fallback:
         raise InvalidArgument(
             "HETERO needs to know which devices to split over: name them in order of preference, "
             f"as HETERO:CPU,TEMPLATE, or set {TARGET_FALLBACK.name} to such a list",
             field="device",
         )
-    field = f"config[{TARGET_FALLBACK.name!r}]"
-    name = DeviceName.parse(f"HETERO:{fallback}", field=field)
-    kinds = {kind for device in _unnested(name.members) for kind in _types(device)}
-    available = {kind: devices.plugin(kind).device_ids() for kind in kinds}
-    return _unnested(resolve(name, {**available, name.type: []}, field=field).members)
-
-
-def _types(name: DeviceName) -> Iterator[str]:
-    yield name.type
-    for member in name.members:
-        yield from _types(member.device)
-
-
-def _unnested(members: Sequence[Member]) -> list[DeviceName]:
-    """The devices of a list, none of which may split networks itself."""
-    for member in members:
-        if "HETERO" in _types(member.device):
+    for member in options.members or members.read_list("HETERO", fallback, TARGET_FALLBACK):
+        if "HETERO" in member.device.types():
             raise InvalidArgument(
                 f"{member.device} in a list of HETERO's would split what is split already; put "
                 "its devices into the list itself",
                 field="device",
             )
-    return [member.device for member in members]
+    listed = options.members or members.read_list(
+        "HETERO", fallback, TARGET_FALLBACK, devices.available()
+    )
+    names = [member.device for member in listed]
+    return members.targets(names, config, shared, devices, members.withheld_keys(SCHEMA))

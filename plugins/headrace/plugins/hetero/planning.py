@@ -7,20 +7,17 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from headrace.plugins.hetero.affinities import Layer
 from headrace.plugins.hetero.assignment import Assignment, Reasons, assign
-from headrace.plugins.hetero.cut import Cutter, is_constant, outer_reads, walk
+from headrace.plugins.hetero.cut import Cutter, walk
+from headrace.plugins.hetero.layers import edges_between, layer_of
 from headrace.plugins.hetero.partition import Part
 from headrace.plugins.hetero.unknown_types import UnknownTypes
-from headrace.runtime.errors import InvalidArgument, UnsupportedLayer
+from headrace.runtime.errors import UnsupportedLayer
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.provenance import origins
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.query import QueryResult, Subgraph
 from headrace.runtime.virtual.members import Target, ask
-
-AFFINITY = "affinity"
-"""The key of a node's metadata that says which device it is to run on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +74,7 @@ def plan(
         What `token` is cancelled with: nobody waits for the plan any more.
     """
     nodes = list(network.model.graph)
-    layers = [_layer(node) for node in nodes]
+    layers = [layer_of(node) for node in nodes]
     verdicts = {
         target.name: dict.fromkeys(network.layer_names, ended[target.name])
         if target.name in ended
@@ -98,7 +95,7 @@ def plan(
 
     found = assign(
         layers,
-        _edges(nodes),
+        edges_between(nodes),
         [each.name for each in targets],
         verdicts,
         affinities,
@@ -114,41 +111,6 @@ def _reasons(network: Network, target: Target, token: CancelToken) -> Reasons:
     if token.error is not None:
         raise token.error
     return {layer.layer: layer.reason for layer in ask(target, network).unsupported}
-
-
-def _layer(node: ir.Node) -> Layer:
-    """
-    Raises:
-        InvalidArgument: the bodies of a node are to run on several devices.
-    """
-    wanted = {
-        each.metadata_props[AFFINITY]: each
-        for each in walk([node])
-        if AFFINITY in each.metadata_props
-    }
-    if len({device.casefold() for device in wanted}) > 1:
-        one, other, *_ = (f"{each.name} on {device}" for device, each in wanted.items())
-        raise InvalidArgument(
-            f"layer {node.name!r} is not split, but its metadata wants {one} and {other}",
-            field="model",
-        )
-    return Layer(
-        name=node.name or "",
-        op_type=node.op_type,
-        affinity=next(iter(wanted), ""),
-        constant=is_constant(node),
-        inside=tuple(each.name or "" for each in walk([node]) if each is not node),
-    )
-
-
-def _edges(nodes: Sequence[ir.Node]) -> list[tuple[int, int]]:
-    places = {node: place for place, node in enumerate(nodes)}
-    return [
-        (places[source], place)
-        for place, node in enumerate(nodes)
-        for value in dict.fromkeys(outer_reads([node]))
-        if (source := value.producer()) in places and source is not node
-    ]
 
 
 def _unsupported(

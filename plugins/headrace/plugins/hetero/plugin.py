@@ -9,10 +9,10 @@ from types import MappingProxyType
 
 from headrace.plugins.hetero import loading
 from headrace.plugins.hetero.config import MERGE_ISLANDS, SCHEMA, TARGET_FALLBACK
-from headrace.plugins.hetero.container import read
 from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.hetero.members import targets
 from headrace.plugins.hetero.planning import Plan, plan
+from headrace.plugins.hetero.subgraph import read_frames
 from headrace.plugins.hetero.transformations import TRANSFORMATIONS
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import DISABLE_TRANSFORMATIONS
@@ -163,7 +163,7 @@ class HeteroPlugin(VirtualPlugin):
         """Loads the subgraphs that were exported, or splits the network anew."""
         whole = self.transform_network(network, wish.config, options)
         try:
-            frames = read(native)
+            frames = read_frames(native)
             parts = loading.parts_of(whole, frames, wish.targets)
         except InvalidArgument as error:
             loaded = self._split(network, wish, options, token)

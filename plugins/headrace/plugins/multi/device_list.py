@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.plugins.multi.config import PRIORITIES
-from headrace.runtime.config.device_name import DeviceName, Member, resolve
-from headrace.runtime.config.key import config_field
+from headrace.runtime.config.device_name import Member
 from headrace.runtime.config.schema import ConfigSchema, check_prefixes
 from headrace.runtime.device.services import Devices
 from headrace.runtime.errors import HeadraceError, InvalidArgument, Unavailable
@@ -15,7 +14,7 @@ from headrace.runtime.network.memory import forget_locals
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
-from headrace.runtime.virtual.members import Target, ask, own_config, targets
+from headrace.runtime.virtual.members import Target, ask, own_config, read_list, targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ def find(
     """
     candidates: list[Candidate] = []
     failures: list[Failure] = []
-    kinds = {kind for member in members for kind in types(member.device)}
+    kinds = {kind for member in members for kind in member.device.types()}
     for member in members:
         try:
             (target,) = targets([member.device], config, shared, devices, withheld)
@@ -99,7 +98,7 @@ def find(
             failures.append(Failure(str(member.device), error))
             continue
         own = replace(options, members=target.options.members)
-        if "HETERO" in kinds and "HETERO" not in types(member.device):
+        if "HETERO" in kinds and "HETERO" not in member.device.types():
             own = replace(own, affinities={})  # they are for those that split the network
         candidates.append(Candidate(replace(target, options=own), member.count))
     started = [each.target for each in candidates]
@@ -160,29 +159,11 @@ def query(
     return best
 
 
-def read_list(
+def read_priorities(
     text: str, available: Mapping[str, Sequence[str]] | None = None
 ) -> tuple[Member, ...]:
-    """The devices that MULTI_DEVICE_PRIORITIES lists.
-
-    Args:
-        available: as of `resolve`; None: take the list as it stands.
-
-    Raises:
-        InvalidArgument, NotFound: it is no such list, or a device does not exist.
-    """
-    field = config_field(PRIORITIES.name)
-    name = DeviceName.parse(f"MULTI:{text}", field=field)
-    if available is None:
-        return name.members
-    return resolve(name, {name.type: [], **available}, field=field).members
-
-
-def types(name: DeviceName) -> Iterator[str]:
-    """The device's type and those of all in its list, at whatever depth."""
-    yield name.type
-    for member in name.members:
-        yield from types(member.device)
+    """The devices that MULTI_DEVICE_PRIORITIES lists; otherwise as `read_list`."""
+    return read_list("MULTI", text, PRIORITIES, available)
 
 
 def refuse_nested(members: Sequence[Member], owner: str, refused: Mapping[str, str]) -> None:
@@ -194,7 +175,7 @@ def refuse_nested(members: Sequence[Member], owner: str, refused: Mapping[str, s
         InvalidArgument: a device of the list is or holds one of these.
     """
     for member in members:
-        for kind in types(member.device):
+        for kind in member.device.types():
             if kind in refused:
                 raise InvalidArgument(
                     f"{member.device} cannot be in a list of {owner}'s: {refused[kind]}",

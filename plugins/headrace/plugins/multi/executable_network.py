@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headrace.plugins.multi.config import PRIORITIES
-from headrace.plugins.multi.device_list import Candidate, Failure, read_list
+from headrace.plugins.multi.device_list import Candidate, Failure, read_priorities
 from headrace.plugins.multi.loading import Member, export
 from headrace.plugins.multi.pooled_network import PooledNetwork
 from headrace.runtime.config.device_name import Member as ListedDevice
@@ -59,7 +59,7 @@ class MultiNetwork(PooledNetwork):
         """
         order: dict[str, int | None] = {}
         if PRIORITIES.name in changes:
-            order = self._read(read_list(changes[PRIORITIES.name], self._devices.available()))
+            order = self._read(read_priorities(changes[PRIORITIES.name], self._devices.available()))
         super().set_config(changes)
         if order:
             with self._lock:

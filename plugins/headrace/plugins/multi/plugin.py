@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headrace.plugins.multi.config import PRIORITIES, SCHEMA, STRICT
-from headrace.plugins.multi.device_list import Listed, read_list, refuse_nested
+from headrace.plugins.multi.device_list import Listed, read_priorities, refuse_nested
 from headrace.plugins.multi.executable_network import MultiNetwork
 from headrace.plugins.multi.loading import load_all, none_serves
 from headrace.plugins.multi.spread_plugin import SpreadPlugin
@@ -31,7 +31,7 @@ class MultiPlugin(SpreadPlugin):
         if text:
             # Before the server has started, the devices of the list may not be there yet.
             devices = self.services.devices.available() if self._started else None
-            refuse_nested(read_list(text, devices), self.name, self.refused)
+            refuse_nested(read_priorities(text, devices), self.name, self.refused)
 
     def _members(
         self, network: Network, options: NetworkOptions, config: Mapping[str, str]
@@ -45,7 +45,7 @@ class MultiPlugin(SpreadPlugin):
                 f"MULTI:CPU(4),TEMPLATE(1), or set {PRIORITIES.name} to such a list",
                 field="device",
             )
-        return read_list(text, self.services.devices.available())
+        return read_priorities(text, self.services.devices.available())
 
     def _needs_all(self, config: Configuration) -> bool:
         return config[STRICT]

@@ -78,6 +78,12 @@ class DeviceName:
     def is_virtual(self) -> bool:
         return self.type in VIRTUAL_TYPES
 
+    def types(self) -> Iterator[str]:
+        """Its type and those of all in its list, at whatever depth."""
+        yield self.type
+        for member in self.members:
+            yield from member.device.types()
+
     def physical(self) -> Iterator[DeviceName]:
         """The devices without members that this one runs on, in order, at whatever depth."""
         if not self.members:

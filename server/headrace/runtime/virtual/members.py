@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.runtime.config.device_name import DeviceName
-from headrace.runtime.config.key import Key
+from headrace.runtime.config.device_name import DeviceName, Member, resolve
+from headrace.runtime.config.key import Key, config_field
 from headrace.runtime.config.schema import ConfigSchema, check_prefixes, for_device
 from headrace.runtime.config.standard_keys import DEVICE_ID, STANDARD_KEYS
 from headrace.runtime.device.plugin import Plugin
@@ -32,6 +32,28 @@ class Target:
     plugin: Plugin
     config: Mapping[str, str]
     options: NetworkOptions
+
+
+def read_list(
+    device_type: str,
+    text: str,
+    key: Key[str],
+    available: Mapping[str, Sequence[str]] | None = None,
+) -> tuple[Member, ...]:
+    """The devices that a key lists, as they would stand in the name of a virtual device.
+
+    Args:
+        device_type: of the virtual device.
+        available: as of `resolve`; None: take the list as it stands.
+
+    Raises:
+        InvalidArgument, NotFound: it is no such list, or a device does not exist.
+    """
+    field = config_field(key.name)
+    name = DeviceName.parse(f"{device_type}:{text}", field=field)
+    if available is None:
+        return name.members
+    return resolve(name, {device_type: [], **available}, field=field).members
 
 
 def withheld_keys(schema: ConfigSchema, *own: Key[Any]) -> frozenset[str]:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.plugins.hetero.affinities import Layer, pinned_layers, top_level
 from headrace.plugins.hetero.assignment import Assignment, Reasons, assign
+from headrace.plugins.hetero.layers import Layer, edges_between, layer_of, pinned_layers
 from headrace.plugins.hetero.partition import Part
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument
 from headrace.runtime.network.network import Network
@@ -410,13 +410,14 @@ def network() -> Network:
 
 
 def test_a_layer_with_bodies_is_one_and_reads_what_they_read() -> None:
-    listed, edges = top_level(network())
+    nodes = list(network().model.graph)
+    listed, edges = [layer_of(node) for node in nodes], edges_between(nodes)
     assert [layer.name for layer in listed] == ["k", "a", "choice", "z"]
-    assert edges == [(0, 1), (0, 2), (1, 2), (2, 3)]
+    assert sorted(edges) == [(0, 1), (0, 2), (1, 2), (2, 3)]
     assert listed[2].inside == ("choice/then_branch/inner", "choice/else_branch/other")
 
 
 def test_constants_and_affinities_are_read_from_the_network() -> None:
-    listed, _ = top_level(network())
+    listed = [layer_of(node) for node in network().model.graph]
     assert [layer.constant for layer in listed] == [True, False, False, False]
     assert [layer.affinity for layer in listed] == ["", "CPU", "", ""]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from headrace.plugins.hetero.cut import is_constant
+from headrace.plugins.hetero.cut import is_constant, outer_reads, walk
 from headrace.runtime.errors import InvalidArgument, did_you_mean
-from headrace.runtime.intake import naming
-from headrace.runtime.network.network import Network
 
-AFFINITY = "affinity"  # key of a node's metadata_props
+AFFINITY = "affinity"
+"""The key of a node's metadata that says which device it is to run on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,38 +31,41 @@ class Layer:
     inside: tuple[str, ...] = ()
 
 
-def top_level(network: Network) -> tuple[list[Layer], list[tuple[int, int]]]:
-    """The network's layers, in the order of its graph, and the edges (producer, reader) between.
+def layer_of(node: ir.Node) -> Layer:
+    """The node with all in its bodies.
 
-    What the bodies of a layer read from around it, the layer reads.
+    Raises:
+        InvalidArgument: the bodies of a node are to run on several devices.
     """
-    nodes = list(network.model.graph)
-    places = {node: place for place, node in enumerate(nodes)}
-    layers: list[Layer] = []
-    edges: list[tuple[int, int]] = []
-    for place, node in enumerate(nodes):
-        inside = [inner for _, body in naming.bodies(node) for inner in naming.walk(body)]
-        layers.append(
-            Layer(
-                node.name or "",
-                node.op_type,
-                node.metadata_props.get(AFFINITY, ""),
-                is_constant(node),
-                tuple(inner.name or "" for inner in inside),
-            )
+    wanted = {
+        each.metadata_props[AFFINITY]: each
+        for each in walk([node])
+        if AFFINITY in each.metadata_props
+    }
+    if len({device.casefold() for device in wanted}) > 1:
+        one, other, *_ = (f"{each.name} on {device}" for device, each in wanted.items())
+        raise InvalidArgument(
+            f"layer {node.name!r} is not split, but its metadata wants {one} and {other}",
+            field="model",
         )
-        sources = {places[source] for source in _producers(node, inside) if source in places}
-        edges += [(source, place) for source in sorted(sources)]
-    return layers, edges
+    return Layer(
+        name=node.name or "",
+        op_type=node.op_type,
+        affinity=next(iter(wanted), ""),
+        constant=is_constant(node),
+        inside=tuple(each.name or "" for each in walk([node]) if each is not node),
+    )
 
 
-def _producers(node: ir.Node, inside: Sequence[ir.Node]) -> Iterator[ir.Node]:
-    """The nodes whose results `node` and those in its bodies read; those in the bodies too."""
-    for reader in (node, *inside):
-        for value in reader.inputs:
-            source = None if value is None else value.producer()
-            if source is not None:
-                yield source
+def edges_between(nodes: Sequence[ir.Node]) -> list[tuple[int, int]]:
+    """Which node's results each node or its bodies read, as (producer, reader)."""
+    places = {node: place for place, node in enumerate(nodes)}
+    return [
+        (places[source], place)
+        for place, node in enumerate(nodes)
+        for value in dict.fromkeys(outer_reads([node]))
+        if (source := value.producer()) in places and source is not node
+    ]
 
 
 def pinned_layers(
