@@ -40,6 +40,13 @@ def test_a_table_is_the_one_that_the_code_generates(name: str) -> None:
     assert shown == [TABLES[name]()], "run: .venv/bin/python -m tests.support.manual"
 
 
+@pytest.mark.parametrize("name", TABLES)
+def test_every_row_says_what_it_means(name: str) -> None:
+    rows = [row for row in TABLES[name]().splitlines() if row.startswith("|")]
+    assert rows
+    assert not [row for row in rows if not row.rstrip(" |").count("|") or row.endswith("|  |")]
+
+
 def test_the_limits_are_those_of_the_code() -> None:
     table = section("limits", text_of("docs/limits.md"))
     assert table is not None
