@@ -100,7 +100,9 @@ class Startup:
                 return self._begin(request, partial(self._read, model))
             if kept.device:
                 request = LoadRequest(name, DeviceName.parse(kept.device))
-            return self._begin(self._repository.asked(name, kept), self._offered(kept.network))
+            return self._begin(
+                self._repository.load_request(name, kept), self._offered(kept.network)
+            )
         except HeadraceError as error:
             self._cannot_begin(request, error)
             return None

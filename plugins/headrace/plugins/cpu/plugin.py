@@ -42,7 +42,7 @@ class CpuPlugin(SessionPlugin):
     def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
         self.full_name = processor_name()
         super().__init__(name, services, config)
-        self._asked = Trials(self._provider(self.config))
+        self._own_trials = Trials(self._provider(self.config))
 
     def _device_ids(self) -> list[str]:
         return ["0"]
@@ -74,7 +74,7 @@ class CpuPlugin(SessionPlugin):
         return Provider(libraries=custom_ops.libraries(config))
 
     def _trials(self, config: Configuration) -> Trials:
-        return self._asked
+        return self._own_trials
 
     def _compile(
         self, network: Network, config: Configuration, token: CancelToken

@@ -74,8 +74,8 @@ class Servicer:
     async def load_network(self, request: pb.LoadNetworkRequest, _: Any) -> pb.NetworkInfo:
         name = request.name or request.model.repository
         check_network_name(name)
-        load = self._asked(request, name)
-        await _aside(self._core.plugin, load.device)
+        load = self._load_request(request, name)
+        await _in_thread(self._core.plugin, load.device)
         future = self._core.load_network(
             load, self._network(request.model, spooled=True), replace=request.replace
         )
@@ -103,25 +103,25 @@ class Servicer:
         return reply
 
     async def query_network(self, request: pb.QueryNetworkRequest, _: Any) -> pb.QueryNetworkReply:
-        asked = self._asked(request)
-        await _aside(self._core.plugin, asked.device)
+        query = self._load_request(request)
+        await _in_thread(self._core.plugin, query.device)
         future = self._core.query_network(
-            asked.device,
-            asked.config,
-            asked.options,
+            query.device,
+            query.config,
+            query.options,
             self._network(request.model),
             graph=request.graph,
         )
         return query_reply(await _result(future))
 
-    def _asked(
+    def _load_request(
         self, request: pb.LoadNetworkRequest | pb.QueryNetworkRequest, name: str = ""
     ) -> LoadRequest:
         """What is asked for; of a network of the repository, its folder says what is left out."""
         device, config, options = request.device, dict(request.config), network_options(request)
         if request.model.WhichOneof("source") == "repository":
             reference = Reference(request.model.repository, device, config, options)
-            return self._repository.asked(name, reference)
+            return self._repository.load_request(name, reference)
         return LoadRequest(name, DeviceName.parse(device), config, options)
 
     async def import_network(self, context: Any) -> pb.NetworkInfo:
@@ -180,26 +180,26 @@ class Servicer:
     # -- metrics and configuration --
 
     async def get_metric(self, request: pb.GetMetricRequest, _: Any) -> pb.GetMetricReply:
-        value = await _aside(self._targets.metric, request)
+        value = await _in_thread(self._targets.metric, request)
         return pb.GetMetricReply(value=encode_parameter(value))
 
     async def get_config(self, request: pb.GetConfigRequest, _: Any) -> pb.GetConfigReply:
-        value = await _aside(self._targets.config, request)
+        value = await _in_thread(self._targets.config, request)
         return pb.GetConfigReply(value=encode_parameter(value))
 
     async def set_config(self, request: pb.SetConfigRequest, _: Any) -> pb.SetConfigReply:
-        await _aside(self._targets.set_config, request)
+        await _in_thread(self._targets.set_config, request)
         return pb.SetConfigReply()
 
     # -- devices --
 
     async def add_extension(self, request: pb.AddExtensionRequest, _: Any) -> pb.AddExtensionReply:
         device = DeviceName.parse(request.device)
-        operators = await _aside(self._core.add_extension, device, request.functions)
+        operators = await _in_thread(self._core.add_extension, device, request.functions)
         return pb.AddExtensionReply(operators=operators)
 
     async def list_devices(self, _request: Any, _: Any) -> pb.ListDevicesReply:
-        return await _aside(self._devices)
+        return await _in_thread(self._devices)
 
     def _devices(self) -> pb.ListDevicesReply:
         reply = pb.ListDevicesReply()
@@ -260,7 +260,7 @@ async def _result(future: Future[T]) -> T:
     return await asyncio.shield(asyncio.wrap_future(future))
 
 
-async def _aside(call: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
+async def _in_thread(call: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
     """What the call returns, on another thread, for it may wait: for a worker process, or for a
     backend that is started when it is first needed."""
     run = partial(call, *arguments, **named)

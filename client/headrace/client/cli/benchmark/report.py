@@ -79,7 +79,3 @@ def print_report(report: Report, path: Path | None) -> None:
         console.note(f"{count} requests failed: {status}")
     if path is not None:
         typer.echo(f"wrote {path}")
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1e3 * seconds:.3f}"

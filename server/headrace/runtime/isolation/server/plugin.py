@@ -35,8 +35,8 @@ from headrace.runtime.isolation.server.blame import Work
 from headrace.runtime.isolation.server.host import Launch, WorkerHost
 from headrace.runtime.isolation.server.network import IsolatedNetwork
 from headrace.runtime.isolation.server.process import WorkerLost, WorkerProcess
-from headrace.runtime.isolation.server.resident import Resident
 from headrace.runtime.isolation.server.telemetry import Telemetry
+from headrace.runtime.isolation.server.worker_network import WorkerNetwork
 from headrace.runtime.isolation.wire.descriptions import (
     parameter_from_json,
     query_from_json,
@@ -207,8 +207,8 @@ class IsolatedPlugin(Device):
     ) -> ExecutableNetwork:
         effective = self._configuration(config)
         host = self._used_host()
-        resident = Resident(network, config, options, native, self.device_id(effective))
-        facts = host.load(resident, token)
+        worker_network = WorkerNetwork(network, config, options, native, self.device_id(effective))
+        facts = host.load(worker_network, token)
         try:
             loaded = IsolatedNetwork(
                 network,
@@ -216,15 +216,15 @@ class IsolatedPlugin(Device):
                 self.executor(effective),
                 self.share(effective),
                 self._host,
-                resident,
+                worker_network,
                 facts,
                 self._telemetry,
             )
         except BaseException:
-            self._host.unload(resident)
+            self._host.unload(worker_network)
             raise
         # From now on what counts is what it was loaded with, whatever the device is set to.
-        resident.config = loaded.load_config
+        worker_network.config = loaded.load_config
         return loaded
 
     def _used_host(self) -> WorkerHost:

@@ -21,7 +21,7 @@ from headrace.runtime.transform.options import NetworkOptions, options_to_json
 _log = logging.getLogger(__name__)
 
 
-class Resident:
+class WorkerNetwork:
     """Thread-safe; `_lock` guards where it is and whether it is still wanted.
 
     Attributes:
