@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from headrace.plugins import cpu
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument, UnsupportedLayers
 from headrace.runtime.network.network import Network
@@ -40,7 +41,7 @@ def network(text: str, opset: int = 23, rankless: bool = False, **weights: Any) 
 
 def run(plugin: Plugin, given: Network, *inputs: Any) -> dict[str, Any]:
     """What the network makes of these inputs, in their order."""
-    compiled = plugin.load_network(given, {"DISABLE_TRANSFORMATIONS": "YES"})
+    compiled = plugin.load_network(Load(given, {"DISABLE_TRANSFORMATIONS": "YES"}))
     try:
         names = [port.name for port in compiled.inputs]
         return InferRequest(compiled).infer(dict(zip(names, inputs, strict=True)))
@@ -305,7 +306,7 @@ def test_what_is_computed_at_the_load_ends_no_process(plugin: Plugin, op_type: s
 
 def test_a_constant_divisor_needs_no_guard(plugin: Plugin) -> None:
     given = network("g (int32[1] x) => (int32[1] y) { y = Div(x, b) }", b=np.array([2], np.int32))
-    compiled = plugin.load_network(given, {})
+    compiled = plugin.load_network(Load(given))
     assert [node.op_type for node in compiled.network.nodes()] == ["Div"]
     compiled.close()
 
@@ -351,7 +352,7 @@ def test_a_layer_that_lacks_an_input_is_refused(
     (layer,) = plugin.query_network(given, {}).unsupported
     assert layer.reason.endswith("is left out, which ONNX does not allow here")
     with pytest.raises(UnsupportedLayers, match="is left out"):
-        plugin.load_network(given, {})
+        plugin.load_network(Load(given))
 
 
 @pytest.mark.parametrize(
@@ -413,7 +414,7 @@ def test_attributes_that_the_backend_does_not_survive_are_refused(
     given = network(text)
     assert why in plugin.query_network(given, {}).unsupported[0].reason
     with pytest.raises(UnsupportedLayers, match=why):
-        plugin.load_network(given, {})
+        plugin.load_network(Load(given))
 
 
 def test_an_empty_tensor_that_is_known_before_is_blamed_on_its_layer(plugin: Plugin) -> None:
@@ -423,7 +424,7 @@ def test_an_empty_tensor_that_is_known_before_is_blamed_on_its_layer(plugin: Plu
     )
     assert [each.layer for each in plugin.query_network(given, {}).unsupported] == ["norm"]
     with pytest.raises(UnsupportedLayers, match="norm"):
-        plugin.load_network(given, {})
+        plugin.load_network(Load(given))
 
 
 def test_a_depth_that_is_an_empty_constant_ends_no_process(plugin: Plugin) -> None:

@@ -18,6 +18,7 @@ from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.raw_constants import make_raw
 from headrace.plugins.openvino.start import start_openvino
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import UnsupportedLayers
 from headrace.runtime.network.network import Network
@@ -57,7 +58,7 @@ def typed(name: str) -> onnx.TensorProto:
 
 
 def result(plugin: Plugin, model: onnx.ModelProto, **inputs: Any) -> list[float]:
-    network = plugin.load_network(Network.from_bytes(model.SerializeToString()), {})
+    network = plugin.load_network(Load(Network.from_bytes(model.SerializeToString())))
     output: list[float] = InferRequest(network).infer(inputs)["y"].tolist()  # type: ignore[union-attr]
     return output
 

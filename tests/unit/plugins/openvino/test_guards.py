@@ -23,6 +23,7 @@ from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.start import start_openvino
 from headrace.runtime.cache.cache import NetworkCache
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument, UnsupportedLayers
 from headrace.testing.case import Case, parse
@@ -266,7 +267,7 @@ def case_of(text: str) -> Case:
 def test_what_is_right_runs_and_what_is_not_fails(plugin: Plugin, name: str) -> None:
     text, right, wrong = NETWORKS[name]
     case = case_of(text)
-    request = InferRequest(plugin.load_network(case.network, {}))
+    request = InferRequest(plugin.load_network(Load(case.network)))
     for inputs, why in wrong:
         with pytest.raises(InvalidArgument, match=why):
             request.infer(inputs)
@@ -284,13 +285,13 @@ def test_what_is_right_runs_and_what_is_not_fails(plugin: Plugin, name: str) -> 
 def test_a_constant_that_is_never_right_is_refused_at_the_load(plugin: Plugin, name: str) -> None:
     network = case_of(NEVER_RIGHT[name]).network
     with pytest.raises(UnsupportedLayers):
-        plugin.load_network(network, {})
+        plugin.load_network(Load(network))
     assert plugin.query_network(network, {}).unsupported
 
 
 def test_the_error_names_the_layer_and_the_input_that_is_empty(plugin: Plugin) -> None:
     case = case_of(NETWORKS["average"][0])
-    request = InferRequest(plugin.load_network(case.network, {}))
+    request = InferRequest(plugin.load_network(Load(case.network)))
     with pytest.raises(InvalidArgument) as raised:
         request.infer(image(0, 3))
     assert "layer 'y'" in raised.value.message
@@ -300,9 +301,9 @@ def test_the_error_names_the_layer_and_the_input_that_is_empty(plugin: Plugin) -
 
 def test_an_imported_network_is_guarded_as_well(plugin: Plugin) -> None:
     case = case_of(NETWORKS["gather_nd"][0])
-    native = plugin.load_network(case.network, {}).export()
+    native = plugin.load_network(Load(case.network)).export()
     assert native
-    request = InferRequest(plugin.import_network(case.network, native, {}))
+    request = InferRequest(plugin.load_network(Load(case.network, native=native)))
     assert outputs(request, points(1))["y"].tolist() == [2]
     with pytest.raises(InvalidArgument, match=INDEX):
         request.infer(points(3))
@@ -316,10 +317,10 @@ def test_a_network_that_was_exported_before_there_were_guards_is_compiled_anew(
     with monkeypatch.context() as patch:
         patch.setattr(session, "add_guards", lambda _: None)
         patch.setattr(guards, "_STAMP", stamp)
-        unguarded = plugin.load_network(case.network, {})
+        unguarded = plugin.load_network(Load(case.network))
         native = unguarded.export()
     assert native
-    network = plugin.import_network(case.network, native, {})
+    network = plugin.load_network(Load(case.network, native=native))
     assert not network.restored
     assert any("exported without the guards" in each for each in network.notes)
     with pytest.raises(InvalidArgument, match=INDEX):
@@ -337,8 +338,8 @@ def test_a_cache_entry_from_before_there_were_guards_is_replaced(
         with monkeypatch.context() as patch:
             patch.setattr(session, "add_guards", lambda _: None)
             patch.setattr(guards, "_STAMP", stamp)
-            plugin.load_network(network, {})
-        anew, again = plugin.load_network(network, {}), plugin.load_network(network, {})
+            plugin.load_network(Load(network))
+        anew, again = plugin.load_network(Load(network)), plugin.load_network(Load(network))
         assert "compiled anew: the cache's entry was not used" in anew.notes
         assert [each.loaded_from_cache for each in (anew, again)] == [False, True]
         for each in (anew, again):
@@ -349,7 +350,7 @@ def test_a_cache_entry_from_before_there_were_guards_is_replaced(
 
 def test_a_network_of_known_shapes_and_without_indices_has_no_guards(plugin: Plugin) -> None:
     text = "(float[2,4] x, float[4,4] w) => (float[2,4] y) { m = MatMul(x, w) y = Relu(m) }"
-    network = plugin.load_network(case_of(text).network, {})
+    network = plugin.load_network(Load(case_of(text).network))
     assert network._sound_pool().compiled.guards is None  # type: ignore[attr-defined]
 
 
@@ -358,7 +359,7 @@ def test_axes_that_all_outputs_share_need_no_guards(plugin: Plugin) -> None:
         "(float[N,S,4] x, float[4,4] w, float[4] s) => (float[A,B,C] y) { m = MatMul(x, w)"
         " n = LayerNormalization(m, s) a = Softmax(n) c = Concat<axis = 1>(a, x) y = Relu(c) }"
     )
-    network = plugin.load_network(case_of(text).network, {})
+    network = plugin.load_network(Load(case_of(text).network))
     assert network._sound_pool().compiled.guards is None  # type: ignore[attr-defined]
 
 
@@ -380,5 +381,5 @@ def test_attention_without_queries_ends_no_process(
     opset = onnx.helper.make_opsetid("", 24)
     case = Case("f", onnx.helper.make_model(graph, opset_imports=[opset], ir_version=11), {})
     values = {name: floats(*shape) / 300 for name, shape in shapes.items()}
-    found = outputs(InferRequest(plugin.load_network(case.network, {})), values)
+    found = outputs(InferRequest(plugin.load_network(Load(case.network))), values)
     np.testing.assert_allclose(found["y"], case.expected(values)["y"], rtol=1e-5)
