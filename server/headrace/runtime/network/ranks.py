@@ -36,7 +36,8 @@ _ALWAYS: Final = {
 
 
 def give_ranks(nodes: Iterable[ir.Node]) -> bool:
-    """Gives the first outputs of `nodes` the rank that is certain, where no shape is known.
+    """Gives the first outputs of `nodes`, where their type is known and no shape is, the rank that
+    is certain.
 
     Returns:
         Whether any was given one.
@@ -44,8 +45,8 @@ def give_ranks(nodes: Iterable[ir.Node]) -> bool:
     given = False
     for node in nodes:
         value = node.outputs[0] if node.outputs else None
-        if value is None or value.shape is not None:
-            continue
+        if value is None or value.type is None or value.shape is not None:
+            continue  # a shape without a type says nothing
         rank = _rank(node)
         if rank is not None:
             value.shape = ir.Shape([None] * rank)
