@@ -21,7 +21,7 @@ import onnx_ir as ir
 from headrace.plugins.cpu.guard_layers import END, Guard
 from headrace.plugins.cpu.proven_shapes import ProvenShapes, constant
 from headrace.plugins.cpu.repairs import REDUCTIONS
-from headrace.runtime.naming import value_names, walk
+from headrace.runtime.intake.naming import value_names, walk
 
 _NO_SPACE: Final = r"[^\s\x0b\x1c-\x1f\x{85}\pZ]"  # of Unicode's white space and Python's
 _INTEGERS: Final = (ir.DataType.INT32, ir.DataType.INT64)  # narrower ones are computed in int32

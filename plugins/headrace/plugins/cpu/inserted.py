@@ -6,7 +6,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from headrace.runtime.naming import Names
+from headrace.runtime.intake.naming import Names
 
 AXES_AS_INPUTS = {"ReduceMean": 18, "ReduceSum": 13, "Unsqueeze": 13}
 """The operator set since which an operator takes its axes as an input."""

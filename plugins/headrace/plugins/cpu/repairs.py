@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from headrace.plugins.cpu.inserted import Inserted
 from headrace.plugins.cpu.proven_shapes import constant
-from headrace.runtime.naming import value_names, walk
+from headrace.runtime.intake.naming import value_names, walk
 
 _SUFFIX: Final = "/headrace.repair"
 _TYPES = ir.DataType

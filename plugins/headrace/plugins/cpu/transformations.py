@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from headrace.plugins.cpu.saturation import multiply_exactly
-from headrace.runtime.naming import value_names, walk
+from headrace.runtime.intake.naming import value_names, walk
 
 _WIDE = "/double"  # ends the name of a cast to float64 that is ours
 _SIGNALS = {"DFT": (0,), "STFT": (0, 2)}

@@ -9,11 +9,11 @@ from headrace.plugins.openvino import profiling
 from headrace.plugins.openvino.guards import stamped
 from headrace.plugins.openvino.pool import Pool
 from headrace.plugins.openvino.requests import Compiled
-from headrace.runtime.config import Configuration
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.job import Job
-from headrace.runtime.network import Layer, Network
-from headrace.runtime.streams_executor import StreamsExecutor
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.streams_executor import StreamsExecutor
+from headrace.runtime.network.network import Layer, Network
 
 
 class RequestNetwork(ExecutableNetwork):
@@ -96,3 +96,4 @@ class RequestNetwork(ExecutableNetwork):
 
     def _close(self) -> None:
         self._pool = None
+        del self._compile_again  # which has the network
