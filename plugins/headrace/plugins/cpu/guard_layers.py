@@ -17,10 +17,12 @@ SUFFIX: Final = "/headrace.guard"  # of the names of layers that fail in place o
 FAILS: Final = "a tensor is empty, has too few axes, or is 0 where a length is due"
 _NEVER: Final = "never"
 _REASONS: Final = {
+    "crop": "a part that is cropped is not resized, which the backend takes for nothing to do",
     "shape": "an input does not have the shape that ONNX asks for beside the others",
     "text": "a text has white space that the backend does not split as ONNX does",
 }
 END: Final = 2**31 - 1  # of an axis; a slice is cut to what there is
+_LOOP_TAKES_SEQUENCES: Final = 13
 _SLICE_TAKES_INPUTS: Final = 10
 
 
@@ -88,8 +90,47 @@ class Guard(Inserted):
         """The value, whose axis is not empty."""
         shape = self.layer("Shape", value)
         size = self.layer("Gather", shape, self.constant(np.array(axis)))
-        nothing = self.layer("Div", self.constant(np.array(0)), size)  # fails for a 0
+        nothing = self.zeros(self.is_zero(size))
         return self._reshaped(value, self.layer("Add", shape, nothing))
+
+    def alike_in(self, sequence: ir.Value, axis: int | None) -> ir.Value:
+        """The sequence, whose tensors are `alike`. A loop looks at each."""
+        kind = sequence.type
+        assert isinstance(kind, ir.SequenceType)
+        if self.opset < _LOOP_TAKES_SEQUENCES:  # so the layer is not supported
+            self._stands_for = origins(self.node)
+        number, truth = (ir.TensorType(each) for each in (ir.DataType.INT64, ir.DataType.BOOL))
+        given = [
+            ir.Value(name=self.names.fresh(f"{self.node.name}{SUFFIX}"), type=each)
+            for each in (number, truth, kind)
+        ]
+        for each in given[:2]:
+            each.shape = ir.Shape([])
+        body = ir.Graph(given, [], nodes=[], name=self.names.fresh(f"{self.node.name}{SUFFIX}"))
+        inside = self.within(body)
+        tensors = [
+            inside.layer("SequenceAt", sequence, at, type=kind.elem_type)
+            for at in (inside.constant(np.array(0)), given[0])
+        ]
+        checked = inside.alike(tensors, axis)[1]
+        body.outputs.append(inside.layer("Identity", given[1]))
+        body.outputs.append(inside.layer("SequenceInsert", given[2], checked))
+        length = self.layer("SequenceLength", sequence, type=number)
+        always = self.constant(np.array(True))
+        none = self.layer("SequenceEmpty", type=kind, dtype=kind.dtype.value)
+        return self.layer("Loop", length, always, none, type=kind, body=body)
+
+    def is_zero(self, value: ir.Value) -> ir.Value:
+        """1 for each 0, and 0 for every other number."""
+        truth = ir.TensorType(ir.DataType.BOOL)
+        equal = self.layer("Equal", value, self.constant(np.array(0)), type=truth)
+        return self.cast(equal, ir.DataType.INT64)
+
+    def zeros(self, value: ir.Value) -> ir.Value:
+        """The value, which fails if it is not 0. What is known before fails no earlier, as it does
+        in a division, which the backend then refuses to load."""
+        twice = self.layer("Add", value, value)  # -1 would count from the last
+        return self.layer("Gather", self.constant(np.array([0])), twice)
 
     def of_rank(self, value: ir.Value, least: int) -> ir.Value:
         """The value, which has at least so many axes."""
@@ -111,16 +152,15 @@ class Guard(Inserted):
         self.suffix = f"{SUFFIX}.{kind}"
         false = self.cast(self.layer("Not", truth), ir.DataType.INT64)
         count = self.layer("ReduceSum", false, keepdims=0)
-        none = self.layer("Equal", count, self.constant(np.array(0)), type=truth.type)
-        nothing = self.layer("Div", self.constant(np.array(0)), self.cast(none, ir.DataType.INT64))
+        nothing = self.zeros(count)
         return self._reshaped(value, self.layer("Add", self.layer("Shape", value), nothing))
 
-    def alike(self, values: Sequence[ir.Value], axis: int) -> list[ir.Value]:
-        """The values, whose shapes differ along the axis alone."""
+    def alike(self, values: Sequence[ir.Value], axis: int | None) -> list[ir.Value]:
+        """The values, whose shapes differ along the axis alone; if it is None, not at all."""
         shapes = [self.proven.dimensions(value) for value in values]
         ranks = {None if shape is None else len(shape) for shape in shapes}
         rank = ranks.pop() if len(ranks) == 1 else None
-        if rank is not None and -rank <= axis < rank:
+        if axis is not None and rank is not None and -rank <= axis < rank:
             others = [
                 [*shape[: axis % rank], *shape[axis % rank + 1 :]] for shape in shapes if shape
             ]
@@ -128,14 +168,16 @@ class Guard(Inserted):
                 return [*values]
         self.suffix = f"{SUFFIX}.shape"
         first = self.layer("Shape", values[0])
-        if rank is not None and -rank <= axis < rank:
+        if axis is not None and rank is not None and -rank <= axis < rank:
             weights = self.constant(np.array([2 * (at != axis % rank) for at in range(rank)]))
         else:
             twos = self.layer("Mul", first, self.constant(np.array([0])))
             twos = self.layer("Add", twos, self.constant(np.array([2])))
-            before = self.slice(twos, 0, axis)
-            after = self.slice(twos, axis + 1 if axis != -1 else END, END)
-            weights = self.layer("Concat", before, self.constant(np.array([0])), after, axis=0)
+            weights = twos
+            if axis is not None:
+                before = self.slice(twos, 0, axis)
+                after = self.slice(twos, axis + 1 if axis != -1 else END, END)
+                weights = self.layer("Concat", before, self.constant(np.array([0])), after, axis=0)
         found = [values[0]]
         for value in values[1:]:
             shape = self.layer("Shape", value)

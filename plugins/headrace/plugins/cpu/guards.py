@@ -109,6 +109,15 @@ def _concat(node: ir.Node, guard: Guard) -> None:
         node.replace_input_with(at, value)
 
 
+def _concat_from_sequence(node: ir.Node, guard: Guard) -> None:
+    """As Concat."""
+    sequence = node.inputs[0]
+    if sequence is not None and isinstance(sequence.type, ir.SequenceType):
+        stacks = node.attributes.get_int("new_axis", 0)
+        axis = None if stacks else node.attributes.get_int("axis", 0)
+        node.replace_input_with(0, guard.alike_in(sequence, axis))
+
+
 def _conv_integer(node: ir.Node, guard: Guard) -> None:
     _of_rank(3)(node, guard)
     _not_empty(1, 0)(node, guard)  # without a sum, foreign memory
@@ -183,6 +192,31 @@ def _reduce(node: ir.Node, guard: Guard) -> None:
         _not_empty(0)(node, guard)
 
 
+def _resize(node: ir.Node, guard: Guard) -> None:
+    """The backend copies an input that keeps its sizes, and crops nothing."""
+    mode = node.attributes.get_string("coordinate_transformation_mode", "")
+    given = [*node.inputs, None, None, None]
+    data, scales, sizes = given[0], given[2], given[3]
+    if mode != "tf_crop_and_resize" or data is None:
+        return
+    if sizes is not None:
+        own = guard.layer("Shape", data)
+        axes = node.attributes.get_ints("axes", None)
+        if axes is not None:
+            own = guard.layer("Gather", own, guard.constant(np.array(axes)))
+        wanted = sizes
+    elif scales is not None:
+        wanted, own = scales, guard.constant(np.array([1], np.float32))
+    else:
+        return
+    truth = ir.TensorType(ir.DataType.BOOL)
+    other = guard.layer("Not", guard.layer("Equal", wanted, own, type=truth))
+    number = guard.layer("ReduceSum", guard.cast(other, ir.DataType.INT64), keepdims=0)
+    zero = guard.constant(np.array(0))
+    resized = guard.layer("Greater", number, zero, type=truth)
+    node.replace_input_with(0, guard.only_if(data, resized, "crop"))
+
+
 def _scan(node: ir.Node, guard: Guard) -> None:
     """What the backend transposes, to have the axis that is scanned first."""
     scanned = node.attributes.get_int("num_scan_inputs", 0)
@@ -201,7 +235,7 @@ def _squeeze(node: ir.Node, guard: Guard) -> None:
     """The backend takes no axes for none given, and squeezes all."""
     axes = node.inputs[1] if len(node.inputs) > 1 else None
     if axes is not None and constant(axes) is None:
-        none = guard.layer("Div", guard.constant(np.array(0)), guard.layer("Shape", axes))
+        none = guard.zeros(guard.is_zero(guard.layer("Shape", axes)))
         node.replace_input_with(1, guard.layer("Add", axes, none, shape=axes.shape))
 
 
@@ -243,6 +277,7 @@ _RULES: Final[Mapping[str, _Rule]] = MappingProxyType(
         "Attention": _attention,  # without heads, a division by zero
         "CenterCropPad": _center_crop_pad,
         "Concat": _concat,
+        "ConcatFromSequence": _concat_from_sequence,
         "Conv": _not_empty(1, 0),  # without channels, no end
         "ConvInteger": _conv_integer,
         "ConvTranspose": _not_empty(0, 0),  # without an extent, a crash
@@ -265,6 +300,7 @@ _RULES: Final[Mapping[str, _Rule]] = MappingProxyType(
         "QuantizeLinear": _quantize,  # a division by the empty axis
         "QLinearConcat": _concat,
         "ReverseSequence": _of_rank(2),
+        "Resize": _resize,
         "STFT": _stft,  # frames of no length, a division by zero
         "Scan": _scan,  # a division by the empty axis
         "SequenceInsert": _scalars(2),

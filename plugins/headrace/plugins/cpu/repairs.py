@@ -181,6 +181,12 @@ def _split_texts(node: ir.Node, before: Inserted) -> None:
     ir.convenience.replace_nodes_and_values(node.graph, node, [node], [], node.outputs, made)
 
 
+def _split_to_sequence(node: ir.Node, before: Inserted) -> None:  # noqa: ARG001 - as all repairs
+    """Where lengths are given, `keepdims` means nothing; the backend drops axes of length 1."""
+    if len(node.inputs) > 1 and node.inputs[1] is not None:
+        node.attributes.pop("keepdims", None)
+
+
 def _squeeze(node: ir.Node, before: Inserted) -> None:  # noqa: ARG001 - as all repairs
     """The backend takes no axes for none given, and squeezes all."""
     axes = node.inputs[1] if len(node.inputs) > 1 else None
@@ -196,6 +202,7 @@ _REPAIRS: Final[Mapping[str, _Repair]] = MappingProxyType(
         "Cast": _cast,
         "CastLike": _cast,
         "MeanVarianceNormalization": _normalize,
+        "SplitToSequence": _split_to_sequence,
         "Squeeze": _squeeze,
         "StringSplit": _split_texts,
     }

@@ -44,7 +44,7 @@ _QUANTISING = frozenset(
 _INTEGER_ARITHMETIC = frozenset(["Abs", "Div", "Mod", "Neg", "Pow", "BitShift"])
 _AVERAGING = ("Loss", "Mean", "Norm", "Pool")
 _HUGE = 1e6
-_SIZED_BY_VALUES = frozenset(["Compress", "NonMaxSuppression", "NonZero", "Unique"])
+_SIZED_BY_VALUES = frozenset(["Compress", "NonMaxSuppression", "NonZero", "Range", "Unique"])
 
 
 def reason(variant: Variant, number: int) -> str | None:
@@ -79,8 +79,10 @@ def noise(variant: Variant, number: int) -> float:
 
 def open_forms(variant: Variant) -> tuple[str, ...]:
     """Differences in form, which follow from values in outputs whose sizes depend on them."""
-    operators = {node.op_type for node in variant.proto.graph.node}
-    return ("shape",) if operators & _SIZED_BY_VALUES else ()
+    model = variant.proto
+    operators = {node.op_type for node in model.graph.node}
+    shape = ("shape",) if operators & _SIZED_BY_VALUES else ()
+    return ("dtype", *shape) if _other_type(model) else shape
 
 
 def _other_type(model: onnx.ModelProto) -> str | None:
@@ -94,10 +96,16 @@ def _other_type(model: onnx.ModelProto) -> str | None:
     except Exception:  # noqa: BLE001 - nothing is known then
         return None
     for one, other in zip(model.graph.output, made, strict=True):
-        types = one.type.tensor_type.elem_type, other.type.tensor_type.elem_type
+        types = _element(one.type), _element(other.type)
         if 0 not in types and types[0] != types[1]:
             return "an output that is declared with another type than its layer makes"
     return None
+
+
+def _element(declared: onnx.TypeProto) -> int:
+    if declared.HasField("sequence_type"):
+        return _element(declared.sequence_type.elem_type)
+    return int(declared.tensor_type.elem_type)
 
 
 def _extreme_floats(operators: set[str], values: list[Array]) -> str | None:
@@ -129,7 +137,8 @@ def _cast_too_far(model: onnx.ModelProto, feed: Feed) -> str | None:
     ]
     if any(node.op_type == "CastLike" for node in model.graph.node):
         targets += [port.type.tensor_type.elem_type for port in model.graph.output]
-    for target in filter(None, targets):
+    known = {*onnx.TensorProto.DataType.values()} - {onnx.TensorProto.UNDEFINED}
+    for target in known.intersection(targets):
         dtype = onnx.helper.tensor_dtype_to_np_dtype(target)
         if not is_integer(dtype):
             continue

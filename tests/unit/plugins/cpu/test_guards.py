@@ -550,3 +550,41 @@ def test_texts_are_split_at_spaces(plugin: Plugin) -> None:
     found = run(plugin, given, np.array([" a  b ", "", "c"], object))
     assert found["y"].tolist() == [["a", "b"], ["", ""], ["c", ""]]
     assert found["z"].tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize("stacks", [0, 1])
+@pytest.mark.parametrize(
+    ("shapes", "is_sound"),
+    [
+        (((2, 4), (3, 0)), (False, False)),
+        (((3, 0), (2, 4)), (False, False)),
+        (((5, 0), (2, 5, 8)), (False, False)),  # the process ended
+        (((3, 0), (3,)), (False, False)),
+        (((2, 4), (0, 4)), (True, False)),
+        (((2, 4), (2, 4)), (True, True)),
+    ],
+)
+def test_tensors_of_a_sequence_are_joined_only_if_they_are_alike(
+    plugin: Plugin, shapes: Any, is_sound: tuple[bool, bool], stacks: int
+) -> None:
+    text = """g (float[a] x, float[b] z) => (float y) {
+        s = SequenceConstruct(x, z)
+        y = ConcatFromSequence<axis=0, new_axis=N>(s)
+    }"""
+    given = network(text.replace("N", str(stacks)), 17, rankless=True)
+    parts = [ones(*shape) for shape in shapes]
+    if is_sound[stacks]:
+        wanted = np.stack(parts) if stacks else np.concatenate(parts)
+        np.testing.assert_array_equal(run(plugin, given, *parts)["y"], wanted)
+    else:
+        with pytest.raises(InvalidArgument):
+            run(plugin, given, *parts)
+
+
+def test_a_sequence_is_not_joined_where_a_loop_cannot_look_at_it(plugin: Plugin) -> None:
+    given = network(
+        "g (seq(float) x) => (float y) { [join] y = ConcatFromSequence<axis=0>(x) }", 11
+    )
+    assert [each.layer for each in plugin.query_network(given, {}).unsupported] == ["join"]
+    with pytest.raises(UnsupportedLayers, match="join"):
+        plugin.load_network(given, {})
