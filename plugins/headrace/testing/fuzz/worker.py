@@ -104,7 +104,12 @@ def _prepare() -> None:
 def _serve(connection: Connection, run: Callable[[Variant], Answer]) -> None:
     with contextlib.suppress(EOFError, BrokenPipeError):  # nobody asks any more
         while True:
-            connection.send(run(connection.recv()))
+            variant = connection.recv()
+            try:
+                answer = run(variant)
+            except MemoryError as error:  # what it answered is too large to be copied
+                answer = Answer(How.NO_MEMORY, Stage.RUN, text=_text(error))
+            connection.send(answer)
 
 
 class DeviceRunner:
