@@ -40,6 +40,7 @@ MOVING = frozenset(_MOVING.split())
 _QUANTISING = frozenset(
     ["DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear", "QLinearConv", "QLinearMatMul"]
 )
+_SCALES = {"QuantizeLinear": (1,), "QLinearConv": (1, 4, 6), "QLinearMatMul": (1, 4, 6)}
 _INTEGER_ARITHMETIC = frozenset(["Abs", "Div", "Mod", "Neg", "Pow", "BitShift"])
 _AVERAGING = ("Loss", "Mean", "Norm", "Pool")
 _HUGE = 1e6
@@ -49,8 +50,10 @@ def reason(variant: Variant, number: int) -> str | None:
     """Why the values of the outputs of the variant's request are not defined; None if they are."""
     model = variant.proto
     operators = {node.op_type for node in model.graph.node}
-    values = [*_arrays(variant.feeds[number], model)]
-    return next((found for rule in _RULES if (found := rule(operators, values))), None)
+    feed = variant.feeds[number]
+    values = [*_arrays(feed, model)]
+    known = next((found for rule in _RULES if (found := rule(operators, values))), None)
+    return known or _no_scale(feed, model)
 
 
 def steps(variant: Variant) -> int:
@@ -83,6 +86,17 @@ def _integers(operators: set[str], values: list[Array]) -> str | None:
         is_integer(each.dtype) and bool((_wide(each) <= 0).any()) for each in values
     ):
         return "a division of integers by zero, or a result that the type does not have"
+    return None
+
+
+def _no_scale(feed: Feed, model: onnx.ModelProto) -> str | None:
+    constants = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
+    given = {**constants, **feed}
+    for node in model.graph.node:
+        for at in _SCALES.get(node.op_type, ()):
+            scale = given.get(node.input[at])
+            if scale is not None and not _wide(scale).all():
+                return "a quantisation with a scale of zero"
     return None
 
 
