@@ -20,24 +20,25 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop serve lint benchmark conformance conformance-hetero fuzz-devices fuzz-wire zoo proto clean
+.PHONY: help demo test test-cuda test-large test-stop serve lint docs benchmark conformance conformance-hetero fuzz-devices fuzz-wire zoo proto clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
 	@echo 'make test         run the tests; ARGS="..." goes to pytest'
 	@echo 'make test-cuda    run the tests that need an NVIDIA GPU, if there is one'
 	@echo 'make test-large   load networks of more than 2 GiB; takes 12 GB of memory'
-	@echo 'make test-stop    stop servers under callers in Python and C++; STOPS=100 for as many'
+	@echo 'make test-stop    stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
 	@echo 'make fuzz-wire    send mutated messages to every method; ARGS="--messages 100000 --seed 1"'
 	@echo 'make serve        run a server; ARGS="..." goes to headrace serve'
-	@echo 'make lint         check style and types'
-	@echo 'make benchmark    measure'
+	@echo 'make lint         check style, types and the manual'
+	@echo 'make docs         build the manual in .cache/docs'
+	@echo 'make benchmark    run the benchmarks'
 	@echo 'make conformance  run ONNX'\''s backend cases on all devices, and write docs/conformance.md'
-	@echo 'make conformance-hetero  see that HETERO passes what the last device of its list does'
+	@echo 'make conformance-hetero  check that HETERO passes what the last device of its list passes'
 	@echo 'make zoo          run real networks on all devices, and write docs/zoo.md; downloads 410 MB'
 	@echo 'make fuzz-devices  look for wrong answers and crashes for ten minutes; ARGS="--device CPU --seconds 3600"'
 	@echo 'make proto        generate the protocol code anew'
-	@echo 'make clean        remove all that these made'
+	@echo 'make clean        remove everything that these targets made'
 
 demo: $(SERVER) $(MAGIKA)
 	@$(BIN)/python examples/demo.py $(ARGS)
@@ -62,11 +63,15 @@ fuzz-wire: $(INSTALLED)
 serve: $(SERVER)
 	@exec $(BIN)/headrace serve $(ARGS)
 
-lint: $(INSTALLED)
+lint: $(INSTALLED) docs
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/mypy --no-error-summary tests $(wildcard examples .ci/*.py)
+
+# A link that leads nowhere, or a page that no other page lists, is an error.
+docs: $(INSTALLED)
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky docs .cache/docs
 
 benchmark: $(INSTALLED) $(MAGIKA)
 	@set -e; for each in tests/benchmark/bench_*.py; do $(BIN)/python $$each; done
@@ -110,7 +115,7 @@ $(SERVER): pyproject.toml
 	@touch $@
 
 $(INSTALLED): pyproject.toml
-	@echo 'the server and all that its tests need: downloads about 190 MB, takes about 800 MB on disk' >&2
+	@echo 'the server and all that its tests need: downloads about 210 MB, takes about 880 MB on disk' >&2
 	@scripts/venv.sh $(VENV) --editable '.[dev]'
 	@touch $(SERVER) $@
 

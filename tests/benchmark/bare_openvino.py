@@ -18,8 +18,8 @@ import numpy as np
 import uvloop
 
 from headrace.plugins.openvino.library import openvino
-from headrace.runtime.allocator import tune_allocator
-from headrace.runtime.processors import usable_processors
+from headrace.runtime.system.allocator import tune_allocator
+from headrace.runtime.system.processors import usable_processors
 
 
 async def main(path: str, precision: str) -> None:

@@ -35,7 +35,7 @@ from headrace.client.aio import Client as AioClient
 from headrace.client.cli.benchmark_load import Load
 from headrace.client.network_plans import infer_encoded
 from headrace.client.outputs import Outputs
-from headrace.runtime.processors import usable_processors
+from headrace.runtime.system.processors import usable_processors
 from tests.benchmark.minilm import WORDS, minilm
 from tests.benchmark.servers import headrace
 

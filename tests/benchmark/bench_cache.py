@@ -22,12 +22,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import onnx
 
+from headrace.runtime.cache.cache import NetworkCache
+from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
-from headrace.runtime.device_name import DeviceName
-from headrace.runtime.network import Network
-from headrace.runtime.network_cache import NetworkCache
-from headrace.runtime.network_options import LoadRequest
-from headrace.runtime.plugin_registry import installed_plugins
+from headrace.runtime.device.plugin_source import installed_plugins
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import LoadRequest
 from tests.benchmark.deep_transformer import deep_transformer
 from tests.benchmark.resnet50 import resnet50
 

@@ -19,14 +19,14 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import numpy as np
 
 from headrace.plugins import cpu, hetero
-from headrace.runtime.device_name import DeviceName
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.infer_request import InferRequest
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.plugin_registry import PluginSource
-from headrace.runtime.tensor import Array
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin_source import PluginSource
+from headrace.runtime.network.network import Network
+from headrace.runtime.network.values import Array
+from headrace.runtime.transform.options import NetworkOptions
 from headrace.testing.compare import assert_same_outputs
+from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services
 from tests.benchmark.resnet50 import resnet50
 

@@ -20,13 +20,13 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
-from headrace.runtime.device_name import DeviceName
+from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.runtime.errors import HeadraceError
-from headrace.runtime.network import Network
-from headrace.runtime.network_memory import look_for_garbage_seldom
-from headrace.runtime.network_options import LoadRequest, NetworkOptions
-from headrace.runtime.plugin_registry import installed_plugins
+from headrace.runtime.network.memory import look_for_garbage_seldom
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import LoadRequest, NetworkOptions
 from headrace.testing.case import parse
 from tests.benchmark.deep_transformer import deep_transformer
 from tests.benchmark.resnet50 import resnet50

@@ -8,8 +8,8 @@ from __future__ import annotations
 import statistics
 import timeit
 
-from headrace.runtime.counters import Counters
-from headrace.runtime.job import Outcome
+from headrace.runtime.execution.job import Outcome
+from headrace.runtime.metrics.counters import Counters
 
 BUDGET_MICROSECONDS = 4.0
 REQUESTS = 100_000

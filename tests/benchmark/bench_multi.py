@@ -22,17 +22,17 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import numpy as np
 
 from headrace.plugins import auto, cpu, multi
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.device_name import DeviceName
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.infer_request import InferRequest
-from headrace.runtime.job import Job
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.plugin_registry import PluginSource
-from headrace.runtime.services import Services
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin_source import PluginSource
+from headrace.runtime.device.services import Services
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
+from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services
 from tests.support import slowed_device
 from tests.support.gate import Gate

@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 
 from headrace.client import Client
-from headrace.runtime.processors import usable_processors
+from headrace.runtime.system.processors import usable_processors
 from tests.benchmark.resnet50 import resnet50
 from tests.benchmark.servers import HERE, INFER, Load, headrace, load, request
 

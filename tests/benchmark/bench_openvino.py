@@ -26,7 +26,7 @@ import psutil
 
 from headrace.client import Client
 from headrace.plugins.openvino.library import openvino
-from headrace.runtime.processors import usable_processors
+from headrace.runtime.system.processors import usable_processors
 from tests.benchmark.busy import keep_busy
 from tests.benchmark.resnet50 import resnet50
 from tests.benchmark.servers import HERE, INFER, Load, headrace, load, request, running

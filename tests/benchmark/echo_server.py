@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import uvloop
 
-from headrace.runtime.allocator import tune_allocator
+from headrace.runtime.system.allocator import tune_allocator
 
 
 async def echo(request: bytes, _: Any) -> bytes:

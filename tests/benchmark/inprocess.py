@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import numpy as np
 import onnxruntime
 
-from headrace.runtime.processors import usable_processors
+from headrace.runtime.system.processors import usable_processors
 from tests.benchmark.busy import keep_busy
 
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.plugins import cpu, template
-from headrace.runtime.infer_request import InferRequest
-from headrace.runtime.plugin import Plugin
+from headrace.runtime.device.plugin import Plugin
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from headrace.testing.compare import assert_same_outputs
+from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services
 
 TOLERANCE = 1e-5

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
-from headrace.runtime.device_name import DeviceName
 from headrace.testing.backend_cases.cases import BackendCase, collect
 from headrace.testing.backend_cases.expectation import Expectation, path_of
 from headrace.testing.backend_cases.worker import DeviceUnderTest, capabilities, run_case

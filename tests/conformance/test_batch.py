@@ -8,15 +8,15 @@ import pytest
 
 from headrace.plugins import batch, cpu
 from headrace.plugins.cpu.plugin import CpuPlugin
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.device_name import DeviceName
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.plugin_source import PluginSource
+from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition, UnsupportedLayers
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.plugin import Plugin
-from headrace.runtime.plugin_registry import PluginSource
-from headrace.runtime.services import Services
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
 from headrace.testing import DeviceConformance
 from headrace.testing.leaks import no_leaks
 from headrace.testing.services import services as real_services

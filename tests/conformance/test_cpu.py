@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.plugins.cpu import create_plugin
-from headrace.runtime.plugin import Plugin
-from headrace.runtime.services import Services
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.services import Services
 from headrace.testing import DeviceConformance
 
 

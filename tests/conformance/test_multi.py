@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.plugins import cpu, multi, template
-from headrace.runtime.plugin import Plugin
-from headrace.runtime.plugin_registry import PluginSource
-from headrace.runtime.services import Services
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.plugin_source import PluginSource
+from headrace.runtime.device.services import Services
 from headrace.testing import DeviceConformance
 from headrace.testing.leaks import no_leaks
 from headrace.testing.services import services as real_services

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.services import Services
 from headrace.runtime.errors import Unavailable
-from headrace.runtime.isolation.host import Launch
-from headrace.runtime.isolation.plugin import IsolatedPlugin
-from headrace.runtime.plugin import Plugin
-from headrace.runtime.services import Services
+from headrace.runtime.isolation.server.host import Launch
+from headrace.runtime.isolation.server.plugin import IsolatedPlugin
 from headrace.testing import DeviceConformance
 from tests.support.borrowed_worker import worker_to_borrow
 

@@ -13,11 +13,11 @@ from headrace.plugins.openvino import create_plugin
 from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.start import start_openvino
-from headrace.runtime.isolation.host import Launch
-from headrace.runtime.isolation.plugin import IsolatedPlugin
-from headrace.runtime.plugin import Plugin
-from headrace.runtime.services import Services
-from headrace.runtime.tensor import Value
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.services import Services
+from headrace.runtime.isolation.server.host import Launch
+from headrace.runtime.isolation.server.plugin import IsolatedPlugin
+from headrace.runtime.network.values import Value
 from headrace.testing import DeviceConformance, networks
 from headrace.testing.case import Case, parse
 from headrace.testing.suite.fixtures import Loader

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.plugins.template import create_plugin
-from headrace.runtime.plugin import Plugin
-from headrace.runtime.services import Services
+from headrace.sdk import Plugin, Services
 from headrace.testing import DeviceConformance
 
 

@@ -11,16 +11,16 @@ import onnx
 import pytest
 
 from headrace.plugins import cpu, cuda
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.infer_request import InferRequest
-from headrace.runtime.isolation.plugin import IsolatedPlugin
-from headrace.runtime.network import Network
-from headrace.runtime.plugin import Plugin
-from headrace.runtime.services import Services
+from headrace.runtime.isolation.server.plugin import IsolatedPlugin
+from headrace.runtime.network.network import Network
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from headrace.testing.compare import assert_same_outputs
+from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services
 from tests.benchmark.resnet50 import resnet50
 

@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 import pytest
 
-from headrace.runtime.processors import usable_processors
+from headrace.runtime.system.processors import usable_processors
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from headrace.v1 import inference_engine_pb2 as pb

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -20,10 +19,11 @@ from onnx import TensorProto, helper, numpy_helper
 from headrace.client.cli import colours
 from tests.integration.harness import Server
 from tests.support.dot_text import parse
+from tests.support.manual import commands
 
 pytestmark = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = "docs/command-line.md"
 SECONDS = 100.0
 SVG = "{http://www.w3.org/2000/svg}"
 TITLE = "{http://www.w3.org/1999/xlink}title"
@@ -197,14 +197,13 @@ def test_what_no_device_of_a_list_runs_is_red(server: Server, tmp_path: Path) ->
     assert len(found.drawn("cluster subgraph")) == 2
 
 
-def test_the_commands_of_the_readme_draw(server: Server, tmp_path: Path) -> None:
+def test_the_commands_of_the_manual_draw(server: Server, tmp_path: Path) -> None:
     require(server, "HETERO", "TEMPLATE", "CPU")
     onnx.save(residual_network(3), tmp_path / "model.onnx")
-    drawing = r"^headrace (query .* --(?:svg|png|dot) .*)$"
-    commands = re.findall(drawing, README.read_text("utf-8"), re.MULTILINE)
-    assert len(commands) == 3
-    for command in commands:
-        headrace(server, tmp_path, *command.split())
+    drawing = [words for words in commands(PAGE) if {"--svg", "--png", "--dot"} & {*words}]
+    assert len(drawing) == 3
+    for words in drawing:
+        headrace(server, tmp_path, *words)
     Picture(tmp_path / "query.svg")
     parse((tmp_path / "query.dot").read_text("utf-8"))
     assert (tmp_path / "query.png").read_bytes().startswith(b"\x89PNG")

@@ -16,7 +16,7 @@ import onnx_ir as ir
 import pytest
 
 from headrace.plugins.hetero.cut import is_constant
-from headrace.runtime.network import Network
+from headrace.runtime.network.network import Network
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from headrace.testing.compare import assert_same_outputs

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from headrace.runtime.tensor import Value
+from headrace.runtime.network.values import Value
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from headrace.testing.compare import assert_same_outputs

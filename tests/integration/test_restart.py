@@ -250,7 +250,7 @@ def test_a_state_directory_that_was_damaged_loses_what_was_damaged_alone(tmp_pat
         for name in ("cut", "renamed", "modelless"):
             assert name in server.log()
         assert failures(server).keys() == {"cut", "renamed", "modelless"}
-        assert "load it anew, or unload it" in failures(server)["cut"]
+        assert "load it again, or unload it" in failures(server)["cut"]
         server.unload("cut", "renamed", "modelless")
         assert [file.name for file in (tmp_path / "networks").iterdir()] == ["sound.json"]
         assert len(list((tmp_path / "models").iterdir())) == 1

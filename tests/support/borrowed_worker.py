@@ -6,9 +6,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headrace.runtime.isolation.host import Launch
-from headrace.runtime.isolation.process import WorkerProcess
-from headrace.runtime.isolation.shared_memory import SegmentPool
+from headrace.runtime.isolation.server.host import Launch
+from headrace.runtime.isolation.server.process import WorkerProcess
+from headrace.runtime.isolation.wire.shared_memory import SegmentPool
 
 
 class _Borrowed(WorkerProcess):

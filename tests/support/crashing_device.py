@@ -16,14 +16,16 @@ import onnx_ir as ir
 
 from headrace.plugins.template.executable_network import TemplateNetwork
 from headrace.plugins.template.plugin import TemplatePlugin
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
-from headrace.runtime.counters import NetworkCounters
-from headrace.runtime.job import Job
-from headrace.runtime.network import Network
-from headrace.runtime.plugin import Plugin, Support, plugin_api
-from headrace.runtime.series import Family, Series
-from headrace.runtime.services import Services
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.compiled_plugin import Support
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.services import Services
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job
+from headrace.runtime.metrics.counters import NetworkCounters
+from headrace.runtime.metrics.series import Family, Series
+from headrace.runtime.network.network import Network
 
 CRASH = -666.0
 """In an input, kills the process that computes with it."""

@@ -15,8 +15,8 @@ from onnx import TensorProto
 
 from headrace.plugins.batch.transformations import batchable
 from headrace.runtime.errors import FailedPrecondition
-from headrace.runtime.network import Network
-from headrace.runtime.transform import transform_network
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.transform import transform_network
 from tests.support.model_zoo import FLOAT, INT64, function, graph, model, node, value
 
 _GIB = 2**30

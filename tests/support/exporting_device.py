@@ -9,14 +9,15 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
-from headrace.runtime.device_metrics import Metric
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.metrics import Metric
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.network import Network
-from headrace.runtime.plugin import Plugin, plugin_api
-from headrace.runtime.services import Services
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
 from tests.support.hook_plugin import Copies, HookPlugin
 
 _COMPILED = b"compiled: "

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from headrace.runtime.admission import Admission
-from headrace.runtime.config import ConfigSchema
-from headrace.runtime.counters import Counters
-from headrace.runtime.executable_network import ExecutableNetwork, Place
-from headrace.runtime.job import Job, Outcome
-from headrace.runtime.network import Network
-from headrace.runtime.standard_keys import STANDARD_KEYS
-from headrace.runtime.streams_executor import StreamsExecutor
-from headrace.runtime.tensor import Array, Value
-from headrace.runtime.timer import Timer
+from headrace.runtime.config.schema import ConfigSchema
+from headrace.runtime.config.standard_keys import STANDARD_KEYS
+from headrace.runtime.device.executable_network import ExecutableNetwork, Place
+from headrace.runtime.execution.admission import Admission
+from headrace.runtime.execution.job import Job, Outcome
+from headrace.runtime.execution.streams_executor import StreamsExecutor
+from headrace.runtime.execution.timer import Timer
+from headrace.runtime.metrics.counters import Counters
+from headrace.runtime.network.network import Network
+from headrace.runtime.network.values import Array, Value
 from tests.support.gate import PATIENCE_SECONDS
 
 

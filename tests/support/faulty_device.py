@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from headrace.plugins.template.config import SCHEMA
 from headrace.plugins.template.executable_network import TemplateNetwork
 from headrace.plugins.template.plugin import TemplatePlugin
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import ConfigSchema, Configuration, Key
+from headrace.runtime.config.schema import ConfigSchema, Configuration, Key
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.compiled_plugin import CompiledPlugin
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.services import Services
 from headrace.runtime.errors import InvalidArgument, Unavailable
-from headrace.runtime.job import Job
-from headrace.runtime.network import Network
-from headrace.runtime.plugin import Plugin, plugin_api
-from headrace.runtime.services import Services
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job
+from headrace.runtime.network.network import Network
 
 FAULTS = ("bug", "refusal", "down", "exit", "nothing")
 FAULT = Key(
@@ -29,7 +31,7 @@ LOADS = Key("LOADS", bool, True, "Whether networks can be loaded.", scope="devic
 
 
 class FaultyNetwork(TemplateNetwork):
-    def __init__(self, network: Network, config: Configuration, plugin: Plugin) -> None:
+    def __init__(self, network: Network, config: Configuration, plugin: CompiledPlugin) -> None:
         super().__init__(network, config, plugin)
         self._plugin = plugin
 

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from headrace.plugins.template.config import SCHEMA
 from headrace.plugins.template.executable_network import TemplateNetwork
 from headrace.plugins.template.plugin import TemplatePlugin
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import ConfigSchema, Configuration, Key
-from headrace.runtime.network import Network
-from headrace.runtime.plugin import Plugin, plugin_api
-from headrace.runtime.services import Services
+from headrace.runtime.config.schema import ConfigSchema, Configuration, Key
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.services import Services
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
 
 HOLD = Key("HOLD", bool, False, "Whether compiling waits.", scope="device")
 

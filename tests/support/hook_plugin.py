@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.job import Job
-from headrace.runtime.network import Network
-from headrace.runtime.plugin import Plugin, Support, plugin_api
-from headrace.runtime.services import Services
-from headrace.runtime.transform import Transformation
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.services import Services
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.transform import Transformation
 
 SECRET = "what only the log may say"
 
@@ -29,7 +31,7 @@ class Copies(ExecutableNetwork):
         self.closed += 1
 
 
-class HookPlugin(Plugin):
+class HookPlugin(CompiledPlugin):
     """Supports every layer. Keeps what it compiled in `compiled`.
 
     Attributes:

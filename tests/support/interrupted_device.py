@@ -7,9 +7,10 @@ import signal
 import socket
 from collections.abc import Mapping
 
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.services import Services
 from headrace.runtime.errors import Unavailable
-from headrace.runtime.plugin import Plugin, plugin_api
-from headrace.runtime.services import Services
 
 TAKEN: list[socket.socket] = []
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.plugin_source import PluginSource
+from headrace.runtime.device.services import Services
 from headrace.runtime.errors import NotInstalled
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.job import Job
-from headrace.runtime.network import Network
-from headrace.runtime.plugin import Plugin, Support, plugin_api
-from headrace.runtime.plugin_registry import PluginSource
-from headrace.runtime.services import Services
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job
+from headrace.runtime.network.network import Network
 
 
 class MoodyNetwork(ExecutableNetwork):
@@ -41,7 +43,7 @@ class MoodyNetwork(ExecutableNetwork):
         self.closed += 1
 
 
-class MoodyPlugin(Plugin):
+class MoodyPlugin(CompiledPlugin):
     """Supports every layer but `Strange`, on one stream.
 
     Attributes:

@@ -11,7 +11,7 @@ from headrace.plugins.cuda.gpu import Gpu
 from headrace.plugins.cuda.machine import Machine
 from headrace.plugins.cuda.memory import HostMemory, PlainMemory
 from headrace.plugins.cuda.plugin import CudaPlugin
-from headrace.runtime.config import Configuration
+from headrace.runtime.config.schema import Configuration
 from headrace.runtime.errors import Unavailable
 
 GPUS = (

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from onnxscript.rewriter.pattern import MatchResult, RewriteRuleClassBase
 
-from headrace.runtime.transform import rewriting
+from headrace.runtime.transform.transform import rewriting
 from tests.support.model_zoo import model, node, value
 
 

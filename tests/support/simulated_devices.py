@@ -12,12 +12,11 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from headrace.plugins.multi.blame import Blame, blame
-from headrace.plugins.multi.instructions import Answer, Instruction, Request, Run, Told
+from headrace.plugins.multi.devices import Blame, ScheduledDevice, Standing, blame
+from headrace.plugins.multi.requests import Answer, Instruction, Report, Request, Run
 from headrace.plugins.multi.schedule import Schedule
-from headrace.plugins.multi.station import Standing, Station
 from headrace.runtime.errors import Cancelled, DeadlineExceeded, InvalidArgument, Unavailable
-from headrace.runtime.fair_queue import HEAD_START
+from headrace.runtime.execution.fair_queue import HEAD_START
 
 
 @dataclass(eq=False)
@@ -68,7 +67,7 @@ class World:
         self.limits: dict[str, int] = {}
         self.devices: dict[str, Device] = {}
         self.asked: list[Asked] = []
-        self.told: list[Told] = []
+        self.reports: list[Report] = []
         self.first_runs: list[Asked] = []
         self._requests: dict[Asked, Request[Asked]] = {}
         self._waiting: dict[Asked, None] = {}
@@ -143,16 +142,16 @@ class World:
             elif isinstance(each, Answer):
                 self._answer(each.request.item, each.error)
             else:
-                self.told.append(each)
+                self.reports.append(each)
         self._check_that_nobody_waits_in_vain()
 
     def _run(self, asked: Asked, name: str) -> None:
-        device, station = self.devices[name], self._station(name)
+        device, scheduled = self.devices[name], self._scheduled(name)
         assert not asked.is_answered, "it has its answer"
         assert not asked.runs_on, "it runs already"
         assert name not in asked.ran_on, "it failed there"
         assert len(asked.ran_on) < 2, "it ran twice"
-        assert station.standing is not Standing.OUT, "the device is out"
+        assert scheduled.standing is not Standing.OUT, "the device is out"
         device.in_flight += 1
         assert device.in_flight <= self.limits[name], "the device is over its limit"
         if not asked.ran_on:
@@ -191,13 +190,13 @@ class World:
     def _check_that_nobody_waits_in_vain(self) -> None:
         for asked in self._waiting:
             may_run_on = [
-                station
-                for station in self.schedule.stations
-                if station.standing is Standing.SERVING and station.name not in asked.ran_on
+                each.name
+                for each in self.schedule.devices
+                if each.standing is Standing.SERVING and each.name not in asked.ran_on
             ]
-            for station in may_run_on if self.spill else may_run_on[:1]:
-                free = self.limits[station.name] - self.devices[station.name].in_flight
-                assert free <= 0, f"request {asked.number} waits while {station.name} is free"
+            for name in may_run_on if self.spill else may_run_on[:1]:
+                free = self.limits[name] - self.devices[name].in_flight
+                assert free <= 0, f"request {asked.number} waits while {name} is free"
 
     def check_turns(self) -> None:
         """No request was passed by more than the bound allows.
@@ -213,8 +212,8 @@ class World:
 
     # -- inside --
 
-    def _station(self, name: str) -> Station:
-        return next(each for each in self.schedule.stations if each.name == name)
+    def _scheduled(self, name: str) -> ScheduledDevice:
+        return next(each for each in self.schedule.devices if each.name == name)
 
     def _next(self) -> float:
         return self._events[0][0] if self._events else math.inf

@@ -7,14 +7,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import ConfigSchema, Configuration, Key
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.job import Job
-from headrace.runtime.network import Network
-from headrace.runtime.plugin import Plugin, Support, plugin_api
-from headrace.runtime.services import Services
-from headrace.runtime.standard_keys import STANDARD_KEYS
+from headrace.runtime.config.schema import ConfigSchema, Configuration, Key
+from headrace.runtime.config.standard_keys import STANDARD_KEYS
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.services import Services
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job
+from headrace.runtime.network.network import Network
 
 RUN_SECONDS = Key(
     "RUN_SECONDS", float, 0.02, "What a request takes.", unit="seconds", scope="device"
@@ -24,7 +26,7 @@ RUN_SECONDS = Key(
 class SlowedNetwork(ExecutableNetwork):
     """Gives zeros of the declared shapes, which have to be fixed."""
 
-    def __init__(self, network: Network, config: Configuration, plugin: Plugin) -> None:
+    def __init__(self, network: Network, config: Configuration, plugin: CompiledPlugin) -> None:
         super().__init__(network, config, plugin.executor(config), streams=plugin.share(config))
         self._seconds = plugin.config[RUN_SECONDS]
         self._zeros = {
@@ -37,7 +39,7 @@ class SlowedNetwork(ExecutableNetwork):
         job.outputs = {name: self._zeros[name].copy() for name in job.output_names}
 
 
-class SlowedPlugin(Plugin):
+class SlowedPlugin(CompiledPlugin):
     schema = ConfigSchema(*STANDARD_KEYS, RUN_SECONDS)
 
     def _support(self, network: Network, config: Configuration) -> Support:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 from headrace.plugins.cpu.plugin import CpuPlugin
 from headrace.plugins.cpu.session_plugin import SessionPlugin
-from headrace.runtime.config import Configuration
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.plugin import Plugin, plugin_api
-from headrace.runtime.services import Services
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.services import Services
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
 
 
 class UnguardedPlugin(CpuPlugin):

@@ -11,12 +11,13 @@ import numpy as np
 
 from headrace.plugins.template.executable_network import TemplateNetwork
 from headrace.plugins.template.plugin import TemplatePlugin
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
-from headrace.runtime.job import Job
-from headrace.runtime.network import Network
-from headrace.runtime.plugin import Plugin, plugin_api
-from headrace.runtime.services import Services
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.services import Services
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job
+from headrace.runtime.network.network import Network
 
 
 class UnsoundNetwork(TemplateNetwork):

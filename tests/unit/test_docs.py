@@ -1,6 +1,6 @@
-"""What README.md says of keys, settings, metrics and devices is what the code says.
+"""What the manual says of keys, settings, metrics, commands and devices is what the code says.
 
-``.venv/bin/python tests/unit/test_docs.py`` writes the generated tables anew.
+``.venv/bin/python -m tests.support.manual`` writes the generated tables anew.
 """
 
 from __future__ import annotations
@@ -9,64 +9,41 @@ import ast
 import re
 import subprocess
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from headrace.plugins.cpu.config import SCHEMA as CPU_SCHEMA
 from headrace.plugins.cpu.custom_ops import CUSTOM_OPS_LIBRARIES, libraries
-from headrace.plugins.hetero import counters as hetero
-from headrace.plugins.multi import counters as multi
-from headrace.runtime.config import MAX_KEYS, ConfigSchema
-from headrace.runtime.limits import Limits
-from headrace.runtime.series import NOTES
-from headrace.runtime.standard_keys import STANDARD_KEYS
-from headrace.server.metrics import metrics_table
+from headrace.runtime.config.schema import MAX_KEYS, ConfigSchema
+from headrace.runtime.config.standard_keys import STANDARD_KEYS
+from headrace.runtime.intake.limits import Limits
 from headrace.server.repository import Repository
-from headrace.server.settings import settings_table
 from headrace.server.settings_sources import load_settings
 from headrace.wire import bounds, codec, framing
+from tests.support.manual import PAGES, REPOSITORY, TABLES, blocks, section, text_of
 
-REPOSITORY = Path(__file__).parents[2]
-README = REPOSITORY / "README.md"
-DOCUMENTS = ("README.md", "ARCHITECTURE.md")
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+INSIDE = ("ARCHITECTURE.md", "docs/inside.md")
 ROOTS = ("proto", "server", "plugins", "client")
-OWN = (
-    NOTES,
-    *(hetero.EXECUTION_SECONDS, hetero.CUT_BYTES),
-    *(multi.REQUESTS, multi.OUTAGES, multi.NOT_LOADED),
-)
-TABLES: dict[str, Callable[[], str]] = {
-    "configuration keys": lambda: ConfigSchema(*STANDARD_KEYS).to_markdown(),
-    "keys of native operators": lambda: ConfigSchema(CUSTOM_OPS_LIBRARIES).to_markdown(),
-    "settings": settings_table,
-    "metrics": lambda: metrics_table(OWN),
-}
-
-
-def section(name: str, text: str) -> str:
-    """What stands between a marker and the next end."""
-    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", text, re.DOTALL)
-    assert found is not None, f"README.md has no section marked {name!r}"
-    return found[1]
 
 
 def toml_block(text: str) -> str:
-    """The README's TOML example that has `text` in it."""
-    blocks = re.findall(r"```toml\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
-    (block,) = (block for block in blocks if text in block)
-    return str(block)
+    """The manual's TOML example that has `text` in it."""
+    (block,) = (block for page in PAGES for block in blocks(page, "toml") if text in block)
+    return block
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_is_the_one_that_the_code_generates(name: str) -> None:
-    remedy = "run: .venv/bin/python tests/unit/test_docs.py"
-    assert section(name, README.read_text("utf-8")) == TABLES[name](), remedy
+    shown = [table for page in PAGES if (table := section(name, text_of(page))) is not None]
+    assert shown == [TABLES[name]()], "run: .venv/bin/python -m tests.support.manual"
 
 
 def test_the_limits_are_those_of_the_code() -> None:
-    rows = section("limits", README.read_text("utf-8")).splitlines()[2:]
+    table = section("limits", text_of("docs/limits.md"))
+    assert table is not None
+    rows = table.splitlines()[2:]
     assert [int(row.split("|")[2].replace(",", "")) for row in rows] == [
         framing.MAX_FIELDS,
         framing.MAX_FIELDS,
@@ -82,10 +59,30 @@ def test_the_limits_are_those_of_the_code() -> None:
         assert f" {limit:,}" in contract
 
 
-def test_the_table_of_devices_names_every_plugin() -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/devices.md"])
+def test_the_table_of_devices_names_every_plugin(page: str) -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
-    named = re.findall(r"^\| `(\w+)`", section("devices", README.read_text("utf-8")), re.MULTILINE)
+    table = section("devices", text_of(page))
+    assert table == section("devices", text_of("README.md"))
+    named = re.findall(r"^\| `(\w+)`", table or "", re.MULTILINE)
     assert set(named) == set(project["entry-points"]["headrace.plugins"])
+
+
+def test_the_table_of_extras_names_every_extra() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+    table = text_of("docs/install.md").partition("| extra |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == {
+        *project["optional-dependencies"]
+    }
+
+
+def test_the_first_page_is_short() -> None:
+    assert len(text_of("README.md").splitlines()) <= 150
+
+
+def test_the_first_page_links_every_page() -> None:
+    linked = set(re.findall(r"\((docs/[\w-]+\.md)", text_of("README.md")))
+    assert linked == {*PAGES} - {"README.md", "docs/index.md"}
 
 
 def test_the_example_of_a_network_description_is_read_as_it_stands(tmp_path: Path) -> None:
@@ -121,24 +118,23 @@ def test_the_example_of_native_operators_is_read_as_it_stands(tmp_path: Path) ->
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_link_to_a_file_leads_somewhere(document: str) -> None:
-    text = (REPOSITORY / document).read_text("utf-8")
+    text = text_of(document)
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
     missing = [target for target in targets if not (REPOSITORY / target).exists()]
     assert not missing
 
 
-def test_every_module_that_the_architecture_names_exists() -> None:
-    text = (REPOSITORY / "ARCHITECTURE.md").read_text("utf-8")
-    names = set(re.findall(r"`(?:[a-z_]+/)*([a-z_]+\.py)`", text))
-    folders = (*ROOTS, "tests")
-    known = {path.name for root in folders for path in (REPOSITORY / root).rglob("*.py")}
-    assert names
-    assert not names - known
+@pytest.mark.parametrize("document", INSIDE)
+def test_every_file_that_is_named_exists(document: str) -> None:
+    named = set(re.findall(r"`((?:[\w-]+/)*\w+\.py)`", text_of(document)))
+    files = [str(path) for root in (*ROOTS, "tests") for path in (REPOSITORY / root).rglob("*.py")]
+    assert named
+    assert not [name for name in named if not any(file.endswith(f"/{name}") for file in files)]
 
 
-def test_every_class_that_the_architecture_names_exists() -> None:
-    text = (REPOSITORY / "ARCHITECTURE.md").read_text("utf-8")
-    names = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]*)+)(?:\.\w+)*`", text))
+@pytest.mark.parametrize("document", INSIDE)
+def test_every_class_that_is_named_exists(document: str) -> None:
+    names = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]*)+)(?:\.\w+)*`", text_of(document)))
     sources = [path for root in ROOTS for path in (REPOSITORY / root).rglob("*.py")]
     known = {
         node.name
@@ -152,15 +148,12 @@ def test_every_class_that_the_architecture_names_exists() -> None:
     assert not names - known - rpcs
 
 
-def write_tables() -> None:
-    """Writes every generated table into README.md."""
-    text = README.read_text("utf-8")
-    for name, table in TABLES.items():
-        before = section(name, text)
-        text = text.replace(
-            f"<!-- {name} -->\n{before}<!-- end -->", f"<!-- {name} -->\n{table()}<!-- end -->"
-        )
-    README.write_text(text, "utf-8")
+def test_the_architecture_is_short_and_draws_every_room_of_the_runtime() -> None:
+    text = text_of("ARCHITECTURE.md")
+    assert len(text.encode()) <= 12 * 1024
+    rooms = {path.parent.name for path in (REPOSITORY / "server/headrace/runtime").glob("*/*.py")}
+    drawing = text.split("```")[1]
+    assert not {room for room in rooms if not re.search(rf"\b{room}\b", drawing)}
 
 
 @pytest.mark.parametrize(
@@ -171,7 +164,3 @@ def test_make_installs_no_more_than_is_needed(target: str, installs: list[str]) 
     command = ["make", "--dry-run", "--always-make", target]
     told = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert sorted(set(re.findall(r"'\.\[(\w+)\]'", told.stdout))) == installs
-
-
-if __name__ == "__main__":
-    write_tables()

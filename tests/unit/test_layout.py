@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,15 +18,24 @@ ALLOWED = {
     "headrace.v1": set(),
     "headrace.wire": {"headrace.v1"},
     "headrace.runtime": set(),
-    "headrace.plugins": {"headrace.runtime"},
-    "headrace.testing": {"headrace.runtime"},
+    "headrace.sdk": {"headrace.runtime"},
+    "headrace.plugins": {"headrace.runtime", "headrace.sdk"},
+    "headrace.testing": {"headrace.runtime", "headrace.sdk"},
     "headrace.client": {"headrace.wire", "headrace.v1"},
     "headrace.program": {"headrace.client"},
     "headrace.server": {"headrace.runtime", "headrace.wire", "headrace.v1"},
 }
+# The packages of the runtime, each of which may import those before it, at run time or for types.
+RUNTIME = (
+    *("system", "errors", "config", "intake", "network", "transform", "execution", "metrics"),
+    *("cache", "device", "virtual", "isolation.wire", "isolation.worker", "isolation.server"),
+    *("loading", "core"),
+)
+MAX_MODULES = 15
 # What a package must not import of others'.
 FORBIDDEN = {
     "headrace.runtime": {"grpc", "grpc_status", "prometheus_client", "structlog"},
+    "headrace.sdk": {"grpc", "grpc_status", "prometheus_client", "structlog"},
     "headrace.plugins": {"grpc", "grpc_status"},
     "headrace.wire": {"onnx", "onnx_ir", "onnxruntime"},
     "headrace.client": {"onnx", "onnx_ir", "onnxruntime", "prometheus_client", "structlog"},
@@ -68,6 +78,56 @@ def imported(path: Path) -> Iterator[str]:
                 yield from (f"headrace.{alias.name}" for alias in node.names)
 
 
+def runtime_modules() -> dict[str, Path]:
+    """The runtime's modules, without its packages' own."""
+    found = {name.removeprefix("headrace.runtime."): path for name, path in MODULES.items()}
+    return {
+        name: found[name] for name in found if name.startswith(RUNTIME) and not is_package(name)
+    }
+
+
+def is_package(name: str) -> bool:
+    return MODULES[f"headrace.runtime.{name}"].name == "__init__.py"
+
+
+def room_of(module: str) -> str:
+    """The package of the runtime that a module belongs to, as ``isolation.wire``."""
+    return next(room for room in RUNTIME if f"{module}.".startswith(f"{room}."))
+
+
+def neighbours(module: str) -> set[str]:
+    """The runtime's modules that a module of it imports."""
+    names = {f"headrace.runtime.{module}"}
+    tree = ast.parse(RUNTIME_MODULES[module].read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    found = {name.removeprefix("headrace.runtime.") for name in names}
+    return {name for name in found if name in RUNTIME_MODULES} - {module}
+
+
+RUNTIME_MODULES = runtime_modules()
+
+
+@pytest.mark.parametrize("module", RUNTIME_MODULES)
+def test_imports_within_the_runtime_flow_downwards(module: str) -> None:
+    own = RUNTIME.index(room_of(module))
+    upwards = {name for name in neighbours(module) if RUNTIME.index(room_of(name)) > own}
+    assert not upwards
+
+
+def test_no_modules_of_the_runtime_import_each_other_but_those_of_a_device() -> None:
+    left = {name: neighbours(name) for name in RUNTIME_MODULES if room_of(name) != "device"}
+    while free := {name for name, needed in left.items() if not needed & set(left)}:
+        left = {name: needed for name, needed in left.items() if name not in free}
+    assert not left
+
+
+@pytest.mark.parametrize("room", RUNTIME)
+def test_a_package_of_the_runtime_is_small_enough_to_be_one_concept(room: str) -> None:
+    assert sum(room_of(module) == room for module in RUNTIME_MODULES) <= MAX_MODULES
+
+
 def test_the_modules_are_found() -> None:
     assert "headrace.runtime.errors" in MODULES
     assert {package_of(name) for name in MODULES} <= set(ALLOWED)
@@ -105,3 +165,28 @@ def test_every_package_says_that_it_is_typed(module: str) -> None:
     depth = 3 if package_of(module) == "headrace.plugins" else 2
     parts = MODULES[module].relative_to(REPOSITORY).parts[: 1 + depth]
     assert REPOSITORY.joinpath(*parts, "py.typed").is_file()
+
+
+def code_of_plugin_authors() -> dict[str, str]:
+    """What an author copies or reads: TEMPLATE, its conformance test, the scaffold, the documents'
+    examples."""
+    template = (REPOSITORY / "plugins/headrace/plugins/template").glob("*.py")
+    scaffold = (REPOSITORY / "server/headrace/server/plugin_project/files").glob("*.py.txt")
+    files = (*template, *scaffold, REPOSITORY / "tests/conformance/test_template.py")
+    code = {str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8") for path in files}
+    for path in (*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        code |= {f"{path.name}, block {at}": block for at, block in enumerate(blocks, 1)}
+    return code
+
+
+AUTHORS = code_of_plugin_authors()
+
+
+@pytest.mark.parametrize("place", AUTHORS)
+def test_the_author_of_a_plugin_is_shown_imports_of_the_sdk_alone(place: str) -> None:
+    shown = set(re.findall(r"^\s*(?:from|import) (headrace[\w.]*)", AUTHORS[place], re.MULTILINE))
+    of_ours = {package_of(module) for module in shown if module != "headrace"}
+    assert of_ours <= {"headrace.sdk", "headrace.testing", "headrace.plugins", "headrace.client"}
+    assert all(".template" in module for module in shown if "headrace.plugins" in module)

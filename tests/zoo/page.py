@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,16 +25,26 @@ Written by `make zoo`; do not edit.
 
 """
 _WHAT = """\
-This page shows what each device makes of {networks} networks that other people made. They come \
-from the Python packages that [tests/zoo/wheels.txt](../tests/zoo/wheels.txt) lists with versions, \
-hashes and licences. Only the ONNX files are taken out of the packages: nothing of them is \
-installed or run.
+This page tells you what each device makes of {networks} networks that other people made: whether \
+your network is likely to load, how exact its answers are, and what a device refuses. {summary}
+"""
+_FROM = """\
+The networks come from the Python packages that `tests/zoo/wheels.txt` \
+lists with versions, hashes and licences. Only the ONNX files are taken out of the packages: \
+nothing of them is installed or run.
 """
 _HOW = """\
-Each network gets requests of several sizes, with random values from a fixed seed. ONNX Runtime \
-answers them in a process of its own, and that answer counts as right. Then a server is started, \
-and the Python client queries, loads and asks the network on each device, one request alone and \
-four at once. A server that ends is started again for the next device.
+Each network gets requests of several sizes, with random values from a fixed seed. A server is \
+started, and the Python client queries, loads and asks the network on each device, one request \
+alone and four at once. A server that ends is started again for the next device.
+"""
+_RULE = f"""\
+The right answer is ONNX Runtime's in a process of its own, with exact sums of integer products \
+(its option `session.x64quantprecision`; without it, processors without VNNI add such products in \
+16 bits, which overflow). A device may be off by {RIGHT:.1%} of the output's largest number, or by \
+{OWN_TIMES:g} times as much as ONNX Runtime's own answer moves when every float input, and every \
+sum that the network computes, is changed at random by one part in a million, which is what \
+rounding does.
 """
 _RUN = """\
 `make zoo` runs all of this and writes this page. It downloads 410 MB the first time. The trials \
@@ -43,11 +54,11 @@ part, and keeps the other results. The exit status is 1 if a trial of this run h
 _LEGEND = f"""\
 | word | meaning |
 | --- | --- |
-| right | every number of every output is within {RIGHT:.1%} of the output's range |
-| as itself | the network makes rounding larger: the error is more than that, but at most \
-{OWN_TIMES:g} times ONNX Runtime's own. This is the largest error of its answers without graph \
-optimisations, and of those to inputs whose floats are changed by one part in a million. Both \
-errors are given. On `CPU` the network has to be right with `DISABLE_TRANSFORMATIONS=YES` |
+| right | every number of every output is within {RIGHT:.1%} of the output's largest |
+| as itself | the network makes rounding larger: the error is more than that, and at most \
+{OWN_TIMES:g} times ONNX Runtime's own. Both are given. Where ONNX Runtime's own is "in shape or \
+NaN", only names, types and ranks can be compared. On `CPU` with `DISABLE_TRANSFORMATIONS=YES` \
+such a network has to answer what ONNX Runtime answers with its usual options |
 | close | every number is within {CLOSE:.0%}; the largest error is given |
 | refused | the query and the load both say no; the number leads to the reason below |
 | without the smallest | the request whose free axes have one element each is refused |
@@ -126,8 +137,10 @@ def markdown(zoo: Zoo) -> str:
 
 
 def _lines(zoo: Zoo) -> Iterator[str]:
-    yield _HEAD + _filled(_WHAT.format(networks=len(zoo.rows)))
+    yield _HEAD + _filled(_WHAT.format(networks=len(zoo.rows), summary=_summary(zoo)))
+    yield _filled(_FROM)
     yield _filled(_HOW)
+    yield _filled(_RULE)
     yield _filled(_RUN.format(minutes=zoo.minutes))
     right, close = (
         " and ".join(f"`{each}`" for each in them) for them in (MUST_BE_RIGHT, MUST_BE_CLOSE)
@@ -139,14 +152,15 @@ def _lines(zoo: Zoo) -> Iterator[str]:
     yield "| --- | --- |"
     yield from (f"| {name} | {version} |" for name, version in zoo.versions.items())
     yield "\n## By device\n"
-    yield "| device | right | as itself | close | refused | slow | failures |"
-    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+    yield "| device | right | as itself | close | refused | slow | failures | not tried |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     for device in zoo.devices:
         tried = [row for row in zoo.rows if device in row.results]
         wrong = [row for row in tried if failure(row, device)]
         good = [row.results[device].outcome for row in tried if row not in wrong]
         counts = [good.count(each) for each in Outcome if each not in FAILURES]
-        yield f"| `{device}` | {' | '.join(map(str, counts))} | {len(wrong)} |"
+        counts += [len(wrong), len(zoo.rows) - len(tried)]
+        yield f"| `{device}` | {' | '.join(map(str, counts))} |"
     yield "\n## By network\n"
     reasons: dict[str, int] = {}
     yield f"| network | requests | {' | '.join(f'`{each}`' for each in zoo.devices)} |"
@@ -157,6 +171,17 @@ def _lines(zoo: Zoo) -> Iterator[str]:
     yield "\n## Reasons\n"
     yield from (f"{number}. {reason}" for reason, number in reasons.items())
     yield ""
+
+
+def _summary(zoo: Zoo) -> str:
+    tried = [(row, device) for row in zoo.rows for device in zoo.devices if device in row.results]
+    failed = sum(bool(failure(row, device)) for row, device in tried)
+    if failed:
+        return f"{failed} of {len(tried)} trials failed; they stand in bold."
+    return (
+        f"In {len(tried)} trials no answer was wrong, nothing failed after a load, and no process "
+        "ended."
+    )
 
 
 def _cell(row: Row, device: str, reasons: dict[str, int]) -> str:
@@ -170,13 +195,18 @@ def _cell(row: Row, device: str, reasons: dict[str, int]) -> str:
     if result.outcome is Outcome.CLOSE:
         word, reason = f"{word} {result.error:.1%}", ""
     if result.outcome is Outcome.AS_ITSELF:
-        word, reason = f"{word} {result.error:.1%} (ONNX Runtime {result.own:.1%})", ""
+        word = f"{word} {_percent(result.error)} (ONNX Runtime {_percent(result.own)})"
+        reason = ""
     if result.refused:
         word, reason = f"{word}, without the smallest", result.refused
     if not reason:
         return word
     number = reasons.setdefault(_general(reason), len(reasons) + 1)
     return f"{word} <sup>{number}</sup>"
+
+
+def _percent(error: float) -> str:
+    return f"{error:.1%}" if math.isfinite(error) else "in shape or NaN"
 
 
 def _requests(row: Row) -> str:

@@ -15,7 +15,7 @@ from grpc import StatusCode
 
 from headrace.client import Client, Error, Network, QueryResult
 from headrace.client.errors import InvalidArgument
-from tests.zoo.comparison import CLOSE, OWN_TIMES, RIGHT, largest_error
+from tests.zoo.comparison import CLOSE, OWN_TIMES, RIGHT, largest_error, mismatch
 from tests.zoo.inputs import Inputs
 from tests.zoo.reference import Answer
 
@@ -60,7 +60,8 @@ class Result:
     """What became of a network on a device.
 
     Attributes:
-        error: the largest of any output, relative to its range.
+        error: the largest of any output, relative to its largest number; infinite if shapes or the
+            places of NaN and infinity differ.
         reason: why it is not right; the same in each run.
         detail: where it happened, for whoever looks into it.
         seconds: what all of it took.
@@ -204,11 +205,11 @@ class Trial:
                 raise self._end(outputs, where)
             if answer.failure:
                 continue  # a device may run what ONNX Runtime does not
+            if difference := mismatch(outputs, answer.outputs):
+                raise _End(Outcome.WRONG, difference, where)
             error, text = largest_error(outputs, answer.outputs)
             if error > self._error:
                 self._error, self._worst = error, f"{text}, with {request}"
-            if not np.isfinite(error):
-                raise _End(Outcome.WRONG, text, where)
 
     def _try_all(self, call: Callable[[], list[T]], where: str) -> list[T | Error]:
         found = self._try(call, where)

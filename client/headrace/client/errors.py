@@ -1,17 +1,16 @@
 """What a call can raise: one class per gRPC status.
 
     Error
-    ├── Cancelled            by this client
-    ├── InvalidArgument      also for what the client itself finds wrong
+    ├── Cancelled
+    ├── InvalidArgument
     ├── DeadlineExceeded
     ├── NotFound
     ├── AlreadyExists
-    ├── ResourceExhausted    `details.retry_delay_seconds` says when to try again
+    ├── ResourceExhausted
     ├── FailedPrecondition
     ├── Unimplemented
-    ├── Internal             `details.metadata["error_id"]` is what the server's log explains
-    └── Unavailable          the server cannot be reached, is stopping or has dropped the call,
-                             or the device is down
+    ├── Internal
+    └── Unavailable
 
 Statuses without a class of their own raise `Error`.
 """
@@ -46,46 +45,46 @@ class Error(Exception):
 
 
 class Cancelled(Error):
-    pass
+    """The client cancelled the request."""
 
 
 class InvalidArgument(Error):
-    pass
+    """A value, a model or an option is wrong; `details.field` names it."""
 
 
 class DeadlineExceeded(Error):
-    pass
+    """The timeout passed. A request that had not started is not computed."""
 
 
 class NotFound(Error):
-    pass
+    """No network, device, metric, key or model has this name."""
 
 
 class AlreadyExists(Error):
-    pass
+    """A network with this name is loaded; pass `replace=True` to replace it."""
 
 
 class ResourceExhausted(Error):
-    pass
+    """A queue or another limit is full; `details.retry_delay_seconds` says when to try again."""
 
 
 class FailedPrecondition(Error):
-    pass
+    """The device lacks layers, or the network is still loading."""
 
 
 class Unimplemented(Error):
-    pass
+    """The device lacks this feature, such as exports."""
 
 
 class Internal(Error):
-    pass
+    """A bug in the server; its log explains `details.metadata["error_id"]`."""
 
 
 class Unavailable(Error):
-    pass
+    """The server cannot be reached or is stopping, or the device is down. Try again."""
 
 
-_CLASSES = {
+CLASSES = {
     grpc.StatusCode.CANCELLED: Cancelled,
     grpc.StatusCode.INVALID_ARGUMENT: InvalidArgument,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
@@ -105,7 +104,7 @@ _OWN_CANCELS = ("Locally cancelled", "Channel closed", "Channel is closed")
 
 def from_details(details: ErrorDetails) -> Error:
     """The error of the class that its status has."""
-    return _CLASSES.get(details.code, Error)(details)
+    return CLASSES.get(details.code, Error)(details)
 
 
 def from_call(call: Any, target: str) -> Error:

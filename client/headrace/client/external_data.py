@@ -20,6 +20,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from headrace.client.errors import invalid
 from headrace.wire import dtypes
+from headrace.wire.framing import varint
 
 READ_BYTES: Final = 256 * 1024
 
@@ -273,13 +274,7 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
 
 def _header(number: int, length: int) -> bytes:
     """Tag and length of the field `number`, whose payload has `length` bytes."""
-    header = bytearray()
-    for value in (number << 3 | _LENGTH, length):
-        while value > 127:
-            header.append(value & 127 | 128)
-            value >>= 7
-        header.append(value)
-    return bytes(header)
+    return varint(number << 3 | _LENGTH) + varint(length)
 
 
 def _outside(name: str) -> Exception:

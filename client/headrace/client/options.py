@@ -103,7 +103,7 @@ def _options(fields: Mapping[str, Any], message_type: Any, path: str) -> Any:
             elif isinstance(value, str):
                 setattr(message, key, value)
             else:
-                raise TypeError(f"pass text, and not {value!r}")
+                raise TypeError(f"pass text, not {value!r}")
         except (TypeError, ValueError) as error:
             raise invalid(f"{path}.{key}", f"{path}.{key}: {error}") from None
     return message

@@ -11,8 +11,8 @@ import onnx.numpy_helper
 import onnx.parser
 from onnx.reference import ReferenceEvaluator
 
-from headrace.runtime.network import Network
-from headrace.runtime.tensor import Array, Value
+from headrace.runtime.network.network import Network
+from headrace.runtime.network.values import Array, Value
 
 
 @dataclass(frozen=True, slots=True, eq=False)

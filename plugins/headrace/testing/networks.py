@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.runtime.tensor import Array, Value
+from headrace.runtime.network.values import Array, Value
 from headrace.testing.case import Case, parse
 
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.fair_queue import Entry
-from headrace.runtime.streams_executor import Task
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.execution.fair_queue import Entry
+from headrace.runtime.execution.streams_executor import Task
 
 PATIENCE_SECONDS = 30.0
 

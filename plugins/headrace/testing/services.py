@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from headrace.runtime.counters import Counters
-from headrace.runtime.device_state import DeviceStates
-from headrace.runtime.executor_manager import ExecutorManager
-from headrace.runtime.network_cache import NetworkCache
-from headrace.runtime.plugin_registry import PluginRegistry, PluginSource
-from headrace.runtime.services import Services
-from headrace.runtime.timer import Timer
+from headrace.runtime.cache.cache import NetworkCache
+from headrace.runtime.device.plugin_source import PluginSource
+from headrace.runtime.device.services import Services
+from headrace.runtime.device.state import DeviceStates
+from headrace.runtime.execution.executor_manager import ExecutorManager
+from headrace.runtime.execution.timer import Timer
+from headrace.runtime.loading.plugin_registry import PluginRegistry
+from headrace.runtime.metrics.counters import Counters
 
 _PATIENCE_SECONDS = 10.0  # with a device that does not let go of its threads
 

@@ -1,1 +1,32 @@
-"""The plugin SDK: devices, networks, requests and executors. Imports no gRPC."""
+"""Devices, networks, requests and executors. Imports no gRPC.
+
+A plugin's author imports `headrace.sdk`: modules of this package move and change.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from types import ModuleType
+
+
+class _MissingModules(MetaPathFinder):
+    """Tells whoever imports a module of the runtime that is not there any more, as plugins for
+    earlier versions do, where its names are now. Asked after all other finders."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> None:
+        if fullname.startswith(f"{__name__}."):
+            # Without `name`: an import of a missing name from a package would drop the message.
+            raise ModuleNotFoundError(
+                f"headrace has no {fullname}; a plugin imports all it needs from headrace.sdk, "
+                "where the base class of a device is CompiledPlugin"
+            )
+
+
+sys.meta_path.append(_MissingModules())

@@ -14,38 +14,39 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headrace.runtime import auto_batching
-from headrace.runtime import blob as blobs
-from headrace.runtime.buffers import Buffer
-from headrace.runtime.config import check_prefixes, for_device
-from headrace.runtime.counters import Counters
-from headrace.runtime.device_name import DeviceName, resolve
-from headrace.runtime.device_state import DeviceState, DeviceStates
+from headrace.runtime.cache.cache import NetworkCache
+from headrace.runtime.config.device_name import DeviceName, resolve
+from headrace.runtime.config.schema import check_prefixes, for_device
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.plugin_source import PluginSource
+from headrace.runtime.device.services import Services
+from headrace.runtime.device.state import DeviceState, DeviceStates
 from headrace.runtime.errors import Cancelled, HeadraceError
-from headrace.runtime.exchange import (
+from headrace.runtime.execution.executor_manager import ExecutorManager
+from headrace.runtime.execution.timer import Timer
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.loading import auto_batching
+from headrace.runtime.loading import blob as blobs
+from headrace.runtime.loading.exchange import (
     blob_options,
     check_ports,
     export_blob,
     why_not_native,
 )
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.executor_manager import ExecutorManager
-from headrace.runtime.extension import read_functions
-from headrace.runtime.graph import graph_of
-from headrace.runtime.limits import Limits
-from headrace.runtime.load_executor import LoadExecutor
-from headrace.runtime.network import Network
-from headrace.runtime.network_cache import NetworkCache
-from headrace.runtime.network_life import NetworkLife
-from headrace.runtime.network_memory import use
-from headrace.runtime.network_options import LoadRequest, NetworkOptions
-from headrace.runtime.network_store import NetworkStore
-from headrace.runtime.plugin import Plugin
-from headrace.runtime.plugin_registry import PluginRegistry, PluginSource
-from headrace.runtime.query import QueryResult
-from headrace.runtime.registry import NetworkEntry, NetworkRegistry
-from headrace.runtime.services import Services
-from headrace.runtime.timer import Timer
+from headrace.runtime.loading.executor import LoadExecutor
+from headrace.runtime.loading.life import NetworkLife
+from headrace.runtime.loading.plugin_registry import PluginRegistry
+from headrace.runtime.loading.registry import NetworkEntry, NetworkRegistry
+from headrace.runtime.loading.store import NetworkStore
+from headrace.runtime.metrics.counters import Counters
+from headrace.runtime.network.extension import read_functions
+from headrace.runtime.network.graph import graph_of
+from headrace.runtime.network.memory import use
+from headrace.runtime.network.network import Network
+from headrace.runtime.system.buffers import Buffer
+from headrace.runtime.transform.options import LoadRequest, NetworkOptions
+from headrace.runtime.transform.query import QueryResult
 
 
 class Core:

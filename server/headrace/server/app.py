@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from headrace.runtime.config.device_name import unknown_device
 from headrace.runtime.core import Core
-from headrace.runtime.device_name import unknown_device
+from headrace.runtime.device.plugin_source import PluginSource, factory_source, installed_plugins
 from headrace.runtime.errors import InvalidArgument, NotFound
-from headrace.runtime.limits import Limits
-from headrace.runtime.plugin_registry import PluginSource, factory_source, installed_plugins
+from headrace.runtime.intake.limits import Limits
 from headrace.server.addresses import check_address, shown_address
 from headrace.server.boundary import Boundary
 from headrace.server.completion_sink import CompletionSink

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, NoReturn
 
 import grpc
 
-from headrace.runtime.counters import Counters
 from headrace.runtime.errors import (
     HeadraceError,
     Internal,
@@ -23,6 +22,7 @@ from headrace.runtime.errors import (
     ResourceExhausted,
     Unavailable,
 )
+from headrace.runtime.metrics.counters import Counters
 from headrace.server.logs import (
     CURRENT_REQUEST,
     log_internal_error,

@@ -14,10 +14,10 @@ import grpc
 import typer
 import uvloop
 
-from headrace.runtime.allocator import tune_allocator
 from headrace.runtime.errors import HeadraceError
-from headrace.runtime.network_memory import look_for_garbage_seldom
-from headrace.runtime.processors import schedule_as_batch
+from headrace.runtime.network.memory import look_for_garbage_seldom
+from headrace.runtime.system.allocator import tune_allocator
+from headrace.runtime.system.processors import schedule_as_batch
 from headrace.server.app import Addresses, App
 from headrace.server.logs import configure_logging
 from headrace.server.option import SWITCH
@@ -93,12 +93,16 @@ def _signature() -> inspect.Signature:
         )
     ]
     for option in options():
-        help_text = f"{option.description} [{option.variable}; default: {option.shown_default}]"
+        default = f"; default: {option.shown_default}" if option.shown_default else ""
+        meaning = option.description[:1].upper() + option.description[1:]
+        help_text = f"{meaning}. [{option.variable}{default}]"
         parameters.append(
             inspect.Parameter(
                 option.name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=typer.Option(None, option.flag, help=help_text),
+                default=typer.Option(
+                    None, option.flag, metavar=option.kind.placeholder or None, help=help_text
+                ),
                 annotation=(bool if option.kind is SWITCH else str) | None,
             )
         )

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from headrace.runtime.job import Job
+from headrace.runtime.execution.job import Job
 
 
 class CompletionSink:

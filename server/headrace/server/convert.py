@@ -9,13 +9,13 @@ from typing import Any
 import onnx_ir as ir
 
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.graph import Graph
-from headrace.runtime.job import LayerProfile
-from headrace.runtime.network import Layer, Port
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.preprocessing import InputOptions, OutputOptions
-from headrace.runtime.query import QueryResult
-from headrace.runtime.registry import NetworkEntry, NetworkState
+from headrace.runtime.execution.job import LayerProfile
+from headrace.runtime.loading.registry import NetworkEntry, NetworkState
+from headrace.runtime.network.graph import Graph
+from headrace.runtime.network.network import Layer, Port
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.preprocessing import InputOptions, OutputOptions
+from headrace.runtime.transform.query import QueryResult
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.framing import MAX_FIELDS
 
@@ -36,7 +36,7 @@ def network_options(request: pb.LoadNetworkRequest | pb.QueryNetworkRequest) -> 
         if len(options) > MAX_FIELDS:
             raise InvalidArgument(
                 f"there are options for {len(options)}, but a request holds at most {MAX_FIELDS}; "
-                "give options only where the defaults do not do",
+                "give options only where the defaults do not fit",
                 field=field,
             )
     return NetworkOptions(

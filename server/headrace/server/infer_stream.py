@@ -15,7 +15,6 @@ from typing import Any
 
 import grpc
 
-from headrace.runtime.allocator import release_memory
 from headrace.runtime.errors import (
     Cancelled,
     HeadraceError,
@@ -24,7 +23,8 @@ from headrace.runtime.errors import (
     Stopped,
     Unavailable,
 )
-from headrace.runtime.job import Job
+from headrace.runtime.execution.job import Job
+from headrace.runtime.system.allocator import release_memory
 from headrace.server.boundary import Boundary, describe, ended_code
 from headrace.server.inference import Inference, build_reply, cancel, encode_small
 from headrace.server.shares import Memory, Shares
@@ -271,7 +271,7 @@ class _Stream:
                     await self._context.write(message)
                 except Exception as error:  # noqa: BLE001 - gRPC's own class is internal to it
                     # The caller went away; gRPC cancels the stream's task for that as well.
-                    _log.debug("a reply found no caller any more: %s", error)
+                    _log.debug("the caller of a stream has gone: %s", error)
                     self.forget_results()
                 else:
                     self._memory.free(size)

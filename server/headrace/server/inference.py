@@ -14,12 +14,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from headrace.runtime.errors import Cancelled, DeadlineExceeded
-from headrace.runtime.job import Job
-from headrace.runtime.registry import NetworkRegistry
-from headrace.runtime.tensor import host
+from headrace.runtime.execution.job import Job
+from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.server.boundary import ended_code
 from headrace.server.completion_sink import CompletionSink
 from headrace.server.convert import layer_profiles
@@ -139,10 +136,7 @@ def build_reply(identifier: str, job: Job) -> tuple[pb.InferReply, list[Any]]:
     """The reply of a completed job, and its attachments."""
     reply = pb.InferReply(id=identifier, generation=job.generation)
     parts: list[Any] = []
-    outputs = {
-        name: value if isinstance(value := job.outputs[name], np.ndarray) else host(value)
-        for name in job.output_names
-    }
+    outputs: Any = {name: job.outputs[name] for name in job.output_names}
     encode_values(outputs, reply.outputs, parts)
     timings = reply.timings
     timings.queue_seconds = job.queue_seconds

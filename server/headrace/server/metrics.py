@@ -19,11 +19,11 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from headrace.runtime.counter_snapshots import DeviceSnapshot, Gauge, NetworkSnapshot
-from headrace.runtime.counters import Counters
-from headrace.runtime.histogram import HistogramSnapshot
-from headrace.runtime.network_cache_counters import CacheEvent, CacheSnapshot
-from headrace.runtime.series import Family, SeriesSnapshot
+from headrace.runtime.metrics.cache_counters import CacheEvent, CacheSnapshot
+from headrace.runtime.metrics.counters import Counters
+from headrace.runtime.metrics.histogram import HistogramSnapshot
+from headrace.runtime.metrics.series import Family, SeriesSnapshot
+from headrace.runtime.metrics.snapshots import DeviceSnapshot, Gauge, NetworkSnapshot
 
 PREFIX = "headrace_"
 
@@ -45,74 +45,86 @@ DECLARED = (
         "device_accepted_total",
         "counter",
         _KIND,
-        "Requests, and parts of requests split over devices, that the device's queue took.",
+        "Requests, and parts of split requests, that the device's queue accepted.",
     ),
     Declared(
         "device_requests_total",
         "counter",
         (*_KIND, "outcome"),
-        "Accepted requests and parts by how they ended: completed, failed, cancelled, expired.",
+        "Accepted requests and parts by outcome: completed, failed, cancelled, expired.",
     ),
     Declared(
-        "device_refused_total", "counter", (*_DEVICE, "reason"), "Requests that were not accepted."
+        "device_refused_total", "counter", (*_DEVICE, "reason"), "Requests that were refused."
     ),
     Declared("device_queue_depth", "gauge", _DEVICE, "Requests waiting in the device's queue."),
-    Declared("device_queue_capacity", "gauge", _DEVICE, "Most requests the queue takes."),
+    Declared("device_queue_capacity", "gauge", _DEVICE, "Requests that the queue takes."),
     Declared(
         "device_queue_wait_seconds",
         "histogram",
         _KIND,
-        "From acceptance to the start on a stream, or to the end in the queue.",
+        "Time from acceptance to the start on a stream, or to the end in the queue.",
     ),
-    Declared("device_execution_seconds", "histogram", _KIND, "On a stream, all stages together."),
+    Declared(
+        "device_execution_seconds", "histogram", _KIND, "Time on a stream, all stages together."
+    ),
     Declared("device_streams", "gauge", _DEVICE, "Streams that the device runs."),
     Declared("device_streams_busy", "gauge", _DEVICE, "Streams that are running a request."),
     Declared(
         "device_memory_bytes",
         "gauge",
         _DEVICE,
-        "Memory that loaded networks hold on the device: as its driver tells, else their weights.",
+        "Memory of the loaded networks: what the driver tells, else their weights.",
     ),
     Declared(
         "device_up",
         "gauge",
         _DEVICE,
-        "Whether the device works: 1, or 0 if it is down. One that is not installed has none.",
+        "1 if the device works, 0 if it is down. A device that is not installed has no series.",
     ),
-    Declared("network_accepted_total", "counter", _NETWORK, "Requests that the network admitted."),
+    Declared("network_accepted_total", "counter", _NETWORK, "Requests that the network accepted."),
     Declared(
         "network_requests_total",
         "counter",
         (*_NETWORK, "outcome"),
-        "Admitted requests by how they ended: completed, failed, cancelled, expired.",
+        "Accepted requests by outcome: completed, failed, cancelled, expired.",
     ),
-    Declared("network_request_seconds", "histogram", _NETWORK, "From admission to the end."),
-    Declared("network_load_seconds", "histogram", _NETWORK, "Loads of the network."),
-    Declared("network_batch_size", "histogram", _NETWORK, "Rows that ran together."),
-    Declared("grpc_requests_total", "counter", ("method", "code"), "Finished RPCs."),
+    Declared("network_request_seconds", "histogram", _NETWORK, "Time from acceptance to the end."),
+    Declared("network_load_seconds", "histogram", _NETWORK, "Time that loads of the network took."),
+    Declared("network_batch_size", "histogram", _NETWORK, "Rows that ran together in a run."),
+    Declared("grpc_requests_total", "counter", ("method", "code"), "Finished calls."),
     Declared("cache_hits_total", "counter", _DEVICE, "Loads whose network came from the cache."),
     Declared(
-        "cache_misses_total", "counter", _DEVICE, "Loads that compiled, the cache being of no use."
+        "cache_misses_total",
+        "counter",
+        _DEVICE,
+        "Loads that compiled because the cache had no usable entry.",
     ),
     Declared(
         "cache_refused_total",
         "counter",
         _DEVICE,
-        "Misses where there was an entry: damaged, not signed by this server, or of no use.",
+        "Misses with an entry that was damaged, not signed by this server, or unusable.",
     ),
     Declared(
         "cache_skipped_total",
         "counter",
         _DEVICE,
-        "Loads past the cache: the device exports nothing that would load faster.",
+        "Loads without the cache, because the device exports nothing that loads faster.",
     ),
     Declared(
-        "cache_write_failures_total", "counter", _DEVICE, "Compiled networks that were not kept."
+        "cache_write_failures_total",
+        "counter",
+        _DEVICE,
+        "Compiled networks that could not be kept.",
     ),
-    Declared("cache_evicted_total", "counter", (), "Entries removed for newer ones."),
-    Declared("cache_bytes", "gauge", (), "Disk space of all entries, as this server last saw."),
-    Declared("cache_capacity_bytes", "gauge", (), "The most that they may take."),
-    Declared("build_info", "info", ("version", "python"), "What this server is made of."),
+    Declared(
+        "cache_evicted_total", "counter", (), "Cache entries that were removed for newer ones."
+    ),
+    Declared(
+        "cache_bytes", "gauge", (), "Disk space of all cache entries when this server last looked."
+    ),
+    Declared("cache_capacity_bytes", "gauge", (), "Disk space that cache entries may take."),
+    Declared("build_info", "info", ("version", "python"), "Versions of headrace and Python."),
 )
 
 _GAUGES: dict[Gauge, str] = {

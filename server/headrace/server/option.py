@@ -26,11 +26,13 @@ class Kind:
         expects: what a right value is, to end the sentence "... is not".
         parse: the value from text or from a TOML value; raises ValueError.
         show: a value as a person writes it.
+        placeholder: what help shows for a value.
     """
 
     expects: str
     parse: Callable[[object], Any]
     show: Callable[[Any], str] = str
+    placeholder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +128,15 @@ def _seconds(value: object) -> float:
     return seconds
 
 
-TEXT = Kind("text", _text)
-HOST = Kind("an address or a host's name", _host)
-PATH = Kind("a path", _path)
-NAMES = Kind("a list of names", _names)
+TEXT = Kind("text", _text, placeholder="TEXT")
+HOST = Kind("an address or a host's name", _host, placeholder="HOST")
+PATH = Kind("a path", _path, placeholder="PATH")
+NAMES = Kind("a list of names", _names, placeholder="NAMES")
 SWITCH = Kind("true or false", _switch, lambda value: "yes" if value else "no")
 """Needs no value on the command line: the option's name alone means true."""
-SECONDS = Kind("a number of seconds, 0 or more", _seconds, lambda seconds: f"{seconds:g}")
+SECONDS = Kind(
+    "a number of seconds, 0 or more", _seconds, lambda seconds: f"{seconds:g}", "SECONDS"
+)
 
 
 def size(minimum: int) -> Kind:
@@ -146,7 +150,7 @@ def size(minimum: int) -> Kind:
 
     least = _shown_size(minimum)
     expects = f"a size in bytes, at least {least}, as {2 * minimum} or '{_shown_size(2 * minimum)}'"
-    return Kind(expects, parse, _shown_size)
+    return Kind(expects, parse, _shown_size, "SIZE")
 
 
 def integer(minimum: int, maximum: int | None = None) -> Kind:
@@ -161,7 +165,7 @@ def integer(minimum: int, maximum: int | None = None) -> Kind:
         return number
 
     upper = "or more" if maximum is None else f"to {maximum}"
-    return Kind(f"a whole number, {minimum} {upper}", parse)
+    return Kind(f"a whole number, {minimum} {upper}", parse, placeholder="N")
 
 
 def choice(*values: str) -> Kind:
@@ -173,4 +177,4 @@ def choice(*values: str) -> Kind:
             raise ValueError
         return word
 
-    return Kind(f"one of {', '.join(values)}", parse)
+    return Kind(f"one of {', '.join(values)}", parse, placeholder="|".join(values))

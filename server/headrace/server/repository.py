@@ -17,14 +17,14 @@ from typing import Any
 
 import onnx_ir as ir
 
-from headrace.runtime.config_key import as_text
-from headrace.runtime.device_name import DeviceName
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.config.key import as_text
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound
-from headrace.runtime.limits import Limits
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import LoadRequest, NetworkOptions, Reference
-from headrace.runtime.preprocessing import InputOptions, OutputOptions
-from headrace.runtime.registry import check_network_name
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.loading.registry import check_network_name
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import LoadRequest, NetworkOptions, Reference
+from headrace.runtime.transform.preprocessing import InputOptions, OutputOptions
 
 _log = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ def _output(facts: Any, name: str) -> OutputOptions:
 def _text(facts: Mapping[str, Any], key: str, where: str) -> str:
     text = facts.get(key, "")
     if not isinstance(text, str):
-        message = f"has to be text in quotes, and is {text!r}"
+        message = f"must be text in quotes, not {text!r}"
         raise InvalidArgument(message, field=f"{_DESCRIPTION}: {where}.{key}")
     return text
 
@@ -162,7 +162,7 @@ def _text(facts: Mapping[str, Any], key: str, where: str) -> str:
 def _numbers(facts: Mapping[str, Any], key: str, where: str) -> tuple[float, ...]:
     numbers = facts.get(key, [])
     if not isinstance(numbers, list) or not all(map(_is_number, numbers)):
-        message = f"has to be a list of numbers, as [0.5], and is {numbers!r}"
+        message = f"must be a list of numbers, as [0.5], not {numbers!r}"
         raise InvalidArgument(message, field=f"{_DESCRIPTION}: {where}.{key}")
     return tuple(float(each) for each in numbers)
 
@@ -188,13 +188,13 @@ def _dtype(facts: Mapping[str, Any], where: str) -> ir.DataType | None:
 def _table(facts: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     table = facts.get(key, {})
     if not isinstance(table, dict):
-        raise InvalidArgument("has to be a table", field=f"{_DESCRIPTION}: {key}")
+        raise InvalidArgument("must be a table", field=f"{_DESCRIPTION}: {key}")
     return table
 
 
 def _only(facts: Any, known: set[str], where: str) -> None:
     if not isinstance(facts, dict):
-        raise InvalidArgument("has to be a table", field=f"{_DESCRIPTION}: {where}")
+        raise InvalidArgument("must be a table", field=f"{_DESCRIPTION}: {where}")
     for key in facts:
         if key not in known:
             field = f"{_DESCRIPTION}: {where}" if where else _DESCRIPTION

@@ -11,13 +11,13 @@ from typing import Any, ParamSpec, TypeVar
 
 import grpc
 
+from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
-from headrace.runtime.device_name import DeviceName
-from headrace.runtime.device_state import DeviceState
+from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import InvalidArgument, Unavailable
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import LoadRequest, Reference
-from headrace.runtime.registry import NetworkEntry, NetworkState, check_network_name
+from headrace.runtime.loading.registry import NetworkEntry, NetworkState, check_network_name
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.convert import (
     executable_layers,
     layer_profiles,
@@ -130,7 +130,7 @@ class Servicer:
             raise InvalidArgument("the stream ended before the options", field="options")
         part = parse_request(pb.ImportNetworkRequest, first)
         if part.WhichOneof("part") != "options":
-            raise InvalidArgument("the first message has the options", field="options")
+            raise InvalidArgument("the first message must hold the options", field="options")
         options = part.options
         check_network_name(options.name)
 
@@ -138,7 +138,9 @@ class Servicer:
             while (data := await context.read()) is not grpc.aio.EOF:
                 part = parse_request(pb.ImportNetworkRequest, data)
                 if part.WhichOneof("part") != "chunk":
-                    raise InvalidArgument("every message but the first has a chunk", field="chunk")
+                    raise InvalidArgument(
+                        "each message after the first must hold a chunk", field="chunk"
+                    )
                 yield part.chunk
 
         digest, _size = await self._uploads.receive(chunks(), blob=True)

@@ -52,64 +52,73 @@ class PluginSettings:
 class Settings:
     """All settings of one server. `settings_sources.load_settings` reads and validates them."""
 
-    host: str = option("127.0.0.1", HOST, "address to serve gRPC on; 0.0.0.0 for all interfaces")
-    port: int = option(9000, PORT, "gRPC port; 0 picks a free one")
-    metrics_host: str = option("", HOST, "address for metrics and probes; default: as host")
-    metrics_port: int = option(
-        9001, PORT, "HTTP port of /metrics, /healthz, /readyz; 0: a free one"
+    host: str = option("127.0.0.1", HOST, "address for gRPC; 0.0.0.0 listens on all interfaces")
+    port: int = option(9000, PORT, "port for gRPC; 0 picks a free one")
+    metrics_host: str = option(
+        "", HOST, "address for metrics and probes; default: the same as --host"
     )
-    config: Path | None = option(None, PATH, "TOML file with settings and plugin tables")
-    model_repository: Path | None = option(None, PATH, "folder of networks that the server offers")
+    metrics_port: int = option(
+        9001, PORT, "HTTP port for /metrics, /healthz and /readyz; 0 picks a free one"
+    )
+    config: Path | None = option(None, PATH, "TOML file with settings and tables for devices")
+    model_repository: Path | None = option(
+        None, PATH, "model repository: a folder with a sub-folder for each network"
+    )
     state_dir: Path | None = option(
-        None, PATH, "folder that brings loaded networks back after a restart; default: none kept"
+        None, PATH, "folder that keeps loaded networks over a restart; default: nothing is kept"
     )
     cache_dir: Path | None = option(
-        None, PATH, "folder for compiled networks; a client's CACHE_DIR names a folder inside it"
+        None,
+        PATH,
+        "folder that keeps compiled networks; a client's CACHE_DIR is a folder inside it",
     )
     max_cache_bytes: int = option(
-        10 * GIB, SIZE, "disk space for compiled networks; the least recently used go"
+        10 * GIB, SIZE, "disk space for compiled networks; the least recently used are removed"
     )
     devices: tuple[str, ...] = option(
-        (), NAMES, "the only devices to offer, by comma; default: all"
+        (), NAMES, "devices to offer, separated by commas; default: all"
     )
     isolate_devices: bool = option(
         False,
         SWITCH,
-        "put every device that computes into a process of its own; for servers where people whom "
-        "you do not trust load networks",
+        "run every device that computes in a process of its own; use this if people whom you do "
+        "not trust load networks",
     )
-    grace_seconds: float = option(30.0, SECONDS, "time for work in flight to finish after SIGTERM")
+    grace_seconds: float = option(
+        30.0, SECONDS, "seconds for running requests to finish after SIGTERM"
+    )
     max_message_bytes: int = option(64 * MIB, MESSAGE, "largest gRPC message")
     max_model_bytes: int = option(2 * GIB, SIZE, "largest model that a client may send")
-    max_uploads_bytes: int = option(8 * GIB, SIZE, "disk space for uploaded models together")
-    max_networks: int = option(256, COUNT, "most networks loaded at a time")
+    max_uploads_bytes: int = option(8 * GIB, SIZE, "disk space for all uploaded models")
+    max_networks: int = option(256, COUNT, "most networks that are loaded at a time")
     max_concurrent_rpcs: int = option(
         1024,
         COUNT,
-        "most calls at a time, and most streams; a connection gets at most as many as are left",
+        "most calls at a time, and as many streams; one connection gets at most half",
     )
     max_streams_in_flight: int = option(256, COUNT, "most requests in flight on one InferStream")
     max_stream_bytes: int = option(
         512 * MIB,
         SIZE,
-        "what streams have in flight, and results unread, together; a connection gets a ninth",
+        "memory for the requests and unread results of all streams; one connection gets a ninth",
     )
     mac_key_file: Path | None = option(
         None,
         PATH,
-        "key that signs exported and cached networks, made if it is not there; servers may share "
-        "it; default: blob.key in the state directory, without one a fresh key at each start",
+        "file with the key that signs exported and cached networks; it is made if it is missing, "
+        "and servers may share it; default: blob.key in the state directory, or without one a new "
+        "key at each start",
     )
     scheduling: str = option(
         "batch",
         choice("batch", "normal"),
-        "how the system schedules the server's threads: batch, so that they do not interrupt each "
-        "other, or normal, where other busy processes share the processors and latency counts",
+        "how Linux schedules the server's threads: batch (they do not interrupt each other) or "
+        "normal (for machines where other busy processes share the processors)",
     )
     log_level: str = option(
-        "info", choice("debug", "info", "warning", "error"), "least level that is logged"
+        "info", choice("debug", "info", "warning", "error"), "lowest level that is logged"
     )
-    log_format: str = option("text", choice("text", "json"), "form of the log lines: text or json")
+    log_format: str = option("text", choice("text", "json"), "format of the log: text or json")
     plugins: tuple[PluginSettings, ...] = ()
 
     def __post_init__(self) -> None:
@@ -133,9 +142,6 @@ def options() -> tuple[Option, ...]:
 
 def settings_table() -> str:
     """The options as a Markdown table, for the documentation."""
-    rows = ["| option | environment | default | what |", "| --- | --- | --- | --- |"]
-    rows += [
-        f"| `{each.flag}` | `{each.variable}` | {each.shown_default} | {each.description} |"
-        for each in options()
-    ]
+    rows = ["| option | default | meaning |", "| --- | --- | --- |"]
+    rows += [f"| `{each.flag}` | {each.shown_default} | {each.description} |" for each in options()]
     return "\n".join(rows) + "\n"

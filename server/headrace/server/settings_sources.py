@@ -112,9 +112,7 @@ def _read(path: Path) -> dict[str, object]:
 
 def _plugins(tables: object, source: str) -> tuple[PluginSettings, ...]:
     if not isinstance(tables, dict):
-        raise InvalidArgument(
-            f"plugins in {source} has to be tables [plugins.NAME]", field="plugins"
-        )
+        raise InvalidArgument(f"plugins in {source} must be tables [plugins.NAME]", field="plugins")
     return tuple(_plugin(name, table, source) for name, table in tables.items())
 
 
@@ -122,10 +120,11 @@ def _plugin(name: str, table: object, source: str) -> PluginSettings:
     field = f"plugins.{name}"
     if not _PLUGIN_NAME.fullmatch(name):
         raise InvalidArgument(
-            f"{field} in {source}: a device name is capital letters, digits and _", field=field
+            f"{field} in {source}: a device's name has capital letters, digits and _ only",
+            field=field,
         )
     if not isinstance(table, dict):
-        raise InvalidArgument(f"{field} in {source} has to be a table", field=field)
+        raise InvalidArgument(f"{field} in {source} must be a table", field=field)
     _refuse_unknown("plugin setting", table, _PLUGIN_KEYS, f"[{field}] of {source}")
     factory = table.get("factory")
     device = table.get("device", "")

@@ -14,13 +14,13 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from headrace.runtime.atomic_file import read_file
+from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
-from headrace.runtime.device_name import DeviceName
 from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal, NotFound
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import LoadRequest, Reference
-from headrace.runtime.registry import NetworkEntry, NetworkState
+from headrace.runtime.loading.registry import NetworkEntry, NetworkState
+from headrace.runtime.network.network import Network
+from headrace.runtime.system.atomic_file import read_file
+from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.health import HealthReporter
 from headrace.server.logs import log_internal_error
 from headrace.server.repository import Repository
@@ -67,7 +67,11 @@ class Startup:
                 loads[name] = self._load_kept(self._state, name)
         for name in offered:
             if name in loads:
-                _log.info("network %s is a client's, and not loaded from the repository", name)
+                _log.info(
+                    "network %s of the model repository is not loaded: a client loaded another "
+                    "network under this name",
+                    name,
+                )
             else:
                 loads[name] = self._load_offered(name)
         begun = {name: asyncio.wrap_future(load) for name, load in loads.items() if load}

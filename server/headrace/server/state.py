@@ -24,16 +24,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-from headrace.runtime.atomic_file import read_file, remove_file, remove_leftovers, write_file
 from headrace.runtime.errors import (
     FailedPrecondition,
     InvalidArgument,
     ResourceExhausted,
     Unavailable,
 )
-from headrace.runtime.limits import Limits
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import LoadRequest, Reference
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.network.network import Network
+from headrace.runtime.system.atomic_file import read_file, remove_file, remove_leftovers, write_file
+from headrace.runtime.transform.options import LoadRequest, Reference
 
 _log = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ class StateDirectory:
         except _UNREADABLE as error:
             _log.exception("cannot read %s", path.name)
             raise FailedPrecondition(
-                "what the state directory keeps of it cannot be read; load it anew, or unload it"
+                "its files in the state directory cannot be read; load it again, or unload it"
             ) from error
 
     def configs(self) -> Iterator[tuple[str, dict[str, str]]]:

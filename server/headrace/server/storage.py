@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.runtime.atomic_file import lock_file
-from headrace.runtime.blob_key import load_or_create_key
+from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.network_cache import NetworkCache
+from headrace.runtime.loading.blob_key import load_or_create_key
+from headrace.runtime.system.atomic_file import lock_file
 from headrace.server.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -54,8 +54,8 @@ def signing_key(settings: Settings) -> bytes:
         cache = settings.cache_dir
         if cache is not None and path.resolve().is_relative_to(cache.resolve()):
             raise InvalidArgument(
-                f"the key {path} would lie in the cache directory, whose files it is to vouch for: "
-                "keep them apart",
+                f"the key {path} is inside the cache directory, whose files it signs; put it "
+                "elsewhere",
                 field=setting,
             )
         return load_or_create_key(path)
@@ -71,14 +71,14 @@ def network_cache(settings: Settings, key: bytes) -> NetworkCache | None:
         return None
     if settings.mac_key_file is None and settings.state_dir is None:
         _log.warning(
-            "what is cached in %s will be of no use after a restart, nor to other servers: the key "
-            "that signs it is made anew at each start; set --state-dir or --mac-key-file",
+            "networks cached in %s are of no use after a restart, nor to other servers, because "
+            "the key that signs them is made anew at each start; set --state-dir or --mac-key-file",
             settings.cache_dir,
         )
     with usable("cache_dir"):
         cache = NetworkCache(settings.cache_dir, key, settings.max_cache_bytes)
     if not os.access(settings.cache_dir, os.W_OK | os.X_OK):
-        _log.warning("%s cannot be written: what is compiled is not kept", settings.cache_dir)
+        _log.warning("cannot write to %s; compiled networks are not cached", settings.cache_dir)
     return cache
 
 

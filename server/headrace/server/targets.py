@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from headrace.runtime.config import ParameterValue
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.config.schema import ParameterValue
 from headrace.runtime.core import Core
-from headrace.runtime.device_name import DeviceName
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.executable_network import ExecutableNetwork
 from headrace.v1 import inference_engine_pb2 as pb
 
 

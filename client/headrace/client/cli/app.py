@@ -107,14 +107,14 @@ def _common(
         typer.Option(
             "--server",
             metavar="HOST:PORT",
-            help="The server, here or after the command. [HEADRACE_SERVER]",
+            help="The server's address, here or after the command. [HEADRACE_SERVER]",
         ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON, here or after the command.")
     ] = False,
 ) -> None:
-    """Load ONNX networks onto the devices of a headrace server, query them, infer."""
+    """Run a headrace server, or load networks onto its devices and infer."""
 
 
 def _add(app: typer.Typer, entry_point: EntryPoint) -> None:

@@ -33,38 +33,54 @@ _REFRESH_SECONDS = 0.2
 def benchmark(
     model: ModelFile = None,
     network: Annotated[
-        str, typer.Option("--network", "-n", help="Instead of MODEL, one that is loaded.")
+        str,
+        typer.Option(
+            "--network", "-n", metavar="NAME", help="Measure this loaded network instead of MODEL."
+        ),
     ] = "",
     device: Device = "",
     hint: Annotated[
-        str, typer.Option("--hint", help="PERFORMANCE_HINT to load with: latency or throughput.")
+        str,
+        typer.Option(
+            "--hint", metavar="HINT", help="Load with this PERFORMANCE_HINT: latency or throughput."
+        ),
     ] = "",
     config: Config = None,
     repository: Repository = "",
     seconds: Annotated[
-        float, typer.Option("--seconds", "-t", min=0.1, help="To measure for.")
+        float,
+        typer.Option("--seconds", "-t", min=0.1, metavar="SECONDS", help="How long to measure."),
     ] = 10.0,
     warm_up: Annotated[
-        float, typer.Option("--warm-up", min=0.0, help="Seconds of load before that.")
+        float,
+        typer.Option("--warm-up", min=0.0, metavar="SECONDS", help="How long to send load before."),
     ] = 1.0,
     callers: Annotated[
         int | None,
         typer.Option(
             "--callers",
             min=1,
-            help="Each asks again once it is answered. [default: what the network says is optimal]",
+            metavar="N",
+            help="Callers, each of which waits for its answer before it sends the next request. "
+            "[default: the network's OPTIMAL_NUMBER_OF_INFER_REQUESTS]",
         ),
     ] = None,
     rate: Annotated[
         float | None,
         typer.Option(
-            "--rate", min=0.001, help="Instead of callers: requests a second, answered or not."
+            "--rate",
+            min=0.001,
+            metavar="N",
+            help="Instead of callers: send N requests per second, answered or not.",
         ),
     ] = None,
     arrivals: Annotated[
         str,
         typer.Option(
-            "--arrivals", help="With --rate: poisson or fixed distances. [default: poisson]"
+            "--arrivals",
+            metavar="KIND",
+            help="With --rate: poisson (random times) or fixed (equal distances). "
+            "[default: poisson]",
         ),
     ] = "",
     inputs: Annotated[
@@ -73,29 +89,35 @@ def benchmark(
             "--input",
             "-i",
             metavar="NAME=FILE",
-            help="A file, as infer takes it. [default: random]",
+            help="A file, as for `headrace infer`. [default: random values]",
         ),
     ] = None,
     shapes: Annotated[
         list[str] | None,
         typer.Option(
-            "--shape", metavar="NAME=1,2,3", help="The shape of random values, or of a raw file."
+            "--shape", metavar="NAME=1,2,3", help="The shape of random values or of a raw file."
         ),
     ] = None,
     timeout: Annotated[
         float,
         typer.Option(
-            "--timeout", min=0.001, metavar="SECONDS", help="How long to wait for each answer."
+            "--timeout",
+            min=0.001,
+            metavar="SECONDS",
+            help="The longest time to wait for each answer.",
         ),
     ] = 30,
-    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, metavar="N", help="The seed of the random values.")
+    ] = 0,
     plot_file: Annotated[
-        Path | None, typer.Option("--plot", help="Write a picture there, .png or .svg.")
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Write a chart to a .png or .svg file."),
     ] = None,
     server: Server = SERVER,
     as_json: AsJson = False,
 ) -> None:
-    """Measure throughput and latency of a network, under closed or open load.
+    """Measure the throughput and latency of a network.
 
     A MODEL is loaded for the measurement and unloaded after it.
     """
@@ -106,12 +128,12 @@ def benchmark(
     sizes = {name: parse_shape(text) for name, text in console.pairs(shapes, "--shape").items()}
     if network and (model is not None or repository or device or wanted):
         raise typer.BadParameter(
-            "takes a network as it is loaded: leave out MODEL, --repository, --device, --hint and "
-            "--config",
+            "measures a network as it is loaded; leave out MODEL, --repository, --device, "
+            "--hint and --config",
             param_hint="--network",
         )
     if not network and model is None and not repository:
-        message = "give MODEL, --repository NAME or --network NAME"
+        message = "pass MODEL, --repository NAME or --network NAME"
         raise typer.BadParameter(message, param_hint="MODEL")
     with console.connected(server) as client, model_options.naming(model):
         if network:
@@ -164,15 +186,15 @@ def _schedule(rate: float | None, arrivals: str, callers: int | None) -> Schedul
     kinds = ("poisson", "fixed")
     if arrivals and arrivals not in kinds:
         raise typer.BadParameter(
-            f"{arrivals!r} is none of {', '.join(kinds)}", param_hint="--arrivals"
+            f"{arrivals!r} is unknown; pass {' or '.join(kinds)}", param_hint="--arrivals"
         )
     if rate is None:
         if arrivals:
-            raise typer.BadParameter("is for --rate", param_hint="--arrivals")
+            raise typer.BadParameter("needs --rate", param_hint="--arrivals")
         return None
     if callers is not None:
         raise typer.BadParameter(
-            "callers wait for their answers, a rate does not: give one of the two",
+            "cannot be used with --callers; pass one of the two",
             param_hint="--rate",
         )
     return Schedule(rate, arrivals != "fixed")

@@ -32,7 +32,7 @@ Server: TypeAlias = Annotated[
         "--server",
         envvar="HEADRACE_SERVER",
         metavar="HOST:PORT",
-        help="The server; port 9000 unless given.",
+        help="The server's address. The default port is 9000.",
     ),
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -43,7 +43,7 @@ SERVER = DEFAULT_TARGET
 def connected(server: str, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> Iterator[Client]:
     """A client; what it raises ends the program as `fail` does."""
     if not server:
-        raise typer.BadParameter("is empty; give host:port", param_hint="--server")
+        raise typer.BadParameter("is empty; pass host:port", param_hint="--server")
     if sys.stdout is None:
         fail("cannot write to the standard output: it is closed")
     try:

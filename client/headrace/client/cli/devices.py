@@ -18,17 +18,25 @@ Get = Callable[[str], ParameterValue]
 
 _Target = Annotated[
     str,
-    typer.Argument(metavar="TARGET", help="A device, e.g. CPU or CPU.0; with --network a network."),
+    typer.Argument(
+        metavar="TARGET", help="A device, such as CPU or CPU.0. With --network, a network."
+    ),
 ]
-_IsNetwork = Annotated[bool, typer.Option("--network", help="TARGET is a loaded network.")]
+_IsNetwork = Annotated[
+    bool, typer.Option("--network", help="TARGET is the name of a loaded network.")
+]
 _Options = Annotated[
     list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE", help="Such as DEVICE_ID=1; repeatable."),
+    typer.Option(
+        "--option",
+        metavar="KEY=VALUE",
+        help="An option of the request, such as DEVICE_ID=1. Repeatable.",
+    ),
 ]
 
 
 def devices(server: Server = SERVER, as_json: AsJson = False) -> None:
-    """List the server's devices, with the reason of those that are not up."""
+    """List the server's devices, and why a device is down."""
     with console.connected(server) as client:
         found = client.devices()
     if as_json:
@@ -52,13 +60,15 @@ def devices(server: Server = SERVER, as_json: AsJson = False) -> None:
 
 def metric(
     target: _Target,
-    name: Annotated[str | None, typer.Argument(help="Default: all of them.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The metric. [default: all metrics]")
+    ] = None,
     network: _IsNetwork = False,
     option: _Options = None,
     server: Server = SERVER,
     as_json: AsJson = False,
 ) -> None:
-    """Get a metric of a device or a network, or all of them."""
+    """Show metrics of a device or a network."""
     options = console.pairs(option, "--option")
     with console.connected(server) as client, _hint(client, target, network):
         get_metric, _ = _getters(client, target, network, options)
@@ -71,14 +81,16 @@ def config(
     target: _Target,
     keys: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY|KEY=VALUE", help="To get or to set; default: get all."),
+        typer.Argument(
+            metavar="KEY|KEY=VALUE", help="The keys to show or to set. [default: show all keys]"
+        ),
     ] = None,
     network: _IsNetwork = False,
     option: _Options = None,
     server: Server = SERVER,
     as_json: AsJson = False,
 ) -> None:
-    """Get or set the configuration of a device or a network."""
+    """Show or set configuration keys of a device or a network."""
     options = console.pairs(option, "--option")
     wanted = [key for key in keys or () if "=" not in key]
     changes = console.pairs([key for key in keys or () if "=" in key], "KEY=VALUE")
@@ -102,7 +114,7 @@ def _hint(client: Client, target: str, network: bool) -> Iterator[None]:
     except errors.NotFound as error:
         if network or target not in {each.name for each in client.networks()}:
             raise
-        console.fail(f"{error}; for the network {target!r} add --network", error)
+        console.fail(f"{error}; add --network if you mean the network {target!r}", error)
 
 
 def _getters(

@@ -22,43 +22,58 @@ MAX_JSON_ELEMENTS: Final = 10_000
 
 
 def infer(
-    network: Annotated[str, typer.Argument(help="Its name.")],
+    network: Annotated[str, typer.Argument(metavar="NETWORK", help="The network's name.")],
     inputs: Annotated[
         list[str],
         typer.Option(
             "--input",
             "-i",
             metavar="NAME=FILE",
-            help="A .npy, .npz, image or raw (.bin) file; leave out NAME= where it is clear.",
+            help="A .npy, .npz, image or raw (.bin) file. A single input needs no NAME=.",
         ),
     ],
     shapes: Annotated[
         list[str] | None,
-        typer.Option("--shape", metavar="NAME=1,2,3", help="The shape of a raw file."),
+        typer.Option("--shape", metavar="NAME=1,2,3", help="The shape of a raw file. Repeatable."),
     ] = None,
     outputs: Annotated[
         list[str] | None,
-        typer.Option("--output", metavar="NAME", help="Only these; repeatable."),
+        typer.Option("--output", metavar="NAME", help="Return only this output. Repeatable."),
     ] = None,
     output_dir: Annotated[
-        Path | None, typer.Option("--output-dir", "-o", help="Write each output there, as .npy.")
+        Path | None,
+        typer.Option(
+            "--output-dir",
+            "-o",
+            metavar="FOLDER",
+            help="Write each output to a .npy file in FOLDER.",
+        ),
     ] = None,
     top: Annotated[
-        int, typer.Option("--top", min=0, metavar="K", help="Show the K largest values and where.")
+        int,
+        typer.Option(
+            "--top", min=0, metavar="K", help="Show the K largest values and their positions."
+        ),
     ] = 0,
-    priority: Annotated[int, typer.Option("--priority", min=-10, max=10)] = 0,
+    priority: Annotated[
+        int,
+        typer.Option(
+            "--priority", min=-10, max=10, metavar="N", help="From -10 to 10; higher runs first."
+        ),
+    ] = 0,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="How long to wait.")
+        float,
+        typer.Option("--timeout", min=0.001, metavar="SECONDS", help="The longest time to wait."),
     ] = DEFAULT_TIMEOUT_SECONDS,
     performance_counts: Annotated[
-        bool, typer.Option("--performance-counts", help="Measure each layer.")
+        bool, typer.Option("--performance-counts", help="Measure and show each layer.")
     ] = False,
     server: Server = SERVER,
     as_json: AsJson = False,
 ) -> None:
     """Run a network once.
 
-    Images keep pixel values from 0 to 255: scaling is `headrace load --preprocessing`'s.
+    Images keep their pixel values from 0 to 255. Scale them with `headrace load --preprocessing`.
     """
     raw_shapes = {
         name: parse_shape(text) for name, text in console.pairs(shapes, "--shape").items()

@@ -1,4 +1,4 @@
-"""What ``headrace load`` and ``headrace query`` are both told of a network."""
+"""The options that ``headrace load`` and ``headrace query`` share."""
 
 from __future__ import annotations
 
@@ -17,22 +17,32 @@ ModelFile: TypeAlias = Annotated[Path | None, typer.Argument(metavar="MODEL", he
 Device: TypeAlias = Annotated[
     str,
     typer.Option(
-        "--device", "-d", help="For example CPU, CPU.0 or HETERO:OPENCL,CPU. [default: CPU]"
+        "--device",
+        "-d",
+        metavar="DEVICE",
+        help="The device, such as CPU, CPU.0 or HETERO:OPENCL,CPU. [default: CPU]",
     ),
 ]
 Config: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--config", "-c", metavar="KEY=VALUE", help="A configuration key; repeatable."),
+    typer.Option(
+        "--config", "-c", metavar="KEY=VALUE", help="Set a configuration key. Repeatable."
+    ),
 ]
 Repository: TypeAlias = Annotated[
-    str, typer.Option("--repository", help="Instead of MODEL, one of the server's repository.")
+    str,
+    typer.Option(
+        "--repository",
+        metavar="NAME",
+        help="Use this network of the server's model repository instead of MODEL.",
+    ),
 ]
 Preprocessing: TypeAlias = Annotated[
     str,
     typer.Option(
         "--preprocessing",
         metavar="JSON",
-        help="""What clients send for an input, e.g. '{"x": {"dtype": "uint8", "scale": 255}}'.""",
+        help="""What clients send for an input: '{"x": {"dtype": "uint8", "scale": 255}}'.""",
     ),
 ]
 Postprocessing: TypeAlias = Annotated[
@@ -40,12 +50,16 @@ Postprocessing: TypeAlias = Annotated[
     typer.Option(
         "--postprocessing",
         metavar="JSON",
-        help="""What clients get for an output, e.g. '{"y": {"dtype": "float16"}}'.""",
+        help="""What clients receive for an output: '{"y": {"dtype": "float16"}}'.""",
     ),
 ]
 Affinities: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--affinity", metavar="LAYER=DEVICE", help="For HETERO; repeatable."),
+    typer.Option(
+        "--affinity",
+        metavar="LAYER=DEVICE",
+        help="With HETERO, run the layer on this device. Repeatable.",
+    ),
 ]
 
 
@@ -63,7 +77,7 @@ def arguments(
         typer.BadParameter: one that cannot be.
     """
     if (model is None) == (not repository):
-        raise typer.BadParameter("give either MODEL or --repository NAME", param_hint="MODEL")
+        raise typer.BadParameter("pass either MODEL or --repository NAME", param_hint="MODEL")
     return {
         "model": model,
         "repository": repository,

@@ -22,9 +22,15 @@ from headrace.client.cli.model_options import (
 )
 from headrace.client.cli.texts import describe
 
-_Name = Annotated[str, typer.Option("--name", "-n", help="To call the network by.")]
+_Name = Annotated[
+    str,
+    typer.Option(
+        "--name", "-n", metavar="NAME", help="The network's name. [default: the file's name]"
+    ),
+]
+_Network = Annotated[str, typer.Argument(metavar="NETWORK", help="The network's name.")]
 _Replace = Annotated[
-    bool, typer.Option("--replace", help="Take the place of a network of this name.")
+    bool, typer.Option("--replace", help="Replace the network that has this name.")
 ]
 
 
@@ -57,7 +63,7 @@ def load(
 
 
 def networks(server: Server = SERVER, as_json: AsJson = False) -> None:
-    """List the networks that are loaded, are loading or have failed."""
+    """List the networks that are loaded, are loading, or failed to load."""
     with console.connected(server) as client:
         found = [network.info for network in client.networks()]
     if as_json:
@@ -80,11 +86,11 @@ def networks(server: Server = SERVER, as_json: AsJson = False) -> None:
 
 
 def unload(
-    network: Annotated[str, typer.Argument(help="Its name.")],
+    network: _Network,
     server: Server = SERVER,
     as_json: AsJson = False,
 ) -> None:
-    """Unload a network; returns when its memory is given back."""
+    """Unload a network and wait until its memory is free."""
     with console.connected(server) as client:
         client.network(network).unload()
     if as_json:
@@ -94,8 +100,10 @@ def unload(
 
 
 def export(
-    network: Annotated[str, typer.Argument(help="Its name.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
+    network: _Network,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")
+    ],
     server: Server = SERVER,
     as_json: AsJson = False,
 ) -> None:
@@ -113,9 +121,17 @@ def export(
 
 
 def import_(
-    blob: Annotated[Path, typer.Argument(metavar="FILE", help="Written by `headrace export`.")],
+    blob: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A file that `headrace export` wrote.")
+    ],
     device: Annotated[
-        str, typer.Option("--device", "-d", help="[default: the one it was exported from]")
+        str,
+        typer.Option(
+            "--device",
+            "-d",
+            metavar="DEVICE",
+            help="The device. [default: the one that the network was exported from]",
+        ),
     ] = "",
     config: Config = None,
     name: _Name = "",

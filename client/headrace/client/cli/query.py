@@ -24,15 +24,26 @@ from headrace.client.cli.model_options import (
 from headrace.client.cli.picture import picture
 from headrace.client.cli.texts import counted
 
-_Svg = Annotated[Path | None, typer.Option("--svg", help="Draw the answer; needs Graphviz.")]
-_Png = Annotated[Path | None, typer.Option("--png", help="Draw the answer; needs Graphviz.")]
+_Svg = Annotated[
+    Path | None,
+    typer.Option("--svg", metavar="FILE", help="Draw the answer as SVG. Needs Graphviz."),
+]
+_Png = Annotated[
+    Path | None,
+    typer.Option("--png", metavar="FILE", help="Draw the answer as PNG. Needs Graphviz."),
+]
 _Dot = Annotated[
-    Path | None, typer.Option("--dot", help="Write the drawing as Graphviz' DOT; - prints it.")
+    Path | None,
+    typer.Option(
+        "--dot",
+        metavar="FILE",
+        help="Write the drawing as DOT text. The file - is standard output.",
+    ),
 ]
 _Full = Annotated[
     bool,
     typer.Option(
-        "--full", help="List or draw every layer, however many, instead of groups of layers."
+        "--full", help="List or draw every layer of a large network instead of groups of layers."
     ),
 ]
 _LONG: Final = 40
@@ -55,7 +66,7 @@ def query(
     server: Server = SERVER,
     as_json: AsJson = False,
 ) -> None:
-    """Say which layers of a network a device would run, or draw them."""
+    """Show which layers of a network a device supports. Loads nothing."""
     arguments = model_options.arguments(
         model, repository, config, preprocessing, postprocessing, affinity
     )
@@ -66,7 +77,7 @@ def query(
     printed = [path for path in files.values() if str(path) == "-"]
     if len(printed) + as_json > 1:
         raise typer.BadParameter(
-            "goes to the standard output, which takes one thing", param_hint="-"
+            "cannot be used twice, or with --json: standard output holds one result", param_hint="-"
         )
     with (
         console.connected(server) as client,

@@ -31,5 +31,5 @@ def render(dot: str, form: str) -> bytes:
     try:
         picture: bytes = graphviz.Source(dot).pipe(format=form)
     except graphviz.CalledProcessError as error:
-        fail(f"dot, which has said why, ended with status {error.returncode}; {_OR_DOT}")
+        fail(f"dot ended with status {error.returncode}, for the reason above; {_OR_DOT}")
     return picture

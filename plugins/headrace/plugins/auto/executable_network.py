@@ -6,19 +6,19 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from headrace.plugins.auto.choice import Choice, Instruction, Load, Serve
-from headrace.plugins.multi.container import Frame, write
-from headrace.plugins.multi.lists import Candidate, Failure
-from headrace.plugins.multi.member import Member
+from headrace.plugins.multi.device_list import Candidate, Failure
+from headrace.plugins.multi.loading import Member, export
 from headrace.plugins.multi.pooled_network import PooledNetwork
-from headrace.runtime.config import Configuration
-from headrace.runtime.executable_network import Place
-from headrace.runtime.network import Network
-from headrace.runtime.services import Services
-from headrace.runtime.standard_keys import (
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.config.standard_keys import (
     ALLOW_AUTO_BATCHING,
     INFERENCE_NUM_THREADS,
     NUM_STREAMS,
 )
+from headrace.runtime.device.executable_network import Place
+from headrace.runtime.device.services import Services
+from headrace.runtime.network.network import Network
+from headrace.runtime.virtual.networks import execution_devices, showing
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class AutoNetwork(PooledNetwork):
 
     def __init__(
         self,
-        given: Network,
+        original: Network,
         candidates: Sequence[Candidate],
         member: Member,
         failures: Sequence[Failure],
@@ -47,7 +47,7 @@ class AutoNetwork(PooledNetwork):
         spill: bool,
         fallback: bool,
     ) -> None:
-        super().__init__(given, candidates, [member], failures, config, services, spill=spill)
+        super().__init__(original, candidates, [member], failures, config, services, spill=spill)
         names = [each.name for each in candidates]
         failed = [each.device for each in failures]
         self._names = names
@@ -106,19 +106,15 @@ class AutoNetwork(PooledNetwork):
 
     def _show(self) -> None:
         """Has the configuration tell what the device that serves has chosen."""
-        front = (*self.pool.serving, *self.pool.members)[0].executable.config
-        values = front.to_strings()
-        found = {key.name: values[key.name] for key in _CHOSEN if key in front}
+        front = self._front().executable
         with self._lock:
-            self.config = self.config.schema.resolve(self.config.explicit_strings(), found)
+            self.config = showing(self.config, front, _CHOSEN)
 
     # -- hooks --
 
     def _export(self) -> bytes:
         """Of the device that serves, or that would."""
-        chosen = (*self.pool.serving, *self.pool.members)[0]
-        native = chosen.executable.export()
-        return write([Frame(chosen.name, chosen.architecture, chosen.backend_version, native)])
+        return export([self._front()])
 
     def _close(self) -> None:
         with self._lock:
@@ -137,12 +133,18 @@ class AutoNetwork(PooledNetwork):
 
     def _execution_devices(self) -> list[str]:
         """Those that get requests now: without spilling, of the first device that serves."""
-        serving = self.pool.serving or self.pool.members
-        chosen = serving if self._spill else serving[:1]
-        return list(dict.fromkeys(name for each in chosen for name in each.execution_devices()))
+        return execution_devices(each.executable for each in self._chosen())
 
     def _optimal_number_of_infer_requests(self) -> int:
-        serving = self.pool.serving or self.pool.members
         limits = self.pool.limits()
-        chosen = serving if self._spill else serving[:1]
-        return max(1, sum(limits.get(each.name, 1) for each in chosen))
+        return max(1, sum(limits.get(each.name, 1) for each in self._chosen()))
+
+    # -- inside --
+
+    def _front(self) -> Member:
+        """The device that serves, or that would."""
+        return (*self.pool.serving, *self.pool.members)[0]
+
+    def _chosen(self) -> Sequence[Member]:
+        serving = self.pool.serving or self.pool.members
+        return serving if self._spill else serving[:1]

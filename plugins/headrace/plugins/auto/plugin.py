@@ -8,17 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from headrace.plugins.auto.config import RUNTIME_FALLBACK, SCHEMA, STARTUP_FALLBACK
 from headrace.plugins.auto.executable_network import AutoNetwork
 from headrace.plugins.auto.ranking import DeviceType, Facts, device_type, needs, ranked
-from headrace.plugins.multi.container import Frame
-from headrace.plugins.multi.lists import Candidate, Failure, Listed, check_candidate
+from headrace.plugins.multi.device_list import Candidate, Failure, Listed, check_candidate
 from headrace.plugins.multi.loading import is_callers, load_member, none_serves
 from headrace.plugins.multi.spread_plugin import SpreadPlugin
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
-from headrace.runtime.device_name import VIRTUAL_TYPES, DeviceName, Member
+from headrace.runtime.config.device_name import VIRTUAL_TYPES, DeviceName, Member
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.config.standard_keys import DEVICE_ID, PERFORMANCE_HINT
 from headrace.runtime.errors import HeadraceError, Internal, InvalidArgument, Unavailable
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.standard_keys import DEVICE_ID, PERFORMANCE_HINT
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.virtual.frames import Frame
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from headrace.runtime.network import Network
+from headrace.runtime.network.network import Network
 
 _CAPABILITIES = {
     ir.DataType.FLOAT16: "FP16",

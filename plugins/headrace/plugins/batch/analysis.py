@@ -16,10 +16,10 @@ import onnx_ir as ir
 from headrace.plugins.batch import sizes
 from headrace.plugins.batch.axes import Doubt, Layer, Mixes, Shape
 from headrace.plugins.batch.rules import RULES
-from headrace.runtime import naming
-from headrace.runtime.network_memory import take_apart
-from headrace.runtime.tensor import Array
-from headrace.runtime.type_inference import TypeInference
+from headrace.runtime.intake import naming
+from headrace.runtime.network.type_inference import TypeInference
+from headrace.runtime.network.values import Array
+from headrace.runtime.system.graph_memory import watched
 
 ROWS: Final = (11, 13)
 """Sizes of the batch to infer shapes for: primes, so that they stand out."""
@@ -258,7 +258,7 @@ class _Walk:
 
 def _shapes(model: ir.Model, rows: int) -> dict[str, Shape]:
     """Shapes by name, for a batch of so many rows; under the empty name the number of rows."""
-    sized = model.clone()
+    sized = watched(model.clone())
     graph = sized.graph
     for value in graph.inputs:
         if value.name not in graph.initializers and value.shape is not None:
@@ -276,9 +276,7 @@ def _shapes(model: ir.Model, rows: int) -> dict[str, Shape]:
             inference.values[node.outputs[0]] = found
     inference.flush()
     values = (*graph.inputs, *(value for node in graph for value in node.outputs))
-    shapes = {"": (rows,), **{value.name or "": _fixed(value) for value in values}}
-    take_apart(sized)
-    return shapes
+    return {"": (rows,), **{value.name or "": _fixed(value) for value in values}}
 
 
 def _computed_size(node: ir.Node, inference: TypeInference) -> Array | None:

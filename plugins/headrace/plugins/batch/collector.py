@@ -5,9 +5,9 @@ It has no thread. Whoever submits a request, ends a batch or lets time pass runs
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,9 +15,11 @@ from headrace.plugins.batch import rows as rows_of
 from headrace.plugins.batch.request import BatchJob, BatchMember, Run, reason
 from headrace.plugins.batch.scheduler import BatchScheduler
 from headrace.runtime.errors import Cancelled, QueueFull, Unavailable
-from headrace.runtime.job import Job, LayerProfile, Ticket
-from headrace.runtime.tensor import Value
-from headrace.runtime.timer import Timer, TimerEntry
+from headrace.runtime.execution.alarm import Alarm
+from headrace.runtime.execution.job import Job, LayerProfile, Ticket
+from headrace.runtime.execution.timer import Timer
+from headrace.runtime.execution.trampoline import Trampoline
+from headrace.runtime.network.values import Value
 
 _NOT_THE_VALUES = (Cancelled, QueueFull, Unavailable)
 """Errors of a batch that no member's values can have caused."""
@@ -40,7 +42,7 @@ class Shape:
 
 class Collector:
     """The requests of one network, in batches. Thread-safe: `_lock` guards the scheduler, the state
-    of members and runs, and the timer entry; no job is submitted, cancelled or settled under it.
+    of members and runs, and the alarm; no job is submitted, cancelled or settled under it.
 
     A member that is cancelled or expires has its outcome at once and its batch runs on, without its
     row if that has not been copied yet. Only one that runs alone, and whose values the device reads
@@ -66,14 +68,11 @@ class Collector:
         self._shape = shape
         self._submit_batch = submit
         self._ticket = ticket
-        self._timer = timer
+        self._alarm = Alarm(timer, self._tick)
         self._origins = origins
         self._count = count
         self._lock = threading.Lock()
-        self._due: deque[Run] = deque()
-        self._drivers: set[int] = set()  # threads that submit what is due
-        self._entry: TimerEntry | None = None
-        self._wakes_at = 0.0
+        self._trampoline: Trampoline[Run] = Trampoline()
 
     @property
     def timeout(self) -> float:
@@ -84,14 +83,14 @@ class Collector:
         with self._lock:
             self._scheduler.timeout = seconds
             runs = self._runs(self._scheduler.tick(time.monotonic()))
-        self._go_on(runs)
+        self._start(runs)
 
     def set_slots(self, count: int) -> None:
         """The device runs so many batches at once from now on."""
         with self._lock:
             self._scheduler.slots = count
             runs = self._runs(self._scheduler.tick(time.monotonic()))
-        self._go_on(runs)
+        self._start(runs)
 
     def take(self, job: Job) -> None:
         """Takes a request; its outcome comes from here."""
@@ -100,55 +99,33 @@ class Collector:
         with self._lock:
             runs = self._runs(self._scheduler.arrive(member, time.monotonic()))
         member.listen()
-        self._go_on(runs, inline=job.may_run_inline)
+        self._start(runs, inline=job.may_run_inline)
 
     def close(self) -> None:
         """No request is left."""
         with self._lock:
-            entry, self._entry = self._entry, None
-        if entry is not None:
-            self._timer.cancel(entry)
+            self._alarm.close()
 
     # -- what is due --
 
     def _runs(self, batches: Sequence[Sequence[BatchMember]]) -> list[Run]:
-        """The batches as runs, and a timer entry for what is left. Called under the lock."""
+        """The batches as runs; the alarm is set for what is left. Called under the lock."""
         wakes_at = self._scheduler.wakes_at
-        if wakes_at is not None and (self._entry is None or wakes_at < self._wakes_at):
-            if self._entry is not None:
-                self._timer.cancel(self._entry)
-            self._entry = self._timer.schedule(wakes_at, self._tick)
-            self._wakes_at = wakes_at
+        self._alarm.set(math.inf if wakes_at is None else wakes_at)
         return [Run(batch) for batch in batches]
 
     def _tick(self) -> None:
         with self._lock:
-            self._entry = None
+            self._alarm.rang()
             runs = self._runs(self._scheduler.tick(time.monotonic()))
-        self._go_on(runs)
+        self._start(runs)
 
-    def _go_on(self, runs: Sequence[Run], *, inline: bool = False) -> None:
-        """Submits runs. One that ends at once makes others due, which this thread takes up when it
-        is back here, so that the stack does not grow with them."""
-        if not runs:
-            return
-        thread = threading.get_ident()
-        with self._lock:
-            self._due.extend(runs)
-            if thread in self._drivers:
-                return
-            self._drivers.add(thread)
-        while True:
-            with self._lock:
-                if not self._due:
-                    self._drivers.discard(thread)
-                    return
-                run = self._due.popleft()
-            # What became due in the meantime waits for nobody's thread.
-            self._submit(run, inline=inline and run.alone)
-            inline = False
+    def _start(self, runs: Sequence[Run], *, inline: bool = False) -> None:
+        self._trampoline(self._submit, runs, inline=inline)
 
-    def _submit(self, run: Run, *, inline: bool) -> None:
+    def _submit(self, run: Run, inline: bool) -> None:
+        """Submits a run. One that ends at once makes others due, which are submitted next."""
+        inline = inline and run.alone
         with self._lock:
             members = [member for member in run.members if run.alone or not member.left]
         error: BaseException | None = None
@@ -239,7 +216,7 @@ class Collector:
             for member in left:
                 member.run = None
             runs = self._runs(self._scheduler.finished(time.monotonic(), left))
-        self._go_on(runs)
+        self._start(runs)
 
     def _parted(self, batch: BatchJob, outputs: Mapping[str, Value]) -> list[dict[str, Value]]:
         total = max(sum(batch.rows), self._shape.padded_to)

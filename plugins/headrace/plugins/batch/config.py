@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from headrace.runtime.config import ConfigSchema
-from headrace.runtime.standard_keys import (
+from headrace.runtime.config.schema import ConfigSchema
+from headrace.runtime.config.standard_keys import (
     ALLOW_AUTO_BATCHING,
     AUTO_BATCH_TIMEOUT,
-    DEVICE_ID,
     STANDARD_KEYS,
 )
+from headrace.runtime.virtual.members import withheld_keys
 
 SCHEMA = ConfigSchema(*STANDARD_KEYS)
 
 DEFAULT_SIZE = 8
 """Rows of a batch where the device's name does not say."""
 
-NOT_FOR_MEMBERS = frozenset(
-    key.name
-    for key in SCHEMA
-    if key.scope != "network" or key in (DEVICE_ID, ALLOW_AUTO_BATCHING, AUTO_BATCH_TIMEOUT)
-)
+NOT_FOR_MEMBERS = withheld_keys(SCHEMA, ALLOW_AUTO_BATCHING, AUTO_BATCH_TIMEOUT)
 """Keys that are not handed to the device that runs the batches."""

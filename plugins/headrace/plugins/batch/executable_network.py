@@ -8,17 +8,23 @@ from collections.abc import Callable, Mapping
 from headrace.plugins.batch.collector import Collector, Shape
 from headrace.plugins.batch.request import BatchMember
 from headrace.plugins.batch.scheduler import BatchScheduler
-from headrace.runtime.config import Configuration, ParameterValue
-from headrace.runtime.executable_network import ExecutableNetwork, Place
-from headrace.runtime.executor_manager import ExecutorManager
-from headrace.runtime.job import Job
-from headrace.runtime.network import Layer, Network
-from headrace.runtime.provenance import origins
-from headrace.runtime.standard_keys import (
+from headrace.runtime.config.schema import Configuration, ParameterValue
+from headrace.runtime.config.standard_keys import (
     AUTO_BATCH_TIMEOUT,
     INFERENCE_NUM_THREADS,
     NUM_STREAMS,
     PERFORMANCE_HINT_NUM_REQUESTS,
+)
+from headrace.runtime.device.executable_network import ExecutableNetwork, Place
+from headrace.runtime.execution.executor_manager import ExecutorManager
+from headrace.runtime.execution.job import Job
+from headrace.runtime.intake.provenance import origins
+from headrace.runtime.network.network import Layer, Network
+from headrace.runtime.virtual.networks import (
+    execution_devices,
+    optimal_requests,
+    set_known,
+    showing,
 )
 
 
@@ -47,7 +53,7 @@ class BatchNetwork(ExecutableNetwork):
         *,
         lent: bool = False,
     ) -> None:
-        super().__init__(network, _shown(config, inner.config))
+        super().__init__(network, showing(config, inner, (NUM_STREAMS, INFERENCE_NUM_THREADS)))
         self.inner = inner
         self.size = size
         self._shape = shape
@@ -78,8 +84,7 @@ class BatchNetwork(ExecutableNetwork):
     def set_config(self, changes: Mapping[str, str]) -> None:
         """Changes the inner network's keys too."""
         super().set_config(changes)
-        known = self.inner.config.schema
-        self.inner.set_config({key: changes[key] for key in changes if key in known})
+        set_known(self.inner, changes)
         self.collector.timeout = self._timeout()
 
     def take_over(self, lender: ExecutableNetwork) -> None:
@@ -113,17 +118,13 @@ class BatchNetwork(ExecutableNetwork):
         return int(min(most, self.size * self._slots()))
 
     def _execution_devices(self) -> list[str]:
-        devices = self.inner.get_metric("EXECUTION_DEVICES")
-        assert isinstance(devices, list)
-        return devices
+        return execution_devices([self.inner])
 
     # -- inside --
 
     def _slots(self) -> int:
         """Batches that the device runs at once."""
-        found = self.inner.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
-        assert isinstance(found, int)
-        return max(1, found)
+        return optimal_requests(self.inner)
 
     def _follow_streams(self) -> None:
         self.collector.set_slots(self._slots())
@@ -134,12 +135,3 @@ class BatchNetwork(ExecutableNetwork):
     def _count(self, rows: int) -> None:
         if self._network_counters is not None:
             self._network_counters.observe_batch(rows)
-
-
-def _shown(config: Configuration, inner: Configuration) -> Configuration:
-    """With the streams and threads that the device has chosen."""
-    values = inner.to_strings()
-    chosen = {
-        key.name: values[key.name] for key in (NUM_STREAMS, INFERENCE_NUM_THREADS) if key in inner
-    }
-    return config.schema.resolve(config.explicit_strings(), chosen)

@@ -10,12 +10,12 @@ from typing import Final
 from headrace.plugins.batch import loading, measurement, runs
 from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.plugins.batch.trial import Inconclusive, sample
-from headrace.runtime.cancel import CancelToken
+from headrace.runtime.config.standard_keys import ALLOW_AUTO_BATCHING
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Cancelled, HeadraceError, Unavailable
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.standard_keys import ALLOW_AUTO_BATCHING
-from headrace.runtime.tensor import Array
-from headrace.runtime.timer import Timer
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.timer import Timer
+from headrace.runtime.network.values import Array
 
 _log = logging.getLogger(__name__)
 

@@ -19,13 +19,13 @@ from headrace.plugins.batch.transformations import (
     with_fixed_rows,
 )
 from headrace.plugins.batch.trial import ROWS, Inconclusive, Run, sample, try_out
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import FailedPrecondition, InvalidModel, Unimplemented
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.members import Target
-from headrace.runtime.network import Network
-from headrace.runtime.tensor import Value, host
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
+from headrace.runtime.network.values import Value
+from headrace.runtime.virtual.members import Target
 
 _MAY_BE_THE_SIZES = (FailedPrecondition, InvalidModel, Unimplemented)
 """What a device may raise that takes fixed sizes only."""
@@ -84,7 +84,7 @@ def runner(network: ExecutableNetwork, token: CancelToken, padded_to: int = 0) -
     """Runs rows on a network, which takes `padded_to` of them where that is not 0."""
 
     def run(inputs: Mapping[str, Value]) -> Mapping[str, Value]:
-        arrays = {name: np.asarray(host(value)) for name, value in inputs.items()}
+        arrays = {name: np.asarray(value) for name, value in inputs.items()}
         count = len(next(iter(arrays.values())))
         missing = max(0, padded_to - count)
         if missing:
@@ -98,7 +98,7 @@ def runner(network: ExecutableNetwork, token: CancelToken, padded_to: int = 0) -
         shared = {
             name
             for name, value in outputs.items()
-            if not (shape := np.asarray(host(value)).shape) or shape[0] % padded_to
+            if not (shape := np.asarray(value).shape) or shape[0] % padded_to
         }
         return rows_of.part(outputs, [count], frozenset(shared), padded_to)[0]
 

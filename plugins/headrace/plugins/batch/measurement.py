@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 from headrace.plugins.batch import runs
 from headrace.plugins.batch.trial import ROWS
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.tensor import Value
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.values import Value
 
 USUAL_SECONDS: Final = 0.25
 MOST_SECONDS: Final = 1.0

@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-
-import onnx_ir as ir
 
 from headrace.plugins.batch import hinted, loading
 from headrace.plugins.batch.config import DEFAULT_SIZE, NOT_FOR_MEMBERS, SCHEMA
 from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.plugins.batch.transformations import CannotBatch, batchable
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
-from headrace.runtime.device_name import DeviceName, Member
+from headrace.runtime.config.device_name import DeviceName, Member
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.config.standard_keys import (
+    DEVICE_ID,
+    PERFORMANCE_HINT_NUM_REQUESTS,
+)
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.errors import (
     FailedPrecondition,
     InvalidArgument,
     InvalidModel,
-    Unimplemented,
     UnsupportedLayer,
 )
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.members import Target, check_owners, own_config, targets
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.query import QueryResult
-from headrace.runtime.standard_keys import (
-    DEVICE_ID,
-    PERFORMANCE_HINT_NUM_REQUESTS,
-)
-from headrace.runtime.transform import transform_network
-from headrace.runtime.virtual_plugin import VirtualPlugin
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.query import QueryResult
+from headrace.runtime.transform.transform import transform_network
+from headrace.runtime.virtual.members import Target, check_owners, own_config, targets
+from headrace.runtime.virtual.plugin import VirtualPlugin
 
-_AS_IT_IS = NetworkOptions()
 _CHOOSING = ("BATCH", "MULTI", "AUTO")
 
 
@@ -48,12 +45,8 @@ class _Wish:
 
 
 class BatchPlugin(VirtualPlugin):
-    """Has no threads and computes nothing: it makes of the network one that takes any number of
-    rows, has the other device load that, and joins requests for it.
-
-    Which device that is comes with the load, so the public methods are its own, and the hooks that
-    a single device fills in are not asked.
-    """
+    """Makes of the network one that takes any number of rows, has the other device load that, and
+    joins requests for it."""
 
     schema = SCHEMA
     full_name = "Runs requests together on another device"
@@ -69,10 +62,7 @@ class BatchPlugin(VirtualPlugin):
         )
 
     def query_network(
-        self,
-        network: Network,
-        config: Mapping[str, str],
-        options: NetworkOptions = _AS_IT_IS,
+        self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
     ) -> QueryResult:
         """What the other device says, less the layers at which rows of a batch meet. Where only a
         trial tells, the network is loaded for it, and closed."""
@@ -84,9 +74,7 @@ class BatchPlugin(VirtualPlugin):
         whole = self.transform_network(network, wish.config, options)
         try:
             if not batchable(whole).is_certain:
-                self._batched(
-                    network, wish.config, CancelToken(), wish=wish, options=options
-                ).close()
+                self._batched(network, wish, options, CancelToken()).close()
         except CannotBatch as error:
             return _without_batches(found, network, whole, error)
         except (FailedPrecondition, InvalidModel) as error:
@@ -97,7 +85,7 @@ class BatchPlugin(VirtualPlugin):
         self,
         network: Network,
         config: Mapping[str, str],
-        options: NetworkOptions = _AS_IT_IS,
+        options: NetworkOptions = AS_IT_IS,
         token: CancelToken | None = None,
     ) -> ExecutableNetwork:
         """Loads a network so that its requests run together.
@@ -107,15 +95,16 @@ class BatchPlugin(VirtualPlugin):
             FailedPrecondition: its requests cannot run together, and why.
         """
         wish = self._wish(config, options)
-        make = partial(self._batched, wish=wish, options=options)
-        return self._make(network, wish.config, options, make, token)
+        token = token or CancelToken()
+        make = partial(self._batched, network, wish, options, token)
+        return self._opened(make, wish.config, token)
 
     def import_network(
         self,
         network: Network,
         native: bytes,
         config: Mapping[str, str],
-        options: NetworkOptions = _AS_IT_IS,
+        options: NetworkOptions = AS_IT_IS,
         token: CancelToken | None = None,
     ) -> ExecutableNetwork:
         """Loads the network anew: nothing native is exported, for what the device would run is
@@ -137,8 +126,8 @@ class BatchPlugin(VirtualPlugin):
         wish = self._wish(own, asked)
 
         def batched(plain: ExecutableNetwork, token: CancelToken) -> BatchNetwork:
-            make = partial(self._batched, wish=wish, options=asked, plain=plain)
-            made = self._make(network, wish.config, asked, make, token)
+            make = partial(self._batched, network, wish, asked, token, plain)
+            made = self._opened(make, wish.config, token)
             assert isinstance(made, BatchNetwork)
             return made
 
@@ -175,20 +164,13 @@ class BatchPlugin(VirtualPlugin):
     def _batched(
         self,
         network: Network,
-        config: Configuration,
-        token: CancelToken,
-        *,
         wish: _Wish,
         options: NetworkOptions,
+        token: CancelToken,
         plain: ExecutableNetwork | None = None,
     ) -> BatchNetwork:
-        whole = self.transform_network(network, config, options)
-        return loading.load(whole, config, wish.target, wish.size, token, plain)
-
-    # -- hooks --
-
-    def _add_extension(self, functions: Sequence[ir.Function]) -> None:
-        raise Unimplemented("BATCH computes nothing: give the extension to the other device")
+        whole = self.transform_network(network, wish.config, options)
+        return loading.load(whole, wish.config, wish.target, wish.size, token, plain)
 
 
 def _without_batches(

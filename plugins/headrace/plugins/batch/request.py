@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from headrace.plugins.batch.scheduler import Member
-from headrace.runtime.cancel import CancelToken
 from headrace.runtime.errors import HeadraceError
-from headrace.runtime.job import Job, Ticket
-from headrace.runtime.tensor import Value
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job, Ticket
+from headrace.runtime.network.values import Value
 
 
 class BatchMember(Member):
@@ -123,7 +123,7 @@ class BatchJob(Job):
     def tell_times(self) -> None:
         """Gives the members the ends of the stages."""
         for member in self.members:
-            member.job.input, member.job.inference = self.input, self.inference
+            member.job.prepared, member.job.inferred = self.prepared, self.inferred
 
 
 def reason(job: Job) -> HeadraceError:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.runtime.errors import Internal
-from headrace.runtime.job import Job
-from headrace.runtime.tensor import Array, Tensor, Value, host
+from headrace.runtime.execution.job import Job
+from headrace.runtime.network.values import Array, Value
 
 
 class Fit(NamedTuple):
@@ -34,7 +34,7 @@ def fit(job: Job, names: Sequence[str]) -> Fit:
     rows = -1
     for name in names:
         value = job.inputs.get(name)
-        if not isinstance(value, np.ndarray | Tensor) or not value.shape:
+        if not isinstance(value, np.ndarray) or not value.shape:
             return Fit(None, 1)
         size, *rest = value.shape
         if rows not in (-1, size):
@@ -75,7 +75,7 @@ def part(
     """
     found: list[dict[str, Value]] = [{} for _ in rows]
     for name, value in outputs.items():
-        array = _own(value)
+        array = _array(value)
         if name in shared:
             for each in found:
                 each[name] = array
@@ -92,15 +92,5 @@ def part(
 
 
 def _array(value: Value) -> Array:
-    array = host(value)
-    assert isinstance(array, np.ndarray)
-    return array
-
-
-def _own(value: Value) -> Array:
-    """The array, in memory that stays: where there is a lease on it, it ends here."""
-    array = _array(value)
-    if isinstance(value, Tensor) and value.lease is not None:
-        array = array.copy()
-        value.lease.release()
-    return array
+    assert isinstance(value, np.ndarray)
+    return value

@@ -10,10 +10,10 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.job import Job, Ticket
-from headrace.runtime.tensor import Value
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job, Ticket
+from headrace.runtime.network.values import Value
 
 TICKET = Ticket("BATCH")
 

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from headrace.plugins.batch.axes import constant_of
-from headrace.runtime.tensor import Array
+from headrace.runtime.network.values import Array
 
 _MOST = 4096
 """Elements of a value that is followed; shapes have few."""

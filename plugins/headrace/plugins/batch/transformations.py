@@ -11,9 +11,9 @@ import onnx_ir as ir
 
 from headrace.plugins.batch.analysis import Analysis, analyse
 from headrace.plugins.batch.axes import Mixes, constant_of, moved
-from headrace.runtime import naming
 from headrace.runtime.errors import FailedPrecondition
-from headrace.runtime.network import Network, Port
+from headrace.runtime.intake import naming
+from headrace.runtime.network.network import Network, Port
 
 _BATCH: Final = "headrace_batch"
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from headrace.plugins.batch.rows import part
 from headrace.runtime.errors import Cancelled, HeadraceError, Unavailable
-from headrace.runtime.network import Port
-from headrace.runtime.tensor import Array, Value, host
+from headrace.runtime.network.network import Port
+from headrace.runtime.network.values import Array, Value
 
 Run: TypeAlias = Callable[[Mapping[str, Value]], Mapping[str, Value]]
 
@@ -129,8 +129,7 @@ def _value(port: Port, size: int, scale: float, random: np.random.Generator) -> 
     return np.asarray(scale * random.standard_normal(shape)).astype(dtype)
 
 
-def _same(one: Value, other: Value) -> bool:
-    a, b = host(one), host(other)
+def _same(a: Value, b: Value) -> bool:
     assert isinstance(a, np.ndarray)
     assert isinstance(b, np.ndarray)
     if a.shape != b.shape or a.dtype != b.dtype:

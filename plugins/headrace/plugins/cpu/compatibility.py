@@ -15,8 +15,9 @@ import onnx_ir as ir
 from onnx import defs
 
 from headrace.runtime.errors import UnsupportedLayer, UnsupportedLayers
-from headrace.runtime.naming import walk
-from headrace.runtime.type_names import type_text
+from headrace.runtime.intake.naming import walk
+from headrace.runtime.network.type_names import type_text
+from headrace.runtime.system.graph_memory import watched
 
 _OLDEST_IR_VERSION = 3
 _ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
@@ -79,7 +80,7 @@ class Compatibility:
             for domain, version in scope.opset_imports.items()
         ):
             return model
-        model = model.clone()
+        model = watched(model.clone())
         changed = [
             UnsupportedLayer(node.name or "", node.op_type, reason)
             for node, version in _nodes(model)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headrace.plugins.cpu.custom_ops import CUSTOM_OPS_LIBRARIES
-from headrace.runtime.config import ConfigSchema
-from headrace.runtime.standard_keys import INFERENCE_PRECISION_HINT, STANDARD_KEYS
+from headrace.runtime.config.schema import ConfigSchema
+from headrace.runtime.config.standard_keys import INFERENCE_PRECISION_HINT, STANDARD_KEYS
 
 # The backend computes no float32 network in another type; f16 leaves a float16 one as it is.
 SCHEMA = ConfigSchema(

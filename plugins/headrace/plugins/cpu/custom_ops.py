@@ -12,8 +12,8 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from headrace.plugins.cpu import failures
-from headrace.runtime.config import Configuration
-from headrace.runtime.config_key import Key, config_field
+from headrace.runtime.config.key import Key, config_field
+from headrace.runtime.config.schema import Configuration
 from headrace.runtime.errors import FailedPrecondition
 
 _log = logging.getLogger(__name__)

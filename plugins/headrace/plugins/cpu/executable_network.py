@@ -9,11 +9,11 @@ from headrace.plugins.cpu.failures import run_failure
 from headrace.plugins.cpu.profiling import Profiler
 from headrace.plugins.cpu.runs import HostRuns, Runs
 from headrace.plugins.cpu.tensors import Conversion
-from headrace.runtime.config import Configuration
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.job import Job
-from headrace.runtime.network import Network
-from headrace.runtime.streams_executor import StreamsExecutor
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.streams_executor import StreamsExecutor
+from headrace.runtime.network.network import Network
 
 
 class SessionNetwork(ExecutableNetwork):

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from headrace.runtime.naming import bodies, walk
+from headrace.runtime.intake.naming import bodies, walk
 
 _BLOCKED_DOMAIN = "com.microsoft.nchwc"
 _BLOCKED_NAME = re.compile(r"(.*)_nchwc(?:_token_\d+)?")

@@ -8,8 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from headrace.plugins.cpu.proven_shapes import ProvenShapes, constant
-from headrace.runtime.naming import Names
-from headrace.runtime.provenance import origins, stamp
+from headrace.runtime.intake.naming import Names
+from headrace.runtime.intake.provenance import origins, stamp
 
 SUFFIX: Final = "/headrace.guard"  # of the names of layers that fail in place of another one
 FAILS: Final = "a tensor is empty, has too few axes, or is 0 where a length is due"

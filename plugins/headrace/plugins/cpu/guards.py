@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from headrace.plugins.cpu.guard_layers import Guard
 from headrace.plugins.cpu.proven_shapes import ProvenShapes, constant
-from headrace.runtime.naming import value_names, walk
+from headrace.runtime.intake.naming import value_names, walk
 
 _INTEGERS: Final = (ir.DataType.INT32, ir.DataType.INT64)  # narrower ones are computed in int32
 

@@ -16,18 +16,18 @@ from headrace.plugins.cpu.session import Provider
 from headrace.plugins.cpu.session_plugin import SessionPlugin
 from headrace.plugins.cpu.support import Trials
 from headrace.plugins.cpu.transformations import TRANSFORMATIONS, notes_on_float64
-from headrace.runtime import hints
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration, Range
-from headrace.runtime.device_metrics import Metric
-from headrace.runtime.naming import name_layers
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.processors import usable_processors
-from headrace.runtime.provenance import Transformation, tracked
-from headrace.runtime.services import Services
-from headrace.runtime.type_inference import infer_types
-from headrace.runtime.work import multiply_adds
+from headrace.runtime.config import hints
+from headrace.runtime.config.schema import Configuration, Range
+from headrace.runtime.device.metrics import Metric
+from headrace.runtime.device.services import Services
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.intake.naming import name_layers
+from headrace.runtime.intake.provenance import Transformation, tracked
+from headrace.runtime.network.network import Network
+from headrace.runtime.network.type_inference import infer_types
+from headrace.runtime.network.work import multiply_adds
+from headrace.runtime.system.processors import usable_processors
+from headrace.runtime.transform.options import NetworkOptions
 
 
 class CpuPlugin(SessionPlugin):

@@ -23,10 +23,11 @@ import onnx_ir as ir
 from headrace.plugins.cpu import session
 from headrace.plugins.cpu.fusion import trace
 from headrace.plugins.cpu.session import Provider, Session, Settings
-from headrace.runtime.job import LayerProfile
-from headrace.runtime.naming import walk
-from headrace.runtime.provenance import origins
-from headrace.runtime.scratch import ScratchFolder
+from headrace.runtime.execution.job import LayerProfile
+from headrace.runtime.intake.naming import walk
+from headrace.runtime.intake.provenance import origins
+from headrace.runtime.system.graph_memory import watched
+from headrace.runtime.system.scratch import ScratchFolder
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +81,8 @@ class Profiler:
         return result, self._layers(json.loads(events), device)
 
     def close(self) -> None:
-        """Deletes what lies on disk; no request runs any more."""
+        """Lets go of the network, and deletes what lies on disk; no request runs any more."""
+        del self._original, self._readable
         if self._folder is not None:
             self._folder.close()
 
@@ -106,7 +108,8 @@ class Profiler:
         try:
             session.open_model(self._readable, self._provider, settings)
             proto = onnx.load(path, load_external_data=False)
-            rewritten = ir.from_proto(proto).graph
+            model = watched(ir.from_proto(proto))
+            rewritten = model.graph
         except Exception as error:  # noqa: BLE001 - the runtime writes some graphs wrongly
             _log.info("layers are timed without knowing which were fused: %s", error)
             for node in walk(self._original.graph):

@@ -8,8 +8,9 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from headrace.runtime.naming import bodies, walk
-from headrace.runtime.type_inference import infer_types
+from headrace.runtime.intake.naming import bodies, walk
+from headrace.runtime.network.type_inference import infer_types
+from headrace.runtime.system.graph_memory import watched
 
 _Sizes: TypeAlias = list[int | None]
 
@@ -30,7 +31,7 @@ class ProvenShapes:
 
     @cached_property
     def _inferred(self) -> Mapping[ir.Value, _Sizes]:
-        bare = self._model.clone()
+        bare = watched(self._model.clone())
         for node in walk(bare.graph):
             for value in _made(node):
                 value.shape = None

@@ -8,8 +8,8 @@ import numpy as np
 
 from headrace.plugins.cpu.session import Session
 from headrace.plugins.cpu.tensors import Conversion
-from headrace.runtime.job import Job
-from headrace.runtime.tensor import Value
+from headrace.runtime.execution.job import Job
+from headrace.runtime.network.values import Value
 
 _ARRAYS = {np.ndarray}
 

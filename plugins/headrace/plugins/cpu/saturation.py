@@ -22,7 +22,7 @@ import onnx_ir as ir
 
 from headrace.plugins.cpu import session
 from headrace.plugins.cpu.proven_shapes import constant
-from headrace.runtime.naming import Names, value_names, walk
+from headrace.runtime.intake.naming import Names, value_names, walk
 
 _OF_FLOATS: Final = ("Conv", "Gemm", "MatMul")
 _OWN: Final = "/headrace.exact"  # ends the name of what is ours

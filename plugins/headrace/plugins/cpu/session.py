@@ -21,9 +21,10 @@ import onnxruntime
 from onnxruntime.capi import _pybind_state as binding
 
 from headrace.plugins.cpu import custom_ops, failures, tensors
-from headrace.runtime.cancel import CancelToken
 from headrace.runtime.errors import Unavailable
-from headrace.runtime.tensor import Array
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.values import Array
+from headrace.runtime.system.graph_memory import watched
 
 CPU_PROVIDER = "CPUExecutionProvider"
 _FATAL = 4  # ONNX Runtime's log level: what fails is raised, and printed nowhere
@@ -185,7 +186,7 @@ def _options(provider: Provider, settings: Settings) -> Any:
 
 def _without_weights(model: ir.Model) -> tuple[bytes, dict[str, tuple[Array, ir.DataType]]]:
     """The serialised model without the weights that are handed over, and those by name."""
-    stripped = model.clone()
+    stripped = watched(model.clone())
     initializers = stripped.graph.initializers
     large = {
         name: value.const_value

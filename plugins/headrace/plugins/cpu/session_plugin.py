@@ -17,10 +17,10 @@ from headrace.plugins.cpu.runs import HostRuns, Runs
 from headrace.plugins.cpu.session import Provider, Session, Settings
 from headrace.plugins.cpu.support import LayerSupport, Trials
 from headrace.plugins.cpu.tensors import Conversion
-from headrace.runtime.allocator import release_memory
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
-from headrace.runtime.config_key import config_field
+from headrace.runtime.config.key import config_field
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
+from headrace.runtime.device.services import Services
 from headrace.runtime.errors import (
     FailedPrecondition,
     HeadraceError,
@@ -28,15 +28,15 @@ from headrace.runtime.errors import (
     UnsupportedLayer,
     UnsupportedLayers,
 )
-from headrace.runtime.network import Network
-from headrace.runtime.plugin import Plugin, Support
-from headrace.runtime.services import Services
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
+from headrace.runtime.system.allocator import release_memory
 
 Open: TypeAlias = Callable[[Provider], Session]
 """Opens a session of the network that is being compiled."""
 
 
-class SessionPlugin(Plugin):
+class SessionPlugin(CompiledPlugin):
     """A device is a sub-class that says which provider, with which options, how many requests run
     at once with how many threads, and where values lie."""
 

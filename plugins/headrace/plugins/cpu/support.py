@@ -19,11 +19,11 @@ from headrace.plugins.cpu import failures, limits, session
 from headrace.plugins.cpu.compatibility import Compatibility
 from headrace.plugins.cpu.custom_ops import CUSTOM_OPS_LIBRARIES
 from headrace.plugins.cpu.session import Provider, Settings
-from headrace.runtime import single_layer, trials
+from headrace.plugins.cpu.type_guesses import Guess, type_guesses
 from headrace.runtime.errors import HeadraceError
-from headrace.runtime.naming import bodies, walk
-from headrace.runtime.type_guesses import Guess, type_guesses
-from headrace.runtime.type_names import type_text
+from headrace.runtime.intake.naming import bodies, walk
+from headrace.runtime.network.type_names import type_text
+from headrace.runtime.transform import single_layer, trials
 
 _ELSEWHERE = "assigned to the default CPU EP"  # where a provider leaves a layer to another one
 _NO_OPERATOR = re.compile(r"(\S+):(\w+)\(-?\d+\) is not a registered function/op")

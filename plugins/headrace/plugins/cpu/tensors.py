@@ -17,8 +17,8 @@ import onnx_ir as ir
 import onnxruntime
 
 from headrace.runtime.errors import InvalidArgument, Unimplemented
-from headrace.runtime.network import Port
-from headrace.runtime.tensor import Array, Value, host
+from headrace.runtime.network.network import Port
+from headrace.runtime.network.values import Array, Value
 
 BINDING_CONVERTS = frozenset(
     {
@@ -73,16 +73,15 @@ class Conversion:
         """
         feed: dict[str, Any] = {}
         for name, value in values.items():
-            given = host(value)
             dtype = self._input_types[name]
-            if dtype == ir.DataType.STRING and given is not None:
-                given = _strings(name, given)
-            if isinstance(given, np.ndarray) and (self.as_values or dtype not in BINDING_CONVERTS):
-                value = to_ort(given, dtype)
+            if dtype == ir.DataType.STRING and value is not None:
+                value = _strings(name, value)
+            if isinstance(value, np.ndarray) and (self.as_values or dtype not in BINDING_CONVERTS):
+                converted = to_ort(value, dtype)
                 # In a feed of arrays the binding looks for the OrtValue inside its wrapper.
-                feed[name] = value._get_c_value() if self.as_values else value
-            elif given is not None or not self.as_values:
-                feed[name] = given
+                feed[name] = converted._get_c_value() if self.as_values else converted
+            elif value is not None or not self.as_values:
+                feed[name] = value
         return feed
 
     def fetch(self, names: Iterable[str], values: Iterable[Any]) -> dict[str, Value]:

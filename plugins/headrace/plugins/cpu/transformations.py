@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from headrace.plugins.cpu.proven_shapes import constant
 from headrace.plugins.cpu.saturation import multiply_exactly
-from headrace.runtime.naming import value_names, walk
+from headrace.runtime.intake.naming import value_names, walk
 
 _ARGS = ("ArgMax", "ArgMin")
 _WIDE = "/double"  # ends the name of a cast to float64 that is ours

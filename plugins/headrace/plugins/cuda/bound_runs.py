@@ -21,9 +21,9 @@ from onnxruntime.capi import _pybind_state as binding
 from headrace.plugins.cpu import tensors
 from headrace.plugins.cpu.session import Session
 from headrace.plugins.cuda.memory import HostMemory
-from headrace.runtime.job import Job
-from headrace.runtime.network import Network, Port
-from headrace.runtime.tensor import Array, Value, host
+from headrace.runtime.execution.job import Job
+from headrace.runtime.network.network import Network, Port
+from headrace.runtime.network.values import Array, Value
 
 _NOT_BYTES: Final = (ir.DataType.STRING, ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)
 
@@ -123,12 +123,12 @@ class StagedLane:
     def __call__(self, job: Job, options: Any) -> dict[str, Value]:
         ports = self._ports
         for port in self._inputs:
-            given = host(job.inputs[port.name])
-            assert isinstance(given, np.ndarray), "a network with other values is not bound"
-            staged = self._stage("in", port.name, given.nbytes)
-            _bytes_into(staged, given)
+            array = job.inputs[port.name]
+            assert isinstance(array, np.ndarray), "a network with other values is not bound"
+            staged = self._stage("in", port.name, array.nbytes)
+            _bytes_into(staged, array)
             ports.bind_input(
-                port.name, self._where, port.dtype.value, given.shape, staged.ctypes.data
+                port.name, self._where, port.dtype.value, array.shape, staged.ctypes.data
             )
         given_memory = {name: self._bind_output(self._outputs[name]) for name in job.output_names}
         try:
@@ -191,11 +191,11 @@ class RecordedLane:
 
     def __call__(self, job: Job, options: Any) -> dict[str, Value]:
         for name, value in self._inputs.items():
-            given = host(job.inputs[name])
-            assert isinstance(given, np.ndarray), "a network with other values is not bound"
-            staged = self._staged[name][: given.nbytes]
-            _bytes_into(staged, given)
-            value.update_inplace(staged.view(given.dtype).reshape(given.shape))
+            array = job.inputs[name]
+            assert isinstance(array, np.ndarray), "a network with other values is not bound"
+            staged = self._staged[name][: array.nbytes]
+            _bytes_into(staged, array)
+            value.update_inplace(staged.view(array.dtype).reshape(array.shape))
         self._session.run_bound(self._ports, options)
         # Copied, for of memory that is the host's the binding gives a view.
         return {name: self._outputs[name].numpy().copy() for name in job.output_names}

@@ -9,9 +9,9 @@ from typing import Final
 from headrace.plugins.cpu.custom_ops import CUSTOM_OPS_LIBRARIES, libraries
 from headrace.plugins.cpu.session import Provider
 from headrace.plugins.cuda.machine import PROVIDER, TENSORRT
-from headrace.runtime.config import ConfigSchema, Configuration
-from headrace.runtime.config_key import Key
-from headrace.runtime.standard_keys import (
+from headrace.runtime.config.key import Key
+from headrace.runtime.config.schema import ConfigSchema, Configuration
+from headrace.runtime.config.standard_keys import (
     INFERENCE_PRECISION_HINT,
     NUM_STREAMS,
     PERFORMANCE_HINT,
@@ -23,30 +23,29 @@ EXECUTION_PROVIDER: Final = Key(
     "EXECUTION_PROVIDER",
     str,
     "CUDA",
-    "Which provider of ONNX Runtime computes; TENSORRT compiles longer, and leaves to CUDA what it "
-    "cannot run.",
+    "The provider of ONNX Runtime. TENSORRT compiles longer, and leaves to CUDA what it does not "
+    "support.",
     choices=("CUDA", "TENSORRT"),
 )
 CUDA_GRAPH: Final = Key(
     "CUDA_GRAPH",
     bool,
     False,
-    "Whether a run is recorded once and then repeated as a whole: for small networks of fixed "
-    "shapes. Each stream takes a session, and so the weights' memory, of its own; there is one "
-    "where NUM_STREAMS is AUTO.",
+    "Whether a run is recorded once and then repeated: for small networks with fixed shapes. Each "
+    "stream has weights of its own. If NUM_STREAMS is AUTO, there is one stream.",
 )
 TF32: Final = Key(
     "TF32",
     bool,
     False,
-    "Whether float32 layers may round factors to 10 bits of mantissa, which tensor cores multiply "
-    "several times faster.",
+    "Whether float32 layers may round factors to 10 bits of mantissa, which is several times "
+    "faster on tensor cores.",
 )
 GPU_MEMORY_LIMIT: Final = Key(
     "GPU_MEMORY_LIMIT",
     int,
     0,
-    "The most memory that a network may take on the GPU for weights and work. 0: no limit.",
+    "Memory that a network may take on the GPU for weights and work. 0: no limit.",
     unit="bytes",
     minimum=0,
     maximum=2**63 - 1,

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from headrace.runtime.errors import ResourceExhausted
-from headrace.runtime.tensor import Array
+from headrace.runtime.network.values import Array
 
 _PORTABLE: Final = 1  # cudaHostAllocPortable: pinned for every GPU
 

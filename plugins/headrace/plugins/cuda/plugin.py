@@ -26,14 +26,14 @@ from headrace.plugins.cuda.bound_runs import (
 from headrace.plugins.cuda.executable_network import GpuNetwork
 from headrace.plugins.cuda.gpu import Gpu
 from headrace.plugins.cuda.machine import Machine
-from headrace.runtime import hints
-from headrace.runtime.config import Configuration, Range
-from headrace.runtime.device_metrics import Metric
+from headrace.runtime.config import hints
+from headrace.runtime.config.schema import Configuration, Range
+from headrace.runtime.config.standard_keys import DEVICE_ID
+from headrace.runtime.device.compiled_plugin import Support
+from headrace.runtime.device.metrics import Metric
+from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument
-from headrace.runtime.network import Network
-from headrace.runtime.plugin import Support
-from headrace.runtime.services import Services
-from headrace.runtime.standard_keys import DEVICE_ID
+from headrace.runtime.network.network import Network
 
 
 class CudaPlugin(SessionPlugin):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.plugins.hetero.plugin import HeteroPlugin
-from headrace.runtime.plugin import Plugin, plugin_api
-from headrace.runtime.services import Services
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.services import Services
 
 
 @plugin_api(1)

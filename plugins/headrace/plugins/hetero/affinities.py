@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from headrace.plugins.hetero.cut import is_constant
-from headrace.runtime import naming
 from headrace.runtime.errors import InvalidArgument, did_you_mean
-from headrace.runtime.network import Network
+from headrace.runtime.intake import naming
+from headrace.runtime.network.network import Network
 
 AFFINITY = "affinity"  # key of a node's metadata_props
 

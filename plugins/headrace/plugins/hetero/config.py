@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from headrace.runtime.config import ConfigSchema, Key
-from headrace.runtime.standard_keys import DEVICE_ID, STANDARD_KEYS
+from headrace.runtime.config.schema import ConfigSchema, Key
+from headrace.runtime.config.standard_keys import STANDARD_KEYS
 
 TARGET_FALLBACK = Key(
     "TARGET_FALLBACK",
     str,
     "",
-    "The devices to split over, the preferred one first, as CPU,TEMPLATE; for the device name "
-    "HETERO, without a list of its own.",
+    "The devices to split over, the preferred one first, such as CPU,TEMPLATE. It is used for the "
+    "device name HETERO without a list.",
 )
 MERGE_ISLANDS = Key(
     "HETERO_MERGE_ISLANDS",
     bool,
     True,
-    "Whether a layer alone between others of another device joins them if that device supports it, "
-    "which saves two copies.",
+    "Whether a single layer between layers of another device joins them if that device supports "
+    "it. This saves two copies.",
 )
 SCHEMA = ConfigSchema(*STANDARD_KEYS, TARGET_FALLBACK, MERGE_ISLANDS)
-
-NOT_FOR_MEMBERS = frozenset(
-    key.name
-    for key in SCHEMA
-    if key.scope != "network" or key in (TARGET_FALLBACK, MERGE_ISLANDS, DEVICE_ID)
-)
-"""Keys that a split network does not hand to the devices of its list."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headrace.plugins.hetero.flow import Ends
-from headrace.runtime.frames import FrameFormat
+from headrace.runtime.virtual.frames import FrameFormat
 
 _FORMAT: Final = FrameFormat(b"\x89HETERO\r\n\x1a\n", 2, "the subgraphs'")
 

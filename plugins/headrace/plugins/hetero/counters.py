@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from headrace.runtime.counters import REQUEST_SECONDS
-from headrace.runtime.series import Family, SeriesTable
+from headrace.runtime.metrics.counters import REQUEST_SECONDS
+from headrace.runtime.metrics.series import Family, SeriesTable
 
 EXECUTION_SECONDS = Family(
     "subgraph_execution_seconds",
     "histogram",
     ("subgraph", "device"),
-    "Of a network split over devices: a subgraph's time on a stream.",
+    "Time of a subgraph on a stream, in a network that HETERO split.",
     REQUEST_SECONDS,
 )
 CUT_BYTES = Family(
     "subgraph_cut_bytes_total",
     "counter",
     ("subgraph", "device"),
-    "Of a network split over devices: what a subgraph took from the others.",
+    "Bytes that a subgraph read from others, in a network that HETERO split.",
 )
 MOST_NUMBERED = 32
 """Subgraphs with series of their own; the others of a device share one, labelled ``more``."""

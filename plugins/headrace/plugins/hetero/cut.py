@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from headrace.plugins.hetero.partition import Part
-from headrace.runtime import naming
-from headrace.runtime.inlining import calls
-from headrace.runtime.network import Network
+from headrace.runtime.intake import naming
+from headrace.runtime.intake.inlining import calls
+from headrace.runtime.network.network import Network
 
 
 @dataclass(frozen=True, slots=True)

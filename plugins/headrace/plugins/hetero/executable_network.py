@@ -10,12 +10,13 @@ from headrace.plugins.hetero.counters import SubgraphCounters
 from headrace.plugins.hetero.flow import Flow, flow
 from headrace.plugins.hetero.request import HeteroRequest
 from headrace.plugins.hetero.subgraph import Subgraph
-from headrace.runtime.config import Configuration, ParameterValue
-from headrace.runtime.counters import NetworkCounters
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.job import Job
-from headrace.runtime.network import Layer, Network
-from headrace.runtime.tensor import Value
+from headrace.runtime.config.schema import Configuration, ParameterValue
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.execution.job import Job
+from headrace.runtime.metrics.counters import NetworkCounters
+from headrace.runtime.network.network import Layer, Network
+from headrace.runtime.network.values import Value
+from headrace.runtime.virtual.networks import execution_devices, optimal_requests, set_known
 
 
 class HeteroNetwork(ExecutableNetwork):
@@ -51,8 +52,7 @@ class HeteroNetwork(ExecutableNetwork):
         """Changes the subgraphs' keys too."""
         super().set_config(changes)
         for each in self._subgraphs:
-            known = each.executable.config.schema
-            each.executable.set_config({key: changes[key] for key in changes if key in known})
+            set_known(each.executable, changes)
 
     # -- hooks --
 
@@ -67,6 +67,7 @@ class HeteroNetwork(ExecutableNetwork):
     def _close(self) -> None:
         for each in self._subgraphs:
             each.executable.close()
+        self._constants = {}
 
     def _layers(self) -> tuple[Layer, ...]:
         return tuple(layer for each in self._subgraphs for layer in each.executed())
@@ -81,18 +82,11 @@ class HeteroNetwork(ExecutableNetwork):
         """As many as the devices together run at once: each may be at another request."""
         most: dict[str, int] = {}
         for each in self._subgraphs:
-            wanted = each.executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
-            assert isinstance(wanted, int)
-            most[each.device] = max(wanted, most.get(each.device, 1))
+            most[each.device] = max(optimal_requests(each.executable), most.get(each.device, 1))
         return max(1, sum(most.values()))
 
     def _execution_devices(self) -> list[str]:
-        found: dict[str, None] = {}
-        for each in self._subgraphs:
-            devices = each.executable.get_metric("EXECUTION_DEVICES")
-            assert isinstance(devices, list)
-            found.update(dict.fromkeys(devices))
-        return list(found)
+        return execution_devices(each.executable for each in self._subgraphs)
 
     # -- inside --
 

@@ -11,14 +11,14 @@ from headrace.plugins.hetero.failures import named
 from headrace.plugins.hetero.flow import Ends
 from headrace.plugins.hetero.partition import Part
 from headrace.plugins.hetero.subgraph import Subgraph
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import HeadraceError, InvalidArgument
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.members import Target
-from headrace.runtime.network import Network
-from headrace.runtime.provenance import origins
-from headrace.runtime.tensor import Value
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.intake.provenance import origins
+from headrace.runtime.network.network import Network
+from headrace.runtime.network.values import Value
+from headrace.runtime.virtual.members import Target
 
 _ANEW = "subgraph {} compiled anew: {}"
 

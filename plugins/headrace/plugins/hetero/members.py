@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from headrace.plugins.hetero.config import NOT_FOR_MEMBERS, TARGET_FALLBACK
-from headrace.runtime import members
-from headrace.runtime.device_name import DeviceName, Member, resolve
+from headrace.plugins.hetero.config import SCHEMA, TARGET_FALLBACK
+from headrace.runtime.config.device_name import DeviceName, Member, resolve
+from headrace.runtime.device.services import Devices
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.members import Target
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.services import Devices
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.virtual import members
+from headrace.runtime.virtual.members import Target
 
 
 def targets(
@@ -32,7 +32,7 @@ def targets(
         NotFound, Unavailable: a device does not exist, or did not start.
     """
     names = _unnested(options.members) or _listed(fallback, devices)
-    return members.targets(names, config, shared, devices, NOT_FOR_MEMBERS)
+    return members.targets(names, config, shared, devices, members.withheld_keys(SCHEMA))
 
 
 def _listed(fallback: str, devices: Devices) -> list[DeviceName]:

@@ -12,12 +12,12 @@ from headrace.plugins.hetero.assignment import Assignment, Reasons, assign
 from headrace.plugins.hetero.cut import Cutter, is_constant, outer_reads, walk
 from headrace.plugins.hetero.partition import Part
 from headrace.plugins.hetero.unknown_types import UnknownTypes
-from headrace.runtime.cancel import CancelToken
 from headrace.runtime.errors import InvalidArgument, UnsupportedLayer
-from headrace.runtime.members import Target, ask
-from headrace.runtime.network import Network
-from headrace.runtime.provenance import origins
-from headrace.runtime.query import QueryResult, Subgraph
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.intake.provenance import origins
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.query import QueryResult, Subgraph
+from headrace.runtime.virtual.members import Target, ask
 
 AFFINITY = "affinity"
 """The key of a node's metadata that says which device it is to run on."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
-
-import onnx_ir as ir
 
 from headrace.plugins.hetero import loading
 from headrace.plugins.hetero.config import MERGE_ISLANDS, SCHEMA, TARGET_FALLBACK
@@ -15,25 +14,24 @@ from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.hetero.members import targets
 from headrace.plugins.hetero.planning import Plan, plan
 from headrace.plugins.hetero.transformations import TRANSFORMATIONS
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.config.standard_keys import DISABLE_TRANSFORMATIONS
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.errors import (
     EndedWorker,
     InvalidArgument,
-    Unimplemented,
     UnsupportedLayer,
     UnsupportedLayers,
 )
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.members import Target, check_owners, listed, own_config
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.query import QueryResult
-from headrace.runtime.standard_keys import DISABLE_TRANSFORMATIONS
-from headrace.runtime.transform import transform_network
-from headrace.runtime.virtual_plugin import VirtualPlugin
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.query import QueryResult
+from headrace.runtime.transform.transform import transform_network
+from headrace.runtime.virtual.members import Target, check_owners, listed, own_config
+from headrace.runtime.virtual.plugin import VirtualPlugin
 
-_AS_IT_IS = NetworkOptions()
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -51,12 +49,7 @@ class _Wish:
 
 
 class HeteroPlugin(VirtualPlugin):
-    """Has no threads and computes nothing: it asks the devices of its list, cuts the network, and
-    has them load the parts.
-
-    What a network is loaded with decides which devices there are, so the public methods are its
-    own, and the hooks that a single device fills in are not asked.
-    """
+    """Asks the devices of its list, cuts the network, and has them load the parts."""
 
     schema = SCHEMA
     full_name = "Splits networks over the devices of a list"
@@ -81,10 +74,7 @@ class HeteroPlugin(VirtualPlugin):
         )
 
     def query_network(
-        self,
-        network: Network,
-        config: Mapping[str, str],
-        options: NetworkOptions = _AS_IT_IS,
+        self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
     ) -> QueryResult:
         """Which device runs which layer, in which subgraphs; raises as `plan` does."""
         wish = self._wish(config, options, ignore_unknown=True)
@@ -94,7 +84,7 @@ class HeteroPlugin(VirtualPlugin):
         self,
         network: Network,
         config: Mapping[str, str],
-        options: NetworkOptions = _AS_IT_IS,
+        options: NetworkOptions = AS_IT_IS,
         token: CancelToken | None = None,
     ) -> ExecutableNetwork:
         """Splits a network as a query says, and loads its parts.
@@ -103,41 +93,26 @@ class HeteroPlugin(VirtualPlugin):
             As `Plugin.load_network`, and where an affinity cannot be followed.
         """
         wish = self._wish(config, options)
-
-        def split(network: Network, _: Configuration, token: CancelToken) -> HeteroNetwork:
-            return self._split(network, wish, options, token)
-
-        return self._make(network, wish.config, options, split, token)
+        token = token or CancelToken()
+        make = partial(self._split, network, wish, options, token)
+        return self._opened(make, wish.config, token)
 
     def import_network(
         self,
         network: Network,
         native: bytes,
         config: Mapping[str, str],
-        options: NetworkOptions = _AS_IT_IS,
+        options: NetworkOptions = AS_IT_IS,
         token: CancelToken | None = None,
     ) -> ExecutableNetwork:
         """Makes a network of the subgraphs that were exported, each on its device again; if they
         do not fit this network or these devices, it is split anew, and a note says why."""
-        wish = self._wish(config, options)
-
-        def join(network: Network, config: Configuration, token: CancelToken) -> HeteroNetwork:
-            whole = self.transform_network(network, config, options)
-            try:
-                frames = read(native)
-                parts = loading.parts_of(whole, frames, wish.targets)
-            except InvalidArgument as error:
-                loaded = self._split(network, wish, options, token)
-                loaded.notes = (f"split anew: {error.message}", *loaded.notes)
-                return loaded
-            try:
-                return loading.load(whole, parts, wish.targets, config, token, frames)
-            except EndedWorker as error:
-                return self._split(network, wish, options, token, _ended(error))
-
         if not native:
             return self.load_network(network, config, options, token)
-        return self._make(network, wish.config, options, join, token)
+        wish = self._wish(config, options)
+        token = token or CancelToken()
+        make = partial(self._join, network, native, wish, options, token)
+        return self._opened(make, wish.config, token)
 
     # -- inside --
 
@@ -177,6 +152,28 @@ class HeteroPlugin(VirtualPlugin):
         )
         return replace(planned, unsupported=_as_given(planned.unsupported, network))
 
+    def _join(
+        self,
+        network: Network,
+        native: bytes,
+        wish: _Wish,
+        options: NetworkOptions,
+        token: CancelToken,
+    ) -> HeteroNetwork:
+        """Loads the subgraphs that were exported, or splits the network anew."""
+        whole = self.transform_network(network, wish.config, options)
+        try:
+            frames = read(native)
+            parts = loading.parts_of(whole, frames, wish.targets)
+        except InvalidArgument as error:
+            loaded = self._split(network, wish, options, token)
+            loaded.notes = (f"split anew: {error.message}", *loaded.notes)
+            return loaded
+        try:
+            return loading.load(whole, parts, wish.targets, wish.config, token, frames)
+        except EndedWorker as error:
+            return self._split(network, wish, options, token, _ended(error))
+
     def _split(
         self,
         network: Network,
@@ -202,13 +199,6 @@ class HeteroPlugin(VirtualPlugin):
         notes = (f"nothing runs on {device}: {why}" for device, why in ended.items())
         loaded.notes = (*notes, *planned.notes, *loaded.notes)
         return loaded
-
-    # -- hooks --
-
-    def _add_extension(self, functions: Sequence[ir.Function]) -> None:
-        raise Unimplemented(
-            "HETERO computes nothing: give the extension to the devices of its list"
-        )
 
 
 def _ended(error: EndedWorker) -> Mapping[str, str]:

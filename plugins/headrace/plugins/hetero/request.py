@@ -8,9 +8,7 @@ time, and the next request enters the first device while this one is on the seco
 from __future__ import annotations
 
 import threading
-import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -18,12 +16,13 @@ from headrace.plugins.hetero.counters import SubgraphCounters
 from headrace.plugins.hetero.failures import named, not_the_callers
 from headrace.plugins.hetero.flow import Flow
 from headrace.plugins.hetero.subgraph import Subgraph
-from headrace.runtime.cancel import CancelToken
 from headrace.runtime.errors import Cancelled, HeadraceError, Internal
-from headrace.runtime.inline_budget import LIMIT_SECONDS
-from headrace.runtime.job import Job, LayerProfile
-from headrace.runtime.part_job import PartJob
-from headrace.runtime.tensor import Tensor, Value, host, size_bytes
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.inline_budget import LIMIT_SECONDS
+from headrace.runtime.execution.job import Job, LayerProfile
+from headrace.runtime.execution.trampoline import Trampoline
+from headrace.runtime.network.values import Value, size_bytes
+from headrace.runtime.virtual.part_job import PartJob
 
 
 class SubgraphJob(PartJob):
@@ -81,10 +80,10 @@ class HeteroRequest:
         self._reads = dict(flow.reads)
         self._waits = list(flow.waits)
         self._unfinished = len(flow.first)  # parts that are on a device, or about to be
-        self._ready: deque[int] = deque()
-        self._drivers: set[int] = set()  # threads that submit what is ready
         self._layers: dict[int, list[LayerProfile]] = {}
         self._failure: HeadraceError | None = None
+        # A thread may run several tiny subgraphs, for no longer than one tiny network may take.
+        self._trampoline: Trampoline[int] = Trampoline(inline_seconds=LIMIT_SECONDS)
 
     def start(self) -> None:
         self._job.observe(self._say_where)
@@ -96,24 +95,7 @@ class HeteroRequest:
     # -- on the way --
 
     def _go_on(self, ready: Sequence[int], *, inline: bool) -> None:
-        """Submits the subgraphs `ready`, and those that become so on this thread meanwhile: a part
-        that runs inline ends before its submission returns."""
-        thread = threading.get_ident()
-        with self._lock:
-            self._ready.extend(ready)
-            if thread in self._drivers:
-                return
-            self._drivers.add(thread)
-        begun = time.monotonic()
-        while True:
-            with self._lock:
-                if not self._ready:
-                    self._drivers.discard(thread)
-                    return
-                at = self._ready.popleft()
-                alone = not self._ready
-            # Not beside others, which would wait for it, and not for longer than one network may.
-            self._submit(at, inline and alone and time.monotonic() - begun < LIMIT_SECONDS)
+        self._trampoline(self._submit, ready, inline=inline)
 
     def _submit(self, at: int, inline: bool) -> None:
         job, subgraph = self._job, self._subgraphs[at]
@@ -140,7 +122,6 @@ class HeteroRequest:
         error = part.error
         if error is None and not given.keys() >= set(self._flow.outputs[at]):
             error = Internal(f"the device gave {sorted(given)}, not {self._flow.outputs[at]}")
-        freed: list[Value] = []
         ready: list[int] = []
         with self._lock:
             failed = False
@@ -149,14 +130,13 @@ class HeteroRequest:
                 self._failure = self._named(at, error)
             elif error is None:
                 self._take(part, given)
-                freed = self._free(at)
+                self._free(at)
                 ready = self._released(at) if self._failure is None else []
             self._unfinished += len(ready) - 1
             ended = not self._unfinished
         if error is None:
             self._count(at, part, taken)
-        give_back(freed)
-        del given, taken, freed  # the arrays; the frame lives on while others run from here
+        del given, taken  # the arrays; the frame lives on while others run from here
         if failed:
             self._token.cancel(Cancelled("another subgraph of the request failed"))
         if ended:
@@ -167,19 +147,17 @@ class HeteroRequest:
     def _take(self, part: SubgraphJob, given: dict[str, Value]) -> None:
         job, at = self._job, part.at
         self._values.update((name, given[name]) for name in self._flow.outputs[at])
-        job.input = job.input or part.input
-        job.inference = max(job.inference, part.inference)
+        job.prepared = job.prepared or part.prepared
+        job.inferred = max(job.inferred, part.inferred)
         if part.layers:
             self._layers[at] = self._subgraphs[at].profile(part.layers)
 
-    def _free(self, at: int) -> list[Value]:
-        """What the subgraph was the last one to read."""
-        freed = []
+    def _free(self, at: int) -> None:
+        """Lets go of what the subgraph was the last one to read."""
         for name in self._flow.handed[at]:
             self._reads[name] -= 1
             if not self._reads[name]:
-                freed.append(self._values.pop(name))
-        return freed
+                del self._values[name]
 
     def _released(self, at: int) -> list[int]:
         """The subgraphs that waited for this one last."""
@@ -204,13 +182,11 @@ class HeteroRequest:
         for at in sorted(self._layers):
             job.layers += self._layers[at]
         if self._failure is not None:
-            give_back(self._values.values())
+            self._values.clear()
             job.fail(self._failure)
             return
         job.outputs = {name: self._output(name) for name in job.output_names}
-        kept = [value for name, value in self._values.items() if name not in job.outputs]
         self._values.clear()
-        give_back(kept)
         job.complete()
 
     def _output(self, name: str) -> Value:
@@ -230,18 +206,8 @@ class HeteroRequest:
             job.error = self._failure
 
 
-def give_back(values: Iterable[Value]) -> None:
-    """Ends the claims on buffers that have an owner."""
-    for value in values:
-        if isinstance(value, list):
-            give_back(value)
-        elif isinstance(value, Tensor) and value.lease is not None:
-            value.lease.release()
-
-
 def copied(value: Value) -> Value:
     """The value in memory of its own."""
-    found = host(value)
-    if isinstance(found, list):
-        return [copied(element) for element in found]
-    return None if found is None else np.array(found)
+    if isinstance(value, list):
+        return [copied(element) for element in value]
+    return None if value is None else np.array(value)

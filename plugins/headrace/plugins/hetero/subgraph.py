@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from headrace.plugins.hetero.container import Frame
 from headrace.plugins.hetero.flow import Ends
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.job import LayerProfile
-from headrace.runtime.network import Layer
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.execution.job import LayerProfile
+from headrace.runtime.network.network import Layer
 
 
 @dataclass(frozen=True, slots=True)

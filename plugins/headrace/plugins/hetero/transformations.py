@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from headrace.runtime.naming import walk
+from headrace.runtime.intake.naming import walk
 
 
 def name_types_of_casts(model: ir.Model) -> bool:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from headrace.runtime.series import Family, Series, SeriesTable
+from headrace.runtime.metrics.series import Family, Series, SeriesTable
 
 REQUESTS = Family(
     "member_requests_total",
     "counter",
     ("device", "outcome"),
-    "Of a network that several devices serve: what each device was given, by how it ended there; "
-    "rerun: it failed there and runs on another one.",
+    "Requests that MULTI or AUTO gave to each device, by outcome. rerun: the request failed there "
+    "and runs again on another device.",
 )
 OUTAGES = Family(
     "member_outages_total",
     "counter",
     ("device",),
-    "Of a network that several devices serve: how often each device was taken out.",
+    "How often MULTI or AUTO took each device out of service.",
 )
 NOT_LOADED = Family(
     "member_load_failures_total",
     "counter",
     ("device",),
-    "Of a network that several devices serve: how often each device failed to load it.",
+    "How often each device of MULTI or AUTO failed to load the network.",
 )
 RERUN = "rerun"
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headrace.plugins.multi.config import PRIORITIES
-from headrace.plugins.multi.container import Frame, write
-from headrace.plugins.multi.lists import Candidate, Failure, read_list
-from headrace.plugins.multi.member import Member
+from headrace.plugins.multi.device_list import Candidate, Failure, read_list
+from headrace.plugins.multi.loading import Member, export
 from headrace.plugins.multi.pooled_network import PooledNetwork
-from headrace.runtime.config import Configuration
-from headrace.runtime.config_key import config_field
-from headrace.runtime.device_name import Member as Listed
+from headrace.runtime.config.device_name import Member as ListedDevice
+from headrace.runtime.config.key import config_field
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.executable_network import Place
+from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition, NotFound
-from headrace.runtime.executable_network import Place
-from headrace.runtime.network import Network
-from headrace.runtime.services import Services
+from headrace.runtime.network.network import Network
 
 
 class MultiNetwork(PooledNetwork):
@@ -30,14 +29,14 @@ class MultiNetwork(PooledNetwork):
 
     def __init__(
         self,
-        given: Network,
+        original: Network,
         candidates: Sequence[Candidate],
         members: Sequence[Member],
         failures: Sequence[Failure],
         config: Configuration,
         services: Services,
     ) -> None:
-        super().__init__(given, candidates, members, failures, config, services, spill=True)
+        super().__init__(original, candidates, members, failures, config, services, spill=True)
         self._devices = services.devices
         self._candidates = frozenset(each.name for each in candidates)
         self._order = {each.name: each.count for each in candidates}
@@ -78,13 +77,13 @@ class MultiNetwork(PooledNetwork):
     def is_loaded(self, device: str) -> None:
         self._arrange()
 
-    def _read(self, places: Sequence[Listed]) -> dict[str, int | None]:
+    def _read(self, listed: Sequence[ListedDevice]) -> dict[str, int | None]:
         with self._lock:
             loaded = {*self._members}
         field = config_field(PRIORITIES.name)
         failures = self._late.failures
         known = {name for name in self._candidates if name in loaded or name in failures}
-        order = {str(place.device): place.count for place in places}
+        order = {str(each.device): each.count for each in listed}
         for name in order:
             if name not in known:
                 raise NotFound.unknown("device of this network", name, known, field=field)
@@ -98,13 +97,13 @@ class MultiNetwork(PooledNetwork):
     def _arrange(self) -> None:
         """Goes on until the pool has the order as it is: a device may have loaded the network, or
         another order have been set, while an older one was on its way there."""
-        arranged, order = None, self._places()
+        arranged, order = None, self._limits()
         while order != arranged:
             self.pool.arrange(order)
-            arranged, order = order, self._places()
+            arranged, order = order, self._limits()
         self._show()
 
-    def _places(self) -> list[tuple[Member, int | None]]:
+    def _limits(self) -> list[tuple[Member, int | None]]:
         """The members in order, with the numbers that were given."""
         with self._lock:
             return [
@@ -125,10 +124,7 @@ class MultiNetwork(PooledNetwork):
             self.config = self.config.changed({PRIORITIES.name: shown})
 
     def _export(self) -> bytes:
-        return write(
-            Frame(each.name, each.architecture, each.backend_version, each.executable.export())
-            for each in self._loaded()
-        )
+        return export(self._loaded())
 
 
 def _listed(device: str, count: int | None) -> str:

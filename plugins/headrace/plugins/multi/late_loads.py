@@ -1,4 +1,7 @@
-"""Loads of a network that serves already: onto a better device, or onto one that had failed."""
+"""Loads of a network that serves already: onto a better device, or onto one that had failed.
+
+They run on threads that all networks share.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,24 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from headrace.plugins.multi.alarm import Alarm
-from headrace.plugins.multi.background import Background
-from headrace.plugins.multi.blame import Blame, blame
-from headrace.plugins.multi.lists import Candidate, Failure
-from headrace.plugins.multi.loading import Ports, load_member
-from headrace.plugins.multi.member import Member
-from headrace.plugins.multi.reloads import Reloads
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.device_name import DeviceName
-from headrace.runtime.device_state import DeviceEvent, DeviceState
+from headrace.plugins.multi.device_list import Candidate, Failure
+from headrace.plugins.multi.devices import Blame, Reloads, blame
+from headrace.plugins.multi.loading import Member, Ports, load_member
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.device.services import Services
+from headrace.runtime.device.state import DeviceEvent, DeviceState
 from headrace.runtime.errors import Cancelled, HeadraceError, Internal, Unavailable
-from headrace.runtime.network import Network
-from headrace.runtime.services import Services
+from headrace.runtime.execution.alarm import Alarm
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.executor_manager import ExecutorManager
+from headrace.runtime.execution.fair_queue import Entry
+from headrace.runtime.execution.streams_executor import Share, Task
+from headrace.runtime.network.network import Network
+from headrace.runtime.virtual.networks import set_known
 
 _log = logging.getLogger(__name__)
+_EXECUTOR = "late-loads"
+_THREADS = 2
 
 
 class Owner(Protocol):
@@ -53,7 +59,7 @@ class LateLoads:
     that does not support the network is not asked again; one that has failed otherwise is.
 
     Args:
-        given: the network as it came.
+        original: the network as it came.
         candidates: the devices that it may be loaded on.
         ports: of those that have loaded it.
         failures: of those that did not.
@@ -61,27 +67,27 @@ class LateLoads:
 
     def __init__(
         self,
-        given: Network,
+        original: Network,
         candidates: Sequence[Candidate],
         ports: Ports,
         failures: Sequence[Failure],
         services: Services,
         owner: Owner,
     ) -> None:
-        self._given: Network | None = given
+        self._original: Network | None = original
         self._candidates = {each.name: each for each in candidates}
         self._ports = ports
         self._owner = owner
         self._states = services.states
-        self._background = Background(services.executors)
+        self._threads = _SharedThreads(services.executors)
         self._lock = threading.Lock()
         self._failures = {each.device: each for each in failures}
         self._reloads = Reloads()
-        self._alarm = Alarm(services.timer, self._ring)
+        self._alarm = Alarm(services.timer, self._on_alarm)
         self._changes: dict[str, str] = {}
         self._token = CancelToken()
         self._unsubscribe: Callable[[], None] = lambda: None
-        self._hears = False
+        self._is_open = False
 
     def open(self) -> None:
         """Asks devices again from now on."""
@@ -90,8 +96,8 @@ class LateLoads:
         for device, delay in delays.items():
             if delay is not None:
                 _log.info("%s: %s is tried again in %g s", self._owner.label, device, delay)
-        self._unsubscribe = self._states.subscribe(self._hear)
-        self._hears = True  # what it heard before was how things are, and no change
+        self._unsubscribe = self._states.subscribe(self._on_device_event)
+        self._is_open = True  # an event before this one told how things are, and no change
 
     def close(self) -> None:
         """Ends a load under way. Nothing is loaded or asked again afterwards."""
@@ -99,8 +105,8 @@ class LateLoads:
         self._token.cancel(Cancelled("the network was unloaded"))
         with self._lock:
             self._alarm.close()
-        self._background.stop()
-        self._given = None
+        self._threads.stop()
+        self._original = None
 
     @property
     def failures(self) -> dict[str, Failure]:
@@ -116,7 +122,7 @@ class LateLoads:
     def start(self, device: str) -> None:
         """Loads the network on the device, after the loads that were asked for before."""
         try:
-            self._background.start(partial(self._load, device))
+            self._threads.start(partial(self._load, device))
         except Unavailable as error:
             _log.info("%s: %s is not loaded: %s", self._owner.label, device, error)
 
@@ -145,9 +151,9 @@ class LateLoads:
     def _is_closed(self) -> bool:
         return self._token.cancelled
 
-    def _hear(self, event: DeviceEvent) -> None:
+    def _on_device_event(self, event: DeviceEvent) -> None:
         """A device that was down when it was to load the network gets another chance."""
-        if not self._hears or event.state is not DeviceState.UP:
+        if not self._is_open or event.state is not DeviceState.UP:
             return
         with self._lock:
             for name in self._failures:
@@ -156,7 +162,7 @@ class LateLoads:
                     self._reloads.up(name, time.monotonic())
             self._alarm.set(self._reloads.wake_at)
 
-    def _ring(self) -> None:
+    def _on_alarm(self) -> None:
         with self._lock:
             self._alarm.rang()
             if self._is_closed():
@@ -177,15 +183,15 @@ class LateLoads:
 
     def _load(self, device: str) -> None:
         """On a thread that may take its time."""
-        given = self._given
-        if self._is_closed() or given is None:
+        original = self._original
+        if self._is_closed() or original is None:
             return
         if self._owner.has(device):  # it was wanted again while it was loading
             self.drop(device)
             return
         candidate = self._candidates[device]
         try:
-            member, notes = load_member(given, candidate, self._token, None, self._ports)
+            member, notes = load_member(original, candidate, self._token, None, self._ports)
         except Exception as error:  # noqa: BLE001 - whatever a device does, the network serves on
             if not self._is_closed():
                 self._failed(device, error)
@@ -213,12 +219,8 @@ class LateLoads:
 
     def _set(self, member: Member, changes: Mapping[str, str]) -> None:
         """Has the device be as the others were set meanwhile; one that refuses serves as it is."""
-        known = member.executable.config.schema
-        own = {key: text for key, text in changes.items() if key in known}
-        if not own:
-            return
         try:
-            member.executable.set_config(own)
+            set_known(member.executable, changes)
         except HeadraceError as error:
             _log.warning("%s: %s cannot be set as asked: %s", self._owner.label, member.name, error)
 
@@ -232,3 +234,55 @@ class LateLoads:
         bug = error if isinstance(known, Internal) else None
         _log.warning("%s: %s%s", self._owner.label, failure, later, exc_info=bug)
         self._owner.has_failed(failure)
+
+
+class _SharedThreads:
+    """Runs one network's loads, one after the other. Thread-safe; `_lock` guards the fields."""
+
+    def __init__(self, executors: ExecutorManager) -> None:
+        self._executors = executors
+        self._lock = threading.Lock()
+        self._share: Share | None = None
+        self._tasks: list[_Load] = []
+
+    def start(self, action: Callable[[], object]) -> None:
+        """Runs the action, which does not raise, on one of the threads.
+
+        Raises:
+            Unavailable: they have stopped.
+        """
+        task = _Load(action)
+        with self._lock:
+            if self._share is None:
+                self._share = self._executors.get(_EXECUTOR, _THREADS).share(1)
+            self._tasks = [each for each in self._tasks if not each.ended.is_set()]
+            self._share.submit(task)
+            self._tasks.append(task)
+
+    def stop(self) -> None:
+        """Drops what has not begun, and waits for the end of what has. Not for the action."""
+        with self._lock:
+            tasks, share = self._tasks, self._share
+        for task in tasks:
+            if share is not None and task.entry is not None and share.remove(task.entry):
+                task.ended.set()
+        for task in tasks:
+            task.ended.wait()
+
+
+class _Load:
+    priority = 0
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action = action
+        self.entry: Entry[Task] | None = None
+        self.ended = threading.Event()
+
+    def run(self, stream: int) -> None:
+        try:
+            self._action()
+        finally:
+            self.ended.set()
+
+    def fail(self, error: BaseException) -> None:
+        self.ended.set()

@@ -1,16 +1,16 @@
-"""Loads a network on the devices of a list, each of which gets all of it."""
+"""Loads a network on the devices of a list, each of which gets all of it, and exports it again."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-from headrace.plugins.multi.container import Frame
-from headrace.plugins.multi.lists import Candidate, Failure
-from headrace.plugins.multi.member import Member
-from headrace.runtime import auto_batching
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.device_name import DeviceName
+from headrace.plugins.multi.device_list import Candidate, Failure
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.state import DeviceEvent, DeviceState
 from headrace.runtime.errors import (
     FailedPrecondition,
     HeadraceError,
@@ -23,12 +23,49 @@ from headrace.runtime.errors import (
     UnsupportedLayer,
     UnsupportedLayers,
 )
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.network import Network, Port
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.loading import auto_batching
+from headrace.runtime.network.network import Network, Port
+from headrace.runtime.virtual.frames import Frame, FrameFormat
 
 _log = logging.getLogger(__name__)
+_FORMAT: Final = FrameFormat(b"\x89MULTI\r\n\x1a\n", 2, "the devices'")
 
 Ports = tuple[tuple[Port, ...], tuple[Port, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A network loaded on one device of a list.
+
+    Attributes:
+        name: the device, as in the list.
+        count: requests that it gets at once; None: as many as it runs.
+        architecture, backend_version: the device's, for an export.
+    """
+
+    name: str
+    executable: ExecutableNetwork
+    count: int | None = None
+    architecture: str = ""
+    backend_version: str = ""
+
+    def is_told_of(self, event: DeviceEvent) -> bool:
+        """Whether the event is about a device that it needs."""
+        return event.device in self._needs()
+
+    def down(self, events: Mapping[str, DeviceEvent]) -> str:
+        """Why it cannot work, by what its devices say of themselves; empty if it can."""
+        for device in sorted(self._needs()):
+            event = events.get(device)
+            if event is not None and event.state is not DeviceState.UP:
+                return event.reason or event.state.value
+        return ""
+
+    def _needs(self) -> set[str]:
+        """Names under which devices tell their state: CPU.1 and its type, CPU."""
+        physical = DeviceName.parse(self.name).physical()
+        return {name for device in physical for name in (str(device), device.type)}
 
 
 def load_member(
@@ -47,12 +84,10 @@ def load_member(
     Raises:
         What the device raises; Internal if the network has other inputs and outputs there.
     """
-    target, notes = candidate.target, []
-    native = frame.native if frame is not None else b""
-    if frame is not None and native and (why := frame.why_unusable(target.plugin)):
-        native = b""
-        notes.append(f"compiled anew: {why}")
+    target = candidate.target
     plugin, config, options = target.plugin, target.config, target.options
+    native, why = frame.usable_by(plugin) if frame is not None else (b"", "")
+    notes = [f"compiled anew: {why}"] if why else []
 
     def make() -> ExecutableNetwork:
         if native:
@@ -164,3 +199,21 @@ def ports_of(executable: ExecutableNetwork) -> Ports:
 
 def _kinds(ports: Ports) -> list[list[tuple[object, ...]]]:
     return [[(port.name, port.dtype, port.kind) for port in side] for side in ports]
+
+
+def export(members: Iterable[Member]) -> bytes:
+    """The devices' own bytes of the network. One that exports none will compile it again."""
+    return _FORMAT.write(
+        ([each.name, each.architecture, each.backend_version], each.executable.export())
+        for each in members
+    )
+
+
+def read_frames(native: bytes) -> dict[str, Frame]:
+    """What `export` wrote, by device. Raises as `FrameFormat.read`."""
+    return {frame.device: frame for frame in _FORMAT.read(native, _frame)}
+
+
+def _frame(facts: Any, native: bytes) -> Frame:
+    device, architecture, backend_version = map(str, facts)
+    return Frame(device, architecture, backend_version, native)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headrace.plugins.multi.config import PRIORITIES, SCHEMA, STRICT
-from headrace.plugins.multi.container import Frame
+from headrace.plugins.multi.device_list import Listed, read_list, refuse_nested
 from headrace.plugins.multi.executable_network import MultiNetwork
-from headrace.plugins.multi.lists import Listed, read_list, refuse_nested
 from headrace.plugins.multi.loading import load_all, none_serves
 from headrace.plugins.multi.spread_plugin import SpreadPlugin
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
-from headrace.runtime.device_name import Member
+from headrace.runtime.config.device_name import Member
+from headrace.runtime.config.schema import Configuration
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import NetworkOptions
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.virtual.frames import Frame
 
 
 class MultiPlugin(SpreadPlugin):

@@ -11,23 +11,22 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from headrace.plugins.multi.alarm import Alarm
-from headrace.plugins.multi.blame import Blame, blame
-from headrace.plugins.multi.chores import Chores
 from headrace.plugins.multi.counters import RERUN, MemberCounters
-from headrace.plugins.multi.instructions import Answer, Instruction, Run, Told
-from headrace.plugins.multi.member import Member
-from headrace.plugins.multi.pool_request import PoolRequest
+from headrace.plugins.multi.devices import Blame, Standing, blame
+from headrace.plugins.multi.loading import Member
+from headrace.plugins.multi.requests import Answer, Instruction, PoolRequest, Report, Run
 from headrace.plugins.multi.schedule import Schedule
-from headrace.plugins.multi.station import Standing
-from headrace.runtime.device_state import DeviceEvent, DeviceStates
+from headrace.runtime.device.state import DeviceEvent, DeviceStates
 from headrace.runtime.errors import Internal
-from headrace.runtime.job import Job
-from headrace.runtime.timer import Timer
+from headrace.runtime.execution.alarm import Alarm
+from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.timer import Timer
+from headrace.runtime.execution.trampoline import Trampoline
+from headrace.runtime.virtual.networks import optimal_requests
 
 _log = logging.getLogger(__name__)
 
-_Todo = Instruction[Job]
+_Instruction = Instruction[Job]
 
 
 class Pool:
@@ -60,12 +59,12 @@ class Pool:
         self._lock = threading.Lock()
         self._members = {each.name: each for each in members}
         self._counts = {each.name: each.count for each in members}
-        places = [(each.name, _limit(each, each.count)) for each in members]
-        self._schedule: Schedule[Job] = Schedule(places, clock(), spill=spill)
-        self._do = Chores(self._do_one)
+        limits = [(each.name, _limit(each, each.count)) for each in members]
+        self._schedule: Schedule[Job] = Schedule(limits, clock(), spill=spill)
+        self._trampoline: Trampoline[_Instruction] = Trampoline()
         self._leaving: dict[str, Callable[[], object]] = {}
-        self._alarm = Alarm(timer, self._ring)
-        self._unsubscribe = states.subscribe(self._hear)
+        self._alarm = Alarm(timer, self._on_alarm)
+        self._unsubscribe = states.subscribe(self._on_device_event)
 
     def close(self) -> None:
         """Hears no more; no request is left. The members are the caller's to close."""
@@ -88,13 +87,13 @@ class Pool:
     def running(self) -> int:
         """Requests that a device has."""
         with self._lock:
-            return sum(station.running for station in self._schedule.stations)
+            return sum(each.running for each in self._schedule.devices)
 
     @property
     def members(self) -> tuple[Member, ...]:
         """All that are loaded, the preferred one first."""
         with self._lock:
-            return tuple(self._members[each.name] for each in self._schedule.stations)
+            return tuple(self._members[each.name] for each in self._schedule.devices)
 
     @property
     def serving(self) -> tuple[Member, ...]:
@@ -102,19 +101,19 @@ class Pool:
         with self._lock:
             return tuple(
                 self._members[each.name]
-                for each in self._schedule.stations
+                for each in self._schedule.devices
                 if each.standing is Standing.SERVING
             )
 
     def limits(self) -> dict[str, int]:
         """Device to requests at once, in order of preference."""
         with self._lock:
-            return {each.name: each.limit for each in self._schedule.stations}
+            return {each.name: each.limit for each in self._schedule.devices}
 
     def completed(self) -> dict[str, int]:
         """Device to requests that it has completed."""
         with self._lock:
-            return {each.name: each.completed for each in self._schedule.stations}
+            return {each.name: each.completed for each in self._schedule.devices}
 
     def standings(self) -> dict[str, str]:
         """Device to whether it serves, and if not, why."""
@@ -123,7 +122,7 @@ class Pool:
                 each.name: f"{each.standing.value}: {each.reason}"
                 if each.reason
                 else each.standing.value
-                for each in self._schedule.stations
+                for each in self._schedule.devices
             }
 
     # -- events --
@@ -133,7 +132,7 @@ class Pool:
         request = PoolRequest(job, self._cancelled, self._ended)
         with self._lock:
             todo = self._schedule.arrive(request, self._clock())
-            waits = request.station is None
+            waits = request.device is None
             self._alarm.set(self._schedule.wake_at)
         self._do(todo, inline=job.may_run_inline)
         if waits:
@@ -142,7 +141,7 @@ class Pool:
     def _cancelled(self, request: PoolRequest) -> None:
         error = request.item.token.error
         assert error is not None
-        self._tell(lambda now: self._schedule.cancelled(request, error, now))
+        self._bring(lambda now: self._schedule.cancelled(request, error, now))
 
     def arrange(self, members: Iterable[tuple[Member, int | None]]) -> None:
         """Other members, limits or another order from now on. Those left out finish what they
@@ -150,26 +149,26 @@ class Pool:
         listed = list(members)
         limits = [(each.name, _limit(each, count)) for each, count in listed]
 
-        def arrange(now: float) -> list[_Todo]:
+        def arrange(now: float) -> list[_Instruction]:
             self._members.update((each.name, each) for each, _ in listed)
             self._counts = {each.name: count for each, count in listed}
             return self._schedule.arrange(limits, now)
 
-        self._tell(arrange)
+        self._bring(arrange)
         for each, _ in listed:
             self._look_at(each)  # its device may have gone down before it was in the list
 
     def follow(self) -> None:
         """Members without a number get as many requests as they run at this moment."""
-        found = {each.name: each.optimal_requests() for each in self.members}
+        optimal = {each.name: optimal_requests(each.executable) for each in self.members}
 
-        def arrange(now: float) -> list[_Todo]:
-            limits = {each.name: each.limit for each in self._schedule.stations}
-            limits.update((name, n) for name, n in found.items() if not self._counts.get(name, 1))
+        def arrange(now: float) -> list[_Instruction]:
+            limits = {each.name: each.limit for each in self._schedule.devices}
+            limits.update((name, n) for name, n in optimal.items() if not self._counts.get(name, 1))
             return self._schedule.arrange(limits.items(), now)
 
         before = self.limits()
-        self._tell(arrange)
+        self._bring(arrange)
         if self.limits() != before:
             self._changed()
 
@@ -177,16 +176,17 @@ class Pool:
         """Calls `action` once, when the member, which has left the list, has no request."""
         with self._lock:
             self._leaving[member.name] = action
-        self._let_go()
+        self._release_left()
 
-    def _let_go(self) -> None:
+    def _release_left(self) -> None:
+        """Calls what waited for members without requests."""
         with self._lock:
             empty = [each for each in self._leaving if not self._schedule.running_on(each)]
             actions = [self._leaving.pop(each) for each in empty]
         for action in actions:
             action()
 
-    def _hear(self, event: DeviceEvent) -> None:
+    def _on_device_event(self, event: DeviceEvent) -> None:
         for member in self.members:
             if member.is_told_of(event):
                 self._look_at(member)
@@ -194,65 +194,68 @@ class Pool:
     def _look_at(self, member: Member) -> None:
         """Goes by what its devices say of themselves at this moment: events may be late."""
 
-        def look(now: float) -> list[_Todo]:
+        def look(now: float) -> list[_Instruction]:
             reason = member.down(self._states.current())
             if reason:
                 return self._schedule.down(member.name, reason, now)
             return self._schedule.up(member.name, now)
 
-        self._tell(look)
+        self._bring(look)
 
-    def _ring(self) -> None:
+    def _on_alarm(self) -> None:
         with self._lock:
             self._alarm.rang()
-        self._tell(self._schedule.tick)
+        self._bring(self._schedule.tick)
 
     def _ended(self, request: PoolRequest, part: Job) -> None:
-        given, part.inputs, part.outputs = part.outputs, {}, {}  # others may hold it for a while
+        outputs, part.inputs, part.outputs = part.outputs, {}, {}  # others may hold it for a while
         part.token.close()
         job, error = request.item, part.error
-        if error is None and any(name not in given for name in job.output_names):
-            error = Internal(f"the device gave {sorted(given)}, not {job.output_names}")
-        assert request.station is not None
+        if error is None and any(name not in outputs for name in job.output_names):
+            error = Internal(f"the device gave {sorted(outputs)}, not {job.output_names}")
+        assert request.device is not None
         assert part.outcome is not None
-        device, outcome = request.station.name, part.outcome.value
+        device, outcome = request.device.name, part.outcome.value
         if error is None:
-            request.outputs = given
+            request.outputs = outputs
             todo = self._event(lambda now: self._schedule.completed(request, now))
         else:
-            found, fault = error, Blame.REQUEST if job.token.cancelled else blame(error)
-            todo = self._event(lambda now: self._schedule.failed(request, found, fault, now))
+            failure, fault = error, Blame.REQUEST if job.token.cancelled else blame(error)
+            todo = self._event(lambda now: self._schedule.failed(request, failure, fault, now))
             if fault is Blame.UNCLEAR:
                 _log.warning("%s: a request failed on %s", self._label, device, exc_info=error)
             if not any(isinstance(each, Answer) and each.request is request for each in todo):
                 outcome = RERUN
-        del given
+        del outputs
         self._counters.ended(device, outcome)
         if outcome == RERUN:
             request.listen()  # it may have to wait for another device
         self._do(todo)
         if self._leaving:
-            self._let_go()
+            self._release_left()
 
     # -- inside --
 
-    def _tell(self, event: Callable[[float], list[_Todo]]) -> None:
+    def _bring(self, event: Callable[[float], list[_Instruction]]) -> None:
         self._do(self._event(event))
 
-    def _event(self, event: Callable[[float], list[_Todo]]) -> list[_Todo]:
+    def _event(self, event: Callable[[float], list[_Instruction]]) -> list[_Instruction]:
         with self._lock:
             todo = event(self._clock())
             self._alarm.set(self._schedule.wake_at)
         return todo
 
-    def _do_one(self, each: _Todo, inline: bool) -> None:
-        if isinstance(each, Run):
-            self._run(each, inline)
-        elif isinstance(each, Answer):
-            assert isinstance(each.request, PoolRequest)
-            each.request.settle(each.error)
+    def _do(self, instructions: Sequence[_Instruction], *, inline: bool = False) -> None:
+        self._trampoline(self._follow, instructions, inline=inline)
+
+    def _follow(self, instruction: _Instruction, inline: bool) -> None:
+        if isinstance(instruction, Run):
+            self._run(instruction, inline)
+        elif isinstance(instruction, Answer):
+            assert isinstance(instruction.request, PoolRequest)
+            instruction.request.settle(instruction.error)
         else:
-            self._report(each)
+            self._report(instruction)
 
     def _run(self, run: Run[Job], inline: bool) -> None:
         request = run.request
@@ -265,14 +268,14 @@ class Pool:
         except Exception as error:  # noqa: BLE001 - whatever a device does, the request has an outcome
             part.fail(error)
 
-    def _report(self, told: Told) -> None:
-        if told.reason:
-            self._counters.taken_out(told.device)
-            _log.warning("%s: %s is taken out: %s", self._label, told.device, told.reason)
+    def _report(self, report: Report) -> None:
+        if report.reason:
+            self._counters.taken_out(report.device)
+            _log.warning("%s: %s is taken out: %s", self._label, report.device, report.reason)
         else:
-            _log.info("%s: %s serves again", self._label, told.device)
+            _log.info("%s: %s serves again", self._label, report.device)
         self._changed()
 
 
 def _limit(member: Member, count: int | None) -> int:
-    return count or member.optimal_requests()
+    return count or optimal_requests(member.executable)

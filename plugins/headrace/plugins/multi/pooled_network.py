@@ -6,18 +6,18 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from headrace.plugins.multi.counters import MemberCounters
+from headrace.plugins.multi.device_list import Candidate, Failure
 from headrace.plugins.multi.late_loads import LateLoads
-from headrace.plugins.multi.lists import Candidate, Failure
-from headrace.plugins.multi.loading import ports_of
-from headrace.plugins.multi.member import Member
+from headrace.plugins.multi.loading import Member, ports_of
 from headrace.plugins.multi.pool import Pool
-from headrace.runtime.config import Configuration, ParameterValue
-from headrace.runtime.counters import NetworkCounters
-from headrace.runtime.executable_network import ExecutableNetwork, Place
-from headrace.runtime.job import Job
-from headrace.runtime.network import Layer, Network
-from headrace.runtime.ports import PortCheck
-from headrace.runtime.services import Services
+from headrace.runtime.config.schema import Configuration, ParameterValue
+from headrace.runtime.device.executable_network import ExecutableNetwork, Place
+from headrace.runtime.device.services import Services
+from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.ports import PortCheck
+from headrace.runtime.metrics.counters import NetworkCounters
+from headrace.runtime.network.network import Layer, Network
+from headrace.runtime.virtual.networks import execution_devices, set_known
 
 
 class PooledNetwork(ExecutableNetwork):
@@ -25,7 +25,7 @@ class PooledNetwork(ExecutableNetwork):
     `_lock` guards the members and changes of the configuration.
 
     Args:
-        given: the network as it came, for the loads to come.
+        original: the network as it came, for the loads to come.
         candidates: the devices that may serve it.
         members: those that have loaded it, the preferred one first; closed with the network.
         failures: of devices that have not.
@@ -34,7 +34,7 @@ class PooledNetwork(ExecutableNetwork):
 
     def __init__(
         self,
-        given: Network,
+        original: Network,
         candidates: Sequence[Candidate],
         members: Sequence[Member],
         failures: Sequence[Failure],
@@ -55,7 +55,7 @@ class PooledNetwork(ExecutableNetwork):
         self._spill = spill
         self._lock = threading.Lock()
         self._members = {each.name: each for each in members}
-        self._late = LateLoads(given, candidates, ports_of(first), failures, services, self)
+        self._late = LateLoads(original, candidates, ports_of(first), failures, services, self)
         self._counters = MemberCounters()
         self._pool: Pool | None = None
         self._unfollow: Callable[[], None] = lambda: None
@@ -93,10 +93,7 @@ class PooledNetwork(ExecutableNetwork):
         with self._lock:
             super().set_config(changes)
         for member in self._loaded():
-            known = member.executable.config.schema
-            own = {key: changes[key] for key in changes if key in known}
-            if own:
-                member.executable.set_config(own)
+            set_known(member.executable, changes)
 
     # -- loads while it serves --
 
@@ -161,7 +158,7 @@ class PooledNetwork(ExecutableNetwork):
 
     def _execution_devices(self) -> list[str]:
         serving = self.pool.serving or self.pool.members
-        return list(dict.fromkeys(name for each in serving for name in each.execution_devices()))
+        return execution_devices(each.executable for each in serving)
 
     def _states_of_all(self) -> list[str]:
         """Of every device, those that are not loaded included."""

@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import ClassVar
 
-import onnx_ir as ir
-
-from headrace.plugins.multi import lists
-from headrace.plugins.multi.config import withheld
-from headrace.plugins.multi.container import Frame, read
-from headrace.plugins.multi.lists import Listed
-from headrace.plugins.multi.loading import none_serves
+from headrace.plugins.multi import device_list as lists
+from headrace.plugins.multi.device_list import Listed
+from headrace.plugins.multi.loading import none_serves, read_frames
 from headrace.plugins.multi.pooled_network import PooledNetwork
-from headrace.plugins.multi.queries import query
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
-from headrace.runtime.device_metrics import Metric
-from headrace.runtime.device_name import Member
-from headrace.runtime.errors import InvalidArgument, Unimplemented
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.query import QueryResult
-from headrace.runtime.services import Services
-from headrace.runtime.virtual_plugin import VirtualPlugin
-
-_AS_IT_IS = NetworkOptions()
+from headrace.runtime.config.device_name import Member
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.metrics import Metric
+from headrace.runtime.device.plugin import AS_IT_IS
+from headrace.runtime.device.services import Services
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.query import QueryResult
+from headrace.runtime.virtual.frames import Frame
+from headrace.runtime.virtual.members import withheld_keys
+from headrace.runtime.virtual.plugin import VirtualPlugin
 
 
 class SpreadPlugin(VirtualPlugin):
-    """Has no threads and computes nothing. What a network is loaded with decides which devices
-    there are, so the public methods are its own, and the hooks that a single device fills in are
-    not asked.
+    """Each device preprocesses and transforms the network by itself.
 
     `_lock` guards the set of networks too.
 
@@ -58,20 +53,8 @@ class SpreadPlugin(VirtualPlugin):
 
     # -- networks --
 
-    def transform_network(
-        self,
-        network: Network,
-        config: Configuration,
-        options: NetworkOptions,
-    ) -> Network:
-        """As it is: each device preprocesses and transforms the network by itself."""
-        return network
-
     def query_network(
-        self,
-        network: Network,
-        config: Mapping[str, str],
-        options: NetworkOptions = _AS_IT_IS,
+        self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
     ) -> QueryResult:
         """What the first device that runs the whole network says; if none does, the one that runs
         the most layers."""
@@ -80,13 +63,13 @@ class SpreadPlugin(VirtualPlugin):
         if not listed.candidates:
             raise none_serves(self.name, listed.failures)
         strict = self._needs_all(own)
-        return query(network, listed.candidates, strict=strict, lenient=self.chooses)
+        return lists.query(network, listed.candidates, strict=strict, lenient=self.chooses)
 
     def load_network(
         self,
         network: Network,
         config: Mapping[str, str],
-        options: NetworkOptions = _AS_IT_IS,
+        options: NetworkOptions = AS_IT_IS,
         token: CancelToken | None = None,
     ) -> ExecutableNetwork:
         return self._load(network, config, options, token, {})
@@ -96,13 +79,13 @@ class SpreadPlugin(VirtualPlugin):
         network: Network,
         native: bytes,
         config: Mapping[str, str],
-        options: NetworkOptions = _AS_IT_IS,
+        options: NetworkOptions = AS_IT_IS,
         token: CancelToken | None = None,
     ) -> ExecutableNetwork:
         """Makes a network of what its devices exported; those that cannot use it compile anew, and
         a note says why."""
         try:
-            frames = {frame.device: frame for frame in read(native)} if native else {}
+            frames = read_frames(native) if native else {}
         except InvalidArgument as error:
             loaded = self._load(network, config, options, token, {})
             loaded.notes = (f"compiled anew: {error.message}", *loaded.notes)
@@ -125,11 +108,9 @@ class SpreadPlugin(VirtualPlugin):
         listed = self._check(listed, config)
         own = self._configuration(listed.own)
         self.device_id(own)
-
-        def spread(network: Network, config: Configuration, token: CancelToken) -> PooledNetwork:
-            return self._spread(network, listed, config, token, frames)
-
-        made = self._make(network, own, options, spread, token)
+        token = token or CancelToken()
+        spread = partial(self._spread, network, listed, own, token, frames)
+        made = self._opened(spread, own, token)
         assert isinstance(made, PooledNetwork)
         with self._lock:
             self._networks.add(made)
@@ -145,7 +126,7 @@ class SpreadPlugin(VirtualPlugin):
             self.settings(),
             self.services.devices,
             self.schema,
-            withheld(self.schema),
+            withheld_keys(self.schema),
             options,
         )
         self.schema.refuse_server_keys(listed.own, self.name)
@@ -194,8 +175,3 @@ class SpreadPlugin(VirtualPlugin):
             "NUMBER_OF_WAITING_INFER_REQUESTS": lambda _: self._sum("waiting"),
             "NUMBER_OF_EXEC_INFER_REQUESTS": lambda _: self._sum("running"),
         }
-
-    def _add_extension(self, functions: Sequence[ir.Function]) -> None:
-        raise Unimplemented(
-            f"{self.name} computes nothing: give the extension to the devices of its list"
-        )

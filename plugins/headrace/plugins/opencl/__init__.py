@@ -8,9 +8,10 @@ from importlib.util import find_spec
 
 from headrace.plugins.opencl import environment
 from headrace.plugins.opencl.kernel_folder import KernelFolder
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.services import Services
 from headrace.runtime.errors import NotInstalled, Unavailable
-from headrace.runtime.plugin import Plugin, plugin_api
-from headrace.runtime.services import Services
 
 
 @plugin_api(1, isolated=True)

@@ -14,8 +14,8 @@ from tinygrad.schedule import schedule_cache
 
 from headrace.plugins.opencl.devices import Found, find
 from headrace.plugins.opencl.kernel_folder import KernelFolder
-from headrace.runtime.cancel import CancelToken
 from headrace.runtime.errors import Unavailable
+from headrace.runtime.execution.cancel import CancelToken
 
 _T = TypeVar("_T")
 

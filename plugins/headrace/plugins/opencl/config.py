@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.runtime.config import ConfigSchema, Key
-from headrace.runtime.standard_keys import (
+from headrace.runtime.config.schema import ConfigSchema, Key
+from headrace.runtime.config.standard_keys import (
     INFERENCE_PRECISION_HINT,
     ISOLATION,
     PROCESS,
@@ -16,8 +16,8 @@ JIT_CACHE_CAPACITY = Key(
     "JIT_CACHE_CAPACITY",
     int,
     8,
-    "Shapes of its inputs for which a network keeps its kernels; 0: none, every run is scheduled "
-    "anew.",
+    "Number of input shapes for which a network keeps its kernels. 0: none, and every run is "
+    "scheduled again.",
     minimum=0,
     maximum=1024,
 )

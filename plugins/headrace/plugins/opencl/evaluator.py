@@ -28,14 +28,14 @@ from headrace.plugins.opencl.values import (
     to_host,
     wait_for,
 )
-from headrace.runtime.cancel import CancelToken
 from headrace.runtime.errors import (
     HeadraceError,
     InvalidArgument,
     InvalidModel,
     ResourceExhausted,
 )
-from headrace.runtime.tensor import Array
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.values import Array
 
 _SLICED: Final = 64
 

@@ -10,12 +10,11 @@ from headrace.plugins.opencl.backend import Backend
 from headrace.plugins.opencl.bounds import IndexBounds
 from headrace.plugins.opencl.failures import run_failure
 from headrace.plugins.opencl.session import Session
-from headrace.runtime.config import Configuration
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.job import Job, LayerProfile
-from headrace.runtime.network import Network
-from headrace.runtime.streams_executor import StreamsExecutor
-from headrace.runtime.tensor import host
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.execution.job import Job, LayerProfile
+from headrace.runtime.execution.streams_executor import StreamsExecutor
+from headrace.runtime.network.network import Network
 
 
 class OpenClNetwork(ExecutableNetwork):
@@ -43,7 +42,7 @@ class OpenClNetwork(ExecutableNetwork):
         self._origins = {layer.name: layer.origins for layer in network.layers}
 
     def _preprocess(self, job: Job) -> None:
-        job.backend = {port.name: host(job.inputs.get(port.name)) for port in self.inputs}
+        job.backend = {port.name: job.inputs.get(port.name) for port in self.inputs}
         self._bounds.check(job.backend)
 
     def _infer(self, job: Job) -> None:

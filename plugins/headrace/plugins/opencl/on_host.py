@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from headrace.plugins.opencl import operators
 from headrace.plugins.opencl.values import Value
-from headrace.runtime.reference import CorrectedEvaluator
+from headrace.runtime.network.reference import CorrectedEvaluator
 
 HOST_ELEMENTS: Final = 4096
 """Values with more elements are computed on the device, whatever they depend on."""

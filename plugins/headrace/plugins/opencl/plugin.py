@@ -23,16 +23,16 @@ from headrace.plugins.opencl.session import Session
 from headrace.plugins.opencl.support import LayerSupport
 from headrace.plugins.opencl.transformations import TRANSFORMATIONS
 from headrace.plugins.opencl.trial import why_not
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
-from headrace.runtime.device_metrics import Metric
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.config.standard_keys import DEVICE_ID
+from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
+from headrace.runtime.device.metrics import Metric
+from headrace.runtime.device.services import Services
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.network import Network, Port
-from headrace.runtime.plugin import Plugin, Support
-from headrace.runtime.services import Services
-from headrace.runtime.standard_keys import DEVICE_ID
-from headrace.runtime.transform import Transformation
-from headrace.runtime.trials import Trials
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network, Port
+from headrace.runtime.transform.transform import Transformation
+from headrace.runtime.transform.trials import Trials
 
 _WARM_ELEMENTS = 2**28
 _HALVES_AND_DOUBLES = {
@@ -42,7 +42,7 @@ _HALVES_AND_DOUBLES = {
 }
 
 
-class OpenClPlugin(Plugin):
+class OpenClPlugin(CompiledPlugin):
     """tinygrad's kernels on OpenCL devices, one run at a time. DEVICE_ID is a number, GPUs first.
 
     Args:

@@ -18,9 +18,9 @@ from headrace.plugins.opencl.evaluator import Evaluation, Evaluator, Timed
 from headrace.plugins.opencl.kernel_folder import KernelFolder
 from headrace.plugins.opencl.on_host import HOST_ELEMENTS, known_inputs
 from headrace.plugins.opencl.values import Value, in_memory, realize, to_device, to_host
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.naming import walk
-from headrace.runtime.tensor import Array
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.intake.naming import walk
+from headrace.runtime.network.values import Array
 
 Output: TypeAlias = "Array | list[Any] | None"
 

@@ -9,8 +9,8 @@ import onnx_ir as ir
 
 from headrace.plugins.opencl import halves, limits, operators
 from headrace.plugins.opencl.trial import static_shape
-from headrace.runtime import single_layer
-from headrace.runtime.trials import Trials
+from headrace.runtime.transform import single_layer
+from headrace.runtime.transform.trials import Trials
 
 _CONTROL = frozenset({"If", "Loop"})
 

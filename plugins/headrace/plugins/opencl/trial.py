@@ -11,9 +11,9 @@ from tinygrad.tensor import Tensor
 
 from headrace.plugins.opencl.evaluator import Evaluation, Evaluator
 from headrace.plugins.opencl.values import Value, tiny_type
-from headrace.runtime.cancel import CancelToken
 from headrace.runtime.errors import HeadraceError
-from headrace.runtime.type_inference import infer_types
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.type_inference import infer_types
 
 _REASON_LENGTH = 300
 

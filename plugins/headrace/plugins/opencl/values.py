@@ -14,7 +14,7 @@ from tinygrad.dtype import DType, dtypes
 from tinygrad.nn.onnx import OnnxDataType
 from tinygrad.tensor import Tensor
 
-from headrace.runtime.tensor import Array
+from headrace.runtime.network.values import Array
 
 Value: TypeAlias = "Tensor | Array | list[Value] | None"
 """On the device, known on the host, a sequence, or an absent optional."""

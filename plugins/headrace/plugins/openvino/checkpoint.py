@@ -14,8 +14,9 @@ from typing import Any, Final
 import onnx_ir as ir
 
 from headrace.plugins.openvino.library import ConversionExtension, openvino
-from headrace.runtime.job import Job
-from headrace.runtime.naming import bodies, value_names, walk
+from headrace.runtime.execution.job import Job
+from headrace.runtime.intake.naming import bodies, value_names, walk
+from headrace.runtime.system.graph_memory import watched
 
 DOMAIN: Final = "headrace.openvino"
 OPERATOR: Final = "Checkpoint"
@@ -78,7 +79,7 @@ def add_checkpoints(model: ir.Model) -> tuple[ir.Model, Checkpoints | None]:
     """A copy of `model` whose loops have checkpoints; itself and None if it has no loops."""
     if not any(_is_loop(node) for node in walk(model.graph)):
         return model, None
-    model = model.clone()
+    model = watched(model.clone())
     names = value_names(model)
     request = ir.Value(
         name=names.fresh("headrace.request"),

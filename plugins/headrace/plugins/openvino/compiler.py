@@ -16,13 +16,13 @@ from headrace.plugins.openvino.requests import Compiled, bind
 from headrace.plugins.openvino.session import Runtime
 from headrace.plugins.openvino.shapes import Shapes
 from headrace.plugins.openvino.support import LayerSupport, known_limits, unsupported
-from headrace.runtime.allocator import release_memory
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
+from headrace.runtime.config.schema import Configuration
 from headrace.runtime.errors import HeadraceError, UnsupportedLayers
-from headrace.runtime.network import Network
-from headrace.runtime.streams_executor import StreamsExecutor
-from headrace.runtime.trials import Trials
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.streams_executor import StreamsExecutor
+from headrace.runtime.network.network import Network
+from headrace.runtime.system.allocator import release_memory
+from headrace.runtime.transform.trials import Trials
 
 Properties = Mapping[str, object]
 

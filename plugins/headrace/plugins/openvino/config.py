@@ -6,14 +6,14 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from headrace.runtime.config import ConfigSchema, Configuration
-from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.hints import threads
-from headrace.runtime.standard_keys import (
+from headrace.runtime.config.hints import threads
+from headrace.runtime.config.schema import ConfigSchema, Configuration
+from headrace.runtime.config.standard_keys import (
     CPU_BIND_THREAD,
     INFERENCE_PRECISION_HINT,
     STANDARD_KEYS,
 )
+from headrace.runtime.errors import InvalidArgument
 
 SCHEMA = ConfigSchema(*STANDARD_KEYS)
 _CAPABILITY: Final[Mapping[str, str]] = MappingProxyType(

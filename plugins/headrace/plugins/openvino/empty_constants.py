@@ -1,6 +1,6 @@
 """Constants without elements, which OpenVINO's reader of ONNX takes for scalars.
 
-No case of onnx shows it: the networks of ``tests/unit/test_openvino_empty_tensors.py`` do.
+No case of onnx shows it: the networks of ``tests/unit/plugins/openvino/test_empty_tensors.py`` do.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 import onnx_ir as ir
 
 from headrace.plugins.openvino.values import constant
-from headrace.runtime.naming import bodies
+from headrace.runtime.intake.naming import bodies
 
 _REASON: Final = "the backend takes a constant without elements for a scalar"
 

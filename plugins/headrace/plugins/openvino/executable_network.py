@@ -9,12 +9,11 @@ from headrace.plugins.openvino import profiling
 from headrace.plugins.openvino.guards import stamped
 from headrace.plugins.openvino.pool import Pool
 from headrace.plugins.openvino.requests import Compiled
-from headrace.runtime.config import Configuration
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.job import Job
-from headrace.runtime.network import Layer, Network
-from headrace.runtime.streams_executor import StreamsExecutor
-from headrace.runtime.tensor import host
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.streams_executor import StreamsExecutor
+from headrace.runtime.network.network import Layer, Network
 
 
 class RequestNetwork(ExecutableNetwork):
@@ -106,9 +105,10 @@ class RequestNetwork(ExecutableNetwork):
 
     def _close(self) -> None:
         self._pool = None
+        del self._compile_again  # which has the network
 
 
 def _has_empty(job: Job) -> bool:
     """Whether an input has no elements: operations with such an input do not run, so none finds
     that its inputs do not fit."""
-    return any(getattr(host(value), "size", 1) == 0 for value in job.inputs.values())
+    return any(getattr(value, "size", 1) == 0 for value in job.inputs.values())

@@ -21,7 +21,7 @@ from headrace.plugins.openvino.empty_tensors import bodies
 from headrace.plugins.openvino.fusion import layer_of
 from headrace.plugins.openvino.library import openvino, operations
 from headrace.runtime.errors import InvalidArgument, InvalidModel
-from headrace.runtime.tensor import Array, Value, host
+from headrace.runtime.network.values import Array, Value
 
 _PREFIX: Final = "headrace.guards:"
 _STAMP: Final = b"headrace guards 2\n"
@@ -77,7 +77,7 @@ class Guards:
         field, why = "inputs", ""
         if broken == EMPTY:
             for name, value in inputs.items():
-                if getattr(host(value), "size", 1) == 0:
+                if getattr(value, "size", 1) == 0:
                     field, why = f"inputs[{name!r}]", f", and input {name!r} has none"
                     break
         raise InvalidArgument(

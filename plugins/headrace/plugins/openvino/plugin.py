@@ -16,21 +16,21 @@ from headrace.plugins.openvino import config as settings
 from headrace.plugins.openvino.raw_constants import make_raw
 from headrace.plugins.openvino.start import FirstUse, installed_version, start_openvino
 from headrace.plugins.openvino.transformations import TRANSFORMATIONS
-from headrace.runtime import hints
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration, Range
-from headrace.runtime.device_metrics import Metric
-from headrace.runtime.device_state import DeviceState
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.naming import name_layers
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.plugin import Plugin, Support
-from headrace.runtime.provenance import Transformation, tracked
-from headrace.runtime.services import Services
-from headrace.runtime.standard_keys import DEVICE_ID, INFERENCE_PRECISION_HINT
-from headrace.runtime.type_inference import infer_types
-from headrace.runtime.work import multiply_adds
+from headrace.runtime.config import hints
+from headrace.runtime.config.schema import Configuration, Range
+from headrace.runtime.config.standard_keys import DEVICE_ID, INFERENCE_PRECISION_HINT
+from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.metrics import Metric
+from headrace.runtime.device.services import Services
+from headrace.runtime.device.state import DeviceState
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.intake.naming import name_layers
+from headrace.runtime.intake.provenance import Transformation, tracked
+from headrace.runtime.network.network import Network
+from headrace.runtime.network.type_inference import infer_types
+from headrace.runtime.network.work import multiply_adds
+from headrace.runtime.transform.options import NetworkOptions
 
 if TYPE_CHECKING:
     from headrace.plugins.openvino.compiler import Compiler
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headrace.plugins.openvino.session import Runtime
 
 
-class OpenVinoPlugin(Plugin):
+class OpenVinoPlugin(CompiledPlugin):
     """Every device that OpenVINO finds; DEVICE_ID is OpenVINO's name for one, as ``GPU.0``.
 
     Whatever needs the library starts it; where that fails, it raises Unavailable and the device is

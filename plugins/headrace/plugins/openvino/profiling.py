@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from headrace.plugins.openvino.fusion import fused_layers
 from headrace.plugins.openvino.library import openvino
-from headrace.runtime.job import LayerProfile
-from headrace.runtime.network import Layer, Network
+from headrace.runtime.execution.job import LayerProfile
+from headrace.runtime.network.network import Layer, Network
 
 _DOMAIN: Final = "openvino"
 _NO_LAYER: Final = frozenset({"Input", "Output", "Const", "Parameter", "Result", "Constant"})

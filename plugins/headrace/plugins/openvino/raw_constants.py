@@ -11,7 +11,7 @@ from typing import Final
 
 import onnx_ir as ir
 
-from headrace.runtime.naming import bodies, walk
+from headrace.runtime.intake.naming import bodies, walk
 
 _MISREAD: Final = (ir.DataType.BFLOAT16, ir.DataType.UINT32)
 

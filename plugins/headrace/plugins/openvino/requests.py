@@ -19,10 +19,10 @@ from headrace.plugins.openvino.guards import Guards
 from headrace.plugins.openvino.library import openvino
 from headrace.plugins.openvino.shapes import Shapes
 from headrace.runtime.errors import Internal, InvalidArgument, InvalidModel
-from headrace.runtime.job import Job
-from headrace.runtime.network import Network
-from headrace.runtime.network import Port as NetworkPort
-from headrace.runtime.tensor import Array, Value, host
+from headrace.runtime.execution.job import Job
+from headrace.runtime.network.network import Network
+from headrace.runtime.network.network import Port as NetworkPort
+from headrace.runtime.network.values import Array, Value
 
 _WIDE: Final = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.UINT32)
 _INT32: Final = np.iinfo(np.int32)
@@ -258,7 +258,7 @@ class Request:
         """What must stay alive until the run has ended, for OpenVINO does not see to it."""
         kept = []
         for port in self._inputs:
-            given = host(values[port.name])
+            given = values[port.name]
             assert isinstance(given, np.ndarray), "a network with other values does not load"
             if port.bounds:  # those beyond do as the nearest: wide_integers
                 given = np.clip(given, _INT32.min, _INT32.max)

@@ -19,9 +19,9 @@ from headrace.plugins.openvino.fusion import name_operations
 from headrace.plugins.openvino.guards import add_guards
 from headrace.plugins.openvino.library import FrontEndManager, openvino
 from headrace.plugins.openvino.repairs import repair
-from headrace.runtime import onnx_bytes
-from headrace.runtime.buffers import joined
-from headrace.runtime.scratch import ScratchFolder
+from headrace.runtime.intake import onnx_bytes
+from headrace.runtime.system.buffers import joined
+from headrace.runtime.system.scratch import ScratchFolder
 
 _log = logging.getLogger(__name__)
 

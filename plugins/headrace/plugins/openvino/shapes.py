@@ -11,7 +11,7 @@ import numpy as np
 from headrace.plugins.openvino.empty_tensors import bodies
 from headrace.plugins.openvino.failures import run_failure
 from headrace.plugins.openvino.library import openvino, operations
-from headrace.runtime.tensor import Array, Value, host
+from headrace.runtime.network.values import Array, Value
 
 _Given: TypeAlias = tuple[tuple[int, ...], bytes]
 """An input's shape, and its elements if shapes may follow from them."""
@@ -53,7 +53,7 @@ class Shapes:
         """
         if not self._can_tell:
             return
-        arrays = [np.asarray(host(values[name])) for name, _ in self._inputs]
+        arrays = [np.asarray(values[name]) for name, _ in self._inputs]
         given = tuple((each.shape, each.tobytes() if _few(each) else b"") for each in arrays)
         if given in self._good:
             return

@@ -16,10 +16,11 @@ import onnx
 import onnx_ir as ir
 
 from headrace.plugins.openvino import limits, tensors
-from headrace.runtime import single_layer
 from headrace.runtime.errors import UnsupportedLayer
-from headrace.runtime.naming import bodies, walk
-from headrace.runtime.trials import Trials
+from headrace.runtime.intake.naming import bodies, walk
+from headrace.runtime.system.graph_memory import watched
+from headrace.runtime.transform import single_layer
+from headrace.runtime.transform.trials import Trials
 
 _RANKS: Final = (4, 2, 3, 1, 0)
 
@@ -110,7 +111,7 @@ def _holds_any(node: ir.Node, refused: Collection[ir.Node]) -> bool:
 def _without(model: ir.Model, refused: Collection[ir.Node]) -> ir.Model | None:
     """A copy without the layers, whose results it takes as inputs; None if nothing is left, or if
     the type or rank of such a result is not known."""
-    rest = model.clone()
+    rest = watched(model.clone())
     graph = rest.graph
     for node, copy in zip(list(model.graph), list(graph), strict=True):
         if not _holds_any(node, refused):

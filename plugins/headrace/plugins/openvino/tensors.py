@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from headrace.plugins.openvino.library import openvino
-from headrace.runtime.tensor import Array
+from headrace.runtime.network.values import Array
 
 _NUMPY_KNOWS: Final = frozenset(
     {

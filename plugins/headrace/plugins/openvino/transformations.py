@@ -7,8 +7,8 @@ from typing import Final
 
 import onnx_ir as ir
 
-from headrace.runtime.naming import walk
-from headrace.runtime.provenance import Transformation
+from headrace.runtime.intake.naming import walk
+from headrace.runtime.intake.provenance import Transformation
 
 
 def _changing(change: Callable[[ir.Node], bool]) -> Transformation:

@@ -1,8 +1,8 @@
 """Constants that need more than the 32 bits, with a sign, in which OpenVINO computes integers.
 
 It takes the nearest that fits, silently. No case of onnx has such a constant: the networks of
-``tests/unit/test_openvino_wide_integers.py`` show what is wrong then, and what is right all the
-same. Beside each rule stands the name of its network there.
+``tests/unit/plugins/openvino/test_wide_integers.py`` show what is wrong then, and what is right all
+the same. Beside each rule stands the name of its network there.
 """
 
 from __future__ import annotations

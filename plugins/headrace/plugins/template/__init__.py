@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.plugins.template.plugin import TemplatePlugin
-from headrace.runtime.plugin import Plugin, plugin_api
-from headrace.runtime.services import Services
+from headrace.sdk import Plugin, Services, plugin_api
 
 
 @plugin_api(1)

@@ -2,9 +2,7 @@
 
 from dataclasses import replace
 
-from headrace.runtime.config import ConfigSchema
-from headrace.runtime.config_key import Key
-from headrace.runtime.standard_keys import PERF_COUNT, STANDARD_KEYS
+from headrace.sdk import PERF_COUNT, STANDARD_KEYS, ConfigSchema, Key
 
 _MEANING = "Requests that the device runs at once where NUM_STREAMS is AUTO."
 THROUGHPUT_STREAMS = Key(

@@ -12,14 +12,17 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from headrace.runtime.config import Configuration
-from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.job import Job, LayerProfile
-from headrace.runtime.network import Network
-from headrace.runtime.plugin import Plugin
-from headrace.runtime.reference import CorrectedEvaluator, answer
-from headrace.runtime.tensor import host
+from headrace.sdk import (
+    CompiledPlugin,
+    Configuration,
+    CorrectedEvaluator,
+    ExecutableNetwork,
+    InvalidArgument,
+    Job,
+    LayerProfile,
+    Network,
+    answer,
+)
 
 _JOB: ContextVar[Job] = ContextVar("the job that this thread computes")
 
@@ -27,13 +30,13 @@ _JOB: ContextVar[Job] = ContextVar("the job that this thread computes")
 class TemplateNetwork(ExecutableNetwork):
     """The evaluator keeps nothing between runs, so all streams share one."""
 
-    def __init__(self, network: Network, config: Configuration, plugin: Plugin) -> None:
+    def __init__(self, network: Network, config: Configuration, plugin: CompiledPlugin) -> None:
         super().__init__(network, config, plugin.executor(config), streams=plugin.share(config))
         self._evaluator = Evaluator(ir.to_proto(network.model))
         self._origins = {layer.name: layer.origins for layer in network.layers}
 
     def _preprocess(self, job: Job) -> None:
-        job.backend = {port.name: host(job.inputs.get(port.name)) for port in self.inputs}
+        job.backend = {port.name: job.inputs.get(port.name) for port in self.inputs}
 
     def _infer(self, job: Job) -> None:
         before = _JOB.set(job)
@@ -47,10 +50,11 @@ class TemplateNetwork(ExecutableNetwork):
 
     def _postprocess(self, job: Job) -> None:
         types = {port.name: port.dtype for port in self.outputs}
-        job.outputs = {
-            name: answer(output, types[name])
-            for name, output in zip(job.output_names, job.backend, strict=True)
-        }
+        outputs = zip(job.output_names, job.backend, strict=True)
+        job.outputs = {name: answer(output, types[name]) for name, output in outputs}
+
+    def _close(self) -> None:
+        del self._evaluator  # which has a copy of the weights
 
 
 class Evaluator(CorrectedEvaluator):

@@ -10,15 +10,18 @@ import onnx_ir as ir
 from headrace.plugins.template.config import SCHEMA, THROUGHPUT_STREAMS
 from headrace.plugins.template.executable_network import Evaluator, TemplateNetwork
 from headrace.plugins.template.transformations import TRANSFORMATIONS
-from headrace.runtime.cancel import CancelToken
-from headrace.runtime.config import Configuration
-from headrace.runtime.device_metrics import Metric
-from headrace.runtime.network import Network
-from headrace.runtime.plugin import Plugin, Support
-from headrace.runtime.transform import Transformation
+from headrace.sdk import (
+    CancelToken,
+    CompiledPlugin,
+    Configuration,
+    Metric,
+    Network,
+    Support,
+    Transformation,
+)
 
 
-class TemplatePlugin(Plugin):
+class TemplatePlugin(CompiledPlugin):
     schema = SCHEMA
     full_name = "Template Device Full Name"
     architecture = "TEMPLATE"

@@ -4,7 +4,7 @@ from typing import Any
 
 from onnxscript.rewriter.pattern import MatchResult, RewriteRuleClassBase
 
-from headrace.runtime.transform import rewriting
+from headrace.sdk import rewriting
 
 
 class DecomposeDivide(RewriteRuleClassBase):

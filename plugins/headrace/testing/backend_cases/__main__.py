@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace.runtime.device_name import VIRTUAL_TYPES
+from headrace.runtime.config.device_name import VIRTUAL_TYPES
+from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.runtime.errors import HeadraceError
-from headrace.runtime.plugin_registry import installed_plugins
 from headrace.testing.backend_cases.cases import BackendCase, collect
 from headrace.testing.backend_cases.expectation import Expectation, path_of
 from headrace.testing.backend_cases.outcome import Outcome, Result
 from headrace.testing.backend_cases.pool import Run, run_cases
 from headrace.testing.backend_cases.table import markdown
 from headrace.testing.backend_cases.worker import DeviceUnderTest
+from headrace.testing.command_line import pair, say
 
 _SHOWN = 20
 
@@ -56,8 +56,8 @@ def _check(name: str, cases: Sequence[BackendCase], options: argparse.Namespace)
         of_interest = options.verbose or (result.is_fault and len(faults) <= _SHOWN)
         if of_interest and result.outcome is not Outcome.PASSED:
             claim = "" if result.claimed else ", not claimed"
-            _say(f"{name} {result.case}: {result.outcome.value}{claim}: {result.reason}")
-            _say(f"    {result.detail[:300]}")
+            say(f"{name} {result.case}: {result.outcome.value}{claim}: {result.reason}")
+            say(f"    {result.detail[:300]}")
 
     device = DeviceUnderTest(
         name, dict(options.config), options.factory, dict(options.device_config)
@@ -67,9 +67,9 @@ def _check(name: str, cases: Sequence[BackendCase], options: argparse.Namespace)
             device, cases, jobs=options.jobs, limit_seconds=options.limit, report=report
         )
     except HeadraceError as error:
-        _say(str(error))
+        say(str(error))
         return not options.device  # one that nobody named may well be missing its driver
-    _say(_summary(run))
+    say(_summary(run))
     good = not any(result.is_fault for result in run.results)
     if options.expectations is None:
         return good
@@ -81,16 +81,16 @@ def _check(name: str, cases: Sequence[BackendCase], options: argparse.Namespace)
         Expectation.of(run, before).write(path)
         return good
     if not path.exists():
-        _say(f"{name} is compared with nothing: there is no {path}, which --update writes")
+        say(f"{name} is compared with nothing: there is no {path}, which --update writes")
         return good
     expected = Expectation.read(path).on(run.capabilities)
     for line in expected.unexpected_passes(run.results):
-        _say(f"note: {name} {line}")
+        say(f"note: {name} {line}")
     differences = expected.differences(run.results)
     if differences and expected.backend != run.backend_version:
-        _say(f"{path} was written with {expected.backend}")
+        say(f"{path} was written with {expected.backend}")
     for line in differences:
-        _say(f"{name} {line}")
+        say(f"{name} {line}")
     return good and not differences
 
 
@@ -100,8 +100,8 @@ def _is_as_good(run: Run, other: Expectation) -> bool:
     expected = other.on(run.capabilities)
     worse = [each for each in missed if each.case not in expected.others]
     for result in worse:
-        _say(f"{run.device} {result.case}: {other.device} passes it; {result.outcome.value}")
-    _say(f"{run.device} passes {'not ' if worse else ''}all that {other.device} does")
+        say(f"{run.device} {result.case}: {other.device} passes it; {result.outcome.value}")
+    say(f"{run.device} passes {'not ' if worse else ''}all that {other.device} does")
     return not worse
 
 
@@ -123,48 +123,48 @@ def _parser() -> argparse.ArgumentParser:
         description="Run ONNX's backend test cases through devices.",
     )
     parser.add_argument(
-        "--device", action="append", help="as a client names it; default: all that are installed"
+        "--device", action="append", help="device to test; repeatable; default: all installed"
     )
     parser.add_argument(
         "--config",
         action="append",
         default=[],
-        type=_pair,
+        type=pair,
         metavar="KEY=VALUE",
-        help="of every load and query",
+        help="configuration key of every load and query",
     )
     parser.add_argument(
         "--device-config",
         action="append",
         default=[],
-        type=_pair,
+        type=pair,
         metavar="KEY=VALUE",
-        help="of the device itself, as ISOLATION=PROCESS",
+        help="configuration key of the device, such as ISOLATION=PROCESS",
     )
-    parser.add_argument("--factory", default="", help="package.module:create_plugin of the device")
-    parser.add_argument("--cases", action="append", default=[], help="pattern of case names")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds that a case may take")
-    parser.add_argument("--expectations", type=Path, metavar="FOLDER", help="to compare with")
     parser.add_argument(
-        "--as-good-as", metavar="DEVICE", help="compare with another: what that passes must pass"
+        "--factory",
+        default="",
+        help="package.module:create_plugin of a device that is not installed",
     )
-    parser.add_argument("--update", action="store_true", help="write the expectations anew")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="write it, from expectations")
-    parser.add_argument("--verbose", action="store_true", help="show refusals, too")
+    parser.add_argument(
+        "--cases", action="append", default=[], help="run only cases with names of this pattern"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes to run at a time"
+    )
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds that a case may take")
+    parser.add_argument(
+        "--expectations", type=Path, metavar="FOLDER", help="compare with the files in FOLDER"
+    )
+    parser.add_argument(
+        "--as-good-as", metavar="DEVICE", help="fail if a case does not pass that passes on DEVICE"
+    )
+    parser.add_argument("--update", action="store_true", help="write the files of --expectations")
+    parser.add_argument(
+        "--table", type=Path, metavar="FILE", help="write the page from the expectations"
+    )
+    parser.add_argument("--verbose", action="store_true", help="list refused cases too")
     return parser
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    return key, value
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -20,24 +20,23 @@ Written by `make conformance`; do not edit.
 
 """
 _WHAT = """\
-What became of the {count} cases that onnx {version} brings for backends: those that it makes in \
-code for each operator, and small models. Each is queried, loaded, run, and compared with the \
-outputs that it gives, within the relative and absolute error that it allows, in a process that \
-may crash or hang. *Refused* means that the device says that it does not run the case, which is \
-allowed. A *fault* is anything else but passing: an output that is wrong, an error, a crash, a \
-time-out, where the device claims to run the case or runs it without a claim.
+onnx {version} brings {count} test cases for backends: small networks for each operator, made in \
+code, and small models. Each case is queried, loaded, run and compared with its expected outputs, \
+within the relative and absolute error that it allows. It runs in a process that may crash or \
+hang. *Refused* means that the device says that it does not support the case, which is always \
+allowed. Everything else but passing is a *fault*: a wrong output, an error, a crash, a time-out.
 """
 _WHERE = """\
-Which cases a device does not pass, and why, stands in \
-[tests/conformance/backend_cases](../tests/conformance/backend_cases).
+The files in `tests/conformance/backend_cases` list the cases that each device does not pass, with \
+the reasons.
 """
 _RANDOM = """\
-*Random* means that the outputs have the right types and shapes, and other numbers: ONNX leaves \
-the generator to the backend. Only {operators}, and Dropout where it trains, may be so.
+*Random* means that the outputs have the right types and shapes, but other numbers, because ONNX \
+leaves the generator to the backend. Only {operators}, and Dropout in training, may be random.
 """
 _OFF = """\
-The expected outputs of {cases} are themselves off by {error:.1e}, more than the cases allow, as \
-they were computed in complex64; as much more is allowed.
+The expected outputs of {cases} are wrong by {error:.1e}, which is more than the cases allow, \
+because they were computed in complex64. That much more is allowed.
 """
 
 
@@ -64,7 +63,7 @@ def _lines(cases: Sequence[BackendCase], devices: Sequence[Expectation]) -> Iter
     names = " and ".join(f"`{case}`" for case in INEXACT)
     yield _filled(_OFF.format(cases=names, error=max(INEXACT.values())))
     yield "## By operator\n"
-    yield "Cases that passed; what became of the others, if there are others.\n"
+    yield "Each cell counts the cases that passed, and the others with their outcome.\n"
     yield f"| operator | cases | {' | '.join(f'`{device.device}`' for device in devices)} |"
     yield f"| --- | ---: |{' --- |' * len(devices)}"
     groups: dict[str, list[BackendCase]] = {}

@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
+from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
-from headrace.runtime.device_name import DeviceName
-from headrace.runtime.device_state import DeviceState
+from headrace.runtime.device.plugin_source import PluginSource, factory_source, installed_plugins
+from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import HeadraceError, UnsupportedLayers
-from headrace.runtime.infer_request import InferRequest
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import LoadRequest, NetworkOptions
-from headrace.runtime.plugin_registry import PluginSource, factory_source, installed_plugins
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import LoadRequest, NetworkOptions
 from headrace.testing.backend_cases.cases import BackendCase
 from headrace.testing.backend_cases.outcome import Outcome, Result, difference, same_form
+from headrace.testing.infer_request import InferRequest
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _REASON_LENGTH = 120

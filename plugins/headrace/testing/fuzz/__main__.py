@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
-from headrace.runtime.device_name import VIRTUAL_TYPES
+from headrace.runtime.config.device_name import VIRTUAL_TYPES
+from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.runtime.errors import HeadraceError
-from headrace.runtime.plugin_registry import installed_plugins
 from headrace.testing.backend_cases.cases import collect
 from headrace.testing.backend_cases.worker import DeviceUnderTest
+from headrace.testing.command_line import pair as _pair
+from headrace.testing.command_line import say as _say
 from headrace.testing.fuzz import canaries, report
 from headrace.testing.fuzz.campaign import Campaign, Failure, Fuzzer
 from headrace.testing.fuzz.generator import VariantGenerator
@@ -137,40 +138,48 @@ def _parser() -> argparse.ArgumentParser:
         description="Run mutated networks and requests on devices, and look for failures.",
     )
     add = parser.add_argument
-    add("--device", action="append", help="as a client names it; default: all that are installed")
-    add("--seconds", type=float, default=60.0, help="for all devices together (default 60)")
-    add("--seed", type=int, default=0, help="of the random changes (default 0)")
+    add("--device", action="append", help="device to test; repeatable; default: all installed")
+    add("--seconds", type=float, default=60.0, help="seconds for all devices together (default 60)")
+    add("--seed", type=int, default=0, help="seed of the random changes (default 0)")
     add("--first", type=int, default=0, help="number of the first variant (default 0)")
-    add("--count", type=int, help="stop after so many variants")
-    add("--replay", metavar="SEED:NUMBER", help="run one variant, or the one kept in this folder")
+    add("--count", type=int, help="number of variants to run")
+    add(
+        "--replay",
+        metavar="SEED:NUMBER",
+        help="run one variant again; or the folder that --out kept",
+    )
     add("--out", type=Path, metavar="FOLDER", help="keep a reproduction of each failure there")
-    add("--cases", action="append", default=[], help="pattern of the names of ONNX's cases")
-    add("--second", metavar="DEVICE", help="asked where a device and the reference differ")
+    add(
+        "--cases",
+        action="append",
+        default=[],
+        help="start from ONNX's cases with names of this pattern",
+    )
+    add("--second", metavar="DEVICE", help="ask this device if a device and the reference differ")
     add("--limit", type=float, default=20.0, help="seconds that a variant may take (default 20)")
-    add("--config", action="append", default=[], type=_pair, metavar="KEY=VALUE", help="of loads")
+    add(
+        "--config",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="KEY=VALUE",
+        help="key of every load",
+    )
     add(
         "--device-config",
         action="append",
         default=[],
         type=_pair,
         metavar="KEY=VALUE",
-        help="of the device itself",
+        help="configuration key of the device",
     )
     add("--factory", default="", help="package.module:create_plugin of the device")
-    add("--verbose", action="store_true", help="list where reference and other device differ")
+    add(
+        "--verbose",
+        action="store_true",
+        help="list where the reference and the second device differ",
+    )
     return parser
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    return key, value
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

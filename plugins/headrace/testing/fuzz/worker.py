@@ -15,8 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx
 
+from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
-from headrace.runtime.device_name import DeviceName
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import (
     FailedPrecondition,
     HeadraceError,
@@ -27,16 +28,15 @@ from headrace.runtime.errors import (
     Unimplemented,
     UnsupportedLayers,
 )
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.infer_request import InferRequest
-from headrace.runtime.network import Network
-from headrace.runtime.network_options import LoadRequest, NetworkOptions
-from headrace.runtime.reference import CorrectedEvaluator
+from headrace.runtime.network.network import Network
+from headrace.runtime.network.reference import CorrectedEvaluator
+from headrace.runtime.transform.options import LoadRequest, NetworkOptions
 from headrace.testing.backend_cases.worker import DeviceUnderTest, wait_until_up
 from headrace.testing.fuzz import canaries
 from headrace.testing.fuzz.answer import Answer, How, Reply, Stage, portable
 from headrace.testing.fuzz.compare import differs
 from headrace.testing.fuzz.variant import Feed, Variant, input_names
+from headrace.testing.infer_request import InferRequest
 
 MEMORY_BYTES = 3 << 30
 _FAULTLESS = (InvalidArgument, FailedPrecondition, NotFound, Unimplemented)

@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.services import Services
 from headrace.runtime.errors import Cancelled, InvalidArgument, QueueFull
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.infer_request import InferRequest, RequestState
-from headrace.runtime.job import Job, Outcome
-from headrace.runtime.plugin import Plugin
-from headrace.runtime.services import Services
+from headrace.runtime.execution.job import Job, Outcome
 from headrace.testing import networks
 from headrace.testing.compare import assert_same_outputs
+from headrace.testing.infer_request import InferRequest, RequestState
 from headrace.testing.occupied import PATIENCE_SECONDS, occupied
 from headrace.testing.suite.fixtures import DeviceFixtures, Loader
 

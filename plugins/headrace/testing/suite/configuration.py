@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.runtime.config.standard_keys import EXECUTION_TIMEOUT, STANDARD_KEYS
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument, NotFound
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.plugin import Plugin
-from headrace.runtime.standard_keys import EXECUTION_TIMEOUT, STANDARD_KEYS
 from headrace.testing import networks
 from headrace.testing.suite.fixtures import DeviceFixtures, Loader
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import DeadlineExceeded
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.infer_request import InferRequest, RequestState
 from headrace.testing import networks
+from headrace.testing.infer_request import InferRequest, RequestState
 from headrace.testing.occupied import PATIENCE_SECONDS, occupied
 from headrace.testing.suite.fixtures import DeviceFixtures, Loader
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import Unimplemented, UnsupportedLayers
-from headrace.runtime.plugin import Plugin
 from headrace.testing import networks
 from headrace.testing.case import Case
 from headrace.testing.suite.fixtures import DeviceFixtures, Loader

@@ -8,15 +8,15 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.infer_request import InferRequest
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.plugin import Plugin
-from headrace.runtime.services import Services
-from headrace.runtime.tensor import Value
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.services import Services
+from headrace.runtime.network.values import Value
+from headrace.runtime.transform.options import NetworkOptions
 from headrace.testing import networks
 from headrace.testing.case import Case
 from headrace.testing.compare import assert_same_outputs
+from headrace.testing.infer_request import InferRequest
 from headrace.testing.leaks import no_leaks
 from headrace.testing.occupied import PATIENCE_SECONDS
 from headrace.testing.services import services as real_services

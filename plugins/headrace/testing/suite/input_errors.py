@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.infer_request import InferRequest, RequestState
-from headrace.runtime.tensor import Value
+from headrace.runtime.network.values import Value
 from headrace.testing import networks
+from headrace.testing.infer_request import InferRequest, RequestState
 from headrace.testing.suite.fixtures import DeviceFixtures
 
 _X = networks.random(2, 3)

@@ -6,11 +6,11 @@ from contextlib import suppress
 
 import pytest
 
-from headrace.runtime.cancel import CancelToken
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import Cancelled, Unavailable, UnsupportedLayers
-from headrace.runtime.infer_request import InferRequest
-from headrace.runtime.plugin import Plugin
+from headrace.runtime.execution.cancel import CancelToken
 from headrace.testing import networks
+from headrace.testing.infer_request import InferRequest
 from headrace.testing.suite.fixtures import DeviceFixtures, Loader
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.runtime.config_key import Range
+from headrace.runtime.config.key import Range
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import NotFound
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.plugin import Plugin
 from headrace.testing.suite.fixtures import DeviceFixtures
 
 _DEVICE_METRICS = {

@@ -6,15 +6,15 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.infer_request import InferRequest
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.plugin import Plugin
-from headrace.runtime.preprocessing import InputOptions, OutputOptions
-from headrace.runtime.tensor import Array
+from headrace.runtime.network.values import Array
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.preprocessing import InputOptions, OutputOptions
 from headrace.testing import networks
 from headrace.testing.compare import assert_same_outputs
+from headrace.testing.infer_request import InferRequest
 from headrace.testing.suite.fixtures import DeviceFixtures, Loader
 
 _IMAGE = networks.image()

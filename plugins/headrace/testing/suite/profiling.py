@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.infer_request import InferRequest
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.testing import networks
+from headrace.testing.infer_request import InferRequest
 from headrace.testing.suite.fixtures import DeviceFixtures, Loader
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.network_options import NetworkOptions
-from headrace.runtime.plugin import Plugin
-from headrace.runtime.preprocessing import InputOptions
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.preprocessing import InputOptions
 from headrace.testing import networks
 from headrace.testing.case import Case
 from headrace.testing.suite.fixtures import DeviceFixtures

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Cancelled, FailedPrecondition, RequestBusy
-from headrace.runtime.executable_network import ExecutableNetwork
-from headrace.runtime.infer_request import InferRequest, RequestState
-from headrace.runtime.job import Job, Outcome
+from headrace.runtime.execution.job import Job, Outcome
 from headrace.testing import networks
 from headrace.testing.compare import assert_same_outputs
+from headrace.testing.infer_request import InferRequest, RequestState
 from headrace.testing.occupied import PATIENCE_SECONDS, eventually, occupied
 from headrace.testing.suite.fixtures import DeviceFixtures, Loader
 

@@ -7,11 +7,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.runtime.infer_request import InferRequest
-from headrace.runtime.tensor import Value
+from headrace.runtime.network.values import Value
 from headrace.testing import networks
 from headrace.testing.case import Case
 from headrace.testing.compare import assert_same_outputs
+from headrace.testing.infer_request import InferRequest
 from headrace.testing.suite.fixtures import DeviceFixtures, Loader
 
 _NETWORKS = (

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.runtime.errors import HeadraceError
-from headrace.runtime.plugin_registry import installed_plugins
 from headrace.server.plugin_project.project import check_device, write_project
 
-app = typer.Typer(help="For authors of device plugins.", no_args_is_help=True)
+app = typer.Typer(help="Tools for authors of device plugins.", no_args_is_help=True)
 
 
 @app.callback()
@@ -21,13 +21,17 @@ def plugin() -> None:
 
 @app.command()
 def new(
-    name: Annotated[str, typer.Argument(help="The device's name, as ACME.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The device's name, such as ACME.")],
     directory: Annotated[
         Path | None,
-        typer.Option(help="The folder to make; default: headrace-NAME in lower case."),
+        typer.Option(
+            "--directory",
+            metavar="FOLDER",
+            help="The folder to make. [default: headrace-NAME in lower case]",
+        ),
     ] = None,
 ) -> None:
-    """Write a project with a device plugin that works: TEMPLATE's code, to be changed."""
+    """Write a project with a working device plugin, a copy of TEMPLATE for you to change."""
     folder = directory or Path(f"headrace-{name.lower().replace('_', '-')}")
     try:
         check_device(name, installed_plugins())

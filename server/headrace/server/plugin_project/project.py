@@ -10,13 +10,14 @@ from pathlib import Path
 from string import Template
 from tempfile import TemporaryDirectory
 
-from headrace.runtime.device_name import VIRTUAL_TYPES
+from headrace.runtime.config.device_name import VIRTUAL_TYPES
 from headrace.runtime.errors import AlreadyExists, InvalidArgument
 
 _DEVICE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*")
 _LENGTH = 32
 _TEMPLATE = "headrace.plugins.template"
-_IMPORTS = re.compile(r"(?:^from headrace[._].*\n)+", re.MULTILINE)
+_IMPORT = r"^from headrace[._][^\n(]*(?:\([^)]*\))?\n"
+_IMPORTS = re.compile(f"(?:{_IMPORT})+", re.MULTILINE)
 
 
 def check_device(device: str, taken: Collection[str]) -> None:
@@ -73,7 +74,9 @@ def write_project(device: str, folder: Path) -> None:
         InvalidArgument: it cannot be made there.
     """
     if folder.exists() or folder.is_symlink():
-        raise AlreadyExists(f"{folder} exists, and is left as it is", field="--directory")
+        raise AlreadyExists(
+            f"{folder} exists already; pass another --directory", field="--directory"
+        )
     made = project_files(device)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -97,14 +100,14 @@ def _renamed(code: str, names: dict[str, str]) -> str:
 
 
 def _sorted_imports(block: str, package: str) -> str:
-    lines = block.splitlines()
-    own = [line for line in lines if line.startswith(f"from {package}.")]
-    others = [line for line in lines if line not in own]
-    for at, line in enumerate(own):
-        source, _, imported = line.partition(" import ")
-        constants_first = sorted(imported.split(", "), key=lambda name: (not name.isupper(), name))
-        own[at] = f"{source} import {', '.join(constants_first)}"
-    return "\n".join([*others, *([""] if own and others else []), *own, ""])
+    imports = re.findall(_IMPORT, block, re.MULTILINE)
+    own = [each for each in imports if each.startswith(f"from {package}.")]
+    others = [each for each in imports if each not in own]
+    for at, each in enumerate(own):
+        source, _, names = each.strip().partition(" import ")
+        constants_first = sorted(names.split(", "), key=lambda name: (not name.isupper(), name))
+        own[at] = f"{source} import {', '.join(constants_first)}\n"
+    return "".join([*others, *(["\n"] if own and others else []), *own])
 
 
 def _compatible(installed: str) -> str:

@@ -1,0 +1,202 @@
+"""The devices of a list that started, each with its part of the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from headrace.plugins.multi.config import PRIORITIES
+from headrace.runtime.config.device_name import DeviceName, Member, resolve
+from headrace.runtime.config.key import config_field
+from headrace.runtime.config.schema import ConfigSchema, check_prefixes
+from headrace.runtime.device.services import Devices
+from headrace.runtime.errors import HeadraceError, InvalidArgument, Unavailable
+from headrace.runtime.network.memory import forget_locals
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.query import QueryResult
+from headrace.runtime.virtual.members import Target, ask, own_config, targets
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A device that was left out, and why. It stays as long as the network, and so must not keep
+    what was being loaded."""
+
+    device: str
+    error: HeadraceError
+
+    def __post_init__(self) -> None:
+        forget_locals(self.error)
+
+    @property
+    def reason(self) -> str:
+        """What a caller may read."""
+        if self.error.status == "INTERNAL":
+            return "an internal error; the log has it"
+        return self.error.message
+
+    @staticmethod
+    def said_of(device: str) -> str:
+        """How the note about a device's failure begins."""
+        return f"{device} was left out: "
+
+    def __str__(self) -> str:
+        return self.said_of(self.device) + self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A device of the list that started; `count` is the number in brackets behind its name."""
+
+    target: Target
+    count: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.target.name
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A list of devices with a configuration.
+
+    Attributes:
+        own: what of the configuration is the virtual device's own to judge.
+    """
+
+    candidates: tuple[Candidate, ...]
+    failures: tuple[Failure, ...]
+    own: Mapping[str, str]
+
+
+def find(
+    members: Sequence[Member],
+    config: Mapping[str, str],
+    shared: Mapping[str, str],
+    devices: Devices,
+    schema: ConfigSchema,
+    withheld: Collection[str],
+    options: NetworkOptions,
+) -> Listed:
+    """The devices of a list, in its order.
+
+    Args:
+        config, shared: as of `members.targets`.
+        schema: the virtual device's.
+        options: of the load; each device gets them, for each does all of the work.
+
+    Raises:
+        NotFound: there is no such device.
+    """
+    candidates: list[Candidate] = []
+    failures: list[Failure] = []
+    kinds = {kind for member in members for kind in types(member.device)}
+    for member in members:
+        try:
+            (target,) = targets([member.device], config, shared, devices, withheld)
+        except Unavailable as error:
+            failures.append(Failure(str(member.device), error))
+            continue
+        own = replace(options, members=target.options.members)
+        if "HETERO" in kinds and "HETERO" not in types(member.device):
+            own = replace(own, affinities={})  # they are for those that split the network
+        candidates.append(Candidate(replace(target, options=own), member.count))
+    started = [each.target for each in candidates]
+    return Listed(tuple(candidates), tuple(failures), own_config(schema, config, started))
+
+
+def check_prefixes_of(members: Sequence[Member], config: Mapping[str, str]) -> None:
+    """
+    Raises:
+        NotFound: a key's prefix names none of the devices.
+    """
+    check_prefixes(config, (str(each) for member in members for each in member.device.physical()))
+
+
+def check_candidate(candidate: Candidate) -> None:
+    """Refuses a configuration that no failing to load would excuse.
+
+    Raises:
+        NotFound: the device has no such key or id.
+        InvalidArgument: a bad value, or a key of the whole device.
+    """
+    plugin = candidate.target.plugin
+    plain = {key: text for key, text in candidate.target.config.items() if "." not in key}
+    plugin.schema.refuse_device_keys(plain, plugin.name)
+    plugin.device_id(plugin.schema.resolve(plugin.settings(), plain))
+
+
+def query(
+    network: Network, candidates: Sequence[Candidate], *, strict: bool, lenient: bool
+) -> QueryResult:
+    """The answer of the first device that runs the whole network; if none does, of the one that
+    runs the most layers.
+
+    Args:
+        strict: every device has to run it, so the answer is that of the first that does not.
+        lenient: pass over a device that does not take a value of the configuration.
+
+    Raises:
+        InvalidArgument: of all the devices, none takes a value.
+    """
+    best: QueryResult | None = None
+    refused: InvalidArgument | None = None
+    for candidate in candidates:
+        try:
+            result = ask(candidate.target, network)
+        except InvalidArgument as error:
+            if not lenient or not (error.field or "").startswith("config"):
+                raise
+            refused = error
+            continue
+        if bool(result.unsupported) is strict:
+            return result
+        if best is None or len(result.supported_layers) > len(best.supported_layers):
+            best = result
+    if best is None:
+        assert refused is not None, "a list has a device"
+        raise refused
+    return best
+
+
+def read_list(
+    text: str, available: Mapping[str, Sequence[str]] | None = None
+) -> tuple[Member, ...]:
+    """The devices that MULTI_DEVICE_PRIORITIES lists.
+
+    Args:
+        available: as of `resolve`; None: take the list as it stands.
+
+    Raises:
+        InvalidArgument, NotFound: it is no such list, or a device does not exist.
+    """
+    field = config_field(PRIORITIES.name)
+    name = DeviceName.parse(f"MULTI:{text}", field=field)
+    if available is None:
+        return name.members
+    return resolve(name, {name.type: [], **available}, field=field).members
+
+
+def types(name: DeviceName) -> Iterator[str]:
+    """The device's type and those of all in its list, at whatever depth."""
+    yield name.type
+    for member in name.members:
+        yield from types(member.device)
+
+
+def refuse_nested(members: Sequence[Member], owner: str, refused: Mapping[str, str]) -> None:
+    """
+    Args:
+        refused: device type to what to write instead.
+
+    Raises:
+        InvalidArgument: a device of the list is or holds one of these.
+    """
+    for member in members:
+        for kind in types(member.device):
+            if kind in refused:
+                raise InvalidArgument(
+                    f"{member.device} cannot be in a list of {owner}'s: {refused[kind]}",
+                    field="device",
+                )

@@ -1,0 +1,200 @@
+"""Whether a device of the list is used: what it runs, its back-offs, and whose fault a failure is.
+
+Pure and not thread-safe: times are arguments, in seconds.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import Final
+
+from headrace.runtime.errors import (
+    EndedWorker,
+    HeadraceError,
+    Internal,
+    InvalidArgument,
+    ResourceExhausted,
+    Unavailable,
+)
+from headrace.runtime.system.backoff import Backoff
+
+FIRST_RELOAD_SECONDS: Final = 0.5
+LONGEST_RELOAD_SECONDS: Final = 300.0
+
+
+class Standing(enum.Enum):
+    """SERVING: takes requests up to its limit. OUT: takes none. ON_TRIAL: after a back-off; takes
+    one request, and serves again if that succeeds."""
+
+    SERVING = "serving"
+    OUT = "out"
+    ON_TRIAL = "on trial"
+
+
+class ScheduledDevice:
+    """A device that has loaded the network, as the schedule sees it.
+
+    Attributes:
+        limit: requests in flight, at most.
+        reason: why it does not serve; empty while it does.
+        until: when a trial may begin, while it is OUT; infinite if the device itself has to say.
+        outages: how often it was taken out. The end of a request that started before the latest
+            outage says nothing about the device as it is now.
+        completed: requests, since it was made.
+    """
+
+    __slots__ = (
+        "_backoff",
+        "_is_down",
+        "_is_tried",
+        "completed",
+        "limit",
+        "name",
+        "outages",
+        "reason",
+        "running",
+        "standing",
+        "until",
+    )
+
+    def __init__(self, name: str, limit: int) -> None:
+        self.name = name
+        self.limit = limit
+        self.running = 0
+        self.completed = 0
+        self.standing = Standing.SERVING
+        self.reason = ""
+        self.until = 0.0
+        self.outages = 0
+        self._backoff = Backoff()
+        self._is_down = False
+        self._is_tried = False
+
+    @property
+    def has_room(self) -> bool:
+        if self.running >= self.limit or self.standing is Standing.OUT:
+            return False
+        return self.standing is Standing.SERVING or not self._is_tried
+
+    def start(self) -> None:
+        """A request goes to the device."""
+        self.running += 1
+        self._is_tried = self.standing is Standing.ON_TRIAL
+
+    def end(self, outages: int) -> bool:
+        """A request has ended.
+
+        Args:
+            outages: those of the device when the request started.
+
+        Returns:
+            Whether the request's end says something about the device as it is now.
+        """
+        self.running -= 1
+        is_recent = outages == self.outages
+        if is_recent:
+            self._is_tried = False
+        return is_recent
+
+    def take_out(self, reason: str, now: float) -> None:
+        """It takes no requests until the back-off is over."""
+        self.standing, self.reason, self.outages = Standing.OUT, reason, self.outages + 1
+        self._is_tried = False
+        self.until = now + self._backoff.died(now, useful=False)
+
+    def went_down(self, reason: str, now: float) -> None:
+        """The device says so itself, and will say when it is up again."""
+        if self.standing is not Standing.OUT:
+            self.take_out(reason, now)
+        self._is_down, self.reason, self.until = True, reason, math.inf
+
+    def came_up(self) -> bool:
+        """The device says so itself; False if it had not said that it was down."""
+        was_down, self._is_down = self._is_down, False
+        return was_down
+
+    def try_again(self, now: float) -> None:
+        """Begins a trial if the time has come."""
+        if self.standing is Standing.OUT and not self._is_down and now >= self.until:
+            self.standing = Standing.ON_TRIAL
+
+    def put_back(self, now: float) -> None:
+        """It serves again."""
+        self.standing, self.reason = Standing.SERVING, ""
+        self._backoff.started(now)
+
+
+class Blame(enum.Enum):
+    """Who is at fault when a request has failed.
+
+    DEVICE: it is down, and says so. REQUEST: any device would answer so. VALUES: the device does
+    not take the request's values; another one may. UNCLEAR: a bug, no memory, or the end of the
+    device's process; it was the device if another one can run the request, else the request.
+    """
+
+    DEVICE = "device"
+    REQUEST = "request"
+    VALUES = "values"
+    UNCLEAR = "unclear"
+
+
+def blame(error: BaseException) -> Blame:
+    """Told by the error's class alone, never by its text. What is no error of the runtime's is a
+    bug of the device's plugin or of its backend."""
+    if isinstance(error, Unavailable):
+        return Blame.DEVICE
+    if isinstance(error, InvalidArgument):  # names, types and shapes were right before it was sent
+        return Blame.VALUES
+    unclear = Internal | ResourceExhausted | EndedWorker
+    if isinstance(error, HeadraceError) and not isinstance(error, unclear):
+        return Blame.REQUEST
+    return Blame.UNCLEAR
+
+
+class Reloads:
+    """When each device that did not load the network is to try again.
+
+    Delays double from the first to the longest. A device that says that it is up is tried at once,
+    and afterwards as late as if it had not said so.
+    """
+
+    def __init__(self) -> None:
+        self._backoffs: dict[str, Backoff] = {}
+        self._due: dict[str, float] = {}  # infinite while it is being tried
+
+    @property
+    def wake_at(self) -> float:
+        """When a device is due; infinite if none is."""
+        return min(self._due.values(), default=math.inf)
+
+    def __contains__(self, device: str) -> bool:
+        """Whether it will be tried again, or is being tried."""
+        return device in self._due
+
+    def failed(self, device: str, now: float) -> float:
+        """It has not loaded the network.
+
+        Returns:
+            Seconds until it is tried again.
+        """
+        new = Backoff(FIRST_RELOAD_SECONDS, LONGEST_RELOAD_SECONDS)
+        delay = self._backoffs.setdefault(device, new).died(now, useful=False)
+        self._due[device] = now + delay
+        return delay
+
+    def up(self, device: str, now: float) -> None:
+        """It may work now. Nothing happens to one that is not to be tried, or is being tried."""
+        if self._due.get(device, math.inf) < math.inf:
+            self._due[device] = now
+
+    def due(self, now: float) -> list[str]:
+        """The devices to try now; tell `failed` or `drop` of each."""
+        devices = [device for device, when in self._due.items() if when <= now]
+        self._due.update(dict.fromkeys(devices, math.inf))
+        return devices
+
+    def drop(self, device: str) -> None:
+        """It is not to be tried again: it has loaded the network, or nobody wants it."""
+        self._due.pop(device, None)
+        self._backoffs.pop(device, None)

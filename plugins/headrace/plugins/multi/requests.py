@@ -1,0 +1,155 @@
+"""A request on its way through a pool of devices, and what a schedule may have done with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeAlias, TypeVar
+
+from headrace.plugins.multi.devices import ScheduledDevice
+from headrace.runtime.execution.fair_queue import Entry
+from headrace.runtime.execution.job import Job
+from headrace.runtime.network.values import Value
+from headrace.runtime.virtual.part_job import PartJob
+
+T = TypeVar("T")
+
+
+class Request(Generic[T]):
+    """A request from its arrival to its answer.
+
+    Attributes:
+        item: whatever the owner of the schedule keeps with it.
+        device: where it runs; None while it waits, and at the end.
+        outages: the device's when the request started there.
+        error: of the device that failed it; None while it runs for the first time.
+        stranded_since: since when no device is left to run it again; infinite while one is.
+    """
+
+    __slots__ = (
+        "device",
+        "entry",
+        "error",
+        "failed_run",
+        "item",
+        "outages",
+        "priority",
+        "stranded_since",
+    )
+
+    def __init__(self, item: T, priority: int = 0) -> None:
+        self.item = item
+        self.priority = priority
+        self.entry: Entry[Request[T]] | None = None
+        self.device: ScheduledDevice | None = None
+        self.outages = 0
+        self.error: BaseException | None = None
+        self.failed_run: FailedRun | None = None
+        self.stranded_since = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRun:
+    """Where a request failed.
+
+    Attributes:
+        outages: the device's if it may have been at fault, else None.
+    """
+
+    device: ScheduledDevice
+    outages: int | None
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether the device may have been at fault, and has not been taken out since."""
+        return self.outages == self.device.outages
+
+
+@dataclass(frozen=True, slots=True)
+class Run(Generic[T]):
+    """Have the device run the request; tell `completed` or `failed`."""
+
+    request: Request[T]
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """Answer the request: with what the device gave if there is no error."""
+
+    request: Request[T]
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Say that a device was taken out, for this reason, or put back if there is none."""
+
+    device: str
+    reason: str = ""
+
+
+Instruction: TypeAlias = Run[T] | Answer[T] | Report
+
+
+class PoolRequest(Request[Job]):
+    """A job, and its part on the device that has it.
+
+    Args:
+        on_cancel: called where the job is cancelled while it listens.
+        on_end: called with the part that has ended, on any thread.
+
+    Attributes:
+        outputs: what the device gave, until the request is answered.
+    """
+
+    __slots__ = ("_listens", "_on_cancel", "_on_end", "_part", "outputs")
+
+    def __init__(
+        self,
+        job: Job,
+        on_cancel: Callable[[PoolRequest], object],
+        on_end: Callable[[PoolRequest, Job], None],
+    ) -> None:
+        super().__init__(job, job.priority)
+        self._on_cancel = on_cancel
+        self._on_end = on_end
+        self._part: Job | None = None  # the latest
+        self._listens = False
+        self.outputs: dict[str, Value] = {}
+
+    def listen(self) -> None:
+        """Hears from now on that the job is cancelled. A device that has it is told by its part."""
+        if self._listens:
+            return
+        self._listens = True
+        self.item.token.attach(self._cancelled)
+        if self.item.outcome is not None:  # on another thread, which may not have seen `_listens`
+            self.item.token.detach(self._cancelled)
+
+    def part(self, *, inline: bool) -> PartJob:
+        """A part for a device to run, which may be cancelled already."""
+        job = self.item
+        ended = partial(self._on_end, self)
+        part = PartJob(job, job.inputs, ended, job.output_names, job.token.child(), inline=inline)
+        self._part = part
+        return part
+
+    def settle(self, error: BaseException | None) -> None:
+        """Gives the job its outcome."""
+        job, part = self.item, self._part
+        if part is not None:
+            job.prepared, job.inferred, job.layers = part.prepared, part.inferred, part.layers
+        if error is None:
+            job.outputs = self.outputs
+            job.complete()
+        else:
+            job.fail(error)
+        self._part, self.outputs = None, {}
+        if self._listens:
+            job.token.detach(self._cancelled)
+
+    def _cancelled(self) -> None:
+        self._on_cancel(self)

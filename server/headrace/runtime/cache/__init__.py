@@ -1,0 +1,1 @@
+"""Compiled networks, kept on disk."""

@@ -1,0 +1,93 @@
+"""A file of the cache: one compiled network.
+
+    magic, format version, two lengths      fixed size, big-endian
+    key                                     what the network depends on, as text
+    native                                  the backend's own bytes
+    MAC                                     HMAC-SHA256 of all before
+
+The network that it was compiled from is not in it, unlike in an export blob (`blob.py`): whoever
+looks for an entry has that. So what has to be read, and verified, is half as much.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+
+FORMAT_VERSION = 1
+OVERHEAD_BYTES = 64
+"""What an entry takes at most beside its key and its native bytes."""
+
+_MAGIC = b"\x89hrcache\r\n\x1a\n"
+_PREFIX = struct.Struct(">12sIQQ")
+_MAC_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class CacheKey:
+    """
+    Attributes:
+        text: all that counts, as canonical JSON.
+    """
+
+    text: str
+
+    @property
+    def name(self) -> str:
+        """SHA-256 of `text`, in hexadecimal: what the entry's file is called after."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+class EntryRefused(Exception):
+    """There is an entry, which is not used; says why. Never seen by a caller: the network is
+    compiled instead."""
+
+
+def write(key: CacheKey, native: bytes, secret: bytes) -> Iterator[bytes]:
+    """The file's bytes in pieces."""
+    text = key.text.encode()
+    prefix = _PREFIX.pack(_MAGIC, FORMAT_VERSION, len(text), len(native))
+    yield prefix
+    yield text
+    yield native
+    yield _mac(secret, prefix, text, native)
+
+
+def read(file: IO[bytes], size: int, key: CacheKey, secret: bytes) -> bytes:
+    """The native bytes.
+
+    Args:
+        size: of the file, in bytes.
+        key: what the entry has to be for.
+
+    Raises:
+        EntryRefused: it is no entry, damaged, another network's, or signed under another secret.
+        OSError: as of read.
+    """
+    prefix = file.read(_PREFIX.size)
+    if len(prefix) < _PREFIX.size:
+        raise EntryRefused("it is damaged")
+    magic, version, key_size, native_size = _PREFIX.unpack(prefix)
+    if magic != _MAGIC or version != FORMAT_VERSION:
+        raise EntryRefused("it is not an entry, or of another version")
+    if size != _PREFIX.size + key_size + native_size + _MAC_BYTES:
+        raise EntryRefused("it is damaged")
+    text = key.text.encode()
+    if key_size != len(text) or file.read(key_size) != text:
+        raise EntryRefused("it is another network's")
+    native = file.read(native_size)
+    if not hmac.compare_digest(_mac(secret, prefix, text, native), file.read(_MAC_BYTES)):
+        raise EntryRefused("it is damaged, or not signed with this server's key")
+    return native
+
+
+def _mac(secret: bytes, *parts: bytes) -> bytes:
+    # The prefix has a fixed size and the other parts' lengths, so their bounds are unambiguous.
+    mac = hmac.new(secret, digestmod=hashlib.sha256)
+    for part in parts:
+        mac.update(part)
+    return mac.digest()

@@ -1,0 +1,1 @@
+"""Configuration keys, device names, and what hints decide."""

@@ -1,0 +1,1 @@
+"""What a device is: the plugin's base classes and what they use."""

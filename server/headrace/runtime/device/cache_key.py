@@ -1,0 +1,98 @@
+"""What a compiled network depends on: two loads with the same key can share it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx_ir as ir
+
+from headrace.runtime.cache.entry import CacheKey
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.config.standard_keys import (
+    CACHE_DIR,
+    DEVICE_ID,
+    EXCLUSIVE_ASYNC_REQUESTS,
+    EXECUTION_TIMEOUT,
+    ISOLATION,
+    QUEUE_CAPACITY,
+)
+from headrace.runtime.device.device import Device
+from headrace.runtime.network.network import Network
+from headrace.runtime.system.processors import usable_processors
+from headrace.runtime.transform.options import NetworkOptions, options_to_json
+
+_DEVICE_FACTS = ("FULL_DEVICE_NAME", "DEVICE_ARCHITECTURE", "OPTIMIZATION_CAPABILITIES")
+_NO_MATTER = frozenset(
+    key.name
+    for key in (
+        *(CACHE_DIR, EXCLUSIVE_ASYNC_REQUESTS, EXECUTION_TIMEOUT, ISOLATION, QUEUE_CAPACITY),
+        DEVICE_ID,  # stands among the facts of the device, the default one resolved
+    )
+)
+"""Configuration that no compiled network depends on. All other keys count, a device's own too:
+an entry too many costs room, one too few would be another network."""
+
+
+def cache_key(
+    plugin: Device,
+    network: Network,
+    config: Configuration,
+    options: NetworkOptions,
+    functions: Sequence[ir.Function] = (),
+) -> CacheKey:
+    """The key of a load.
+
+    Transformations are not looked at: they follow from the network, the options, the extensions,
+    the configuration and the versions.
+
+    Args:
+        network: as it was given.
+        config: the effective one.
+        functions: the device's extensions.
+
+    Raises:
+        What the device's own metrics raise.
+    """
+    device_id = plugin.device_id(config)
+    named = {DEVICE_ID.name: device_id} if device_id else {}
+    wishes = options_to_json(options)
+    facts = {
+        "headrace": importlib.metadata.version("headrace"),
+        "network": network.digest,
+        "options": {"inputs": wishes["inputs"], "outputs": wishes["outputs"]},
+        "extensions": [_digest(function) for function in functions],
+        "device": plugin.name,
+        "device id": device_id,
+        "backend version": plugin.backend_version,
+        "native version": plugin.native_version,
+        "device facts": {name: plugin.get_metric(name, named) for name in _DEVICE_FACTS},
+        "processors": usable_processors(),
+        "processor features": processor_features(),
+        "streams": plugin.share(config),
+        "config": _relevant(config),
+    }
+    return CacheKey(json.dumps(facts, sort_keys=True, separators=(",", ":")))
+
+
+def processor_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """A digest of the instruction sets that the processor has; empty where the system does not
+    tell. Processors of one name differ in them, under hypervisors above all."""
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return ""
+    found = (line for line in lines if line.startswith(("flags", "Features")))
+    words = next(found, "").partition(":")[2].split()
+    return hashlib.sha256(" ".join(sorted(words)).encode()).hexdigest() if words else ""
+
+
+def _relevant(config: Configuration) -> Mapping[str, str]:
+    return {name: text for name, text in config.to_strings().items() if name not in _NO_MATTER}
+
+
+def _digest(function: ir.Function) -> str:
+    return hashlib.sha256(ir.to_proto(function).SerializeToString(deterministic=True)).hexdigest()

@@ -1,0 +1,180 @@
+"""A load through the cache: what is there is used, what is compiled is kept.
+
+Whatever is wrong with the cache costs a warning, a note for the caller, and compiling.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from headrace.runtime.cache.cache import NetworkCache
+from headrace.runtime.cache.entry import CacheKey, EntryRefused
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.config.standard_keys import CACHE_DIR
+from headrace.runtime.device.cache_key import cache_key
+from headrace.runtime.device.device import Device
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.extensions import Extensions
+from headrace.runtime.errors import InvalidArgument, NotFound
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.metrics.cache_counters import CacheEvent
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
+
+_log = logging.getLogger(__name__)
+
+Compile: TypeAlias = Callable[[Network, Configuration, CancelToken], ExecutableNetwork]
+Restore: TypeAlias = Callable[[Network, bytes, Configuration, CancelToken], ExecutableNetwork]
+
+
+def cached(
+    device: Device,
+    extensions: Extensions,
+    network: Network,
+    config: Configuration,
+    options: NetworkOptions,
+    restore: Restore,
+    compile_anew: Compile,
+) -> Compile:
+    """What compiles a network as `compile_anew` does, unless the server's cache has it. To be made
+    before the network is transformed."""
+    functions = extensions.functions()
+    return CachedLoad(
+        device.services.cache,
+        device.name,
+        exports=device.imports_native,
+        key=lambda: cache_key(device, network, config, options, functions),
+        key_holds=lambda: extensions.functions() == functions,
+        restore=restore,
+        compile_anew=compile_anew,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CachedLoad:
+    """How one network is loaded onto one device: restored or compiled.
+
+    Args:
+        cache: the server's; None if it has none.
+        device: its name, for counters and log.
+        exports: whether the device makes anything that could be kept.
+        key: of the load, as the device was when the load began.
+        key_holds: whether the device is still so, as it is not after an extension.
+        restore: makes the network of native bytes that are to be trusted. Where the backend does
+            not take them, it may raise, or compile and leave the network's `restored` False.
+        compile_anew: makes it otherwise.
+    """
+
+    cache: NetworkCache | None
+    device: str
+    exports: bool
+    key: Callable[[], CacheKey]
+    key_holds: Callable[[], bool]
+    restore: Restore
+    compile_anew: Compile
+
+    def __call__(
+        self, network: Network, config: Configuration, token: CancelToken
+    ) -> ExecutableNetwork:
+        """
+        Raises:
+            What `compile_anew` raises, and the token's error.
+        """
+        folder = config.get(CACHE_DIR)
+        if self.cache is not None and folder and self.exports:
+            return _Load(self, self.cache, folder)(network, config, token)
+        made = self.compile_anew(network, config, token)
+        if folder:
+            made.notes += self._why_not(asked=CACHE_DIR.name in config.explicit)
+        return made
+
+    def _why_not(self, *, asked: bool) -> tuple[str, ...]:
+        """A note for one who asked for the cache."""
+        if self.cache is None:
+            why = "the server has no --cache-dir"
+        else:
+            why = f"{self.device} exports nothing that would load faster"
+            self.cache.counters.count(self.device, "skipped")
+        return (f"not cached: {why}",) if asked else ()
+
+
+@dataclass(slots=True)
+class _Load:
+    """One load, with the cache on."""
+
+    how: CachedLoad
+    cache: NetworkCache
+    folder: str
+    notes: list[str] = field(default_factory=list)
+
+    def __call__(
+        self, network: Network, config: Configuration, token: CancelToken
+    ) -> ExecutableNetwork:
+        key = self._key()
+        if key is None:
+            return self.how.compile_anew(network, config, token)
+        made = self._restored(key, network, config, token)
+        if made is not None and made.restored:
+            made.loaded_from_cache = True
+            self._count("hit")
+            return made
+        if made is None:
+            made = self.how.compile_anew(network, config, token)
+        else:
+            self._refuse(key, "the backend did not take it")
+        self._count("miss")
+        if token.error is None:
+            self._keep(key, made)
+        made.notes += tuple(self.notes)
+        return made
+
+    def _key(self) -> CacheKey | None:
+        try:
+            return self.how.key()
+        except (InvalidArgument, NotFound):
+            return None  # the configuration is wrong, as compiling will say
+        except Exception as error:  # noqa: BLE001 - a device may fail to say what it is
+            _log.warning("no key for the cache of %s: %s", self.how.device, error)
+            return None
+
+    def _restored(
+        self, key: CacheKey, network: Network, config: Configuration, token: CancelToken
+    ) -> ExecutableNetwork | None:
+        """None if there is no entry, or none that can be used."""
+        try:
+            native = self.cache.read(self.folder, key)
+        except EntryRefused as error:
+            self._refuse(key, str(error))
+            return None
+        if native is None:
+            return None
+        try:  # a backend may have anything against an old entry, in its own words
+            return self.how.restore(network, native, config, token)
+        except Exception as error:
+            if token.error is not None:
+                raise token.error from error
+            self._refuse(key, f"the backend did not take it: {error}")
+            return None
+
+    def _refuse(self, key: CacheKey, why: str) -> None:
+        self._count("refused")
+        _log.warning("cache entry %s/%s of %s: %s", self.folder, key.name, self.how.device, why)
+        self.notes.append("compiled anew: the cache's entry was not used")
+
+    def _keep(self, key: CacheKey, made: ExecutableNetwork) -> None:
+        try:
+            native = made.export()
+            if not native:
+                self.notes.append(f"not cached: {self.how.device} exports nothing of this network")
+            elif self.how.key_holds():
+                self.cache.write(self.folder, key, native)
+        except Exception as error:  # noqa: BLE001 - full disks, and what exporting may raise
+            self._count("write_failed")
+            _log.warning("a network on %s was not cached: %s", self.how.device, error)
+            self.notes.append("not cached: the server could not keep it, its log says why")
+
+    def _count(self, event: CacheEvent) -> None:
+        self.cache.counters.count(self.how.device, event)

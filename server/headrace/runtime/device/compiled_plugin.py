@@ -1,0 +1,233 @@
+"""The base of a device that compiles networks itself.
+
+The public methods validate and account; the hooks with an underscore are the device's.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import ClassVar, TypeAlias
+
+import onnx_ir as ir
+
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.config.standard_keys import (
+    DISABLE_TRANSFORMATIONS,
+    INFERENCE_PRECISION_HINT,
+)
+from headrace.runtime.device.cached_load import Compile, cached
+from headrace.runtime.device.device import Device
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.extensions import Extensions
+from headrace.runtime.device.plugin import AS_IT_IS
+from headrace.runtime.device.services import Services
+from headrace.runtime.errors import (
+    FailedPrecondition,
+    HeadraceError,
+    Internal,
+    InvalidArgument,
+    InvalidModel,
+    Unimplemented,
+    UnsupportedLayers,
+)
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.extension import merge_functions
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.query import QueryResult, query_network
+from headrace.runtime.transform.transform import Transformation, transform_network
+
+_log = logging.getLogger(__name__)
+
+Support: TypeAlias = Callable[[ir.Node], "str | None"]
+"""None if the device runs the node, else the reason why not."""
+
+
+class CompiledPlugin(Device):
+    """A device is a sub-class that says what it is called, which layers it supports, and how it
+    compiles a network. Thread-safe.
+
+    Args:
+        name, services, config: as `Device`.
+    """
+
+    full_name: str = ""
+    architecture: str = platform.machine()
+    capabilities: tuple[str, ...] = ("FP32",)
+    compile_checks_support: ClassVar[bool] = False
+    """`_compile` fails on a layer that the device does not support; without it, each is asked for
+    before."""
+
+    def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
+        self._extensions = Extensions()
+        super().__init__(name, services, config)
+
+    # -- networks --
+
+    def transform_network(
+        self, network: Network, config: Configuration, options: NetworkOptions
+    ) -> Network:
+        """The network as the device gets it: the same for a load and for a query.
+
+        Raises:
+            InvalidArgument: on an option that the network or the device has no use for.
+        """
+        if options.affinities:
+            raise InvalidArgument(
+                f"{self.name} runs whole networks; affinities are for HETERO", field="affinities"
+            )
+        optional = not config.get(DISABLE_TRANSFORMATIONS)
+        half = config.get(INFERENCE_PRECISION_HINT) == "f16"
+        functions = self._extensions.functions()
+        return transform_network(
+            merge_functions(network, functions) if functions else network,
+            preprocess=(options.inputs, options.outputs),
+            common=optional,
+            fp16_to_fp32=optional and not half and "FP16" not in self.capabilities,
+            device_passes=self._transformations(config) if optional else (),
+        )
+
+    def query_network(
+        self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
+    ) -> QueryResult:
+        self.schema.refuse_server_keys(config, self.name)
+        own = self.config.explicit_strings()
+        configuration = self.schema.resolve(own, config, ignore_unknown=True)
+        transformed = self.transform_network(network, configuration, options)
+        return self._query(network, transformed, configuration)
+
+    def load_network(
+        self,
+        network: Network,
+        config: Mapping[str, str],
+        options: NetworkOptions = AS_IT_IS,
+        token: CancelToken | None = None,
+    ) -> ExecutableNetwork:
+        configuration = self._configuration(config)
+        extensions = self._extensions
+        make = cached(
+            self, extensions, network, configuration, options, self._restore, self._compile
+        )
+        return self._make(network, configuration, options, make, token)
+
+    def import_network(
+        self,
+        network: Network,
+        native: bytes,
+        config: Mapping[str, str],
+        options: NetworkOptions = AS_IT_IS,
+        token: CancelToken | None = None,
+    ) -> ExecutableNetwork:
+        if not (native and self.imports_native):
+            return self.load_network(network, config, options, token)
+
+        def make(
+            transformed: Network, configuration: Configuration, token: CancelToken
+        ) -> ExecutableNetwork:
+            return self._restore(transformed, native, configuration, token)
+
+        return self._make(network, self._configuration(config), options, make, token)
+
+    def add_extension(self, functions: Sequence[ir.Function]) -> None:
+        self._add_extension(functions)
+        self._extensions.add(functions)
+
+    # -- inside --
+
+    def _make(
+        self,
+        network: Network,
+        config: Configuration,
+        options: NetworkOptions,
+        make: Compile,
+        token: CancelToken | None,
+    ) -> ExecutableNetwork:
+        token = token or CancelToken()
+        compiled = partial(self._compile_checked, network, config, options, make, token)
+        return self._opened(compiled, config, token)
+
+    def _restore(
+        self, network: Network, native: bytes, config: Configuration, token: CancelToken
+    ) -> ExecutableNetwork:
+        """A network of the backend's own bytes; compiled if the backend does not take them, as one
+        does whose driver is another one now."""
+        try:
+            restored = self._import(network, native, config, token)
+        except HeadraceError as error:
+            if token.error is not None:
+                raise
+            compiled = self._compile(network, config, token)
+            compiled.notes += (f"compiled anew: {error.message}",)
+            return compiled
+        restored.restored = True
+        return restored
+
+    def _compile_checked(
+        self,
+        network: Network,
+        config: Configuration,
+        options: NetworkOptions,
+        make: Compile,
+        token: CancelToken,
+    ) -> ExecutableNetwork:
+        transformed = self.transform_network(network, config, options)
+        if not self.compile_checks_support:
+            self._refuse_unsupported(network, transformed, config)
+        try:
+            made = make(transformed, config, token)
+        except HeadraceError as error:
+            if isinstance(error, InvalidArgument | FailedPrecondition | Internal):
+                self._refuse_unsupported(network, transformed, config)
+            if isinstance(error, Internal):
+                raise InvalidModel(error.message, field="model") from error
+            raise
+        for note in transformed.notes:
+            _log.info("a network on %s: %s", self.name, note)
+        made.notes = (*transformed.notes, *made.notes)
+        return made
+
+    def _refuse_unsupported(
+        self, network: Network, transformed: Network, config: Configuration
+    ) -> None:
+        if unsupported := self._query(network, transformed, config).unsupported:
+            raise UnsupportedLayers(self.name, unsupported)
+
+    def _query(self, network: Network, transformed: Network, config: Configuration) -> QueryResult:
+        return query_network(network, transformed, self._support(transformed, config), self.name)
+
+    # -- hooks of the device --
+
+    @abstractmethod
+    def _support(self, network: Network, config: Configuration) -> Support:
+        """Says of each node of a transformed network whether the device runs it."""
+
+    @abstractmethod
+    def _compile(
+        self, network: Network, config: Configuration, token: CancelToken
+    ) -> ExecutableNetwork:
+        """Compiles a transformed network."""
+
+    def _import(  # for devices with `imports_native`
+        self,
+        network: Network,  # noqa: ARG002
+        native: bytes,  # noqa: ARG002
+        config: Configuration,  # noqa: ARG002
+        token: CancelToken,  # noqa: ARG002
+    ) -> ExecutableNetwork:
+        """Makes a network from what `ExecutableNetwork._export` gave, or raises a HeadraceError
+        that says what is wrong with it: then it is compiled."""
+        raise Unimplemented(f"device {self.name} makes no use of a backend's own bytes")
+
+    def _transformations(
+        self,
+        config: Configuration,  # noqa: ARG002 - for devices whose passes depend on it
+    ) -> Sequence[Transformation]:
+        """The device's own graph transformations."""
+        return ()
+
+    def _add_extension(self, functions: Sequence[ir.Function]) -> None:  # noqa: ARG002
+        raise Unimplemented(f"device {self.name} takes no extensions")

@@ -1,0 +1,292 @@
+"""A network compiled for a device.
+
+The public methods validate and account; the hooks with an underscore are the device's. A device
+that computes on its streams writes `_infer` and perhaps `_preprocess` and `_postprocess`; a virtual
+device passes no executor and overrides `_start`: a step of a state machine that completions
+advance.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
+
+import onnx_ir as ir
+
+from headrace.runtime.config.schema import Configuration, ParameterValue
+from headrace.runtime.config.standard_keys import EXECUTION_TIMEOUT, PERF_COUNT
+from headrace.runtime.errors import DeadlineExceeded, NotFound, QueueFull, Unavailable
+from headrace.runtime.execution.admission import Admission
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.inline_budget import InlineBudget
+from headrace.runtime.execution.job import Job, LayerProfile
+from headrace.runtime.execution.pipeline import Pipeline, Stage
+from headrace.runtime.execution.ports import PortCheck
+from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
+from headrace.runtime.execution.timer import Timer
+from headrace.runtime.metrics.counters import DeviceCounters, NetworkCounters
+from headrace.runtime.network.network import Layer, Network
+
+_NOTHING = Network(ir.Model(ir.Graph([], [], nodes=[]), ir_version=10))
+"""What a closed network has left: who still refers to it keeps no weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a compiled network runs: what its plugin gives it when it opens it."""
+
+    device: str
+    admission: Admission
+    counters: DeviceCounters
+    timer: Timer
+
+
+class ExecutableNetwork:
+    """Takes jobs and gives each exactly one outcome. Thread-safe after `open`.
+
+    Args:
+        network: as transformed for the device.
+        config: effective configuration.
+        executor: the device's streams; None for a virtual device.
+        streams: cap on this network's share of them.
+
+    Attributes:
+        restored: it was made of the backend's own bytes, not compiled.
+        loaded_from_cache: and these came from the server's cache; of a virtual device's network,
+            for one of its devices at least.
+        notes: what was done that the caller did not ask for.
+    """
+
+    inline_safe: ClassVar[bool] = False
+    """The device computes on the calling thread, needs no stream of its own, and a tiny network may
+    run on the submitter's."""
+
+    counts_rows: ClassVar[bool] = True
+    """A request's rows are counted when it ends; False where those of each run are."""
+
+    def __init__(
+        self,
+        network: Network,
+        config: Configuration,
+        executor: StreamsExecutor | None = None,
+        *,
+        streams: int = 1,
+    ) -> None:
+        self.network = network
+        self.config = config
+        self.executor = executor
+        self.inputs = network.inputs
+        self.outputs = network.outputs
+        self.name = ""
+        self.restored = False
+        self.loaded_from_cache = False
+        self.notes: tuple[str, ...] = ()
+        self.last_profile: tuple[LayerProfile, ...] = ()
+        self.place: Place
+        self._check = PortCheck(self.inputs, self.outputs)
+        self._share = executor.share(streams) if executor is not None else None
+        self._network_counters: NetworkCounters | None = None
+        self._pipeline: Pipeline
+        self._perf_count = config.get(PERF_COUNT)
+        self._closed = False
+
+    # -- life --
+
+    def open(self, place: Place) -> None:
+        """Called once by the plugin, before the first job."""
+        self.place = place
+        inline = InlineBudget() if self.inline_safe else None
+        self._pipeline = Pipeline(
+            self._stages(),
+            place.timer,
+            execution_timeout=self.config.get(EXECUTION_TIMEOUT),
+            inline=inline,
+        )
+
+    def count_as(self, name: str, counters: NetworkCounters) -> None:
+        """Gives the network its name in the registry and its own counters; parts have none."""
+        self.name = name
+        self._network_counters = counters
+
+    def close(self) -> None:
+        """Lets go of the backend and the network; the caller has seen to it that no job is left."""
+        if not self._closed:
+            self._closed = True
+            self._close()
+            self.network = _NOTHING
+            vars(self).pop("_pipeline", None)  # whose stages refer to this
+
+    # -- inference --
+
+    def submit(self, job: Job) -> None:
+        """Accepts the job, which then has exactly one outcome, told to `job.done` on any thread.
+
+        Never blocks, unless the job may run inline and the network is known to be quick.
+
+        Raises:
+            InvalidArgument: an input or output is not as the network declares it.
+            QueueFull: as many requests as the device admits are in flight.
+            Unavailable: the network is closed.
+            A job refused so is not accepted, and `done` is not called.
+        """
+        if self._closed:
+            raise Unavailable(f"network {self.name!r} has been unloaded")
+        place = self.place
+        if job.ticket is None:
+            self._check(job)
+            try:
+                place.admission.admit(job)
+            except QueueFull:
+                place.counters.refuse("queue_full")
+                raise
+            job.observe(self._request_settled)
+            if self._network_counters is not None:
+                self._network_counters.accept()
+            place.counters.accept()
+        else:
+            job.observe(partial(self._settled, part=True))
+            place.counters.accept(part=True)
+        if self._perf_count:
+            job.profile = True
+        job.queued = time.monotonic()
+        try:
+            if job.deadline is None or self._arm_deadline(job, job.deadline):
+                self._start(job)
+        except Exception as error:  # noqa: BLE001 - an accepted job has an outcome, whatever happens
+            job.fail(error)
+
+    def _arm_deadline(self, job: Job, deadline: float) -> bool:
+        token = job.token
+        if deadline <= job.queued:
+            job.fail(_expire(token))
+            return False
+        timer = self.place.timer
+        entry = timer.schedule(deadline, lambda: _expire(token))
+        job.observe(lambda _: timer.cancel(entry))
+        return True
+
+    def _request_settled(self, job: Job) -> None:
+        self.place.admission.release(job)
+        if self._network_counters is not None and job.outcome is not None:
+            rows = self._check.batch_size(job) if self.counts_rows else None
+            self._network_counters.observe(job.outcome, job.finished - job.queued, rows)
+        self._settled(job)
+
+    def _settled(self, job: Job, *, part: bool = False) -> None:
+        assert job.outcome is not None
+        execution_seconds = job.execution_seconds if job.started else None
+        self.place.counters.observe(job.outcome, job.queue_seconds, execution_seconds, part=part)
+        if job.layers:
+            self.last_profile = tuple(job.layers)
+
+    # -- what it says of itself --
+
+    def layers(self) -> tuple[Layer, ...]:
+        """The graph that the device runs."""
+        return tuple(
+            layer if layer.device else replace(layer, device=self.place.device)
+            for layer in self._layers()
+        )
+
+    def get_metric(self, name: str) -> ParameterValue:
+        """The value of a metric of the loaded network.
+
+        Raises:
+            NotFound: if it has no such metric.
+        """
+        metrics = self.metrics()
+        if name not in metrics:
+            raise NotFound.unknown("network metric", name, metrics, field="name")
+        return metrics[name]()
+
+    def metrics(self) -> dict[str, Callable[[], ParameterValue]]:
+        """Every metric by name, the device's own included."""
+        table: dict[str, Callable[[], ParameterValue]] = {
+            "SUPPORTED_METRICS": lambda: list(table),
+            "SUPPORTED_CONFIG_KEYS": lambda: self.config.schema.names,
+            "NETWORK_NAME": lambda: self.name,
+            "OPTIMAL_NUMBER_OF_INFER_REQUESTS": self._optimal_number_of_infer_requests,
+            "EXECUTION_DEVICES": self._execution_devices,
+            "LOADED_FROM_CACHE": lambda: self.loaded_from_cache,
+            "NOTES": lambda: list(self.notes),
+            **self._metrics(),
+        }
+        return table
+
+    def set_config(self, changes: Mapping[str, str]) -> None:
+        """Changes keys that may change on a loaded network.
+
+        Raises:
+            NotFound, InvalidArgument: as `Configuration.changed`.
+        """
+        self.config = self.config.changed(changes)
+        if not self._closed:
+            self._pipeline.timeout.seconds = self.config.get(EXECUTION_TIMEOUT)
+
+    def export(self) -> bytes:
+        """The backend's own bytes; empty if an import compiles anew."""
+        return self._export()
+
+    # -- hooks of the device --
+
+    def _stages(self) -> list[tuple[Share, Stage]]:
+        """The request's pipeline. Override where a stage runs on an executor of its own."""
+        if self._share is None:
+            return []
+        share, base, mine = self._share, ExecutableNetwork, type(self)
+        stages: list[tuple[Share, Stage]] = [(share, self._timed_infer)]
+        if mine._preprocess is not base._preprocess:
+            stages.insert(0, (share, self._preprocess))
+        if mine._postprocess is not base._postprocess:
+            stages.append((share, self._postprocess))
+        return stages
+
+    def _start(self, job: Job) -> None:
+        """Begins the job and returns. Override in a virtual device."""
+        self._pipeline.start(job)
+
+    def _preprocess(self, job: Job) -> None:
+        """Turns `job.inputs` into what the backend takes."""
+
+    def _infer(self, job: Job) -> None:
+        """Computes; honours `job.token`, and fills `job.layers` if `job.profile`."""
+        raise NotImplementedError
+
+    def _postprocess(self, job: Job) -> None:
+        """Turns what the backend gave into `job.outputs`."""
+
+    def _export(self) -> bytes:
+        return b""
+
+    def _close(self) -> None:
+        """Frees what the backend holds."""
+
+    def _layers(self) -> tuple[Layer, ...]:
+        return self.network.layers
+
+    def _metrics(self) -> Mapping[str, Callable[[], ParameterValue]]:
+        """The device's own metrics of a loaded network."""
+        return {}
+
+    def _optimal_number_of_infer_requests(self) -> int:
+        """Its share of the device's streams, as far as the device still has them."""
+        if self._share is None:
+            return 1
+        return max(1, min(self._share.limit, self._share.executor.streams))
+
+    def _execution_devices(self) -> list[str]:
+        return [self.place.device]
+
+    def _timed_infer(self, job: Job) -> None:
+        job.prepared = time.monotonic()
+        self._infer(job)
+        job.inferred = time.monotonic()
+
+
+def _expire(token: CancelToken) -> DeadlineExceeded:
+    late = DeadlineExceeded("the deadline passed before the request finished")
+    token.cancel(late)
+    return late

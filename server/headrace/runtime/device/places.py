@@ -1,0 +1,126 @@
+"""Where a device type's networks run: an executor, an admission and counters for each device id."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+
+from headrace.runtime.config.standard_keys import QUEUE_CAPACITY
+from headrace.runtime.device.executable_network import ExecutableNetwork, Place
+from headrace.runtime.device.services import Services
+from headrace.runtime.execution.admission import Admission
+from headrace.runtime.execution.streams_executor import StreamsExecutor
+
+_EXCLUSIVE = "EXCLUSIVE"
+
+
+class Places:
+    """The places of one device type. Thread-safe; `_lock` guards the tables and the capacity.
+
+    Args:
+        device: the type's name.
+        streams: how many requests each of its devices runs at once.
+        memory_bytes: device id to what networks hold there.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        services: Services,
+        streams: Callable[[], int],
+        memory_bytes: Callable[[str], float],
+    ) -> None:
+        self._device = device
+        self._services = services
+        self._streams = streams
+        self._memory_bytes = memory_bytes
+        self._lock = threading.Lock()
+        self._capacity = QUEUE_CAPACITY.default
+        self._admissions: dict[str, Admission] = {}
+        self._weights: dict[str, list[tuple[weakref.ref[ExecutableNetwork], int]]] = {}
+
+    def announce(self, device_ids: Iterable[str]) -> None:
+        """Shows these devices in the metrics from now on."""
+        for device_id in device_ids:
+            self._admission(device_id)
+
+    def withdraw(self) -> None:
+        """Takes all gauges out of the metrics."""
+        for name in self.names():
+            self._services.counters.device(name).unregister_gauges()
+
+    def names(self) -> list[str]:
+        """What the devices that were announced or used are called in metrics, as CPU.0."""
+        with self._lock:
+            return list(self._admissions)
+
+    def executor(self, device_id: str, *, exclusive: bool, bind: bool) -> StreamsExecutor:
+        """The streams of a device, or the one stream that all exclusive networks share."""
+        if exclusive:
+            return self._services.executors.get(_EXCLUSIVE, 1)
+        return self._services.executors.get(self._name(device_id), self._streams(), bind=bind)
+
+    def find_executor(self, device_id: str) -> StreamsExecutor | None:
+        return self._services.executors.find(self._name(device_id))
+
+    def have_streams(self) -> bool:
+        """Whether a device of the type has its streams yet."""
+        return any(self._services.executors.find(name) is not None for name in self.names())
+
+    def place(self, device_id: str, executor: StreamsExecutor | None) -> Place:
+        """What a network needs to take requests; `executor` is None for a virtual device."""
+        name, admission = self._name(device_id), self._admission(device_id)
+        counters = self._services.counters.device(name)
+        if executor is not None and executor.name == name:
+            counters.register_gauge("queue_depth", lambda: executor.waiting)
+            counters.register_gauge("streams", lambda: executor.streams)
+            counters.register_gauge("streams_busy", lambda: executor.busy)
+        return Place(name, admission, counters, self._services.timer)
+
+    def hold(self, device_id: str, network: ExecutableNetwork) -> None:
+        """Counts a network's weights as the device's until it is closed. Those of a virtual
+        device's network are held where its parts are."""
+        if network.executor is None:
+            return
+        name, held = self._name(device_id), (weakref.ref(network), network.network.weight_bytes)
+        with self._lock:
+            self._weights[name] = [*self._held(name), held]
+
+    def weight_bytes(self, device_id: str) -> int:
+        """Of the networks that a device holds."""
+        name = self._name(device_id)
+        with self._lock:
+            self._weights[name] = self._held(name)
+            return sum(size for _, size in self._weights[name])
+
+    def _held(self, name: str) -> list[tuple[weakref.ref[ExecutableNetwork], int]]:
+        return [
+            (reference, size)
+            for reference, size in self._weights.get(name, ())
+            if (network := reference()) is not None and not network._closed
+        ]
+
+    def _admission(self, device_id: str) -> Admission:
+        name = self._name(device_id)
+        with self._lock:
+            known = self._admissions.get(name)
+            if known is not None:
+                return known
+            admission = self._admissions[name] = Admission(name, self._capacity, self._streams)
+        counters = self._services.counters.device(name)
+        counters.register_gauge("queue_capacity", lambda: admission.capacity)
+        counters.register_gauge("memory_bytes", lambda: self._memory_bytes(device_id))
+        return admission
+
+    def resize(self, streams: int, capacity: int) -> None:
+        """Gives every device of the type another number of streams and queue capacity."""
+        with self._lock:
+            self._capacity = capacity
+            admissions = dict(self._admissions)
+        for name, admission in admissions.items():
+            admission.capacity = capacity
+            self._services.executors.resize(name, streams)
+
+    def _name(self, device_id: str) -> str:
+        return f"{self._device}.{device_id}" if device_id else self._device

@@ -1,0 +1,82 @@
+"""Where plugins come from: entry points, or a function that the server's configuration names."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from headrace.runtime.device.api import PLUGIN_API_VERSION
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.services import Services
+
+GROUP = "headrace.plugins"
+
+Factory: TypeAlias = "Callable[[str, Services, Mapping[str, str]], Plugin]"
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSource:
+    """Where a device's creation function comes from, and the settings to start it with.
+
+    Attributes:
+        path: of the function, as ``package.module:create_plugin``; what a process of the device's
+            own imports. Empty where there is none.
+    """
+
+    device: str
+    load: Callable[[], Any]
+    config: Mapping[str, str] = field(default_factory=dict)
+    path: str = ""
+
+    def configured(self, device: str, config: Mapping[str, str]) -> PluginSource:
+        """The same plugin under another name, or with other settings."""
+        return PluginSource(device, self.load, {**self.config, **config}, self.path)
+
+
+def installed_plugins() -> dict[str, PluginSource]:
+    """The plugins that installed distributions declare, by device name."""
+    points = importlib.metadata.entry_points(group=GROUP)
+    return {point.name: PluginSource(point.name, point.load, path=point.value) for point in points}
+
+
+def factory_source(device: str, path: str) -> PluginSource:
+    """A plugin from the server's own configuration, as ``package.module:create_plugin``."""
+
+    def load() -> Any:
+        module, _, name = path.partition(":")
+        return getattr(importlib.import_module(module), name or "create_plugin")
+
+    return PluginSource(device, load, path=path)
+
+
+def create_plugin(source: PluginSource, services: Services) -> Plugin:
+    """A plugin in this process.
+
+    Raises:
+        RuntimeError: it is written for another version of the plugin API.
+        TypeError: what the function made is no plugin.
+        Whatever the function raises.
+    """
+    create = source.load()
+    check_version(create)
+    plugin = create(source.device, services, source.config)
+    if not isinstance(plugin, Plugin):
+        raise TypeError(f"create_plugin returned {type(plugin).__name__}, not a Plugin")
+    return plugin
+
+
+def check_version(create: Any) -> None:
+    """Checks the plugin API that a creation function declares.
+
+    Raises:
+        RuntimeError: it is another version than this server's, or none.
+    """
+    version = getattr(create, "headrace_plugin_api", None)
+    if version != PLUGIN_API_VERSION:
+        raise RuntimeError(
+            f"the plugin is written for plugin API {version}, this server has "
+            f"{PLUGIN_API_VERSION}; install versions that go together"
+        )

@@ -1,0 +1,1 @@
+"""The life of an infer request: job, admission, queue, stream, timer."""

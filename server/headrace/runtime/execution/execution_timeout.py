@@ -1,0 +1,85 @@
+"""EXECUTION_TIMEOUT: a bound on every run of one network.
+
+Runs begin and end far more often than one takes too long, so they are only written down. One timer
+entry waits for the time of the run that began first, and then for that of the oldest one left.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from headrace.runtime.errors import DeadlineExceeded
+from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.timer import RESOLUTION_SECONDS, Timer, TimerEntry
+
+
+class ExecutionTimeout:
+    """Cancels jobs that run longer than `seconds` (0: never). Thread-safe.
+
+    `_lock` guards the timer entry and the limit. The running jobs are in the order in which they
+    started; single operations on a dictionary are atomic. The limit may change, for runs under way
+    too.
+    """
+
+    def __init__(
+        self, timer: Timer, seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._timer = timer
+        self._clock = clock
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._running: dict[Job, None] = {}
+        self._entry: TimerEntry | None = None
+
+    @property
+    def seconds(self) -> float:
+        return self._seconds
+
+    @seconds.setter
+    def seconds(self, seconds: float) -> None:
+        with self._lock:
+            self._seconds = seconds
+            if self._entry is not None:
+                self._timer.cancel(self._entry)
+                self._entry = None
+        self._arm()
+
+    def begin(self, job: Job) -> None:
+        """The job has `started`."""
+        self._running[job] = None
+        if self._entry is None:
+            self._arm()
+
+    def end(self, job: Job) -> None:
+        """The run is over; nothing happens if it never began."""
+        self._running.pop(job, None)
+
+    def _arm(self) -> None:
+        """Sees to it that a timer entry waits if there is a run."""
+        with self._lock:
+            oldest = next(iter(list(self._running)), None)
+            if oldest is None or self._entry is not None or not self._seconds:
+                return
+            # A coarse slot for a long limit, so that few slots are in use.
+            self._entry = self._timer.schedule(
+                oldest.started + self._seconds,
+                self._check,
+                max(RESOLUTION_SECONDS, self._seconds / 64),
+            )
+
+    def _check(self) -> None:
+        with self._lock:
+            self._entry = None
+            limit = self._seconds
+        now = self._clock()
+        for job in list(self._running):
+            if limit and now - job.started >= limit:
+                self.end(job)
+                job.token.cancel(
+                    DeadlineExceeded(
+                        f"the request ran longer than EXECUTION_TIMEOUT, {limit:g} seconds"
+                    )
+                )
+        self._arm()

@@ -1,0 +1,208 @@
+"""A job: one inference on one network, from submission to its one outcome.
+
+`ExecutableNetwork.submit(job)` returns at once; whoever finishes the job calls `complete`, `fail`
+or `settle`, on any thread, and the first call wins. Then the observers run (accounting, latest
+first), and last `done`. No lock: the right to settle is the single element of a list, and
+`list.pop` is atomic.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.runtime.errors import Cancelled, DeadlineExceeded, HeadraceError, forget_frames
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.values import Value
+
+_log = logging.getLogger(__name__)
+
+
+class Outcome(enum.StrEnum):
+    """What became of an accepted job; exactly one of these. Each is the word that metrics say."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerProfile:
+    """What one layer cost in one inference; `origins` are layers of the network as loaded, and
+    `subgraph` is a number from 1 where that is split over devices."""
+
+    layer: str
+    op_type: str
+    device: str
+    execution_type: str
+    seconds: float
+    origins: tuple[str, ...] = ()
+    subgraph: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Proof of admission by the outermost network; parts carry it and are never refused."""
+
+    admitted_by: str
+
+
+class Job:
+    """Inputs, conditions and time stamps of one inference, and its result.
+
+    Args:
+        inputs: a value for every input of the network, by name.
+        done: called once with the job when it has an outcome.
+        output_names: outputs to compute, in order; empty for all.
+        deadline: on `time.monotonic`'s clock, or None.
+        priority: -10 to 10; higher goes first, within the bound of the queue's ageing.
+        token: cancels the job; a new one if None.
+        ticket: of the request that this job is a part of; None for a request of its own.
+        profile: fill `layers` with what each layer cost.
+        may_run_inline: the submitting thread can spare the fraction of a millisecond that a
+            tiny network takes, and saves the hop to a stream's thread.
+        trace: identifies the request in logs.
+
+    Time stamps (seconds, `time.monotonic`; 0.0 until reached): `queued`, `started`, then the
+    ends of the stages: `prepared`, `inferred`; `finished`.
+
+    Durations (seconds; 0.0 until it has its outcome): `queue_seconds`, accepted until started, or
+    until it ended without a start; `execution_seconds`, started until finished;
+    `inference_seconds`, in the backend.
+
+    Attributes:
+        observe: ``observe(observer)`` has `observer` called with the job before `done` and before
+            earlier observers.
+        backend, waiter: the device's own, between its stages, and the front-end's own.
+    """
+
+    __slots__ = (
+        "_observers",
+        "_right_to_settle",
+        "backend",
+        "deadline",
+        "error",
+        "execution_seconds",
+        "finished",
+        "generation",
+        "inference_seconds",
+        "inferred",
+        "inputs",
+        "layers",
+        "may_run_inline",
+        "observe",
+        "outcome",
+        "output_names",
+        "outputs",
+        "prepared",
+        "priority",
+        "profile",
+        "queue_seconds",
+        "queued",
+        "started",
+        "ticket",
+        "token",
+        "trace",
+        "waiter",
+    )
+
+    def __init__(
+        self,
+        inputs: Mapping[str, Value],
+        done: Callable[[Job], None],
+        *,
+        output_names: tuple[str, ...] = (),
+        deadline: float | None = None,
+        priority: int = 0,
+        token: CancelToken | None = None,
+        ticket: Ticket | None = None,
+        profile: bool = False,
+        may_run_inline: bool = False,
+        trace: str = "",
+    ) -> None:
+        self.inputs = inputs
+        self.output_names = output_names
+        self.deadline = deadline
+        self.priority = priority
+        self.token = token if token is not None else CancelToken()
+        self.ticket = ticket
+        self.profile = profile
+        self.may_run_inline = may_run_inline
+        self.trace = trace
+        self.outputs: dict[str, Value] = {}
+        self.layers: list[LayerProfile] = []
+        self.generation = 0  # of the network, given by the registry
+        self.backend: Any = None
+        self.waiter: Any = None
+        self.error: BaseException | None = None
+        self.outcome: Outcome | None = None
+        self.queued = self.started = self.prepared = self.inferred = self.finished = 0.0
+        self.queue_seconds = self.execution_seconds = self.inference_seconds = 0.0
+        observers: list[Callable[[Job], None]] = [done]
+        self._observers = observers
+        # The list's own, because a request observes so often that calls of ours would be felt.
+        self.observe: Callable[[Callable[[Job], None]], None] = observers.append
+        self._right_to_settle = [True]
+
+    def forget(self, observer: Callable[[Job], None]) -> None:
+        """Undoes `observe`, for a job that was refused and may be submitted elsewhere."""
+        self._observers.remove(observer)
+
+    def complete(self) -> bool:
+        """Ends the job with what stands in `outputs`, or as cancelled if its token is."""
+        return self.settle()
+
+    def fail(self, error: BaseException) -> bool:
+        """Ends the job with `error`, or as cancelled if its token is."""
+        return self.settle(error)
+
+    def settle(self, error: BaseException | None = None) -> bool:
+        """As `fail` or, without an error, `complete`; False if the job has its outcome already."""
+        try:
+            self._right_to_settle.pop()
+        except IndexError:
+            return False
+        error = self.token.error or error
+        finished, started = time.monotonic(), self.started
+        self.finished = finished
+        if started:
+            self.queue_seconds = started - self.queued
+            self.execution_seconds = finished - started
+            if self.inferred:
+                self.inference_seconds = self.inferred - (self.prepared or started)
+        else:
+            self.queue_seconds = finished - self.queued
+        if error is None:
+            self.outcome = Outcome.COMPLETED
+        else:
+            self.outputs = {}
+            self.error = error
+            if isinstance(error, HeadraceError):  # of any other, the log wants to know from where
+                forget_frames(error)
+            if isinstance(error, DeadlineExceeded):
+                self.outcome = Outcome.EXPIRED
+            elif isinstance(error, Cancelled):
+                self.outcome = Outcome.CANCELLED
+            else:
+                self.outcome = Outcome.FAILED
+        # Emptied, because an observer that refers to the job would keep its tensors until the
+        # next garbage collection.
+        observers = self._observers
+        while observers:
+            try:
+                observers.pop()(self)
+            except BaseException:  # noqa: BLE001 - an observer's bug must not lose the reply
+                _log.exception("job observer failed")
+        return True
+
+    def take_error(self) -> BaseException:
+        """The failed job's `error`, which it gives up: for one who raises it with the job among
+        its variables, so that neither keeps the other until the next garbage collection."""
+        error, self.error = self.error, None
+        assert error is not None
+        return error

@@ -1,0 +1,173 @@
+"""A request's way through its stages: a list of (share of an executor, stage).
+
+Adjacent stages on one executor run as one task, so a request to a device that computes in the
+calling thread is one hop. A stage that raises ends its own request alone. No stage waits for
+another request: what depends on a completion goes on from that completion.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from headrace.runtime.errors import DeadlineExceeded, HeadraceError, Internal
+from headrace.runtime.execution.execution_timeout import ExecutionTimeout
+from headrace.runtime.execution.fair_queue import Entry
+from headrace.runtime.execution.inline_budget import InlineBudget
+from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.streams_executor import Share, Task
+from headrace.runtime.execution.timer import Timer
+
+_log = logging.getLogger(__name__)
+
+Stage: TypeAlias = Callable[[Job], None]
+
+
+class _Hop(NamedTuple):
+    share: Share
+    stages: tuple[Stage, ...]
+
+
+class Pipeline:
+    """The stages of one executable network.
+
+    Args:
+        stages: in order; adjacent ones with the same share become one hop.
+        timer: for `timeout`, which ends requests that run longer than `execution_timeout` seconds
+            (0: never).
+        inline: keeps count of durations if the device may compute on the submitter's thread.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[tuple[Share, Stage]],
+        timer: Timer,
+        *,
+        execution_timeout: float = 0.0,
+        inline: InlineBudget | None = None,
+    ) -> None:
+        hops: list[_Hop] = []
+        for share, stage in stages:
+            if hops and hops[-1].share is share:
+                hops[-1] = _Hop(share, (*hops[-1].stages, stage))
+            else:
+                hops.append(_Hop(share, (stage,)))
+        self.hops = tuple(hops)
+        self.timeout = ExecutionTimeout(timer, execution_timeout)
+        self.inline = inline if len(hops) == 1 else None
+
+    def start(self, job: Job) -> None:
+        """Sends the job on its way; never blocks, unless the job may run inline.
+
+        Raises:
+            Unavailable: the executor has stopped.
+        """
+        if job.may_run_inline and self.inline is not None and self.inline.allowed:
+            share = self.hops[0].share
+            stream = share.executor.enter(share.flow)
+            if stream is not None:
+                try:
+                    self.end(job, self.run(job, 0))
+                finally:
+                    share.executor.leave(stream, share.flow)
+                return
+        passage = _Passage(self, job)
+        passage.enter()
+        if job.outcome is None:
+            passage.listen()
+
+    def run(self, job: Job, index: int) -> BaseException | None:
+        """Runs the stages of the hop `index` in this thread; returns what the job failed with."""
+        now = time.monotonic()
+        if job.deadline is not None and now >= job.deadline:
+            late = DeadlineExceeded("the deadline passed before the request ran")
+            job.token.cancel(late)
+            return late
+        if job.token.error is not None:
+            return job.token.error
+        if not index:
+            job.started = now
+            self.timeout.begin(job)
+        token, budget = job.token, self.inline
+        clock = time.monotonic if budget is None else budget.clock
+        start = now if clock is time.monotonic else clock()
+        try:
+            for stage in self.hops[index].stages:
+                if token.error is not None:
+                    break
+                stage(job)
+        except Exception as error:  # noqa: BLE001 - a stage's failure is its own request's outcome
+            return error
+        except BaseException as error:  # noqa: BLE001 - and SystemExit ends neither stream nor server
+            _log.critical("a stage raised", exc_info=error)
+            return Internal(f"a stage ended by {error!r}")
+        if budget is not None:
+            seconds = clock() - start
+            if seconds > budget.unremarkable:
+                budget.record(seconds)
+        return None
+
+    def end(self, job: Job, error: BaseException | None) -> None:
+        """Settles a job that has come to its last hop's end, or failed on its way."""
+        self.timeout.end(job)
+        job.settle(error)
+
+
+class _Passage:
+    """One job on its way over executors; the task that they see."""
+
+    __slots__ = ("_index", "_listens", "_pipeline", "entry", "job")
+
+    def __init__(self, pipeline: Pipeline, job: Job) -> None:
+        self._pipeline = pipeline
+        self._index = 0
+        self._listens = False
+        self.entry: Entry[Task] | None = None
+        self.job = job
+
+    @property
+    def priority(self) -> int:
+        return self.job.priority
+
+    def enter(self) -> None:
+        """Submits the hop at hand."""
+        share = self._pipeline.hops[self._index].share
+        share.submit(self)
+        if self.job.token.error is not None:
+            self._leave_queue()
+
+    def listen(self) -> None:
+        """Leaves a queue as soon as the job is cancelled. By now the job may have ended on another
+        thread: either `_end` sees `_listens`, or this sees the outcome."""
+        self._listens = True
+        self.job.token.attach(self._leave_queue)
+        if self.job.outcome is not None:
+            self.job.token.detach(self._leave_queue)
+
+    def run(self, stream: int) -> None:  # noqa: ARG002 - a stream's number means nothing to a stage
+        failure = self._pipeline.run(self.job, self._index)
+        if failure is not None or self._index + 1 == len(self._pipeline.hops):
+            self._end(failure)
+            return
+        self._index += 1
+        try:
+            self.enter()
+        except HeadraceError as error:
+            self._end(error)
+
+    def fail(self, error: BaseException) -> None:
+        self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        self._pipeline.end(self.job, error)
+        if self._listens:
+            self.job.token.detach(self._leave_queue)
+
+    def _leave_queue(self) -> None:
+        # The entry first: by the time the next hop sets another one, this one has been taken.
+        entry, error = self.entry, self.job.token.error
+        share = self._pipeline.hops[self._index].share
+        if entry is not None and error is not None and share.remove(entry):
+            self.fail(error)

@@ -1,0 +1,314 @@
+"""Streams: the threads of one physical device, and the queue in front of them.
+
+A task goes to an idle stream at once, or waits in the device's fair queue. A stream that finishes
+takes the next task itself, so under load nobody wakes anybody. Who can spare the time may take an
+idle stream's place and run a task in its own thread, and saves the hop.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import threading
+import time
+from typing import Protocol, TypeAlias
+
+from headrace.runtime.errors import Internal, Unavailable
+from headrace.runtime.execution.fair_queue import Entry, FairQueue, Flow
+
+_log = logging.getLogger(__name__)
+
+
+class Task(Protocol):
+    """What a stream runs. `run` settles its job itself; whatever it raises is a bug in it, and then
+    `fail` is called. `fail` does not raise.
+
+    Attributes:
+        entry: set, under the executor's lock, to the queue entry of a task that has to wait.
+    """
+
+    entry: Entry[Task] | None
+
+    @property
+    def priority(self) -> int: ...
+    def run(self, stream: int) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
+
+
+_Work: TypeAlias = "tuple[Flow[Task], Task]"
+
+
+class Stream:
+    """One place to run, with its thread. All but `wake` is guarded by the executor's lock.
+
+    `wake` is a lock used as a binary semaphore, released once for each hand-over to a parked
+    thread.
+    """
+
+    __slots__ = ("index", "retired", "thread", "wake", "work")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.retired = False
+        self.work: _Work | None = None
+        self.thread: threading.Thread | None = None
+        self.wake = threading.Lock()
+        self.wake.acquire()
+
+
+class StreamsExecutor:
+    """N streams and one queue. Thread-safe.
+
+    `_lock` guards the queue, the flows, the idle list and the stream count; tasks run outside it.
+
+    Args:
+        name: of the device, as `CPU.0`; names the threads.
+        streams: how many tasks run at once, at least 1.
+        bind: pin each stream's thread to a processor of this process's affinity set.
+    """
+
+    def __init__(self, name: str, streams: int, *, bind: bool = False) -> None:
+        self.name = name
+        self._bind = bind
+        self._lock = threading.Lock()
+        self._queue: FairQueue[Task] = FairQueue()
+        self._streams: list[Stream] = []
+        self._idle: list[Stream] = []
+        self._target = 0
+        self._stopped = False
+        self.resize(streams)
+
+    # -- what runs where --
+
+    def share(self, limit: int) -> Share:
+        """A lane of the queue for one network, of whose tasks at most `limit` run at once."""
+        return Share(self, Flow(limit))
+
+    def submit(self, flow: Flow[Task], task: Task) -> None:
+        """Starts the task on an idle stream or queues it, and then sets its `entry`; never blocks.
+
+        Raises:
+            Unavailable: the executor has stopped.
+        """
+        with self._lock:
+            stream = self._idle_stream(flow)
+            if stream is None:
+                task.entry = self._queue.push(flow, task, task.priority)
+                return
+            stream.work = (flow, task)
+        stream.wake.release()
+
+    def enter(self, flow: Flow[Task]) -> Stream | None:
+        """Takes an idle stream's place, for work in the calling thread that ends with `leave`; None
+        if no stream is idle, or as many of the flow's tasks run as may.
+
+        Raises:
+            Unavailable: the executor has stopped.
+        """
+        with self._lock:
+            return self._idle_stream(flow)
+
+    def leave(self, stream: Stream, flow: Flow[Task]) -> None:
+        """Gives back what `enter` gave."""
+        with self._lock:
+            goes_on = self._advance(stream, flow)
+        if goes_on:
+            stream.wake.release()
+
+    def remove(self, entry: Entry[Task]) -> bool:
+        """Takes a waiting task out of the queue; False if it has left already."""
+        with self._lock:
+            return self._queue.remove(entry)
+
+    def set_limit(self, flow: Flow[Task], limit: int) -> None:
+        with self._lock:
+            flow.limit = limit
+            started = self._dispatch()
+        self._wake(started)
+
+    # -- size --
+
+    @property
+    def streams(self) -> int:
+        return self._target
+
+    @property
+    def busy(self) -> int:
+        """Tasks that run now."""
+        return max(0, len(self._streams) - len(self._idle))
+
+    @property
+    def waiting(self) -> int:
+        """Tasks in the queue."""
+        return len(self._queue)
+
+    def resize(self, streams: int) -> None:
+        """Grows at once; shrinks as streams finish what they run.
+
+        Raises:
+            Unavailable: the executor has stopped.
+        """
+        if streams < 1:
+            raise ValueError("an executor needs a stream")
+        retired: list[Stream] = []
+        with self._lock:
+            if self._stopped:
+                raise self._unavailable()
+            self._target = streams
+            taken = {stream.index for stream in self._streams}
+            free = (index for index in itertools.count() if index not in taken)
+            while len(self._streams) < streams:
+                stream = Stream(next(free))
+                self._start_thread(stream)
+                self._streams.append(stream)
+                self._idle.append(stream)
+            while len(self._streams) > streams and self._idle:
+                retired.append(self._retire(self._idle.pop()))
+            started = self._dispatch()
+        self._wake(retired + started)
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Fails what waits with Unavailable, lets what runs finish, ends the threads.
+
+        Not to be called by a task, which would wait for its own end.
+
+        Args:
+            timeout: seconds to wait for what runs; None: until it has finished.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._lock:
+            self._stopped = True
+            abandoned = self._queue.drain()
+            streams = list(self._streams)
+            idle, self._idle = self._idle, []
+            for stream in idle:
+                self._retire(stream)
+        for task in abandoned:
+            task.fail(self._unavailable())
+        self._wake(idle)
+        for stream in streams:
+            if stream.thread is not None:
+                stream.thread.join(
+                    None if deadline is None else max(0, deadline - time.monotonic())
+                )
+
+    # -- the threads --
+
+    def _start_thread(self, stream: Stream) -> None:
+        stream.thread = threading.Thread(
+            target=self._main,
+            args=(stream,),
+            name=f"{self.name}-stream-{stream.index}",
+            daemon=True,
+        )
+        stream.thread.start()
+
+    def _main(self, stream: Stream) -> None:
+        if self._bind:
+            self._bind_thread(stream.index)
+        while not stream.retired:
+            stream.wake.acquire()
+            work = stream.work
+            while work is not None:
+                flow, task = work
+                self._run(stream, task)
+                del task
+                work = self._next(stream, flow)
+
+    def _run(self, stream: Stream, task: Task) -> None:
+        """Runs a task so that nothing it raises, SystemExit included, ends the thread: a stream
+        that died silently would leave its job without an answer and its device slower."""
+        try:
+            task.run(stream.index)
+        except BaseException as error:  # noqa: BLE001 - see above
+            _log.critical("a task of %s raised", self.name, exc_info=error)
+            task.fail(Internal(f"the task ended by {error!r}"))
+
+    def _idle_stream(self, flow: Flow[Task]) -> Stream | None:
+        """One for a task of the flow, which runs from now on; None if it has to wait."""
+        if self._stopped:
+            raise self._unavailable()
+        if not self._idle or flow.running >= flow.limit:
+            return None
+        flow.running += 1
+        return self._idle.pop()
+
+    def _next(self, stream: Stream, flow: Flow[Task]) -> _Work | None:
+        with self._lock:
+            self._advance(stream, flow)
+            return stream.work
+
+    def _advance(self, stream: Stream, flow: Flow[Task]) -> bool:
+        """A task of `flow` ended on the stream: gives it the next one, parks it or retires it.
+
+        Returns:
+            False if it is parked. Asked under the lock, for it may be woken the moment after.
+        """
+        self._queue.finished(flow)
+        if self._stopped or len(self._streams) > self._target:
+            stream.work = None
+            self._retire(stream)
+            return True
+        work = stream.work = self._queue.pop()
+        if work is None:
+            self._idle.append(stream)
+            return False
+        return True
+
+    def _retire(self, stream: Stream) -> Stream:
+        stream.retired = True
+        self._streams.remove(stream)
+        return stream
+
+    def _dispatch(self) -> list[Stream]:
+        """Gives idle streams work; the caller wakes them outside the lock."""
+        started = []
+        while self._idle and (work := self._queue.pop()) is not None:
+            stream = self._idle.pop()
+            stream.work = work
+            started.append(stream)
+        return started
+
+    def _bind_thread(self, index: int) -> None:
+        processors = sorted(os.sched_getaffinity(0))
+        try:
+            os.sched_setaffinity(0, {processors[index % len(processors)]})
+        except OSError as error:
+            _log.warning("a thread of %s runs unbound: %s", self.name, error)
+
+    def _unavailable(self) -> Unavailable:
+        return Unavailable(f"device {self.name} is shutting down")
+
+    @staticmethod
+    def _wake(streams: list[Stream]) -> None:
+        for stream in streams:
+            stream.wake.release()
+
+
+class Share:
+    """A network's lane on an executor.
+
+    Attributes:
+        executor, flow: for `executor.enter` and `leave`, by whom a call more would be felt.
+    """
+
+    __slots__ = ("executor", "flow")
+
+    def __init__(self, executor: StreamsExecutor, flow: Flow[Task]) -> None:
+        self.executor = executor
+        self.flow = flow
+
+    def submit(self, task: Task) -> None:
+        self.executor.submit(self.flow, task)
+
+    def remove(self, entry: Entry[Task]) -> bool:
+        return self.executor.remove(entry)
+
+    @property
+    def limit(self) -> int:
+        return self.flow.limit
+
+    @limit.setter
+    def limit(self, limit: int) -> None:
+        self.executor.set_limit(self.flow, limit)

@@ -1,0 +1,1 @@
+"""How a model from outside is read, bounded and checked."""

@@ -1,0 +1,245 @@
+"""What is wrong with the structure of a model from outside, before anything is built from it.
+
+onnx's own checker is not used: it wants the weights, and it says what is wrong in the words of
+its implementation. Whether operators exist and get what they want is the device's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+import onnx
+
+from headrace.runtime.intake.declarations import (
+    Declarations,
+    canonical_domain,
+    check_text,
+    drop_metadata,
+    has_type,
+    invalid,
+)
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.intake.tensors import TensorData
+
+Outer: TypeAlias = tuple[tuple[set[str], set[str]], ...]
+"""Of each graph around a body: the values produced so far, and all of them."""
+
+_MIN_IR_VERSION = 3
+_GRAPH, _GRAPHS = onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS
+_TENSOR, _TENSORS = onnx.AttributeProto.TENSOR, onnx.AttributeProto.TENSORS
+_SPARSE = (onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS)
+_STRINGS = (onnx.AttributeProto.STRING, onnx.AttributeProto.STRINGS)
+_TYPES = (onnx.AttributeProto.TYPE_PROTO, onnx.AttributeProto.TYPE_PROTOS)
+
+
+def check_model(proto: onnx.ModelProto, limits: Limits, tensors: TensorData) -> bool:
+    """Checks `proto` and drops from it the metadata that only we may write.
+
+    Returns:
+        Whether the nodes of every graph come after those whose results they read.
+
+    Raises:
+        InvalidModel: naming the layer, value or tensor at fault and what to do about it.
+    """
+    check_text(proto)
+    if not proto.HasField("graph"):
+        raise invalid("not an ONNX model: it has no graph; send the bytes of an .onnx file")
+    if not _MIN_IR_VERSION <= proto.ir_version <= onnx.IR_VERSION:
+        raise invalid(
+            f"the model's IR version is {proto.ir_version}; {_MIN_IR_VERSION} to "
+            f"{onnx.IR_VERSION} are known here: export it with another ir_version"
+        )
+    drop_metadata(proto)
+    declared = Declarations(limits)
+    check = _Check(limits, tensors, declared)
+    check.functions(proto.functions)
+    scope = _Scope(declared.opsets(proto, "the model"))
+    if not proto.graph.output:
+        raise invalid("the network has no output, so there is nothing to infer")
+    for value in (*proto.graph.input, *proto.graph.output):
+        if not has_type(value.type):
+            raise invalid(f"{value.name!r} has no type; inputs and outputs need one")
+    check.graph(proto.graph, scope, "")
+    return check.sorted
+
+
+@dataclass(slots=True)
+class _Scope:
+    """What a graph and the bodies in it have in common."""
+
+    opsets: Mapping[str, int]
+    in_function: bool = False
+
+
+class _Check:
+    def __init__(self, limits: Limits, tensors: TensorData, declared: Declarations) -> None:
+        self._limits = limits
+        self._tensors = tensors
+        self._declared = declared
+        self._functions: set[tuple[str, str, str]] = set()
+        self.sorted = True
+
+    def functions(self, functions: Sequence[onnx.FunctionProto]) -> None:
+        self._functions = {
+            (canonical_domain(each.domain), each.name, each.overload) for each in functions
+        }
+        known: set[tuple[str, str, str]] = set()
+        for function in functions:
+            what = f"function {function.name!r}"
+            self._declared.name(function.name, "a function's name")
+            key = (canonical_domain(function.domain), function.name, function.overload)
+            if not function.name or key in known:
+                raise invalid(f"{what} has no name or is there twice")
+            drop_metadata(function)
+            scope = _Scope(self._declared.opsets(function, what), in_function=True)
+            self._declared.values(function.value_info)
+            for attribute in function.attribute_proto:
+                self.attribute(attribute, scope, (), what)
+            names = [*function.attribute, *(each.name for each in function.attribute_proto)]
+            if len(set(names)) != len(names):
+                raise invalid(f"{what} has an attribute twice")
+            self._body(function, function.input, function.output, (), scope, what)
+            known.add(key)
+
+    def graph(self, graph: onnx.GraphProto, scope: _Scope, what: str, outer: Outer = ()) -> None:
+        """Checks a graph, which is named `what` in errors and sees the values of `outer` graphs."""
+        drop_metadata(graph)
+        if graph.sparse_initializer:
+            raise invalid("sparse initialisers are not supported; store them dense")
+        self._declared.values((*graph.input, *graph.output, *graph.value_info))
+        inputs = [value.name for value in graph.input]
+        initializers = [tensor.name for tensor in graph.initializer]
+        for names, kind in ((inputs, "input"), (initializers, "initialiser")):
+            if (twice := _twice(names)) is not None:
+                raise invalid(f"{kind} {twice!r} is there twice, or has no name")
+        for tensor in graph.initializer:
+            self._tensors.check(tensor, f"initialiser {tensor.name!r}")
+            self._declared.name(tensor.name, "an initialiser's name")
+        self._tensors.check_defaults(graph)
+        given = dict.fromkeys((*inputs, *initializers))
+        self._body(graph, given, [value.name for value in graph.output], outer, scope, what)
+
+    def _body(
+        self,
+        owner: onnx.GraphProto | onnx.FunctionProto,
+        given: Iterable[str],
+        outputs: Iterable[str],
+        outer: Outer,
+        scope: _Scope,
+        what: str,
+    ) -> None:
+        """Checks nodes and names: each value has one producer, and each reader finds it."""
+        where = f" in {what}" if what else ""
+        seen = set(given)
+        produced = [name for node in owner.node for name in node.output if name]
+        if (twice := _twice([*seen, *produced])) is not None:
+            raise invalid(f"the value {twice!r}{where} has more than one producer")
+        everything = seen.union(produced)
+        for node in owner.node:
+            label = f"layer {node.name or next(iter(node.output), node.op_type)!r}{where}"
+            self._node(node, scope, label)
+            for name in node.input:
+                if not name or name in seen:
+                    continue
+                if any(name in before for before, _ in outer):
+                    continue
+                if name not in everything and not any(name in values for _, values in outer):
+                    raise invalid(f"{label} reads {name!r}, which nothing produces")
+                self.sorted = False
+            is_custom = canonical_domain(node.domain) not in ("", "ai.onnx.ml")
+            for attribute in node.attribute:
+                around = ((seen, everything), *outer)
+                self.attribute(attribute, scope, around, label, is_custom=is_custom)
+            seen.update(node.output)
+        names = list(outputs)
+        if (twice := _twice(names)) is not None:
+            raise invalid(f"the output {twice!r}{where} is there twice; give it an Identity")
+        for name in names:
+            if name not in everything:
+                raise invalid(
+                    f"the output {name!r}{where} is not produced there; if it comes from an "
+                    "outer graph, give it an Identity"
+                )
+
+    def _node(self, node: onnx.NodeProto, scope: _Scope, label: str) -> None:
+        for name in (node.name, node.op_type, node.domain, *node.input, *node.output):
+            self._declared.name(name, f"a name in {label[:80]}")
+        if not node.op_type:
+            raise invalid(f"{label} has no operator")
+        domain = canonical_domain(node.domain)
+        if domain not in scope.opsets:
+            raise invalid(
+                f"{label} uses the domain {domain!r}, for which there is no opset_import; add one"
+            )
+        if node.metadata_props:
+            drop_metadata(node)
+        given = {attribute.name for attribute in node.attribute}
+        if len(given) != len(node.attribute):
+            raise invalid(f"{label} has an attribute twice")
+        if (domain, node.op_type, node.overload) not in self._functions:
+            lacking = _required(node.op_type, scope.opsets[domain], domain) - given
+            if lacking:
+                raise invalid(f"{label} lacks the attribute {min(lacking)!r} of {node.op_type}")
+
+    def attribute(
+        self,
+        attribute: onnx.AttributeProto,
+        scope: _Scope,
+        outer: Outer,
+        label: str,
+        *,
+        is_custom: bool = True,
+    ) -> None:
+        what = f"attribute {attribute.name!r} of {label}"
+        self._declared.name(attribute.name, "an attribute's name")
+        kind = attribute.type
+        if attribute.ref_attr_name:
+            if not scope.in_function:
+                raise invalid(f"{what} refers to a function's attribute, outside of functions")
+        elif kind in (_GRAPH, _GRAPHS):
+            for body in (attribute.g,) if kind == _GRAPH else attribute.graphs:
+                if len(outer) > self._limits.depth:
+                    raise invalid(f"graphs are nested more than {self._limits.depth} deep")
+                self.graph(body, scope, what, outer)
+        elif kind in (_TENSOR, _TENSORS):
+            for tensor in (attribute.t,) if kind == _TENSOR else attribute.tensors:
+                self._tensors.check(tensor, what)
+        elif kind in _SPARSE:
+            raise invalid(f"{what} is a sparse tensor, which is not supported; store it dense")
+        elif kind in _TYPES:
+            for tp in (attribute.tp,) if kind == _TYPES[0] else attribute.type_protos:
+                self._declared.type(tp, what)
+        elif kind in _STRINGS and not is_custom:
+            for text in (attribute.s,) if kind == _STRINGS[0] else attribute.strings:
+                try:
+                    text.decode()
+                except UnicodeDecodeError:
+                    raise invalid(f"{what} is not UTF-8") from None
+        elif kind == onnx.AttributeProto.UNDEFINED or kind not in _KNOWN_KINDS:
+            raise invalid(f"{what} has no known type")
+
+
+@lru_cache(maxsize=4096)
+def _required(operator: str, version: int, domain: str) -> frozenset[str]:
+    """The attributes that an operator of ONNX does not go without."""
+    try:
+        schema = onnx.defs.get_schema(operator, version, domain)
+    except onnx.defs.SchemaError:
+        return frozenset()  # whether there is such an operator is the device's to say
+    return frozenset(name for name, each in schema.attributes.items() if each.required)
+
+
+_KNOWN_KINDS = frozenset(onnx.AttributeProto.AttributeType.values())
+
+
+def _twice(names: list[str]) -> str | None:
+    """A name that is empty or occurs twice, if any."""
+    seen: set[str] = set()
+    for name in names:
+        if not name or name in seen:
+            return name
+        seen.add(name)
+    return None

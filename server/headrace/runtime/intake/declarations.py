@@ -1,0 +1,126 @@
+"""What a model from outside declares: names, operator sets, and the types of its values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from headrace.runtime.errors import InvalidModel
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.intake.provenance import METADATA_PREFIX
+
+
+class Declarations:
+    """Checks declarations, each by its message. All raise InvalidModel, naming what is at fault."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+
+    def values(self, values: Iterable[onnx.ValueInfoProto]) -> None:
+        """Of a graph or function: their names, and types where they have any."""
+        for value in values:
+            self.name(value.name, "a value's name")
+            if value.metadata_props:
+                drop_metadata(value)
+            if has_type(value.type):
+                self.type(value.type, f"the value {value.name!r}")
+            else:
+                value.ClearField("type")  # a shape alone
+
+    def type(self, proto: onnx.TypeProto, what: str) -> None:
+        """A type that is supported here, and no negative sizes in it."""
+        kind = proto.WhichOneof("value")
+        while kind in ("sequence_type", "optional_type"):
+            proto = getattr(proto, kind).elem_type
+            kind = proto.WhichOneof("value")
+        if kind is None:
+            raise invalid(f"{what} is of no type")
+        if kind != "tensor_type":
+            raise invalid(f"{what} is a {kind.removesuffix('_type')}, which is not supported")
+        try:
+            ir.DataType(proto.tensor_type.elem_type)
+        except ValueError:
+            raise invalid(
+                f"{what} has the unknown element type {proto.tensor_type.elem_type}"
+            ) from None
+        rank = len(proto.tensor_type.shape.dim)
+        if rank > self._limits.rank:
+            raise invalid(f"{what} has {rank} axes; at most {self._limits.rank} are supported")
+        for dimension in proto.tensor_type.shape.dim:
+            if dimension.dim_value < -1:
+                raise invalid(f"{what} has the negative dimension {dimension.dim_value}")
+            if dimension.dim_value == -1:  # how some exporters write an unknown size
+                dimension.ClearField("dim_value")
+            self.name(dimension.dim_param, "a dimension's name")
+
+    def opsets(self, proto: onnx.ModelProto | onnx.FunctionProto, what: str) -> Mapping[str, int]:
+        """Domain to version, all of them known. Of a domain that is imported more than once the
+        last version counts, as it does for ONNX Runtime; `proto` has each once afterwards."""
+        known = onnx.defs.C.schema_version_map()
+        opsets: dict[str, int] = {}
+        for entry in proto.opset_import:
+            domain = canonical_domain(entry.domain)
+            self.name(domain, "a domain")
+            newest = known[domain][1] if domain in known else 2**31
+            if not 1 <= entry.version <= newest:
+                raise invalid(
+                    f"{what} uses opset {entry.version} of domain {domain or 'ai.onnx'!r}; 1 to "
+                    f"{newest} are known here: export it for one of these"
+                )
+            opsets[domain] = entry.version
+        if [entry.domain for entry in proto.opset_import] != list(opsets):
+            del proto.opset_import[:]
+            for domain, version in opsets.items():
+                proto.opset_import.add(domain=domain, version=version)
+        return opsets
+
+    def name(self, name: str, what: str) -> None:
+        """A name that is not too long."""
+        if len(name) > self._limits.name_length:
+            raise invalid(f"{what} is longer than {self._limits.name_length} characters")
+
+
+def drop_metadata(
+    proto: onnx.ModelProto
+    | onnx.GraphProto
+    | onnx.FunctionProto
+    | onnx.NodeProto
+    | onnx.ValueInfoProto,
+) -> None:
+    """Drops the metadata that only we may write."""
+    kept = [entry for entry in proto.metadata_props if not entry.key.startswith(METADATA_PREFIX)]
+    if len(kept) != len(proto.metadata_props):
+        del proto.metadata_props[:]
+        proto.metadata_props.extend(kept)
+
+
+def has_type(proto: onnx.TypeProto) -> bool:
+    """Whether it says more than a shape."""
+    if proto.WhichOneof("value") == "tensor_type":
+        return proto.tensor_type.elem_type != onnx.TensorProto.UNDEFINED
+    return proto.WhichOneof("value") is not None
+
+
+def check_text(message: Message) -> None:
+    """protobuf gives text that is not UTF-8 as bytes, which nothing behind this expects."""
+    for descriptor, value in message.ListFields():
+        if descriptor.type == FieldDescriptor.TYPE_STRING:
+            for text in (value,) if isinstance(value, str | bytes) else value:
+                if not isinstance(text, str):
+                    raise invalid(f"{text[:80]!r}, a {descriptor.full_name}, is not UTF-8")
+        elif descriptor.type == FieldDescriptor.TYPE_MESSAGE:
+            for inner in (value,) if isinstance(value, Message) else value:
+                check_text(inner)
+
+
+def canonical_domain(domain: str) -> str:
+    """The one spelling of a domain: ONNX's own has two."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def invalid(message: str) -> InvalidModel:
+    return InvalidModel(message, field="model")

@@ -1,0 +1,314 @@
+"""Serialised models, read and written without copying the weights.
+
+Parsing a ModelProto copies every weight into the parsed message, and serialising one copies them
+twice. So on the way in the wire format is walked once, and each large `raw_data` is replaced by a
+short token that stands for its place in the original bytes. The token is the value of the same
+field, so whatever protobuf does with fields that occur twice, or in another order, it does with the
+token too. The walk also counts, so that nothing is parsed that would need more memory than it is
+allowed, and no more nodes. On the way out the small part is serialised alone and the weights are
+laid between its pieces.
+
+The wire format: https://protobuf.dev/programming-guides/encoding/. Field numbers: onnx.proto.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeAlias
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from headrace.runtime.errors import InvalidModel
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.intake.parts import varint
+from headrace.runtime.system.buffers import Buffer, joined
+from headrace.runtime.system.graph_memory import watched
+
+INLINE_BYTES: Final = 4096
+"""Raw data of fewer bytes stays where it is."""
+
+Ranges: TypeAlias = Mapping[bytes, tuple[int, int]]
+"""Token to the first byte and the length of what it stands for."""
+
+_TOKEN_BYTES = 16
+
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_MODEL, _GRAPH, _NODE, _ATTRIBUTE, _FUNCTION, _TENSOR, _SPARSE, _TYPES = range(8)
+_RAW_DATA = 9
+_CHILDREN: Final[Mapping[int, Mapping[int, int]]] = {
+    _MODEL: {7: _GRAPH, 20: _TYPES, 25: _FUNCTION, 26: _TYPES},
+    _GRAPH: {1: _NODE, 5: _TENSOR, 15: _SPARSE, **dict.fromkeys((11, 12, 13, 14), _TYPES)},
+    _NODE: {5: _ATTRIBUTE, 10: _TYPES},
+    _ATTRIBUTE: {5: _TENSOR, 6: _GRAPH, 10: _TENSOR, 11: _GRAPH, 14: _TYPES, 15: _TYPES}
+    | {22: _SPARSE, 23: _SPARSE},
+    _FUNCTION: {7: _NODE, 11: _ATTRIBUTE, 12: _TYPES},
+    _TENSOR: {},
+    _SPARSE: {1: _TENSOR, 2: _TENSOR},
+}
+"""Which fields of which message hold messages that hold messages. Those of types are small and
+many, so they are counted at their worst, one field for two bytes, instead of being walked."""
+
+_PACKED: Final[Mapping[int, Mapping[int, int]]] = {
+    _ATTRIBUTE: {8: 8},
+    _TENSOR: {1: 8, 5: 4, 7: 8, 11: 8},
+}
+"""Which fields hold numbers of any length, and the bytes of each number once it is parsed."""
+
+
+def strip(data: Buffer, limits: Limits) -> tuple[Buffer, Ranges]:
+    """`data` with a token in place of each large tensor's raw data, and where in `data` those lie.
+
+    The tokens are random, so that no model's own data are taken for one.
+
+    Raises:
+        InvalidModel: the bytes are not protobuf, end too early, or hold more than `limits` allow.
+    """
+    if not data:
+        raise InvalidModel("the model is empty: send the bytes of an .onnx file", field="model")
+    if len(data) > limits.model_bytes:
+        raise InvalidModel(
+            f"the model has {len(data)} bytes; at most {limits.model_bytes} are allowed, as the "
+            "server's max_model_bytes says; it also takes models from its model repository, their "
+            "weights as external data",
+            field="model",
+        )
+    stripper = _Stripper(data, limits)
+    try:
+        pieces = stripper.message(_MODEL, 0, len(data), 0)
+    except IndexError:  # a length or number runs over the end of the bytes
+        raise _malformed(len(data)) from None
+    return joined(pieces) if pieces else data, stripper.ranges
+
+
+class _Stripper:
+    def __init__(self, data: Buffer, limits: Limits) -> None:
+        self._data = data
+        self._view = memoryview(data)
+        self._limits = limits
+        self._fields = limits.fields
+        self._structure = limits.structure_bytes
+        self._nodes = limits.nodes
+        self.ranges: dict[bytes, tuple[int, int]] = {}
+
+    def message(
+        self, kind: int, position: int, end: int, depth: int
+    ) -> list[bytes | memoryview] | None:
+        """The pieces that replace ``data[position:end]``; None where it stays as it is."""
+        data = self._data
+        children = _CHILDREN[kind]
+        pieces: list[bytes | memoryview] = []
+        kept = position
+        fields = small = 0
+        packed = _PACKED.get(kind, {})
+        if kind == _NODE:
+            self._nodes -= 1
+            if self._nodes < 0:
+                raise InvalidModel(
+                    f"the model has more than {self._limits.nodes} nodes", field="model"
+                )
+        if depth > 3 * self._limits.depth + 4:  # graph, node, attribute, graph
+            raise InvalidModel(
+                f"graphs are nested more than {self._limits.depth} deep", field="model"
+            )
+        while position < end:
+            start = position
+            fields += 1
+            tag = data[position]
+            position += 1
+            if tag > 127:
+                tag, position = self._varint(start)
+            wire = tag & 7
+            if wire == _LENGTH:
+                length = data[position]
+                position += 1
+                if length > 127:
+                    length, position = self._varint(position - 1)
+                stop = position + length
+                if stop > end:
+                    raise _malformed(position)
+                number = tag >> 3
+                child = children.get(number)
+                if child is None:
+                    if kind == _TENSOR and number == _RAW_DATA and length >= INLINE_BYTES:
+                        token = secrets.token_bytes(_TOKEN_BYTES)
+                        self.ranges[token] = position, length
+                        header = _header(_RAW_DATA, _TOKEN_BYTES)
+                        pieces += (self._view[kept:start], header, token)
+                        kept = stop
+                    elif number in packed:
+                        small += packed[number] * _numbers(self._view[position:stop])
+                    else:
+                        small += length
+                elif child == _TYPES:
+                    fields += length // 2
+                    small += length
+                else:
+                    replaced = self.message(child, position, stop, depth + 1)
+                    if replaced:
+                        size = sum(map(len, replaced))
+                        pieces += (self._view[kept:start], _header(number, size), *replaced)
+                        kept = stop
+                position = stop
+            elif wire == _VARINT:
+                while data[position] > 127:
+                    position += 1
+                position += 1
+            elif wire == _FIXED32:
+                position += 4
+            elif wire == _FIXED64:
+                position += 8
+            else:
+                raise _malformed(start)
+        if position != end:
+            raise _malformed(end)
+        self._spend(fields, small)
+        if pieces:
+            pieces.append(self._view[kept:end])
+        return pieces or None
+
+    def _varint(self, position: int) -> tuple[int, int]:
+        value = shift = 0
+        while shift < 64:
+            byte = self._data[position]
+            position += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value, position
+            shift += 7
+        raise _malformed(position)
+
+    def _spend(self, fields: int, structure_bytes: int) -> None:
+        self._fields -= fields
+        self._structure -= structure_bytes
+        if self._fields < 0:
+            raise InvalidModel(
+                f"the model holds more than {self._limits.fields} protobuf fields", field="model"
+            )
+        if self._structure < 0:
+            raise InvalidModel(
+                f"the model holds more than {self._limits.structure_bytes} bytes besides its "
+                "tensors' raw data; store weights as raw data and drop doc strings",
+                field="model",
+            )
+
+
+def _numbers(packed: memoryview) -> int:
+    """How many numbers there are: the last byte of each one is small."""
+    parts = range(0, len(packed), 2**20)
+    return sum(
+        int(np.count_nonzero(np.frombuffer(packed[at : at + 2**20], np.uint8) < 128))
+        for at in parts
+    )
+
+
+def _malformed(position: int) -> InvalidModel:
+    return InvalidModel(
+        f"not a serialised ONNX model, or cut short: the bytes stop making sense near byte "
+        f"{position}; send the whole .onnx file as it is",
+        field="model",
+    )
+
+
+def refer(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
+    """Has the data of `tensor` lie in the file `location`."""
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
+        tensor.external_data.add(key=key, value=value)
+
+
+def _header(number: int, length: int) -> bytes:
+    """Tag and length of the field `number`, whose payload has `length` bytes."""
+    return varint(number << 3 | _LENGTH) + varint(length)
+
+
+def as_field(number: int, payload: bytes) -> bytes:
+    """A message whose only field is `number`, of length-delimited type, with `payload`."""
+    return _header(number, len(payload)) + payload
+
+
+def serialize(model: ir.Model) -> Iterator[Buffer]:
+    """The bytes of the ModelProto of `model`, in pieces that share the large initialisers' memory.
+
+    Reads `model` alone, so that several threads may serialise it at once.
+    """
+    proto, large = _cut(model)
+    graph = proto.graph.SerializeToString()
+    proto.ClearField("graph")
+    heads = [_tensor_head(name, tensor) for name, tensor in large]
+    size = len(graph) + sum(
+        len(head) + len(_header(5, len(head) + int(tensor.nbytes))) + int(tensor.nbytes)
+        for head, (_, tensor) in zip(heads, large, strict=True)
+    )
+    yield proto.SerializeToString()
+    yield _header(7, size)
+    yield graph
+    for head, (_, tensor) in zip(heads, large, strict=True):
+        yield _header(5, len(head) + int(tensor.nbytes))
+        yield head
+        yield _data(tensor)
+
+
+def serialize_apart(model: ir.Model, location: str) -> tuple[bytes, list[memoryview]]:
+    """The bytes of the ModelProto of `model`, its large initialisers external, and their data, in
+    views of their memory, which belong one after the other into the file `location` beside it."""
+    proto, large = _cut(model)
+    offset = 0
+    for name, tensor in large:
+        external = onnx.TensorProto(
+            dims=list(tensor.shape.numpy()), data_type=tensor.dtype.value, name=name
+        )
+        refer(external, location, offset, int(tensor.nbytes))
+        proto.graph.initializer.append(external)
+        offset += int(tensor.nbytes)
+    return proto.SerializeToString(), [_data(tensor) for _, tensor in large]
+
+
+def large_bytes(model: ir.Model) -> int:
+    """Of the large initialisers, which `serialize` shares."""
+    values = model.graph.initializers.values()
+    return sum(int(tensor.nbytes) for value in values if (tensor := _beside(value)) is not None)
+
+
+def _cut(model: ir.Model) -> tuple[onnx.ModelProto, list[tuple[str, ir.TensorProtocol]]]:
+    """The ModelProto without the large initialisers, and those."""
+    small = watched(model.clone())
+    large: list[tuple[str, ir.TensorProtocol]] = []
+    for name, value in list(small.graph.initializers.items()):
+        tensor = _beside(value)
+        if tensor is not None:
+            large.append((name, tensor))
+            del small.graph.initializers[name]
+    return ir.to_proto(small), large
+
+
+def _beside(value: ir.Value) -> ir.TensorProtocol | None:
+    """The initialiser's tensor if it is large and can be laid beside the rest."""
+    tensor = value.const_value
+    if (
+        tensor is None
+        or tensor.nbytes < INLINE_BYTES
+        or tensor.dtype.is_string()
+        or tensor.dtype.bitwidth < 8  # these are packed, which NumPy cannot view
+        or value.metadata_props
+        or value.meta
+    ):
+        return None
+    return tensor
+
+
+def _data(tensor: ir.TensorProtocol) -> memoryview:
+    return np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8).data
+
+
+def _tensor_head(name: str, tensor: ir.TensorProtocol) -> bytes:
+    """Everything of a tensor but its data, and the header of the data.
+
+    The value's name counts, for clones of a network share tensors and may rename values.
+    """
+    proto = onnx.TensorProto(
+        dims=list(tensor.shape.numpy()), data_type=tensor.dtype.value, name=name
+    )
+    return proto.SerializeToString() + _header(_RAW_DATA, int(tensor.nbytes))

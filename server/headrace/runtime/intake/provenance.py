@@ -1,0 +1,156 @@
+"""Which layers of the network as it was loaded a node stands for.
+
+Before the first transformation each node is stamped with its own name; whatever replaces it
+carries the stamp on. The stamp is a JSON list under one metadata key, so that it survives every
+clone and every trip through a serialised model.
+
+A transformation knows nothing of this. `tracked` compares the graph before and after it, by one
+rule: a removed layer lives on in the nodes that now produce what its readers read. These are the
+producers of values that kept its results' names, or else the producers of what its surviving
+readers now read in its place, the readers themselves where they were altered, and whatever its
+removed readers live on in. A node that came new and follows from no removed layer (the first half
+of a layer that was decomposed, a cast between two layers) stands for what its readers stand for.
+A layer with no such nodes vanished: it was folded into a constant, or nobody read it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+import onnx_ir as ir
+
+from headrace.runtime.intake.naming import bodies, walk
+
+METADATA_PREFIX = "headrace."
+ORIGINS = METADATA_PREFIX + "origins"
+
+Transformation: TypeAlias = Callable[[ir.Model], bool]
+"""Changes a model in place and says whether it did."""
+
+
+def origins(node: ir.Node) -> tuple[str, ...]:
+    """Names of the original layers that `node` stands for; none if we added it ourselves, or if
+    the network was never transformed."""
+    stamped = node.metadata_props.get(ORIGINS)
+    return tuple(json.loads(stamped)) if stamped else ()
+
+
+def stamp(node: ir.Node, names: Iterable[str]) -> None:
+    """Says that `node` stands for the layers `names`, each once, in the order given."""
+    node.metadata_props[ORIGINS] = json.dumps(list(dict.fromkeys(names)))
+
+
+def tracked(model: ir.Model, transformation: Transformation) -> bool:
+    """Runs `transformation` and carries the origins over; returns what it returned."""
+    before = {node: _Before(node, owner) for node, owner in _readers_first(model.graph, None)}
+    modified = bool(transformation(model))
+    after = dict.fromkeys(walk(model.graph))
+    extra = _heirs(before, after)
+    for node in before.keys() & after.keys():
+        before[node].restore(node)
+    for node, inherited in extra.items():
+        stamp(node, (*origins(node), *inherited))
+    unstamped = [node for node in after if ORIGINS not in node.metadata_props]
+    for node in reversed(unstamped):
+        readers = (reader for value in node.outputs for reader, _ in value.uses())
+        names = [name for reader in readers for name in origins(reader)]
+        if names:
+            stamp(node, names)
+    for node in unstamped:  # read by nothing but the network's outputs
+        if ORIGINS not in node.metadata_props:
+            sources = (value.producer() for value in node.inputs if value is not None)
+            stamp(node, [name for source in sources if source for name in origins(source)])
+    return modified
+
+
+class _Before:
+    """What is to be known of a node once it may have been removed."""
+
+    __slots__ = ("attributes", "names", "origins", "outlets", "readers", "signature")
+
+    def __init__(self, node: ir.Node, owner: ir.Node | None) -> None:
+        self.origins = node.metadata_props.get(ORIGINS)
+        self.signature = _signature(node)
+        self.attributes = list(node.attributes.values())  # alive, so that ids stay theirs
+        self.names = [value.name for value in node.outputs if value.name]
+        self.readers = [use for value in node.outputs for use in value.uses()]
+        self.outlets: list[tuple[ir.Graph, int, ir.Node | None]] = []
+        for value in node.outputs:
+            if value.is_graph_output() and (graph := value.graph) is not None:
+                places = (at for at, output in enumerate(graph.outputs) if output is value)
+                self.outlets += [(graph, at, owner) for at in places]
+
+    def restore(self, node: ir.Node) -> None:
+        """Undoes what a transformation may have done to the stamp of a node that it kept."""
+        if self.origins is not None and ORIGINS not in node.metadata_props:
+            node.metadata_props[ORIGINS] = self.origins
+
+
+def _signature(node: ir.Node) -> tuple[object, ...]:
+    attributes = tuple(id(attribute) for attribute in node.attributes.values())
+    return node.op_identifier(), attributes, len(node.inputs), len(node.outputs)
+
+
+def _readers_first(
+    graph: ir.Graph, owner: ir.Node | None
+) -> Iterator[tuple[ir.Node, ir.Node | None]]:
+    """All nodes with the node whose body they are in; each after all that read its results."""
+    for node in reversed(list(graph)):
+        yield node, owner
+        for _, body in bodies(node):
+            yield from _readers_first(body, node)
+
+
+def _heirs(
+    before: dict[ir.Node, _Before], after: dict[ir.Node, None]
+) -> dict[ir.Node, dict[str, None]]:
+    """Which nodes stand for the removed ones: node → names of original layers."""
+    producers: dict[str, ir.Node] = {}
+    for node in after:
+        for value in node.outputs:
+            if value.name:
+                producers[value.name] = node
+    heirs: dict[ir.Node, dict[ir.Node, None]] = {}
+    for node, record in before.items():
+        if node in after:
+            continue
+        found = heirs[node] = {}
+        if all(name in producers for name in record.names):
+            found.update((producers[name], None) for name in record.names)
+        else:
+            for reader, at in record.readers:
+                found.update(_in_place(reader, at, before, after, heirs))
+            for graph, at, owner in record.outlets:
+                if owner is not None and owner not in after:
+                    found.update(heirs[owner])
+                elif at < len(graph.outputs):
+                    found.update(_if_alive(graph.outputs[at].producer(), after))
+    extra: dict[ir.Node, dict[str, None]] = {}
+    for node, found in reversed(heirs.items()):  # in the network's own order
+        names = dict.fromkeys(json.loads(before[node].origins or "[]"))
+        for heir in found:
+            extra.setdefault(heir, {}).update(names)
+    return extra
+
+
+def _in_place(
+    reader: ir.Node,
+    at: int,
+    before: dict[ir.Node, _Before],
+    after: dict[ir.Node, None],
+    heirs: dict[ir.Node, dict[ir.Node, None]],
+) -> dict[ir.Node, None]:
+    """The nodes that give `reader` what it read as its input `at`."""
+    if reader not in after:
+        return heirs.get(reader, {})
+    value = reader.inputs[at] if at < len(reader.inputs) else None
+    found = _if_alive(value.producer() if value is not None else None, after)
+    if _signature(reader) != before[reader].signature:
+        found[reader] = None
+    return found
+
+
+def _if_alive(node: ir.Node | None, after: dict[ir.Node, None]) -> dict[ir.Node, None]:
+    return {node: None} if node is not None and node in after else {}

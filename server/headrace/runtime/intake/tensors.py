@@ -1,0 +1,303 @@
+"""The tensors of a model from outside: that each has the data it declares, and where these lie."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from headrace.runtime.errors import InvalidModel
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.intake.onnx_bytes import Ranges, refer
+from headrace.runtime.system.buffers import Buffer
+from headrace.runtime.system.mapped_files import MappedFiles
+
+SPOOLED_BYTES: Final = 2**20
+"""Weights of fewer bytes stay in memory."""
+
+_SELF: Final = "\0model"
+"""The location that stands for the bytes of the model itself. No file can be called so."""
+
+_TYPED_FIELD: Final = {
+    ir.DataType.FLOAT: "float_data",
+    ir.DataType.COMPLEX64: "float_data",
+    ir.DataType.INT64: "int64_data",
+    ir.DataType.DOUBLE: "double_data",
+    ir.DataType.COMPLEX128: "double_data",
+    ir.DataType.UINT32: "uint64_data",
+    ir.DataType.UINT64: "uint64_data",
+    ir.DataType.STRING: "string_data",
+}
+"""Where a tensor without raw data keeps its elements; int32_data for all other types."""
+
+
+class TensorData:
+    """The bytes that a model's tensors refer to: the model's own, and files beside it.
+
+    Files are mapped, not read, so a file that serves a network may be replaced by renaming
+    another over it, and must not be shortened in place.
+
+    Args:
+        data: the serialised model.
+        ranges: where in it the raw data lie that the parsed model has tokens of.
+        files: takes the files that are mapped.
+        folder: where external data must lie; None where there may be none.
+        base: the model's own folder, to which locations are relative.
+    """
+
+    def __init__(
+        self,
+        data: Buffer,
+        ranges: Ranges,
+        limits: Limits,
+        *,
+        files: MappedFiles | None = None,
+        folder: Path | None = None,
+        base: Path | None = None,
+    ) -> None:
+        self._data = data
+        self._ranges = ranges
+        self._limits = limits
+        self._mapped = files if files is not None else MappedFiles()
+        self._folder = folder
+        self._base = base or folder
+        self._files: dict[Path, memoryview] = {}
+        self._count = 0
+        self._bytes = 0
+
+    def check(self, proto: onnx.TensorProto, what: str) -> None:
+        """Checks that the tensor `what` holds just the elements that its shape declares.
+
+        Raises:
+            InvalidModel: it does not, or it takes the model over its limits.
+        """
+        self._count += 1
+        if self._count > self._limits.tensors:
+            raise _invalid(f"the model has more than {self._limits.tensors} tensors")
+        try:
+            dtype = ir.DataType(proto.data_type)
+        except ValueError:
+            raise _invalid(f"{what} has the unknown data type {proto.data_type}") from None
+        if dtype == ir.DataType.UNDEFINED:
+            raise _invalid(f"{what} has no data type")
+        if len(proto.dims) > self._limits.rank:
+            raise _invalid(
+                f"{what} has {len(proto.dims)} axes; at most {self._limits.rank} are supported"
+            )
+        elements = 1
+        for size in proto.dims:
+            if size < 0:
+                raise _invalid(f"{what} has the negative dimension {size}")
+            elements *= size
+        if proto.HasField("segment"):
+            raise _invalid(f"{what} is in segments, which nobody supports; store it in one piece")
+        if elements > self._limits.tensor_bytes:
+            raise _invalid(f"{what} declares {elements} elements; too many")
+        size_bytes = elements * 8 if dtype.is_string() else (elements * dtype.bitwidth + 7) // 8
+        self._bytes += size_bytes
+        if self._bytes > self._limits.tensor_bytes:
+            raise _invalid(f"the tensors take more than {self._limits.tensor_bytes} bytes")
+        if proto.data_location == onnx.TensorProto.EXTERNAL:
+            self._check_external(proto, dtype, size_bytes, what)
+        else:
+            self._check_inline(proto, dtype, elements, size_bytes, what)
+
+    def check_defaults(self, graph: onnx.GraphProto) -> None:
+        """Checks that initialisers of inputs, which are their defaults, have the inputs' types.
+
+        Raises:
+            InvalidModel: one has another.
+        """
+        tensors = {tensor.name: tensor for tensor in graph.initializer}
+        for value in graph.input:
+            tensor = tensors.get(value.name)
+            declared = value.type.tensor_type
+            if tensor is None or not declared.elem_type:
+                continue
+            sizes = declared.shape.dim
+            fits = not declared.HasField("shape") or (
+                len(sizes) == len(tensor.dims)
+                and all(
+                    not size.HasField("dim_value") or size.dim_value == found
+                    for size, found in zip(sizes, tensor.dims, strict=True)
+                )
+            )
+            if tensor.data_type != declared.elem_type or not fits:
+                raise _invalid(
+                    f"initialiser {tensor.name!r} is {ir.DataType(tensor.data_type).name}"
+                    f"{list(tensor.dims)}, and the input of this name declares something else"
+                )
+
+    def _check_inline(
+        self, proto: onnx.TensorProto, dtype: ir.DataType, elements: int, size: int, what: str
+    ) -> None:
+        elsewhere = self._ranges.get(proto.raw_data)
+        if proto.HasField("raw_data"):
+            if dtype.is_string():
+                raise _invalid(f"{what} keeps strings as raw data; they belong into string_data")
+            length = elsewhere[1] if elsewhere else len(proto.raw_data)
+            expected, unit = size, "bytes"
+        else:
+            field = _TYPED_FIELD.get(dtype, "int32_data")
+            if dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
+                expected = 2 * elements
+            elif not dtype.is_string() and dtype.bitwidth in (2, 4):
+                expected = size
+            else:
+                expected = elements
+            length, unit = len(getattr(proto, field)), f"elements of {field}"
+        if length != expected:
+            if proto.external_data:
+                raise _invalid(f"{what} has external data and does not say so in data_location")
+            raise _invalid(
+                f"{what} is {dtype.name}{list(proto.dims)} and needs {expected} {unit}, but "
+                f"has {length}"
+            )
+        del proto.external_data[:]  # data_location says that it does not count
+        if elsewhere:
+            proto.ClearField("raw_data")
+            refer(proto, _SELF, *elsewhere)
+
+    def _check_external(
+        self, proto: onnx.TensorProto, dtype: ir.DataType, size: int, what: str
+    ) -> None:
+        if proto.HasField("raw_data") or dtype.is_string():
+            raise _invalid(f"{what} cannot be external: it has data inline, or holds strings")
+        location, offset, length = _place(proto, size, what)
+        if length != size:
+            raise _invalid(
+                f"{what} is {dtype.name}{list(proto.dims)} and needs {size} bytes, but has {length}"
+            )
+        available = len(self._file(location, what))
+        if offset + length > available:
+            raise _invalid(
+                f"{what} lies at bytes {offset} to {offset + length} of {location!r}, which has "
+                f"{available}"
+            )
+
+    def _file(self, location: str, what: str) -> memoryview:
+        if self._folder is None or self._base is None:
+            raise _invalid(
+                f"{what} lies in the external file {location!r}, which the server does not have: "
+                "give the client the model's path, so that it sends the file along, save the model "
+                "with its weights inline, or put it into the server's model repository"
+            )
+        if Path(location).is_absolute() or ".." in Path(location).parts or "\0" in location:
+            raise _invalid(
+                f"{what} lies in {location!r}; external data must be named relative to the "
+                "model's folder, without '..'"
+            )
+        # Unlike Path.resolve, this minds no loop of links; opening one is refused below.
+        path = Path(os.path.realpath(self._base / location[: self._limits.name_length]))
+        if not path.is_relative_to(self._folder.resolve()):
+            raise _invalid(f"{what} lies in {location!r}, which leads out of the model's folder")
+        if path not in self._files:
+            self._files[path] = self._map(path, location, what)
+        return self._files[path]
+
+    def _map(self, path: Path, location: str, what: str) -> memoryview:
+        try:
+            if not path.is_file():  # opening a pipe would wait for its other end
+                raise OSError("not a file")
+            with path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size == 0:
+                    return memoryview(b"")
+                return self._mapped.map(file)
+        except (OSError, ValueError) as error:
+            # Without the name that comes with a system's error: where folders lie is not told.
+            why = (isinstance(error, OSError) and error.strerror) or error
+            raise _invalid(f"{what} lies in {location!r}, which cannot be read: {why}") from error
+
+    def attach(self, model: ir.Model, *, spooled: bool = False) -> None:
+        """Gives each external tensor of `model`, checked before, its place in memory.
+
+        Args:
+            spooled: move the model's own weights, if they are large, to a file.
+        """
+        places: dict[int, memoryview] = {}
+        own: list[int] = []
+
+        def find(external: ir.ExternalTensor) -> ir.TensorProtocol:
+            start = external.offset or 0
+            if external.location == _SELF:
+                own.append(id(external))
+                source = memoryview(self._data)
+            else:
+                source = self._file(str(external.location), external.name or "")
+            places[id(external)] = source[start : start + int(external.nbytes)]
+            return external
+
+        _replace_external(model, find)
+        if spooled and sum(len(places[each]) for each in own) >= SPOOLED_BYTES:
+            moved = self._mapped.spool([places[each] for each in own])
+            places.update(zip(own, moved, strict=True))
+        _replace_external(model, lambda external: _tensor(external, places[id(external)]))
+
+
+def _replace_external(
+    model: ir.Model, replace: Callable[[ir.ExternalTensor], ir.TensorProtocol]
+) -> None:
+    def replaced(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+        return replace(tensor) if isinstance(tensor, ir.ExternalTensor) else tensor
+
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                value.const_value = replaced(value.const_value)
+    for node in _all_nodes(model):
+        for name, attribute in list(node.attributes.items()):
+            if attribute.is_ref():
+                continue
+            if attribute.type == ir.AttributeType.TENSOR:
+                tensor = replaced(attribute.as_tensor())
+                node.attributes[name] = ir.AttrTensor(name, tensor)
+            elif attribute.type == ir.AttributeType.TENSORS:
+                tensors = [replaced(each) for each in attribute.as_tensors()]
+                node.attributes[name] = ir.AttrTensors(name, tensors)
+
+
+def _tensor(external: ir.ExternalTensor, view: memoryview) -> ir.TensorProtocol:
+    dtype = external.dtype
+    if dtype.bitwidth < 8:
+        return ir.PackedTensor(
+            np.frombuffer(view, np.uint8), dtype, shape=external.shape, name=external.name
+        )
+    array = np.frombuffer(view, dtype.numpy().newbyteorder("<"))
+    return ir.Tensor(
+        array.reshape(external.shape.numpy()),
+        dtype=dtype,
+        shape=external.shape,
+        name=external.name,
+    )
+
+
+def _all_nodes(model: ir.Model) -> Iterator[ir.Node]:
+    yield from model.graph.all_nodes()
+    for function in model.functions.values():
+        yield from function.all_nodes()
+
+
+def _place(proto: onnx.TensorProto, size: int, what: str) -> tuple[str, int, int]:
+    """Location, offset and length of external data."""
+    entries = {entry.key: entry.value for entry in proto.external_data}
+    if len(entries) != len(proto.external_data) or "location" not in entries:
+        raise _invalid(f"{what} must have just one location of its external data")
+    unknown = entries.keys() - {"location", "offset", "length", "checksum", "basepath"}
+    if unknown:
+        raise _invalid(f"{what} has the unknown external data keys {sorted(unknown)[:3]}")
+    numbers = [entries.get("offset", "0"), entries.get("length", str(size))]
+    with suppress(ValueError):
+        offset, length = (int(number) for number in numbers if len(number) < 20)
+        if offset >= 0 and length >= 0:
+            return entries["location"], offset, length
+    raise _invalid(f"{what} has external data at offset {numbers[0]!r}, length {numbers[1]!r}")
+
+
+def _invalid(message: str) -> InvalidModel:
+    return InvalidModel(message, field="model")

@@ -1,0 +1,350 @@
+"""A device's worker for as long as the device lives: started, and started again when it dies."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from headrace.runtime.device.state import DeviceState, DeviceStates
+from headrace.runtime.errors import EndedWorker, HeadraceError, Unavailable
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job
+from headrace.runtime.isolation.server.blame import Blamed, Work
+from headrace.runtime.isolation.server.process import Answer, WorkerLost, WorkerProcess
+from headrace.runtime.isolation.server.resident import Resident
+from headrace.runtime.isolation.wire.shared_memory import write_file
+from headrace.runtime.system.backoff import Backoff
+
+_log = logging.getLogger(__name__)
+
+Launch = Callable[[str], WorkerProcess]
+
+_START_SECONDS = 120.0
+_SHORTEST_DELAY_SECONDS = 0.1
+
+
+class WorkerHost:
+    """Thread-safe. `_lock` guards the workers, the residents and the extensions; nothing waits
+    under it. A thread of its own waits for the worker's end and starts the next one.
+
+    When the worker dies, what it was running fails, the device is RESTARTING, and requests are
+    refused until a new worker has every network again; then the device is UP. A device whose worker
+    does not come up again is DOWN, and tried on. A model that is `Blamed` for an end is given to no
+    worker any more, so that it cannot keep the others down.
+
+    Args:
+        device, path: the plugin, by its name and as ``module:function``.
+        settings: gives the device's configuration as it is now.
+        states: is told of the device's state.
+        backoff: says when to start a worker again.
+        launch: starts a process.
+        folder: as `Services`.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        path: str,
+        settings: Callable[[], Mapping[str, str]],
+        states: DeviceStates,
+        backoff: Backoff | None = None,
+        launch: Launch = WorkerProcess,
+        folder: Path | None = None,
+    ) -> None:
+        self._device = device
+        self._path = path
+        self._settings = settings
+        self._states = states
+        self._backoff = backoff or Backoff()
+        self._launch = launch
+        self._folder = folder
+        self._blamed = Blamed(device)
+        self._lock = threading.Lock()
+        self._worker: WorkerProcess | None = None
+        self._living: set[WorkerProcess] = set()  # `_worker`, and those that are not it yet
+        self._residents: list[Resident] = []
+        self._extensions: list[bytes] = []
+        self._closing = threading.Event()
+        self._reason = "it is starting"
+        self._up_at = 0.0
+        self._start_seconds = 0.0
+        self._watcher = threading.Thread(
+            target=self._watch, name=f"headrace-isolation-{device}", daemon=True
+        )
+
+    def start(self) -> Mapping[str, Any]:
+        """Starts the first worker.
+
+        Returns:
+            What the worker says of its device.
+
+        Raises:
+            Unavailable: it did not come up; with the plugin's own reason.
+        """
+        worker = self._start()
+        try:
+            facts, _ = worker.call("describe", timeout=_START_SECONDS)
+        except BaseException:
+            worker.stop()
+            raise
+        with self._lock:
+            self._worker = worker
+        self._watcher.start()
+        return dict(facts)
+
+    def kill(self) -> None:
+        """Ends every worker at once, and for good; does not block."""
+        self._closing.set()
+        with self._lock:
+            living = [each for each in self._living if not each.ended.is_set()]
+        for each in living:
+            _log.warning("device %s did not stop in time; its worker is killed", self._device)
+            each.kill()
+
+    def stop(self) -> None:
+        """Ends the worker for good; no network is left."""
+        self._closing.set()
+        with self._lock:
+            worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.stop()
+        if self._watcher.ident is not None:
+            self._watcher.join()
+
+    # -- the worker --
+
+    def worker(self) -> WorkerProcess:
+        """
+        Raises:
+            Unavailable: there is none now; with the delay after which there should be.
+        """
+        worker = self._worker
+        if worker is None or worker.ended.is_set():
+            raise self._down()
+        return worker
+
+    def call(self, method: str, arguments: Mapping[str, Any]) -> Answer:
+        """As `WorkerProcess.call`, of the worker that there is."""
+        return self.worker().call(method, arguments)
+
+    def extend(self, functions: bytes) -> None:
+        """Gives the device operators, now and after every restart. Raises as `call`."""
+        _extend(self.worker(), functions)
+        with self._lock:
+            self._extensions.append(functions)
+
+    def query(self, work: Work, arguments: Mapping[str, Any], files: Sequence[int]) -> Answer:
+        """Asks the worker about a network.
+
+        Raises:
+            EndedWorker: the model has ended a worker, now or before.
+            As `call`.
+        """
+
+        def ask(worker: WorkerProcess) -> Answer:
+            with worker.doing(work):
+                return worker.call("query", arguments, files)
+
+        self._admit(work, ask)
+        with self._blaming(work):
+            return ask(self.worker())
+
+    def load(self, resident: Resident, token: CancelToken) -> Mapping[str, Any]:
+        """Has the worker compile a network, now and after every restart.
+
+        Returns:
+            What the worker says of it.
+
+        Raises:
+            As `query`.
+        """
+        self._admit(resident.loading, lambda worker: resident.load(worker, token))
+        with self._blaming(resident.loading):
+            worker = self.worker()
+            facts = resident.load(worker, token)
+        with self._lock:
+            if worker is self._worker:
+                self._residents.append(resident)
+                return facts
+        raise self._with_delay(worker.lost())
+
+    def unload(self, resident: Resident) -> None:
+        """Takes a network out of the worker; memory has been given back then."""
+        with self._lock:
+            if resident in self._residents:
+                self._residents.remove(resident)
+            worker = None if self._residents else self._worker
+        resident.unload()
+        if worker is not None:
+            worker.pool.clear()
+
+    def ask(self, resident: Resident, method: str, **arguments: Any) -> Answer:
+        """Has the worker do something with a loaded network. Raises as `query`."""
+        with self._blaming(resident.running):
+            exchange = resident.exchange()
+            with exchange.worker.doing(resident.running):
+                return exchange.worker.call(method, {"number": exchange.number, **arguments})
+
+    def run(self, resident: Resident, job: Job) -> None:
+        """Runs a job in the worker. Raises as `Exchange`; or EndedWorker: the job has ended it."""
+        exchange = resident.exchange()
+        worker = exchange.worker
+        if worker.ended.is_set():
+            raise self._down()
+        try:
+            with worker.doing(resident.running):
+                exchange(job)
+        except WorkerLost as error:
+            if worker.end.only(resident.running):
+                raise worker.end.by_request(self._device) from error
+            raise self._with_delay(error) from error
+
+    # -- inside --
+
+    def _admit(self, work: Work, attempt: Callable[[WorkerProcess], object]) -> None:
+        """Refuses a model that is blamed, and tries one that is suspected in a worker of its own.
+
+        Raises:
+            EndedWorker: it is blamed, perhaps since now.
+            What `attempt` raises.
+        """
+        self._blamed.check(work)
+        if not self._blamed.suspects(work):
+            return
+        with self._blaming(work):
+            worker = self._start()
+            try:
+                attempt(worker)
+            finally:
+                worker.stop()
+        self._blamed.acquit(work)
+
+    @contextmanager
+    def _blaming(self, work: Work) -> Iterator[None]:
+        """Says of a worker's end inside of the context who is to blame.
+
+        Raises:
+            EndedWorker: the model is.
+            Unavailable: it is not known; with the delay for another try.
+        """
+        try:
+            yield
+        except WorkerLost as error:
+            try:
+                self._blamed.check(work)
+            except EndedWorker as blamed:
+                raise blamed from error
+            raise self._with_delay(error) from error
+
+    def _start(self) -> WorkerProcess:
+        """A worker with the device and its extensions, but without its networks."""
+        began = time.monotonic()
+        worker = self._launch(self._device)
+        worker.judge = self._blamed.judge
+        with self._lock:
+            self._living = {each for each in self._living if not each.ended.is_set()} | {worker}
+        if self._closing.is_set():
+            worker.kill()  # `kill` may not have seen it
+        worker.states = partial(self._plugin_says, worker)
+        try:
+            arguments = {
+                "name": self._device,
+                "path": self._path,
+                "config": dict(self._settings()),
+                "folder": str(self._folder or ""),
+            }
+            worker.call("create", arguments, timeout=_START_SECONDS)
+            with self._lock:
+                extensions = list(self._extensions)
+            for functions in extensions:
+                _extend(worker, functions)
+        except BaseException:
+            worker.stop()
+            raise
+        self._start_seconds = time.monotonic() - began
+        return worker
+
+    def _watch(self) -> None:
+        worker = self._worker
+        while worker is not None:
+            worker.watch()
+            worker.join()
+            if self._closing.is_set():
+                return
+            with self._lock:
+                self._worker = None
+            self._reason = f"its worker process ended: {worker.end.how}"
+            worker = self._restart(useful=worker.useful)
+
+    def _restart(self, *, useful: bool) -> WorkerProcess | None:
+        """The next worker, with everything in it, however long that takes; None at the end."""
+        while True:
+            delay = self._backoff.died(time.monotonic(), useful=useful)
+            useful = False
+            self._up_at = time.monotonic() + delay + self._start_seconds
+            state = DeviceState.DOWN if self._backoff.keeps_failing else DeviceState.RESTARTING
+            self._states.set(self._device, state, self._reason)
+            if self._closing.wait(delay):
+                return None
+            try:
+                worker = self._start()
+                self._bring_back(worker)
+            except HeadraceError as error:
+                self._reason = error.message
+                _log.warning("device %s did not start again: %s", self._device, error)
+                continue
+            except Exception as error:  # noqa: BLE001 - the thread that restarts devices may not die
+                self._reason = f"{type(error).__name__}: {error}"
+                _log.exception("device %s did not start again", self._device)
+                continue
+            with self._lock:
+                closing = self._closing.is_set()
+                self._worker = None if closing else worker
+            if closing:
+                worker.stop()
+                return None
+            self._backoff.started(time.monotonic())
+            _log.info("device %s is up again", self._device)
+            self._states.set(self._device, DeviceState.UP)
+            return worker
+
+    def _bring_back(self, worker: WorkerProcess) -> None:
+        with self._lock:
+            residents = [each for each in self._residents if not each.lost]
+        for resident in residents:
+            if self._closing.is_set():
+                return
+            try:
+                self._blamed.check(resident.loading)
+                resident.load(worker)
+            except WorkerLost:
+                worker.stop()
+                raise
+            except HeadraceError as error:
+                _log.error("a network of device %s was lost: %s", self._device, error)
+                resident.give_up(error)
+
+    def _plugin_says(self, worker: WorkerProcess, state: str, reason: str) -> None:
+        if worker is self._worker and state in DeviceState.__members__:
+            self._states.set(self._device, DeviceState(state), reason)
+
+    def _down(self) -> Unavailable:
+        return self._with_delay(
+            Unavailable(f"device {self._device} is being started again: {self._reason}")
+        )
+
+    def _with_delay(self, error: Unavailable) -> Unavailable:
+        left = self._up_at - time.monotonic()
+        error.retry_delay_seconds = max(left, self._start_seconds, _SHORTEST_DELAY_SECONDS)
+        return error
+
+
+def _extend(worker: WorkerProcess, functions: bytes) -> None:
+    with write_file((functions,)) as file:
+        worker.call("extend", {}, [file])

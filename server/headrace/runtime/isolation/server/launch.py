@@ -1,0 +1,105 @@
+"""How a worker's process is started, and how it has ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from headrace.runtime.isolation.wire.channel import Channel, channels
+
+_KILLS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that come from outside of a process."""
+
+
+class Launched(NamedTuple):
+    """A new worker, and the server's ends of what connects them.
+
+    Attributes:
+        control: for calls.
+        cancel: descriptor that takes the numbers of requests to cancel; a write never blocks.
+        life: descriptor whose end is the worker's.
+        output: descriptor that gives what the worker writes.
+    """
+
+    process: subprocess.Popen[bytes]
+    control: Channel
+    cancel: int
+    life: int
+    output: int
+
+
+def launch() -> Launched:
+    """Starts a worker."""
+    ours, control = channels()
+    cancelled, cancel = _pipe(blocking=False)
+    living, life = _pipe()
+    output, written = _pipe()
+    try:
+        process = _start((control.fileno(), cancelled, living), written)
+    except BaseException:
+        ours.close()
+        for descriptor in (cancel, life, output):
+            os.close(descriptor)
+        raise
+    finally:
+        control.close()
+        for descriptor in (cancelled, living, written):
+            os.close(descriptor)
+    return Launched(process, ours, cancel, life, output)
+
+
+def how(status: int) -> str:
+    """How a process ended, by its return code."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"
+
+
+def crashed(status: int) -> bool:
+    """Whether the process ended itself; otherwise somebody has killed it."""
+    return -status not in _KILLS
+
+
+def _pipe(*, blocking: bool = True) -> tuple[int, int]:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, blocking)
+    return reader, writer
+
+
+def _start(given: Sequence[int], output: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "headrace.runtime.isolation.worker.program", *map(str, given)]
+    with _stops_held():
+        return subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=given,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(_import_path())},
+        )
+
+
+@contextmanager
+def _stops_held() -> Iterator[None]:
+    """A process that is made inside never gets SIGINT and SIGTERM, which a terminal or a supervisor
+    may send to all processes at any moment: the server first finishes what runs, and then ends its
+    workers."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _import_path() -> list[str]:
+    """What this process imports from, for the worker is to find the same plugins."""
+    return [path or str(Path.cwd()) for path in sys.path]

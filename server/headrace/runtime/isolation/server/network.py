@@ -1,0 +1,144 @@
+"""A network whose device lives in a worker, as the server runs it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from headrace.runtime.config.schema import Configuration, ParameterValue
+from headrace.runtime.config.standard_keys import EXECUTION_TIMEOUT
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.errors import Unavailable
+from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.ports import PortCheck
+from headrace.runtime.execution.streams_executor import StreamsExecutor
+from headrace.runtime.isolation.server.host import WorkerHost
+from headrace.runtime.isolation.server.resident import Resident
+from headrace.runtime.isolation.server.telemetry import Telemetry
+from headrace.runtime.isolation.wire.descriptions import (
+    layer_from_json,
+    parameter_from_json,
+    port_from_json,
+)
+from headrace.runtime.metrics.counters import NetworkCounters
+from headrace.runtime.metrics.series import SeriesSnapshot
+from headrace.runtime.network.network import Layer, Network
+from headrace.runtime.system.buffers import joined
+
+_OURS: Final = frozenset(
+    (
+        *("SUPPORTED_METRICS", "SUPPORTED_CONFIG_KEYS", "NETWORK_NAME"),
+        *("OPTIMAL_NUMBER_OF_INFER_REQUESTS", "EXECUTION_DEVICES", "LOADED_FROM_CACHE"),
+        "NOTES",
+    )
+)
+"""Metrics that the server's side answers."""
+_PATIENCE_SECONDS: Final = 2.0
+"""With a run that has been told to end, its EXECUTION_TIMEOUT being over; then its worker is."""
+_PATIENCE_RESOLUTION_SECONDS: Final = 0.5
+
+
+class IsolatedNetwork(ExecutableNetwork):
+    """Each of its jobs has one of the device's streams, whose thread waits for the worker's answer.
+
+    Args:
+        network: as it was given.
+        resident: the network in the worker.
+        facts: what the worker said of it.
+        telemetry: the worker's.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        config: Configuration,
+        executor: StreamsExecutor,
+        streams: int,
+        host: WorkerHost,
+        resident: Resident,
+        facts: Mapping[str, Any],
+        telemetry: Telemetry,
+    ) -> None:
+        super().__init__(network, config, executor, streams=streams)
+        self._host = host
+        self._telemetry = telemetry
+        self._end_series: Callable[[], None] | None = None
+        self._resident = resident
+        # Preprocessing and the device's own passes have made them, over there.
+        self.inputs = tuple(map(port_from_json, facts["inputs"]))
+        self.outputs = tuple(map(port_from_json, facts["outputs"]))
+        self._check = PortCheck(self.inputs, self.outputs)
+        self.notes = tuple(facts["notes"])
+        self.restored = facts["restored"]
+        self._metric_names = tuple(facts["metrics"])
+
+    def load_config(self) -> dict[str, str]:
+        """What a load takes of its configuration."""
+        texts = self.config.to_strings()
+        return {key.name: texts[key.name] for key in self.config.schema if key.scope == "network"}
+
+    def count_as(self, name: str, counters: NetworkCounters) -> None:
+        super().count_as(name, counters)
+        self._end_series = counters.series.add(self._series)
+
+    def submit(self, job: Job) -> None:
+        """As `ExecutableNetwork.submit`.
+
+        Raises:
+            Unavailable: the worker is being started again; with the delay for a retry.
+        """
+        if job.ticket is None and not self._closed:
+            try:
+                self._host.worker()
+            except Unavailable:
+                self.place.counters.refuse("device_down")
+                raise
+        super().submit(job)
+
+    def set_config(self, changes: Mapping[str, str]) -> None:
+        self.config.changed(changes)  # raises before the worker hears of it
+        self._call("network_config", changes=dict(changes))
+        super().set_config(changes)
+
+    def _infer(self, job: Job) -> None:
+        limit, timer = self.config.get(EXECUTION_TIMEOUT), self.place.timer
+        if not limit:
+            self._host.run(self._resident, job)
+            return
+        when = time.monotonic() + limit + _PATIENCE_SECONDS
+        entry = timer.schedule(when, self._resident.kill, _PATIENCE_RESOLUTION_SECONDS)
+        try:
+            self._host.run(self._resident, job)
+        finally:
+            timer.cancel(entry)
+
+    def _export(self) -> bytes:
+        _, files = self._host.ask(self._resident, "export")
+        return joined(files[:1])
+
+    def _layers(self) -> tuple[Layer, ...]:
+        return tuple(map(layer_from_json, self._call("layers")))
+
+    def _metrics(self) -> Mapping[str, Callable[[], ParameterValue]]:
+        own = (name for name in self._metric_names if name not in _OURS)
+        return {name: partial(self._metric, name) for name in own}
+
+    def _metric(self, name: str) -> ParameterValue:
+        return parameter_from_json(self._call("network_metric", name=name))
+
+    def _call(self, method: str, **arguments: Any) -> Any:
+        result, _ = self._host.ask(self._resident, method, **arguments)
+        return result
+
+    def _series(self) -> Iterable[SeriesSnapshot]:
+        """What the plugin counts of it in the worker."""
+        told, number = self._telemetry.told(), self._resident.number
+        return () if told is None or number is None else told.series.get(number, ())
+
+    def _close(self) -> None:
+        if self._end_series is not None:
+            self._end_series()
+            self._end_series = None
+        self._host.unload(self._resident)

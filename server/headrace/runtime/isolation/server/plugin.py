@@ -1,0 +1,334 @@
+"""A device whose plugin lives in a worker, as the server sees it.
+
+A device that is *late* has no worker before something needs it. Until then a plugin in the server's
+own process, its *face*, says what there is to configure and to ask; it has loaded no backend.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import onnx_ir as ir
+
+from headrace.runtime.config.schema import ConfigSchema, Configuration, ParameterValue
+from headrace.runtime.config.standard_keys import (
+    DEVICE_ID,
+    INFERENCE_PRECISION_HINT,
+    ISOLATION,
+    PROCESS,
+)
+from headrace.runtime.device.cached_load import cached
+from headrace.runtime.device.device import Device
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.extensions import Extensions
+from headrace.runtime.device.metrics import Metric, standard_metrics
+from headrace.runtime.device.plugin import AS_IT_IS, Plugin
+from headrace.runtime.device.services import Services
+from headrace.runtime.device.state import DeviceState
+from headrace.runtime.errors import Unavailable
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.intake import onnx_bytes
+from headrace.runtime.isolation.server.blame import Work
+from headrace.runtime.isolation.server.host import Launch, WorkerHost
+from headrace.runtime.isolation.server.network import IsolatedNetwork
+from headrace.runtime.isolation.server.process import WorkerLost, WorkerProcess
+from headrace.runtime.isolation.server.resident import Resident
+from headrace.runtime.isolation.server.telemetry import Telemetry
+from headrace.runtime.isolation.wire.descriptions import (
+    parameter_from_json,
+    query_from_json,
+    schema_from_json,
+)
+from headrace.runtime.isolation.wire.shared_memory import write_file
+from headrace.runtime.network.extension import write_functions
+from headrace.runtime.network.network import Network
+from headrace.runtime.system.backoff import Backoff
+from headrace.runtime.transform.options import NetworkOptions, options_to_json
+from headrace.runtime.transform.query import QueryResult
+
+_OURS: Final = frozenset(
+    (
+        *("SUPPORTED_METRICS", "SUPPORTED_CONFIG_KEYS"),
+        *("NUMBER_OF_WAITING_INFER_REQUESTS", "NUMBER_OF_EXEC_INFER_REQUESTS"),
+    )
+)
+"""Metrics that the server's side answers: the queue is here."""
+
+
+class IsolatedPlugin(Device):
+    """Queue, streams, admission and counters are here; transformations, compiling and runs are in
+    the worker. Thread-safe: `_setting` guards `_changes` and the start, and is taken before
+    `_lock`. It is held while the first worker starts, so that others wait for that.
+
+    Args:
+        name, services, config: as `Device`.
+        path: of the creation function, as ``module:function``.
+        face: of a device that is late.
+        backoff, launch: as `WorkerHost`.
+
+    Raises:
+        Unavailable: the plugin did not start in its worker; with its reason.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        services: Services,
+        config: Mapping[str, str],
+        path: str,
+        *,
+        face: Plugin | None = None,
+        backoff: Backoff | None = None,
+        launch: Launch = WorkerProcess,
+    ) -> None:
+        self._setting = threading.RLock()
+        self._changes: Mapping[str, str] = {}
+        self._start_config = {**config, ISOLATION.name: PROCESS}
+        self._open = False
+        self._extensions = Extensions()
+        self._host = WorkerHost(
+            name,
+            path,
+            self._worker_settings,
+            services.states,
+            backoff,
+            launch,
+            services.folder,
+        )
+        self._telemetry = Telemetry(self._host.worker)
+        self._face = face
+        self._facts: Mapping[str, Any] = {}
+        self._refusal = ""
+        if face is not None:
+            self._show(face.schema, face.backend_version, face.metrics())
+            self.imports_native = face.imports_native
+            self.native_version = face.native_version
+        try:
+            if face is None:
+                self._used_host()
+            super().__init__(name, services, self._start_config)
+        except BaseException:
+            self._host.stop()
+            raise
+        self._open = True
+
+    # -- what it says of itself --
+
+    @property
+    def full_name(self) -> str:
+        return str(self._described()["full_name"])
+
+    @property
+    def architecture(self) -> str:
+        return str(self._described()["architecture"])
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        return tuple(self._described()["capabilities"])
+
+    def announce(self) -> None:
+        """Its devices, once they are known, which are shown as one until then."""
+        if self._facts:
+            super().announce()
+
+    def set_config(self, changes: Mapping[str, str]) -> None:
+        """As `Device.set_config`; the device's own checks are the worker's. It is started for what
+        only that can judge.
+
+        Raises:
+            Unavailable: the worker is being started again.
+        """
+        if any(changes.get(key.name) for key in (DEVICE_ID, INFERENCE_PRECISION_HINT)):
+            self._used_host()
+        with self._setting:
+            self._changes = dict(changes)
+            super().set_config(changes)
+
+    def query_network(
+        self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
+    ) -> QueryResult:
+        host = self._used_host()
+        arguments = {"config": dict(config), "options": options_to_json(options)}
+        place = config.get(DEVICE_ID.name) or self.device_id(self.config)
+        with write_file(onnx_bytes.serialize(network.model)) as file:
+            facts, _ = host.query(Work(network, place, "queried"), arguments, [file])
+        return query_from_json(facts)
+
+    def load_network(
+        self,
+        network: Network,
+        config: Mapping[str, str],
+        options: NetworkOptions = AS_IT_IS,
+        token: CancelToken | None = None,
+    ) -> ExecutableNetwork:
+        token = token or CancelToken()
+        effective = self._configuration(config)
+        make = cached(
+            self,
+            self._extensions,
+            network,
+            effective,
+            options,
+            lambda network, native, _, token: self._load(network, native, config, options, token),
+            lambda network, _, token: self._load(network, None, config, options, token),
+        )
+        return self._opened(partial(make, network, effective, token), effective, token)
+
+    def import_network(
+        self,
+        network: Network,
+        native: bytes,
+        config: Mapping[str, str],
+        options: NetworkOptions = AS_IT_IS,
+        token: CancelToken | None = None,
+    ) -> ExecutableNetwork:
+        if not native:
+            return self.load_network(network, config, options, token)
+        token = token or CancelToken()
+        make = partial(self._load, network, native, config, options, token)
+        return self._opened(make, self._configuration(config), token)
+
+    def add_extension(self, functions: Sequence[ir.Function]) -> None:
+        self._used_host().extend(write_functions(functions))
+        self._extensions.add(functions)
+
+    # -- inside --
+
+    def _load(
+        self,
+        network: Network,
+        native: bytes | None,
+        config: Mapping[str, str],
+        options: NetworkOptions,
+        token: CancelToken,
+    ) -> ExecutableNetwork:
+        effective = self._configuration(config)
+        host = self._used_host()
+        resident = Resident(network, config, options, native, self.device_id(effective))
+        facts = host.load(resident, token)
+        try:
+            loaded = IsolatedNetwork(
+                network,
+                effective,
+                self.executor(effective),
+                self.share(effective),
+                self._host,
+                resident,
+                facts,
+                self._telemetry,
+            )
+        except BaseException:
+            self._host.unload(resident)
+            raise
+        # From now on what counts is what it was loaded with, whatever the device is set to.
+        resident.config = loaded.load_config
+        return loaded
+
+    def _used_host(self) -> WorkerHost:
+        """The host of the device's worker, which is started if that has not been done.
+
+        Raises:
+            Unavailable: it does not start. It is not tried again if the plugin itself says why.
+        """
+        if not self._facts and not self._refusal:
+            with self._setting:
+                first = not self._facts and not self._refusal
+                if first:
+                    self._start()
+            if first:
+                self._tell()
+        if self._refusal:
+            raise Unavailable(self._refusal)
+        return self._host
+
+    def _start(self) -> None:
+        try:
+            facts = self._host.start()
+        except WorkerLost:
+            raise
+        except Unavailable as error:
+            if self._face is None:
+                raise
+            self._refusal = error.message
+            return
+        self._show(schema_from_json(facts["schema"]), facts["backend_version"], facts["metrics"])
+        self.imports_native = facts["imports_native"]
+        self.native_version = facts["native_version"]
+        self._changed(facts)
+        self._facts = facts
+
+    def _tell(self) -> None:
+        """Says how a start went that was late."""
+        if self._face is None or not self._open:
+            return
+        if self._refusal:
+            self.services.states.set(self.name, DeviceState.DOWN, self._refusal)
+            return
+        self.set_config({})  # the worker knows how many streams there are by default
+        self.announce()
+
+    def _described(self) -> Mapping[str, Any]:
+        self._used_host()
+        return self._facts
+
+    def _show(self, schema: ConfigSchema, backend_version: str, metrics: Iterable[str]) -> None:
+        self.schema = schema
+        self.backend_version = backend_version
+        self._metric_names = tuple(metrics)
+
+    def _changed(self, facts: Mapping[str, Any]) -> None:
+        self._ids = list(facts["device_ids"])
+        self._auto_streams = int(facts["default_streams"])
+
+    def _worker_settings(self) -> Mapping[str, str]:
+        return self.config.explicit_strings() if self._open else self._start_config
+
+    def _set_config(self, config: Configuration) -> None:  # noqa: ARG002 - the worker resolves it
+        if self._open and self._facts:  # a worker is created with what was set before
+            facts, _ = self._host.call("set_config", {"changes": dict(self._changes)})
+            self._changed(facts)
+
+    def _device_ids(self) -> list[str]:
+        self._used_host()
+        return list(self._ids)
+
+    def _memory_bytes(self, device_id: str) -> int:
+        """What the worker tells; the weights until it has told anything."""
+        told = self._telemetry.told()
+        if told is None:
+            return super()._memory_bytes(device_id)
+        return told.memory_bytes.get(device_id, 0)
+
+    def _default_streams(self) -> int:
+        if not self._facts and self._face is not None:
+            return self._face.default_streams()
+        return self._auto_streams
+
+    def _metrics(self) -> Mapping[str, Metric]:
+        standard = standard_metrics(self)
+        return {
+            name: partial(self._metric, name, standard.get(name))
+            for name in self._metric_names
+            if name not in _OURS
+        }
+
+    def _metric(
+        self, name: str, known: Metric | None, options: Mapping[str, str]
+    ) -> ParameterValue:
+        """The worker's answer; what is known here while there is no worker."""
+        try:
+            facts, _ = self._used_host().call("metric", {"name": name, "options": dict(options)})
+        except Unavailable:
+            if known is None:
+                raise
+            return known(options)
+        return parameter_from_json(facts)
+
+    def kill(self) -> None:
+        self._host.kill()
+
+    def _close(self) -> None:
+        self._host.stop()

@@ -1,0 +1,348 @@
+"""A worker process as the server sees it: started, spoken to, watched, ended."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import selectors
+import struct
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeAlias
+
+from headrace.runtime.errors import HeadraceError, Unavailable
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.isolation.server.blame import End, Work
+from headrace.runtime.isolation.server.launch import crashed, how, launch
+from headrace.runtime.isolation.server.output_log import OutputLog
+from headrace.runtime.isolation.wire.channel import Channel, Disconnected, Message, channels
+from headrace.runtime.isolation.wire.failures import error_from_json
+from headrace.runtime.isolation.wire.shared_memory import SegmentPool, map_file
+
+_log = logging.getLogger(__name__)
+
+_NUMBER = struct.Struct("<Q")
+_LAST_WORDS_SECONDS = 2.0
+_CLOSE_SECONDS = 10.0
+_PULSE_SECONDS = 10.0
+_STILL_SECONDS = 120.0
+"""Without an answer, after which a worker counts as one that stands still for good. A backend may
+hold the interpreter for as long as it reads a large network."""
+
+Answer: TypeAlias = "tuple[Any, list[memoryview]]"
+"""A call's result, and the bytes that came with it."""
+
+
+class WorkerLost(Unavailable):
+    """The worker did not live to answer."""
+
+
+class WorkerProcess:
+    """One worker, from its start to its end. Thread-safe.
+
+    `_lock` guards calls that wait, idle lanes and `_ended`; `_cancelling` keeps the pipe from being
+    closed under a thread that writes to it. A thread of its own reads answers and output.
+
+    Args:
+        device: names the process's threads and log lines.
+
+    Attributes:
+        states: is told what the plugin says of its device, as state and reason.
+        judge: is told how the worker ended, before anybody else.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.pool = SegmentPool()
+        self.useful = False
+        """It has answered a request."""
+        self.ended = threading.Event()
+        self.end = End("", crashed=False, works=())
+        """How it ended, once `ended` is set."""
+        self.states: Callable[[str, str], None] | None = None
+        self.judge: Callable[[End], None] | None = None
+        self._under_way: list[Work] = []  # adding and removing are atomic
+        self._killed_for: Work | None = None
+        self._killed_because = ""
+        self._lock = threading.Lock()
+        self._cancelling = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, Future[Answer]] = {}
+        self._lanes: list[Channel] = []
+        self._closing = False
+        launched = launch()
+        self._process, self._control = launched.process, launched.control
+        self._cancel: int | None = launched.cancel
+        self._life = launched.life
+        self._output = OutputLog(device, launched.output)
+        self._reader = threading.Thread(
+            target=self._read, name=f"headrace-worker-{device}", daemon=True
+        )
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    # -- calls --
+
+    @contextmanager
+    def doing(self, work: Work) -> Iterator[None]:
+        """Has the worker's end inside of the context counted as one that `work` may have led to."""
+        self._under_way.append(work)
+        try:
+            yield
+        except WorkerLost:
+            self.ended.wait()
+            raise
+        finally:
+            self._under_way.remove(work)
+
+    def call(
+        self,
+        method: str,
+        arguments: Mapping[str, Any] | None = None,
+        files: Sequence[int] = (),
+        *,
+        token: CancelToken | None = None,
+        timeout: float | None = None,
+    ) -> Answer:
+        """Has the worker do something, and waits for it.
+
+        Args:
+            files: descriptors of bytes to pass on; they stay the caller's.
+            token: its cancellation is passed on.
+            timeout: seconds after which the worker is killed.
+
+        Raises:
+            WorkerLost: the worker has ended.
+            What the worker raised.
+        """
+        number, answer = self._expect()
+        cancel = partial(self.cancel, number)
+        try:
+            header = {"call": number, "method": method, "arguments": arguments or {}}
+            self._control.send(header, (), files)
+            if token is not None:
+                token.attach(cancel)
+            return answer.result(timeout)
+        except Disconnected as error:
+            raise self.lost() from error
+        except FutureTimeout:
+            self.kill()
+            raise WorkerLost(
+                f"the worker of {self.device} took more than {timeout:g} seconds to {method}"
+            ) from None
+        finally:
+            if token is not None:
+                token.detach(cancel)
+            with self._lock:
+                self._waiting.pop(number, None)
+
+    def ask(self, method: str) -> Future[Answer]:
+        """Has the worker do something that cannot be cancelled, for whoever does not wait for it.
+
+        Raises:
+            WorkerLost: the worker has ended. The future raises as `call`.
+        """
+        number, answer = self._expect()
+        try:
+            self._control.send({"call": number, "method": method, "arguments": {}})
+        except Disconnected as error:
+            raise self.lost() from error  # and so is the answer that is expected
+        return answer
+
+    def _expect(self) -> tuple[int, Future[Answer]]:
+        """The number of a call, and its answer; an end of the worker is one."""
+        number, answer = next(self._numbers), Future[Answer]()
+        with self._lock:
+            if self.ended.is_set():
+                raise self.lost()
+            self._waiting[number] = answer
+        return number, answer
+
+    def number(self) -> int:
+        """A number for a request; none is used twice."""
+        return next(self._numbers)
+
+    def cancel(self, number: int) -> None:
+        """Says that nobody waits for a call or request any more; does not block."""
+        with self._cancelling:
+            if self._cancel is None:
+                return
+            try:
+                os.write(self._cancel, _NUMBER.pack(number))
+            except BlockingIOError:
+                # 8,192 cancellations unread: the worker stands still, and its requests end with it.
+                _log.warning("the worker of %s takes no cancellations", self.device)
+            except OSError:
+                pass  # it has ended
+
+    # -- lanes --
+
+    @contextmanager
+    def lane(self) -> Iterator[Channel]:
+        """A connection for one request at a time; closed if the request ends badly.
+
+        Raises:
+            WorkerLost: the worker has ended.
+        """
+        lane = self._take_lane()
+        try:
+            yield lane
+        except BaseException:
+            lane.close()
+            raise
+        with self._lock:
+            if not self.ended.is_set():
+                self._lanes.append(lane)
+                return
+        lane.close()
+
+    def _take_lane(self) -> Channel:
+        with self._lock:
+            if self.ended.is_set():
+                raise self.lost()
+            if self._lanes:
+                return self._lanes.pop()
+        lane, theirs = channels(lane=True)
+        try:
+            self._control.send({"method": "lane"}, (), (theirs.fileno(),))
+        except Disconnected as error:
+            lane.close()
+            raise self.lost() from error
+        finally:
+            theirs.close()
+        return lane
+
+    def lost(self) -> WorkerLost:
+        """The error of a request or call that the worker did not live to answer."""
+        known = f" ({self.end.how})" if self.end.how else ""
+        return WorkerLost(f"the worker process of device {self.device} ended{known}; try again")
+
+    def broken(self) -> WorkerLost:
+        """The error of a request whose lane has ended, as it does with the worker; of one that goes
+        on without it no other request can be sure."""
+        if not self.ended.wait(2 * _LAST_WORDS_SECONDS):
+            self.kill("it closed a connection")
+            self.ended.wait()
+        return self.lost()
+
+    # -- the end --
+
+    def kill(self, because: str = "", work: Work | None = None) -> None:
+        """Ends the worker at once.
+
+        Args:
+            because: is said beside the signal.
+            work: what it is killed for, whatever else it does.
+        """
+        self._killed_because, self._killed_for = because, work
+        self._process.kill()
+
+    def watch(self) -> None:
+        """Waits for the worker's end; kills it if it stands still."""
+        while not self.ended.wait(_PULSE_SECONDS):
+            try:
+                pulse = self.ask("pulse")
+                wait((pulse,), _STILL_SECONDS)
+            except WorkerLost:
+                continue
+            if not pulse.done():
+                self.kill(f"it gave no answer for {_STILL_SECONDS:g} s")
+
+    def stop(self) -> None:
+        """Lets the worker close its device, and ends it."""
+        self._closing = True
+        try:
+            self.call("close", timeout=_CLOSE_SECONDS)
+        except WorkerLost:
+            pass  # it has ended by itself
+        except HeadraceError as error:
+            _log.warning("the worker of %s did not close its device: %s", self.device, error)
+        self._control.shutdown()
+        self.join()
+
+    def join(self) -> None:
+        """Waits for the worker's end."""
+        self._reader.join()
+
+    # -- inside --
+
+    def _read(self) -> None:
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._control, selectors.EVENT_READ, self._take_message)
+            ready.register(self._output, selectors.EVENT_READ, self._output.read)
+            while True:
+                for key, _ in ready.select():
+                    try:
+                        if not key.data():
+                            ready.unregister(key.fileobj)
+                    except Disconnected:
+                        self._bury()
+                        return
+
+    def _take_message(self) -> bool:
+        message = self._control.receive()
+        if "state" in message.header:
+            if self.states is not None:
+                self.states(str(message.header["state"]), str(message.header.get("reason", "")))
+            return True
+        with self._lock:
+            waiting = self._waiting.pop(message.header.get("call", 0), None)
+        files = [map_file(descriptor) for descriptor in message.descriptors]
+        if waiting is not None:
+            self._settle(waiting, message, files)
+        return True
+
+    @staticmethod
+    def _settle(waiting: Future[Answer], message: Message, files: list[memoryview]) -> None:
+        if "error" in message.header:
+            waiting.set_exception(error_from_json(message.header["error"]))
+        else:
+            waiting.set_result((message.header.get("result"), files))
+
+    def _bury(self) -> None:
+        """The connection has ended, and with it the worker."""
+        try:
+            self._process.wait(_LAST_WORDS_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._output.finish()
+        self.end = self._ending(self._process.returncode)
+        if not self._closing:
+            _log.error("the worker of device %s ended: %s", self.device, self.end.how)
+        if self.judge is not None:
+            self.judge(self.end)
+        with self._lock:
+            self.ended.set()
+            waiting, self._waiting = list(self._waiting.values()), {}
+            lanes, self._lanes = self._lanes, []
+        for lane in lanes:
+            lane.close()
+        self._close()
+        for each in waiting:
+            each.set_exception(self.lost())
+
+    def _ending(self, status: int) -> End:
+        because = f": {self._killed_because}" if self._killed_because else ""
+        if self._killed_for is not None:
+            return End(f"{how(status)}{because}", crashed=True, works=(self._killed_for,))
+        return End(f"{how(status)}{because}", crashed(status), tuple(self._under_way))
+
+    def _close(self) -> None:
+        self.pool.close()
+        self._control.close()
+        self._output.close()
+        with self._cancelling:
+            descriptors, self._cancel = (self._cancel, self._life), None
+        for descriptor in descriptors:
+            if descriptor is not None:
+                os.close(descriptor)

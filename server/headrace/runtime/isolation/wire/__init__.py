@@ -1,0 +1,1 @@
+"""What server and worker send each other."""

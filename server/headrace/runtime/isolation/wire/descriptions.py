@@ -1,0 +1,130 @@
+"""What a worker says of its device, networks and layers ↔ JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import onnx_ir as ir
+
+from headrace.runtime.config.key import Key, ParameterValue, Range
+from headrace.runtime.config.schema import ConfigSchema
+from headrace.runtime.config.standard_keys import STANDARD_KEYS
+from headrace.runtime.errors import UnsupportedLayer
+from headrace.runtime.execution.job import LayerProfile
+from headrace.runtime.network.network import Layer, Port
+from headrace.runtime.transform.query import QueryResult, Subgraph
+
+_KINDS: Final = {"str": str, "int": int, "float": float, "bool": bool}
+_STANDARD: Final = {key.name: key for key in STANDARD_KEYS}
+
+
+def schema_to_json(schema: ConfigSchema) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": key.name,
+            "kind": key.kind.__name__,
+            "default": key.default,
+            "description": key.description,
+            "unit": key.unit,
+            "choices": list(key.choices),
+            "minimum": key.minimum,
+            "maximum": key.maximum,
+            "words": dict(key.words),
+            "form": key.form,
+            "mutable": key.mutable,
+            "scope": key.scope,
+            "paths": key.paths,
+        }
+        for key in schema
+    ]
+
+
+def schema_from_json(keys: list[dict[str, Any]]) -> ConfigSchema:
+    """The schema; of a device's own keys without `check`, which the worker makes."""
+    return ConfigSchema(*map(_key, keys))
+
+
+def _key(facts: dict[str, Any]) -> Key[Any]:
+    standard = _STANDARD.get(facts["name"])
+    return Key(
+        facts["name"],
+        _KINDS[facts["kind"]],
+        facts["default"],
+        facts["description"],
+        unit=facts["unit"],
+        choices=tuple(facts["choices"]),
+        minimum=facts["minimum"],
+        maximum=facts["maximum"],
+        words=MappingProxyType(facts["words"]),
+        check=standard.check if standard is not None and standard.form == facts["form"] else None,
+        form=facts["form"],
+        mutable=facts["mutable"],
+        scope=facts["scope"],
+        paths=facts["paths"],
+    )
+
+
+def parameter_to_json(value: ParameterValue) -> Any:
+    return {"range": list(value)} if isinstance(value, Range) else value
+
+
+def parameter_from_json(facts: Any) -> ParameterValue:
+    value: ParameterValue = Range(*facts["range"]) if isinstance(facts, dict) else facts
+    return value
+
+
+def port_to_json(port: Port) -> list[Any]:
+    shape = None if port.shape is None else list(port.shape)
+    return [port.name, port.dtype.value, shape, port.kind, port.optional, port.layout]
+
+
+def port_from_json(facts: list[Any]) -> Port:
+    name, dtype, shape, kind, optional, layout = facts
+    shape = None if shape is None else tuple(shape)
+    return Port(name, ir.DataType(dtype), shape, kind, optional, layout)
+
+
+def layer_to_json(layer: Layer) -> list[Any]:
+    return [
+        *(layer.name, layer.op_type, layer.domain, layer.device),
+        *(list(layer.inputs), list(layer.outputs), list(layer.origins)),
+    ]
+
+
+def layer_from_json(facts: list[Any]) -> Layer:
+    name, op_type, domain, device, inputs, outputs, origins = facts
+    return Layer(name, op_type, domain, device, tuple(inputs), tuple(outputs), tuple(origins))
+
+
+def profile_to_json(profile: LayerProfile) -> list[Any]:
+    return [
+        *(profile.layer, profile.op_type, profile.device, profile.execution_type),
+        *(profile.seconds, list(profile.origins), profile.subgraph),
+    ]
+
+
+def profile_from_json(facts: list[Any]) -> LayerProfile:
+    layer, op_type, device, execution_type, seconds, origins, subgraph = facts
+    return LayerProfile(
+        layer, op_type, device, execution_type, float(seconds), tuple(origins), subgraph
+    )
+
+
+def query_to_json(result: QueryResult) -> dict[str, Any]:
+    return {
+        "supported": result.supported_layers,
+        "unsupported": [list(layer) for layer in result.unsupported],
+        "subgraphs": [[each.device, list(each.layers)] for each in result.subgraphs],
+        "housekeeping": result.housekeeping,
+    }
+
+
+def query_from_json(facts: Mapping[str, Any]) -> QueryResult:
+    return QueryResult(
+        supported_layers=dict(facts["supported"]),
+        unsupported=[UnsupportedLayer(*layer) for layer in facts["unsupported"]],
+        subgraphs=[Subgraph(device, tuple(layers)) for device, layers in facts["subgraphs"]],
+        housekeeping=dict(facts["housekeeping"]),
+    )

@@ -1,0 +1,288 @@
+"""Memory that server and worker both map.
+
+A segment is an anonymous file (memfd_create(2)), sealed so that nobody can make it shorter under
+the other's feet. It has no name, so nothing is left of it when both processes have ended, however
+they did. Its descriptor is closed as soon as both have mapped it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+import numpy as np
+
+from headrace.runtime.errors import ResourceExhausted
+from headrace.runtime.isolation.wire.channel import Disconnected
+from headrace.runtime.network.values import Array
+
+ALIGNMENT = 64
+_SMALLEST_BYTES = 64 * 1024
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+
+
+class Segment:
+    """A mapped piece of shared memory. `number` names it between one server and one worker."""
+
+    __slots__ = ("array", "descriptor", "number", "size")
+
+    def __init__(self, number: int, descriptor: int, size: int) -> None:
+        self.number = number
+        self.size = size
+        self.descriptor: int | None = descriptor  # until the other process has it
+        # The array keeps the mapping; the last view of it unmaps it.
+        self.array: Array = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
+
+    @classmethod
+    def create(cls, number: int, size: int) -> Segment:
+        """
+        Raises:
+            ResourceExhausted: the system has no memory for it.
+        """
+        descriptor = _memory_file("headrace-tensors")
+        try:
+            # Pages are reserved now, where an error can be told; a write that finds no memory is
+            # a bus error.
+            os.posix_fallocate(descriptor, 0, size)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+            return cls(number, descriptor, size)
+        except OSError as error:
+            os.close(descriptor)
+            raise ResourceExhausted(f"no shared memory for {size} bytes: {error}") from error
+
+    @classmethod
+    def attach(cls, number: int, descriptor: int) -> Segment:
+        """Maps what the other process made, and closes the descriptor.
+
+        Raises:
+            Disconnected: it can still be made shorter, or is none.
+        """
+        try:
+            if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
+                raise Disconnected("shared memory came without its seals")
+            segment = cls(number, descriptor, os.fstat(descriptor).st_size)
+        except (OSError, ValueError) as error:
+            raise Disconnected(f"shared memory cannot be mapped: {error}") from error
+        finally:
+            os.close(descriptor)
+        segment.descriptor = None
+        return segment
+
+    def known(self) -> None:
+        """The other process has it now."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
+
+
+def rounded(size: int) -> int:
+    """The size of a segment for `size` bytes: one of few, larger by a quarter or 64 KiB at most."""
+    step = max(_SMALLEST_BYTES, 1 << max(0, size.bit_length() - 3))
+    return -(-size // step) * step
+
+
+class SegmentPool:
+    """The segments between the server and one worker; the server's end. Thread-safe.
+
+    `_lock` guards all but `_returned` and `_dropped`, which are queues without one: a segment is
+    given back by whoever drops the last array in it, which the garbage collector may do anywhere.
+    One that comes after `clear` is not kept, for perhaps nobody would look for it ever again.
+
+    Args:
+        idle_bytes: kept for reuse, at most.
+    """
+
+    def __init__(self, idle_bytes: int = 64 * 2**20) -> None:
+        self._idle_bytes = idle_bytes
+        self._lock = threading.Lock()
+        self._returned: deque[Segment] = deque()
+        self._dropped: deque[int] = deque()
+        self._keeps = True
+        self._idle: list[Segment] = []
+        self._forgotten: list[int] = []
+        self._numbers = 0
+        self._closed = False
+
+    def number(self) -> int:
+        """A number for a segment that the worker may make."""
+        with self._lock:
+            self._keeps = not self._closed
+            self._numbers += 1
+            return self._numbers
+
+    def take(self, size: int) -> Segment:
+        """A segment of at least `size` bytes, and not many times as large.
+
+        Raises:
+            ResourceExhausted: the system has no memory for it.
+        """
+        with self._lock:
+            self._keeps = not self._closed
+            self._collect()
+            fitting = [each for each in self._idle if size <= each.size <= 4 * rounded(size)]
+            if fitting:
+                best = min(fitting, key=lambda each: each.size)
+                self._idle.remove(best)
+                return best
+            self._numbers += 1
+            number = self._numbers
+        return Segment.create(number, rounded(size))
+
+    def give(self, segment: Segment) -> None:
+        """Takes a segment back; called from anywhere, finalizers included."""
+        self._returned.append(segment)
+        # In this order: either `clear` finds what was added, or it is seen here that it came.
+        while not self._keeps and self._returned:
+            try:
+                returned = self._returned.popleft()
+            except IndexError:
+                return  # another thread was faster
+            if returned.descriptor is None:
+                self._dropped.append(returned.number)
+            returned.known()
+
+    def lend(self, segment: Segment) -> Array:
+        """The segment's bytes; it comes back when the last view of them has gone."""
+        return np.asarray(_Loan(self, segment))
+
+    def forgotten(self) -> list[int]:
+        """Numbers of segments that the worker need not map any more, each told once."""
+        with self._lock:
+            self._collect()
+            numbers, self._forgotten = self._forgotten, []
+        return numbers
+
+    def idle(self) -> int:
+        """Bytes kept for reuse."""
+        with self._lock:
+            self._collect()
+            return sum(each.size for each in self._idle)
+
+    def clear(self) -> None:
+        """Keeps nothing for reuse until another segment is wanted."""
+        with self._lock:
+            self._keeps = False
+            self._collect()
+            self._drop(self._idle)
+            self._idle = []
+
+    def close(self) -> None:
+        """The worker has gone: what is lent goes when its borrowers do."""
+        with self._lock:
+            self._closed = True
+        self.clear()
+
+    def _collect(self) -> None:
+        with suppress(IndexError):  # until it is empty; `give` takes from it too
+            while True:
+                self._idle.append(self._returned.popleft())
+        while self._dropped:
+            self._forgotten.append(self._dropped.popleft())
+        limit = 0 if self._closed else self._idle_bytes
+        excess = sum(each.size for each in self._idle) - limit
+        dropped = []
+        while excess > 0:
+            dropped.append(self._idle.pop(0))
+            excess -= dropped[-1].size
+        self._drop(dropped)
+
+    def _drop(self, segments: Iterable[Segment]) -> None:
+        for segment in segments:
+            if segment.descriptor is None:
+                self._forgotten.append(segment.number)
+            segment.known()
+
+
+class _Loan:
+    """What NumPy keeps as the base of all views of a segment, so that the last one gives it
+    back."""
+
+    __slots__ = ("__array_interface__", "_pool", "_segment")
+
+    def __init__(self, pool: SegmentPool, segment: Segment) -> None:
+        self.__array_interface__ = segment.array.__array_interface__
+        self._pool = pool
+        self._segment = segment
+
+    def __del__(self) -> None:
+        self._pool.give(self._segment)
+
+
+class SegmentTable:
+    """The worker's end: the segments that the server has told it of. Thread-safe, for one
+    operation on a dictionary is atomic and each segment belongs to one request at a time."""
+
+    def __init__(self) -> None:
+        self._segments: dict[int, Segment] = {}
+
+    def add(self, segment: Segment) -> None:
+        self._segments[segment.number] = segment
+
+    def get(self, number: int) -> Segment:
+        """
+        Raises:
+            Disconnected: the server never told of it.
+        """
+        segment = self._segments.get(number)
+        if segment is None:
+            raise Disconnected(f"there is no shared memory {number}")
+        return segment
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._segments.pop(number, None)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+
+@contextmanager
+def write_file(pieces: Iterable[bytes | memoryview]) -> Iterator[int]:
+    """The descriptor of an anonymous file with these bytes, closed at the end of the context.
+
+    Raises:
+        ResourceExhausted: the system has no memory for it.
+    """
+    descriptor = _memory_file("headrace-bytes")
+    try:
+        try:
+            with os.fdopen(descriptor, "wb", closefd=False) as file:
+                for piece in pieces:
+                    file.write(piece)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS | fcntl.F_SEAL_WRITE)
+        except OSError as error:
+            raise ResourceExhausted(f"no shared memory for a model: {error}") from error
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def map_file(descriptor: int) -> memoryview:
+    """The bytes of such a file, mapped for as long as somebody refers to them; closes it.
+
+    Raises:
+        Disconnected: it is none, or can still change.
+    """
+    try:
+        if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_WRITE:
+            raise Disconnected("bytes came in a file without its seals")
+        size = os.fstat(descriptor).st_size
+        if not size:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(descriptor, size, prot=mmap.PROT_READ))
+    except OSError as error:
+        raise Disconnected(f"a file cannot be mapped: {error}") from error
+    finally:
+        os.close(descriptor)
+
+
+def _memory_file(name: str) -> int:
+    try:
+        return os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError as error:
+        raise ResourceExhausted(f"no shared memory: {error}") from error

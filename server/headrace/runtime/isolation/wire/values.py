@@ -1,0 +1,203 @@
+"""Values ↔ messages: a description in the header, elements in the body or in shared memory.
+
+A description is null for an absent optional, a list of descriptions under ``"s"`` for a sequence,
+and for a tensor ``[dtype, shape, place, offset, size]``, with ONNX's number for the dtype.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.isolation.wire.channel import Disconnected
+from headrace.runtime.isolation.wire.shared_memory import ALIGNMENT
+from headrace.runtime.network.values import Array, Value
+
+INLINE_BYTES: Final = 16 * 1024
+"""Larger arrays lie in shared memory; smaller ones too, where a message would become long."""
+_MESSAGE_BYTES: Final = 64 * 1024
+_BODY, _SEGMENT = 0, 1
+_STRING: Final = int(ir.DataType.STRING)
+_PIECES_ALIGNMENT: Final = 16
+_PACKED: Final = struct.Struct("<qqqqqd")
+
+_NUMBERS: Final = {
+    number.numpy(): int(number)
+    for number in ir.DataType
+    if number not in (ir.DataType.UNDEFINED, ir.DataType.STRING)
+}
+_TYPES: Final = {number: dtype for dtype, number in _NUMBERS.items()}
+
+
+class Numbers(NamedTuple):
+    """What differs from one request to the next, apart from the header, which so is often the same.
+
+    Attributes:
+        request: names it, for a cancellation.
+        given, offered: segments for the inputs and the outputs; 0 for none.
+        spare: the number of a segment that the worker may make.
+        deadline: of the monotonic clock; infinite for none.
+    """
+
+    request: int
+    given: int
+    offered: int
+    spare: int
+    priority: int
+    deadline: float
+
+    def pack(self) -> bytes:
+        return _PACKED.pack(*self)
+
+    @classmethod
+    def take(cls, body: memoryview) -> tuple[Numbers, memoryview]:
+        """The numbers, and the rest of a request's body."""
+        return cls(*_PACKED.unpack_from(body)), body[_PACKED.size :]
+
+
+@dataclass(slots=True)
+class Encoded:
+    """Values on their way: `description` and `body` go into a message, `place` puts what is large
+    into a segment of `segment_bytes`."""
+
+    description: dict[str, Any] = field(default_factory=dict)
+    body: list[bytes] = field(default_factory=list)
+    segment_bytes: int = 0
+    _body_bytes: int = 0
+    _large: list[tuple[int, Array]] = field(default_factory=list)
+
+    def place(self, segment: Array) -> None:
+        """Copies the large arrays."""
+        for offset, array in self._large:
+            target = segment[offset : offset + array.nbytes].view(array.dtype)
+            np.copyto(target.reshape(array.shape), array)
+
+    def add(self, name: str, value: Value) -> None:
+        """
+        Raises:
+            InvalidArgument: an element is neither text nor bytes, or the type is none of ONNX's.
+        """
+        try:
+            self.description[name] = self._describe(value)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{name!r}: {error.message}", field=f"inputs[{name!r}]") from None
+
+    def _describe(self, value: Any) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, list):
+            return {"s": [self._describe(element) for element in value]}
+        array = np.asarray(value)
+        shape = list(array.shape)
+        if array.dtype.kind in "OSU":
+            array = np.frombuffer(_pack(array), np.uint8)
+            number = _STRING
+        else:
+            known = _NUMBERS.get(array.dtype)
+            if known is None:
+                raise InvalidArgument(f"{array.dtype} is not a type of ONNX")
+            number = known
+        size = array.nbytes
+        if size <= INLINE_BYTES and self._body_bytes + size <= _MESSAGE_BYTES:
+            offset = self._body_bytes
+            padding = -size % _PIECES_ALIGNMENT
+            self.body.append(array.tobytes() + bytes(padding))
+            self._body_bytes += size + padding
+            return [number, shape, _BODY, offset, size]
+        offset = self.segment_bytes
+        self._large.append((offset, array))
+        self.segment_bytes += size + -size % ALIGNMENT
+        return [number, shape, _SEGMENT, offset, size]
+
+
+def encode(values: Mapping[str, Value]) -> Encoded:
+    """
+    Raises:
+        InvalidArgument: naming the value that cannot be passed on.
+    """
+    encoded = Encoded()
+    for name, value in values.items():
+        encoded.add(name, value)
+    return encoded
+
+
+def decode(
+    description: Mapping[str, Any],
+    body: memoryview,
+    segment: Array | None,
+    *,
+    writable: bool,
+) -> dict[str, Value]:
+    """The values, as views of the body and the segment.
+
+    Raises:
+        Disconnected: the description is none, or leads outside of them.
+    """
+    try:
+        return {name: _value(each, body, segment, writable) for name, each in description.items()}
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+        raise Disconnected(f"a value cannot be read: {error}") from error
+
+
+def _value(description: Any, body: memoryview, segment: Array | None, writable: bool) -> Value:
+    if description is None:
+        return None
+    if isinstance(description, dict):
+        return [_value(element, body, segment, writable) for element in description["s"]]
+    number, shape, place, offset, size = description
+    if place == _BODY:
+        buffer: memoryview | Array = body
+    elif segment is not None:
+        buffer = segment
+    else:
+        raise ValueError("a value lies in shared memory, but there is none")
+    # NumPy itself takes a negative offset, and some negative sizes.
+    if not 0 <= offset <= offset + size <= len(buffer) or min(shape, default=0) < 0:
+        raise ValueError("a value lies outside of its message")
+    if number == _STRING:
+        return _unpack(bytes(buffer[offset : offset + size]), shape)
+    array: Array = np.ndarray(shape, _TYPES[number], buffer, offset)
+    array.flags.writeable = writable
+    return array
+
+
+def _pack(array: Array) -> bytes:
+    """Lengths of all strings as int32, those of bytes negative and one less; then the strings."""
+    elements: list[bytes] = []
+    lengths = np.empty(array.size, np.int32)
+    for index, element in enumerate(array.reshape(-1).tolist()):
+        if isinstance(element, str):
+            data = element.encode("utf-8", "surrogatepass")
+            lengths[index] = len(data)
+        elif isinstance(element, bytes):
+            data = element
+            lengths[index] = -len(data) - 1
+        else:
+            kind = type(element).__name__
+            raise InvalidArgument(f"element {index} is a {kind}, not a string")
+        elements.append(data)
+    return b"".join((lengths.tobytes(), *elements))
+
+
+def _unpack(data: bytes, shape: Sequence[int]) -> Array:
+    if 4 * math.prod(shape) > len(data):
+        raise ValueError("there are fewer strings than the shape says")
+    array: Array = np.empty(tuple(shape), object)
+    flat = array.reshape(-1)
+    position = 4 * flat.size
+    lengths = np.frombuffer(data[:position], np.int32).tolist()
+    for index, length in enumerate(lengths):
+        end = position + (length if length >= 0 else -length - 1)
+        piece = data[position:end]
+        flat[index] = piece.decode("utf-8", "surrogatepass") if length >= 0 else piece
+        position = end
+    if position != len(data):
+        raise ValueError("the strings are not as long as they say")
+    return array

@@ -1,0 +1,210 @@
+"""A device inside its worker: the plugin, its networks, and what the server asks of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.plugin_source import create_plugin, factory_source
+from headrace.runtime.device.services import Services
+from headrace.runtime.device.state import DeviceEvent, DeviceStates
+from headrace.runtime.errors import NotFound, Unavailable
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.timer import Timer
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.isolation.wire.descriptions import (
+    layer_to_json,
+    parameter_to_json,
+    port_to_json,
+    query_to_json,
+    schema_to_json,
+)
+from headrace.runtime.isolation.wire.telemetry import told_to_json
+from headrace.runtime.isolation.worker.inline_executor import InlineExecutors
+from headrace.runtime.metrics.counters import Counters, NetworkCounters
+from headrace.runtime.network.extension import read_functions
+from headrace.runtime.network.network import Network
+from headrace.runtime.system.allocator import release_memory
+from headrace.runtime.transform.options import options_from_json
+
+
+class Call(NamedTuple):
+    """What the server asks: names and values, and bytes that came beside them."""
+
+    arguments: Mapping[str, Any]
+    files: Sequence[memoryview]
+    token: CancelToken
+
+
+class WorkerDevice:
+    """Thread-safe, as far as the plugin is; single operations on `_networks` and `_counters` are
+    atomic.
+
+    Args:
+        name, path, config: of the plugin, as the server's configuration has them.
+        heard: is told of the plugin's own device states.
+        folder: as `Services`.
+
+    Raises:
+        Whatever the plugin's creation raises.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        config: Mapping[str, str],
+        heard: Callable[[DeviceEvent], None],
+        folder: Path | None = None,
+    ) -> None:
+        self._timer = Timer()
+        states = DeviceStates()
+        services = Services(
+            InlineExecutors(), self._timer, Counters(), states, _NoDevices(), folder=folder
+        )
+        try:
+            source = factory_source(name, path).configured(name, config)
+            self._plugin: Plugin = create_plugin(source, services)
+        except BaseException:
+            self._timer.stop()
+            raise
+        states.subscribe(heard)
+        self._numbers = itertools.count(1)
+        self._networks: dict[int, ExecutableNetwork] = {}
+        self._counters: dict[int, NetworkCounters] = {}
+
+    def network(self, number: int) -> ExecutableNetwork:
+        """
+        Raises:
+            Unavailable: it has been unloaded.
+        """
+        network = self._networks.get(number)
+        if network is None:
+            raise Unavailable("the network has been unloaded")
+        return network
+
+    def close(self) -> None:
+        """Unloads every network and ends the plugin."""
+        for number in list(self._networks):
+            self._networks.pop(number).close()
+        self._plugin.close()
+        self._timer.stop()
+
+    # -- calls; each answers with what JSON takes --
+
+    def describe(self, _: Call) -> Any:
+        plugin = self._plugin
+        return {
+            "schema": schema_to_json(plugin.schema),
+            "full_name": plugin.full_name,
+            "architecture": plugin.architecture,
+            "backend_version": plugin.backend_version,
+            "capabilities": list(plugin.capabilities),
+            "imports_native": plugin.imports_native,
+            "native_version": plugin.native_version,
+            "metrics": list(plugin.metrics()),
+            **self._changing(),
+        }
+
+    def set_config(self, call: Call) -> Any:
+        self._plugin.set_config(call.arguments["changes"])
+        return self._changing()
+
+    def metric(self, call: Call) -> Any:
+        return parameter_to_json(
+            self._plugin.get_metric(call.arguments["name"], call.arguments["options"])
+        )
+
+    def extend(self, call: Call) -> Any:
+        self._plugin.add_extension(read_functions(bytes(call.files[0])))
+
+    def query(self, call: Call) -> Any:
+        network = _network(call.files[0])
+        options = options_from_json(call.arguments["options"])
+        return query_to_json(self._plugin.query_network(network, call.arguments["config"], options))
+
+    def load(self, call: Call) -> Any:
+        network = _network(call.files[0])
+        options = options_from_json(call.arguments["options"])
+        config = call.arguments["config"]
+        if len(call.files) > 1:
+            native = bytes(call.files[1])
+            loaded = self._plugin.import_network(network, native, config, options, call.token)
+        else:
+            loaded = self._plugin.load_network(network, config, options, call.token)
+        number = next(self._numbers)
+        counters = NetworkCounters("", self._plugin.name)  # the server knows the network's name
+        loaded.count_as("", counters)
+        self._counters[number] = counters
+        self._networks[number] = loaded
+        return {
+            "number": number,
+            "inputs": [port_to_json(port) for port in loaded.inputs],
+            "outputs": [port_to_json(port) for port in loaded.outputs],
+            "notes": list(loaded.notes),
+            "restored": loaded.restored,
+            "metrics": list(loaded.metrics()),
+        }
+
+    def unload(self, call: Call) -> Any:
+        network = self._networks.pop(call.arguments["number"], None)
+        self._counters.pop(call.arguments["number"], None)
+        if network is not None:
+            network.close()
+            del network
+            release_memory()
+
+    def layers(self, call: Call) -> Any:
+        return [layer_to_json(layer) for layer in self.network(call.arguments["number"]).layers()]
+
+    def network_metric(self, call: Call) -> Any:
+        network = self.network(call.arguments["number"])
+        return parameter_to_json(network.get_metric(call.arguments["name"]))
+
+    def network_config(self, call: Call) -> Any:
+        self.network(call.arguments["number"]).set_config(call.arguments["changes"])
+
+    def telemetry(self, _: Call) -> Any:
+        plugin = self._plugin
+        return told_to_json(
+            {device_id: plugin.memory_bytes(device_id) for device_id in plugin.device_ids()},
+            {number: counters.series.snapshot() for number, counters in [*self._counters.items()]},
+        )
+
+    def export(self, call: Call) -> bytes:
+        """The one that answers with bytes."""
+        return self.network(call.arguments["number"]).export()
+
+    # -- inside --
+
+    def _changing(self) -> dict[str, Any]:
+        plugin = self._plugin
+        return {"device_ids": plugin.device_ids(), "default_streams": plugin.default_streams()}
+
+
+class _NoDevices:
+    """A worker has one device: virtual ones belong into the server."""
+
+    def plugin(self, device: str) -> NoReturn:
+        raise NotFound(
+            f"a device in a process of its own cannot use {device}; take ISOLATION off the "
+            f"virtual device and put it on the devices behind it"
+        )
+
+    def available(self) -> dict[str, list[str]]:
+        return {}
+
+    def reasons(self) -> dict[str, str]:
+        return {}
+
+    def not_installed(self) -> frozenset[str]:
+        return frozenset()
+
+
+def _network(data: memoryview) -> Network:
+    # Not copied: large weights are views of the mapped file. The server has held it to its limits.
+    return Network.from_bytes(data, Limits(model_bytes=len(data)))

@@ -1,0 +1,65 @@
+"""Executors of a worker: the queue and the streams are the server's, so a task runs at once."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import threading
+
+from headrace.runtime.errors import Internal
+from headrace.runtime.execution.executor_manager import ExecutorManager
+from headrace.runtime.execution.fair_queue import Entry, Flow
+from headrace.runtime.execution.streams_executor import StreamsExecutor, Task
+
+_log = logging.getLogger(__name__)
+
+
+class InlineExecutor(StreamsExecutor):
+    """Runs each task on the thread that submits it, and starts none itself. Thread-safe.
+
+    Args:
+        name, streams: as `StreamsExecutor`.
+        bind: pin each thread that comes to a processor of its own.
+    """
+
+    def __init__(self, name: str, streams: int, *, bind: bool = False) -> None:
+        self._bound = threading.local()
+        self._threads = itertools.count()
+        super().__init__(name, streams, bind=bind)
+
+    def submit(self, flow: Flow[Task], task: Task, *, inline: bool = False) -> None:  # noqa: ARG002
+        if self._bind and not hasattr(self._bound, "done"):
+            self._bound.done = True
+            self._bind_here(next(self._threads))
+        try:
+            task.run(0)
+        except BaseException as error:  # noqa: BLE001 - a lane must not die of a task
+            _log.critical("a task of %s raised", self.name, exc_info=error)
+            task.fail(Internal(f"the task ended by {error!r}"))
+
+    def remove(self, entry: Entry[Task]) -> bool:  # noqa: ARG002 - nothing ever waits
+        return False
+
+    def set_limit(self, flow: Flow[Task], limit: int) -> None:
+        flow.limit = limit
+
+    def resize(self, streams: int) -> None:
+        self._target = streams
+
+    def stop(self, timeout: float | None = None) -> None:
+        """There is no thread to end."""
+
+    def _bind_here(self, index: int) -> None:
+        processors = sorted(os.sched_getaffinity(0))
+        try:
+            os.sched_setaffinity(0, {processors[index % len(processors)]})
+        except OSError as error:
+            _log.warning("a thread of %s runs unbound: %s", self.name, error)
+
+
+class InlineExecutors(ExecutorManager):
+    """Inline executors by name."""
+
+    def _make(self, name: str, streams: int, bind: bool) -> StreamsExecutor:
+        return InlineExecutor(name, streams, bind=bind)

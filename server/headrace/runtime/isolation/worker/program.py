@@ -1,0 +1,198 @@
+"""The worker process: ``python -m headrace.runtime.isolation.worker.program CONTROL CANCEL LIFE``.
+
+The arguments are file descriptors: a connection for calls, a pipe with the numbers of requests to
+cancel, and a pipe whose end means that the server is gone. The main thread reads calls and
+cancellations; calls run on a pool, each lane on a thread of its own. The server starts it with
+SIGINT and SIGTERM blocked.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import fcntl
+import importlib
+import logging
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from headrace.runtime.device.state import DeviceEvent
+from headrace.runtime.errors import HeadraceError, Unavailable
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.isolation.wire.channel import Channel, Disconnected, Message
+from headrace.runtime.isolation.wire.failures import error_to_json
+from headrace.runtime.isolation.wire.shared_memory import SegmentTable, map_file, write_file
+from headrace.runtime.isolation.worker.cancellations import Cancellations
+from headrace.runtime.isolation.worker.device import Call, WorkerDevice
+from headrace.runtime.isolation.worker.lane import WorkerLane
+from headrace.runtime.system.allocator import tune_allocator
+
+_log = logging.getLogger(__name__)
+
+_CALLS_AT_ONCE = 4
+_NUMBER = struct.Struct("<Q")
+_OOM_SCORE = 500  # proc(5): of 1000; the server's is 0, unless somebody has set it
+_F_SETSIG = 10  # fcntl(2), Linux; the fcntl module has no name for it
+
+_CALLS: dict[str, Callable[[WorkerDevice, Call], Any]] = {
+    "describe": WorkerDevice.describe,
+    "set_config": WorkerDevice.set_config,
+    "metric": WorkerDevice.metric,
+    "extend": WorkerDevice.extend,
+    "query": WorkerDevice.query,
+    "load": WorkerDevice.load,
+    "unload": WorkerDevice.unload,
+    "layers": WorkerDevice.layers,
+    "network_metric": WorkerDevice.network_metric,
+    "network_config": WorkerDevice.network_config,
+    "telemetry": WorkerDevice.telemetry,
+}
+
+_Answer: TypeAlias = "tuple[Any, list[int]]"  # and the descriptors that go with it
+
+
+class Worker:
+    """Serves the server until its connection ends. `device` is set by one call before others."""
+
+    def __init__(self, control: Channel, cancel: int) -> None:
+        self._control = control
+        self._cancel = cancel
+        self._cancellations = Cancellations()
+        self._segments = SegmentTable()
+        self._device: WorkerDevice | None = None
+        self._calls = ThreadPoolExecutor(_CALLS_AT_ONCE, thread_name_prefix="worker-call")
+
+    def run(self) -> None:
+        """Returns when the server is gone."""
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._control, selectors.EVENT_READ, self._take_call)
+            ready.register(self._cancel, selectors.EVENT_READ, self._take_cancellations)
+            try:
+                while True:
+                    for key, _ in ready.select():
+                        key.data()
+            except Disconnected:
+                return
+
+    def _take_cancellations(self) -> None:
+        data = os.read(self._cancel, 512 * _NUMBER.size)
+        if not data:
+            raise Disconnected("the server has gone")
+        for (number,) in _NUMBER.iter_unpack(data):
+            self._cancellations.cancel(number)
+
+    def _take_call(self) -> None:
+        message = self._control.receive()
+        if message.header["method"] == "lane":
+            self._open_lane(message.descriptors[0])
+            return
+        if message.header["method"] == "pulse":
+            self._control.send({"call": message.header["call"]})
+            return
+        self._calls.submit(self._answer, message)
+
+    def _open_lane(self, descriptor: int) -> None:
+        channel = Channel(socket.socket(fileno=descriptor), lane=True)
+        lane = WorkerLane(channel, self._opened(), self._segments, self._cancellations)
+        threading.Thread(target=lane.serve, name="worker-lane", daemon=True).start()
+
+    def _answer(self, message: Message) -> None:
+        number = message.header["call"]
+        try:
+            with ExitStack() as files:
+                token = self._cancellations.begin(number)
+                try:
+                    result, sent = self._call(message, token, files)
+                finally:
+                    self._cancellations.end(number)
+                self._control.send({"call": number, "result": result}, (), sent)
+        except Disconnected as error:
+            _log.warning("a call was not answered: %s", error)
+        except BaseException as error:  # noqa: BLE001 - a plugin may fail in any way, the server hears
+            self._control.send({"call": number, "error": error_to_json(error)})
+
+    def _call(self, message: Message, token: CancelToken, files: ExitStack) -> _Answer:
+        method = message.header["method"]
+        given = [map_file(descriptor) for descriptor in message.descriptors]
+        call = Call(message.header["arguments"], given, token)
+        if method == "create":
+            self._create(call)
+            return None, []
+        if method == "close":
+            self._close()
+            return None, []
+        if method == "export":
+            native = self._opened().export(call)
+            return None, [files.enter_context(write_file((native,)))]
+        return _CALLS[method](self._opened(), call), []
+
+    def _create(self, call: Call) -> None:
+        arguments = call.arguments
+        importlib.invalidate_caches()
+        try:
+            self._device = WorkerDevice(
+                arguments["name"],
+                arguments["path"],
+                arguments["config"],
+                self._tell_state,
+                Path(arguments["folder"]) if arguments["folder"] else None,
+            )
+        except HeadraceError:
+            raise
+        except Exception as error:
+            raise Unavailable(f"{type(error).__name__}: {error}") from error
+
+    def _close(self) -> None:
+        device, self._device = self._device, None
+        if device is not None:
+            device.close()
+
+    def _opened(self) -> WorkerDevice:
+        if self._device is None:
+            raise Unavailable("the device has not been created")
+        return self._device
+
+    def _tell_state(self, event: DeviceEvent) -> None:
+        self._control.send({"state": event.state.value, "reason": event.reason})
+
+
+def main(arguments: list[str]) -> None:
+    control, cancel, life = map(int, arguments)
+    _end_with(life)
+    _end_first()
+    faulthandler.enable(all_threads=False)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    tune_allocator()
+    # A call that holds the interpreter lets the requests in after half a millisecond.
+    sys.setswitchinterval(0.0005)
+    Worker(Channel(socket.socket(fileno=control)), cancel).run()
+    sys.stderr.flush()
+    # A thread inside a backend, or an exit handler of one, must not keep the process.
+    os._exit(0)
+
+
+def _end_with(life: int) -> None:
+    """Has the system kill this process when the pipe's other end is gone, whatever its threads
+    are doing then: a backend may hold the interpreter for good."""
+    fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(life, _F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def _end_first() -> None:
+    """Where memory runs out, the system is to end this process and not the server."""
+    with suppress(OSError):  # as in a container that hides it
+        Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

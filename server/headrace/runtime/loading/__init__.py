@@ -1,0 +1,1 @@
+"""How networks are loaded, kept, exported and unloaded."""

@@ -1,0 +1,260 @@
+"""The export blob: a loaded network as bytes, to import here or on another server.
+
+    magic, format version, three lengths    fixed size, big-endian
+    header                                  JSON: device, configuration, inputs, outputs, meta
+    SHA-256                                 of all before and of the network
+    network                                 an ONNX ModelProto
+    native                                  the backend's own bytes, possibly none
+    MAC                                     HMAC-SHA256 under the server's key, of that SHA-256
+                                            and of native
+
+A client can make a blob with any header and network, as it can load any network. Native bytes it
+cannot make: without the key there is no MAC for them, nor for a pair of native bytes and another
+network, and `read` gives out native bytes only if the MAC is right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, cast
+
+import onnx_ir as ir
+
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.network.network import Port
+from headrace.runtime.system.buffers import Buffer, joined, pieces
+from headrace.runtime.virtual.frames import differences
+
+FORMAT_VERSION = 1
+_MAGIC = b"\x89headrace\r\n\x1a\n"  # not text, and damaged by whatever converts line ends
+_PREFIX = struct.Struct(">13sIIQQ")  # magic, format version, lengths of header, network, native
+_DIGEST_BYTES = 32
+_MAC_DOMAIN = b"headrace export blob, native part, 1\0"
+
+
+@dataclass(frozen=True, slots=True)
+class BlobLimits:
+    """Bounds on a blob from outside."""
+
+    header_bytes: int = 4 * 2**20
+    network_bytes: int = 2**31
+    native_bytes: int = 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """An exported network.
+
+    Attributes:
+        device: canonical name of the device that it was exported from.
+        network: the ONNX ModelProto in pieces; in one where it was read.
+        native: the backend's own bytes; None if their MAC did not verify.
+        config: effective configuration at export, as canonical text.
+        meta: whatever else makes the network again, keyed by its owner.
+    """
+
+    device: str
+    architecture: str
+    backend_version: str
+    network: Sequence[Buffer] = field(repr=False)
+    native: bytes | None = field(default=b"", repr=False)
+    config: Mapping[str, str] = field(default_factory=dict)
+    inputs: tuple[Port, ...] = ()
+    outputs: tuple[Port, ...] = ()
+    meta: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def native_trusted(self) -> bool:
+        """Whether the native bytes are this server's, or of one with the same key."""
+        return self.native is not None
+
+    def check_device(self, device: str, architecture: str, backend_version: str) -> None:
+        """Holds the blob against the device that would take its native bytes.
+
+        Raises:
+            InvalidArgument: saying everything that differs.
+        """
+        why = differences(
+            ("device", self.device, device),
+            ("device architecture", self.architecture, architecture),
+            ("backend version", self.backend_version, backend_version),
+        )
+        if why:
+            _refuse(f"it was exported from another device: {why}")
+
+
+def write(blob: Blob, key: bytes) -> Iterator[bytes]:
+    """The blob's bytes in pieces of at most 256 KiB; `key` is the server's."""
+    native = blob.native or b""
+    header = _header(blob)
+    network_size = sum(map(len, blob.network))
+    prefix = _PREFIX.pack(_MAGIC, FORMAT_VERSION, len(header), network_size, len(native))
+    digest = _digest(prefix, header, *blob.network)
+    yield prefix
+    yield from pieces((header,))
+    yield digest
+    yield from pieces((*blob.network, native))
+    yield _mac(key, digest, native)
+
+
+def read(data: Buffer, key: bytes, limits: BlobLimits = BlobLimits()) -> Blob:
+    """The blob of `data`; its `native` is None if their MAC does not verify under `key`.
+
+    The network is not parsed here, and a view of `data`.
+
+    Raises:
+        InvalidArgument: if it is no blob, of another format, truncated, damaged or too large.
+    """
+    if len(data) < len(_MAGIC) or data[: len(_MAGIC)] != _MAGIC:
+        _refuse("it does not start as an exported network does")
+    if len(data) < _PREFIX.size:
+        _refuse(f"it is truncated: {len(data)} bytes")
+    _, version, header_size, network_size, native_size = _PREFIX.unpack_from(data)
+    if version != FORMAT_VERSION:
+        _refuse(f"its format is version {version}, this server reads version {FORMAT_VERSION}")
+    for what, size, limit in (
+        ("header", header_size, limits.header_bytes),
+        ("network", network_size, limits.network_bytes),
+        ("native part", native_size, limits.native_bytes),
+    ):
+        if size > limit:
+            _refuse(
+                f"its {what} of {size} bytes is larger than the {limit} allowed; the server's "
+                f"max_model_bytes sets that of the network"
+            )
+    sizes = (_PREFIX.size, header_size, _DIGEST_BYTES, network_size, native_size, _DIGEST_BYTES)
+    if len(data) != sum(sizes):
+        what = "truncated" if len(data) < sum(sizes) else "longer than it says"
+        _refuse(f"it is {what}: {len(data)} bytes, where its lengths add up to {sum(sizes)}")
+    prefix, header, digest, network, native, mac = _split(memoryview(data), sizes)
+    if _digest(prefix, header, network) != digest:
+        _refuse("it is damaged: its SHA-256 does not match")
+    trusted = hmac.compare_digest(_mac(key, digest, native), mac)
+    return _from_header(bytes(header), network, joined((native,)) if trusted else None)
+
+
+def _digest(*parts: Buffer) -> bytes:
+    # The prefix has a fixed size and the other parts' lengths, so their bounds are unambiguous.
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
+
+
+def _mac(key: bytes, digest: Buffer, native: Buffer) -> bytes:
+    mac = hmac.new(key, _MAC_DOMAIN, hashlib.sha256)
+    mac.update(digest)
+    mac.update(native)
+    return mac.digest()
+
+
+def _split(data: memoryview, sizes: tuple[int, ...]) -> Iterator[memoryview]:
+    start = 0
+    for size in sizes:
+        yield data[start : start + size]
+        start += size
+
+
+def _header(blob: Blob) -> bytes:
+    header = {
+        "device": blob.device,
+        "architecture": blob.architecture,
+        "backend_version": blob.backend_version,
+        "config": dict(blob.config),
+        "inputs": [_from_port(port) for port in blob.inputs],
+        "outputs": [_from_port(port) for port in blob.outputs],
+        "meta": dict(blob.meta),
+    }
+    return json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _from_header(header: bytes, network: memoryview, native: bytes | None) -> Blob:
+    try:
+        facts = json.loads(header)
+        # Half a surrogate pair is JSON, but no text that a reply could carry.
+        json.dumps(facts, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        _refuse("its header is not JSON")
+    return Blob(
+        device=_text(facts, "device"),
+        architecture=_text(facts, "architecture"),
+        backend_version=_text(facts, "backend_version"),
+        network=(network,),
+        native=native,
+        config=_texts(facts, "config"),
+        inputs=_ports(facts, "inputs"),
+        outputs=_ports(facts, "outputs"),
+        meta=_texts(facts, "meta"),
+    )
+
+
+def _from_port(port: Port) -> dict[str, Any]:
+    return {
+        "name": port.name,
+        "dtype": port.dtype.name,
+        "shape": None if port.shape is None else list(port.shape),
+        "kind": port.kind,
+        "optional": port.optional,
+        "layout": port.layout,
+    }
+
+
+def _ports(facts: object, name: str) -> tuple[Port, ...]:
+    ports = _entry(facts, name)
+    if not isinstance(ports, list):
+        _refuse(f"its header's {name} is not a list")
+    return tuple(_port(port, f"{name}[{k}]") for k, port in enumerate(ports))
+
+
+def _port(facts: object, where: str) -> Port:
+    shape, kind, optional = (_entry(facts, name) for name in ("shape", "kind", "optional"))
+    dtype = _text(facts, "dtype")
+    if dtype not in ir.DataType.__members__:
+        _refuse(f"its header's {where} has an unknown dtype {dtype[:32]!r}")
+    if shape is not None and not (isinstance(shape, list) and all(map(_is_dimension, shape))):
+        _refuse(f"its header's {where} has a bad shape")
+    if kind not in ("tensor", "sequence") or not isinstance(optional, bool):
+        _refuse(f"its header's {where} is neither tensor nor sequence")
+    return Port(
+        name=_text(facts, "name"),
+        dtype=ir.DataType[dtype],
+        shape=None if shape is None else tuple(shape),
+        kind=kind,
+        optional=optional,
+        layout=_text(facts, "layout"),
+    )
+
+
+def _is_dimension(size: object) -> bool:
+    if isinstance(size, bool):
+        return False
+    return size is None or isinstance(size, str) or (isinstance(size, int) and 0 <= size < 2**63)
+
+
+def _entry(facts: object, name: str) -> Any:
+    if not isinstance(facts, dict) or name not in facts:
+        _refuse(f"its header lacks {name!r}")
+    return facts[name]
+
+
+def _text(facts: object, name: str) -> str:
+    text = _entry(facts, name)
+    if not isinstance(text, str):
+        _refuse(f"its header's {name!r} is not text")
+    return text
+
+
+def _texts(facts: object, name: str) -> dict[str, str]:
+    texts = _entry(facts, name)
+    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+        _refuse(f"its header's {name!r} does not map text to text")
+    return cast("dict[str, str]", texts)
+
+
+def _refuse(why: str) -> NoReturn:
+    raise InvalidArgument(f"the blob cannot be imported: {why}", field="blob")

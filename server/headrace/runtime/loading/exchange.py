@@ -1,0 +1,73 @@
+"""Between a loaded network and its export blob."""
+
+from __future__ import annotations
+
+import json
+
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.loading.blob import Blob
+from headrace.runtime.loading.life import Record
+from headrace.runtime.loading.registry import NetworkEntry
+from headrace.runtime.transform.options import (
+    NetworkOptions,
+    options_from_json,
+    options_to_json,
+)
+
+
+def export_blob(entry: NetworkEntry, plugin: Plugin) -> Blob:
+    """The blob of a ready network, to which the caller holds a reference."""
+    executable = entry.executable
+    record: Record = entry.record
+    assert executable is not None
+    return Blob(
+        device=str(record.request.device),
+        architecture=plugin.architecture,
+        backend_version=plugin.backend_version,
+        network=tuple(record.given.chunks()),
+        native=executable.export(),
+        config=record.request.config,
+        inputs=executable.inputs,
+        outputs=executable.outputs,
+        meta={"options": json.dumps(options_to_json(record.request.options))},
+    )
+
+
+def blob_options(blob: Blob) -> NetworkOptions:
+    """
+    Raises:
+        InvalidArgument: they cannot be read.
+    """
+    try:
+        return options_from_json(json.loads(blob.meta["options"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidArgument("its options cannot be read", field="blob") from error
+
+
+def why_not_native(blob: Blob, plugin: Plugin, device: DeviceName) -> tuple[str, ...]:
+    """Notes that say why the network is compiled anew; none if the native bytes can be used."""
+    if blob.native is None:
+        return ("compiled anew: the blob was not signed with this server's key",)
+    try:
+        blob.check_device(str(device), plugin.architecture, plugin.backend_version)
+    except InvalidArgument as error:
+        return (f"compiled anew: {error.message}",)
+    return ()
+
+
+def check_ports(blob: Blob, executable: ExecutableNetwork) -> None:
+    """Closes the network again if it does not have the inputs and outputs that the blob says.
+
+    Raises:
+        InvalidArgument: it does not.
+    """
+    pairs = ((executable.inputs, blob.inputs), (executable.outputs, blob.outputs))
+    for ours, theirs in pairs:
+        if [(port.name, port.dtype) for port in ours] != [(p.name, p.dtype) for p in theirs]:
+            executable.close()
+            raise InvalidArgument(
+                "its inputs and outputs are not those of its network", field="blob"
+            )

@@ -1,0 +1,282 @@
+"""The life of networks: loaded beside those that serve, saved, published, retired and closed.
+
+Whoever cancels a load or unloads a network, and the load itself, agree under one lock on who was
+first. So a load that was cancelled never succeeds, and the store has just the networks that are
+there: the model, which may be large, is written before, and only its name is saved under the lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.errors import Cancelled, HeadraceError, Internal
+from headrace.runtime.loading.executor import LoadExecutor
+from headrace.runtime.loading.registry import NetworkEntry, NetworkRegistry, NetworkState
+from headrace.runtime.loading.store import NetworkStore
+from headrace.runtime.metrics.counters import Counters
+from headrace.runtime.metrics.series import NOTES
+from headrace.runtime.network.memory import Weights, forget_locals
+from headrace.runtime.network.network import Network
+from headrace.runtime.system.graph_memory import free_graphs
+from headrace.runtime.transform.options import LoadRequest
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is kept with a network: how it was asked for, and the network as it came.
+
+    `network` is None before it is read, and after it has failed to load.
+    """
+
+    request: LoadRequest
+    network: Network | None = None
+
+    @property
+    def given(self) -> Network:
+        """The network as it came, of one that is loaded."""
+        assert self.network is not None
+        return self.network
+
+
+@dataclass(eq=False, slots=True)
+class _Load:
+    """A load under way; `remains` is what it left behind if it failed."""
+
+    entry: NetworkEntry
+    at_start: bool
+    remains: Weights | None = None
+
+
+class NetworkLife:
+    """Thread-safe. `_changing` guards the loads under way, and orders saving with publishing and
+    with taking names away; the registry's lock, the counters' and the store's are taken under it.
+
+    Args:
+        networks: by name.
+        loads: the threads that load and close.
+        store: told of clients' networks; None keeps nothing.
+    """
+
+    def __init__(
+        self,
+        networks: NetworkRegistry,
+        counters: Counters,
+        loads: LoadExecutor,
+        store: NetworkStore | None,
+    ) -> None:
+        self._networks = networks
+        self._counters = counters
+        self._loads = loads
+        self._store = store
+        self._changing = threading.Lock()
+        self._loading: dict[Future[NetworkEntry], _Load] = {}
+
+    def load(
+        self,
+        request: LoadRequest,
+        read: Callable[[], Network],
+        compile_network: Callable[[NetworkEntry], ExecutableNetwork],
+        *,
+        replace: bool,
+        at_start: bool = False,
+    ) -> Future[NetworkEntry]:
+        """Loads a network on a loading thread.
+
+        Args:
+            read: the network as it comes.
+            compile_network: makes it executable; its record is in the entry.
+            at_start: it is one that the server has from its start, and so on disk already: it is
+                not saved, and stays in the list with its reason if its load fails.
+
+        Raises:
+            AlreadyExists, ResourceExhausted, InvalidArgument: the name cannot be taken.
+            The future raises what `read` and `compile_network` raise, and Cancelled.
+        """
+        entry = self._networks.reserve(
+            request.name, str(request.device), Record(request), replace=replace
+        )
+        load = _Load(entry, at_start)
+        try:
+            future = self._loads.submit(lambda: self._load(load, read, compile_network))
+        except BaseException as error:
+            self._networks.fail(entry, str(error), keep=False)
+            raise
+        with self._changing:
+            self._loading[future] = load
+        future.add_done_callback(self._ended)
+        return future
+
+    def list_failed(self, request: LoadRequest, reason: str) -> None:
+        """Shows among the networks one whose load could not begin.
+
+        Raises:
+            AlreadyExists, InvalidArgument: the name cannot be taken.
+        """
+        self._networks.list_failed(request.name, str(request.device), Record(request), reason)
+
+    def cancel(self, future: Future[NetworkEntry], error: HeadraceError) -> None:
+        """Ends a load for good, unless its network is published already."""
+        with self._changing:
+            load = self._loading.get(future)
+        if load is not None:
+            self._give_up(load.entry, error)
+
+    def unload(self, name: str) -> Future[None]:
+        """Takes the name away now, and what is kept of it; the future is done when the memory is
+        given back.
+
+        A network that is still being loaded has its load cancelled, and the future is done at once.
+
+        Raises:
+            NotFound: no network has the name.
+        """
+        with self._changing:
+            entry = self._networks.find(name)
+            error = Cancelled(f"network {name!r} was unloaded while it was loading")
+            if self._store is not None:
+                self._store.forget_network(name)
+            if not self._networks.give_up(entry, error):
+                return self._retire(name)
+        entry.token.cancel(error)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def stop(self) -> None:
+        """Cancels loads, then closes every network once its requests have ended. The store keeps
+        them."""
+        for entry in self._networks.entries():
+            self._give_up(entry, Cancelled("the server is shutting down"))
+        self._loads.stop_loading()
+        gone = (NetworkState.LOADING, NetworkState.DRAINING)
+        closing = [
+            self._retire(entry.key.name)
+            for entry in self._networks.entries()
+            if entry.state not in gone
+        ]
+        for closed in closing:
+            closed.result()
+
+    # -- inside --
+
+    def _load(
+        self,
+        load: _Load,
+        read: Callable[[], Network],
+        compile_network: Callable[[NetworkEntry], ExecutableNetwork],
+    ) -> NetworkEntry:
+        start = time.monotonic()
+        entry = load.entry
+        request: LoadRequest = entry.record.request
+        try:
+            self._raise_if_cancelled(entry)
+            network = read()
+            entry.record = Record(request, network)
+            executable = compile_network(entry)
+            try:
+                entry.load_seconds = time.monotonic() - start
+                self._save_and_publish(load, executable)
+            except BaseException:
+                executable.close()
+                del executable
+                raise
+        except BaseException as error:
+            self._fail(load, error)
+            raise
+        network.forget_pages()  # its own: unloaded by now, the entry may have none any more
+        return entry
+
+    def _ended(self, future: Future[NetworkEntry]) -> None:
+        with self._changing:
+            load = self._loading.pop(future)
+        if load.remains is None:
+            self._loads.close(free_graphs)  # copies that were only needed to compile
+        else:
+            forget_locals(future.exception())
+            self._loads.close(load.remains.give_back)
+
+    def _give_up(self, entry: NetworkEntry, error: HeadraceError) -> None:
+        with self._changing:
+            in_time = self._networks.give_up(entry, error)
+        if in_time:
+            entry.token.cancel(error)
+
+    def _save_and_publish(self, load: _Load, executable: ExecutableNetwork) -> None:
+        entry = load.entry
+        self._raise_if_cancelled(entry)
+        record: Record = entry.record
+        store = None if load.at_start else self._store
+        by_name = record.request.reference is not None
+        kept = nullcontext("") if store is None or by_name else store.keep_model(record.given)
+        with kept as model, self._changing:
+            self._raise_if_cancelled(entry)
+            if store is not None:
+                store.save_network(record.request, model)
+            counters = self._counters.network(entry.key.name, executable.place.device)
+            counters.observe_load(entry.load_seconds)
+            executable.count_as(entry.key.name, counters)
+            if executable.notes:
+                counters.series.get(NOTES).add(len(executable.notes))
+            self._networks.publish(entry, executable, self._close_later)
+        name, device = entry.key.name, executable.place.device
+        _log.info("network %s is loaded on %s, in %.3f s", name, device, entry.load_seconds)
+
+    def _fail(self, load: _Load, error: BaseException) -> None:
+        entry = load.entry
+        known = isinstance(error, HeadraceError) and not isinstance(error, Internal)
+        reason = str(error) if known else "an internal error; the log has it"
+        record: Record = entry.record
+        load.remains = Weights(record.network)
+        entry.record = replace(record, network=None)
+        with self._changing:
+            wanted = entry.given_up is None
+            self._networks.fail(entry, reason, keep=load.at_start and wanted)
+
+    @staticmethod
+    def _raise_if_cancelled(entry: NetworkEntry) -> None:
+        error = entry.token.error or entry.given_up
+        if error is not None:
+            raise error
+
+    def _retire(self, name: str) -> Future[None]:
+        """Takes the name away; the future is done when the network is closed."""
+        done: Future[None] = Future()
+
+        def closed(closing: Future[None]) -> None:
+            error = closing.exception()
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        def close(entry: NetworkEntry) -> None:
+            self._close_later(entry).add_done_callback(closed)
+
+        self._networks.retire(name, close)
+        return done
+
+    def _close_later(self, entry: NetworkEntry) -> Future[None]:
+        return self._loads.close(lambda: self._close(entry))
+
+    def _close(self, entry: NetworkEntry) -> None:
+        executable, network = entry.executable, entry.record.network
+        entry.executable = None
+        entry.record = replace(entry.record, network=None)
+        weights = Weights(network)
+        try:
+            if executable is not None:
+                self._counters.remove_network(entry.key.name, executable.place.device)
+                executable.close()
+        finally:
+            del executable, network
+            weights.give_back()
+        _log.info("network %s is unloaded", entry.key.name)

@@ -1,0 +1,200 @@
+"""Device plugins by name: found through entry points, started once; a failure keeps its reason."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeGuard
+
+from headrace.runtime.config.device_name import VIRTUAL_TYPES, unknown_device
+from headrace.runtime.config.key import config_field
+from headrace.runtime.config.standard_keys import ISOLATION, NONE, PROCESS
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.plugin_source import PluginSource, check_version, create_plugin
+from headrace.runtime.device.services import Services
+from headrace.runtime.device.state import DeviceState
+from headrace.runtime.errors import (
+    HeadraceError,
+    InvalidArgument,
+    NotFound,
+    NotInstalled,
+    Unavailable,
+)
+from headrace.runtime.isolation.server.plugin import IsolatedPlugin
+
+_log = logging.getLogger(__name__)
+
+_DEVICE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+
+
+class PluginRegistry:
+    """The devices of one server. Immutable after `start`, so it needs no lock.
+
+    It is also what plugins see as `Devices`.
+    """
+
+    def __init__(self) -> None:
+        self._plugins: dict[str, Plugin] = {}
+        self._reasons: dict[str, str] = {}
+        self._not_installed: set[str] = set()
+
+    def start(
+        self, sources: Iterable[PluginSource], services: Services, *, isolate: bool = False
+    ) -> None:
+        """Creates every plugin; one that raises is left out and its reason kept.
+
+        Args:
+            isolate: every device that computes gets a process of its own.
+
+        Raises:
+            NotFound, InvalidArgument: a plugin is configured with a key that it does not know, or a
+                value that it does not take, which is a mistake on any machine.
+        """
+        for source in sources:
+            try:
+                self._plugins[source.device] = self._create(source, services, isolate)
+            except Exception as error:  # a plugin may fail in any way, the server runs on
+                if _is_misconfigured(error):
+                    error.field = f"plugins.{source.device}.{error.field}"
+                    raise
+                known = isinstance(error, HeadraceError)
+                reason = str(error) if known else f"{type(error).__name__}: {error}"
+                self._reasons[source.device] = reason
+                if isinstance(error, NotInstalled):
+                    self._not_installed.add(source.device)
+                services.states.set(source.device, DeviceState.DOWN, reason)
+                _log.log(_level(error), "device %s did not start: %s", source.device, reason)
+            else:
+                services.states.set(source.device, DeviceState.UP)
+
+    def plugin(self, device: str) -> Plugin:
+        """The plugin of a device type.
+
+        Raises:
+            NotFound: there is no such device; says "did you mean".
+            Unavailable: it did not start; says why.
+        """
+        plugin = self._plugins.get(device)
+        if plugin is not None:
+            return plugin
+        if device in self._reasons:
+            raise Unavailable(f"device {device} did not start: {self._reasons[device]}")
+        raise unknown_device(device, self.names())
+
+    def plugins(self) -> dict[str, Plugin]:
+        """Those that started, by device name."""
+        return dict(self._plugins)
+
+    def reasons(self) -> dict[str, str]:
+        """Why the others did not start."""
+        return dict(self._reasons)
+
+    def not_installed(self) -> frozenset[str]:
+        """Which of those nobody installed anything for: that is no failure."""
+        return frozenset(self._not_installed)
+
+    def names(self) -> list[str]:
+        return sorted({*self._plugins, *self._reasons})
+
+    def available(self) -> Mapping[str, list[str]]:
+        """Every device type with its AVAILABLE_DEVICES; one that did not start has none."""
+        return _Available(self._plugins, self.names())
+
+    def close(self) -> None:
+        """Closes every plugin; one that fails to is logged and keeps none from being closed."""
+        for device, plugin in self._plugins.items():
+            try:
+                plugin.close()
+            except Exception:  # noqa: BLE001 - a plugin may fail in any way
+                _log.exception("device %s did not close", device)
+
+    def kill(self) -> None:
+        """Ends what keeps plugins from closing, as far as that can be done; does not block."""
+        for plugin in self._plugins.values():
+            plugin.kill()
+
+    @staticmethod
+    def _create(source: PluginSource, services: Services, isolate: bool) -> Plugin:
+        if not _DEVICE.fullmatch(source.device):
+            raise ValueError(f"{source.device!r} is not a device name: capitals, digits and '_'")
+        if not _isolated(source, isolate):
+            return create_plugin(source, services)
+        if not source.path:
+            raise ValueError("a device in a process of its own needs a function that has a path")
+        late = getattr(source.load(), "headrace_late", False)
+        face = create_plugin(replace(source, config={}), services) if late else None
+        return IsolatedPlugin(source.device, services, source.config, source.path, face=face)
+
+
+class _Available(Mapping[str, list[str]]):
+    """Asks a device for its ids only when they are looked up, for it may start its backend then."""
+
+    def __init__(self, plugins: Mapping[str, Plugin], names: Sequence[str]) -> None:
+        self._plugins = plugins
+        self._names = names
+
+    def __getitem__(self, name: str) -> list[str]:
+        if name not in self._names:
+            raise KeyError(name)
+        plugin = self._plugins.get(name)
+        try:
+            return plugin.device_ids() if plugin is not None else []
+        except Unavailable:
+            return []  # its backend does not start; whoever names the device is told why
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _isolated(source: PluginSource, isolate: bool) -> bool:
+    """Whether the device gets a process of its own, which alone then imports its backend.
+
+    Raises:
+        InvalidArgument: the configuration asks for what cannot be, or for two things at once.
+    """
+    asked = source.config.get(ISOLATION.name)
+    wanted = ISOLATION.parse(asked) if asked is not None else ""
+    if source.device in VIRTUAL_TYPES:
+        if wanted == PROCESS:
+            raise _wrong_isolation(
+                f"{source.device} has other devices compute and cannot live in a process of its "
+                f"own; set {ISOLATION.name} for those"
+            )
+        return False
+    if wanted == PROCESS:
+        return True
+    if wanted == NONE and isolate:
+        raise _wrong_isolation(
+            f"{source.device} has {ISOLATION.name}={NONE}, but isolate_devices puts every device "
+            "into a process of its own; take one of the two away"
+        )
+    create = source.load()
+    check_version(create)
+    usual = getattr(create, "headrace_isolated", False)
+    if wanted == NONE and usual is True:
+        raise _wrong_isolation(f"{source.device} works only with {ISOLATION.name}={PROCESS}")
+    return wanted != NONE and (isolate or bool(usual))
+
+
+def _wrong_isolation(message: str) -> InvalidArgument:
+    return InvalidArgument(message, field=config_field(ISOLATION.name))
+
+
+def _is_misconfigured(error: Exception) -> TypeGuard[HeadraceError]:
+    """By the field, since what a machine lacks is no argument's fault."""
+    return isinstance(error, InvalidArgument | NotFound) and str(error.field).startswith("config[")
+
+
+def _level(error: Exception) -> int:
+    """What says itself that the machine lacks something is no event to be warned of."""
+    if isinstance(error, NotInstalled):
+        return logging.DEBUG
+    return logging.INFO if isinstance(error, Unavailable) else logging.WARNING

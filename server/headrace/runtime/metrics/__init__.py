@@ -1,0 +1,1 @@
+"""What devices and networks count."""

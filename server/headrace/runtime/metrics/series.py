@@ -1,0 +1,110 @@
+"""Series of a plugin's own, for what only one kind of device counts about its networks.
+
+A plugin declares a `Family` and asks the network's counters for a `Series` of it. The series bear
+the network's name as their first label and vanish with it. It is for the plugin to keep the other
+labels few.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.runtime.metrics.histogram import Histogram, HistogramSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric.
+
+    Attributes:
+        name: with a base unit, and ``_total`` if it is a counter; without the server's prefix.
+        labels: beside the network.
+        bounds: of a histogram's buckets, upper and inclusive.
+    """
+
+    name: str
+    kind: Literal["counter", "histogram"]
+    labels: tuple[str, ...]
+    help: str
+    bounds: tuple[float, ...] = ()
+
+
+NOTES = Family(
+    "network_notes_total",
+    "counter",
+    (),
+    "Notes of loads, which report automatic changes. The network's metric NOTES has their text.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesSnapshot:
+    """A series; `labels` are the values of the family's labels."""
+
+    family: Family
+    labels: tuple[str, ...]
+    value: float | HistogramSnapshot
+
+
+class Series:
+    """One series: a sum or a histogram. Thread-safe; `_lock` guards both."""
+
+    __slots__ = ("_histogram", "_lock", "_total")
+
+    def __init__(self, family: Family) -> None:
+        self._lock = threading.Lock()
+        self._total = 0.0
+        self._histogram = Histogram(family.bounds) if family.kind == "histogram" else None
+
+    def add(self, value: float) -> None:
+        """Adds to a counter; counts an observation in a histogram."""
+        with self._lock:
+            if self._histogram is None:
+                self._total += value
+            else:
+                self._histogram.observe(value)
+
+    def snapshot(self) -> float | HistogramSnapshot:
+        with self._lock:
+            return self._total if self._histogram is None else self._histogram.snapshot()
+
+
+class SeriesTable:
+    """The series of one network. Thread-safe; `_lock` guards the tables, not what is in them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._series: dict[tuple[Family, tuple[str, ...]], Series] = {}
+        self._elsewhere: dict[object, Callable[[], Iterable[SeriesSnapshot]]] = {}
+
+    def get(self, family: Family, *labels: str) -> Series:
+        """The series with these values of the family's labels, made at the first call."""
+        if len(labels) != len(family.labels):
+            raise ValueError(f"{family.name} has the labels {family.labels}, not {labels}")
+        with self._lock:
+            return self._series.setdefault((family, labels), Series(family))
+
+    def add(self, read: Callable[[], Iterable[SeriesSnapshot]]) -> Callable[[], None]:
+        """Has series that are counted elsewhere read at each snapshot, on any thread.
+
+        Returns:
+            Ends that.
+        """
+        ticket = object()
+        with self._lock:
+            self._elsewhere[ticket] = read
+
+        def end() -> None:
+            with self._lock:
+                self._elsewhere.pop(ticket, None)
+
+        return end
+
+    def snapshot(self) -> tuple[SeriesSnapshot, ...]:
+        with self._lock:
+            series, elsewhere = list(self._series.items()), list(self._elsewhere.values())
+        own = (SeriesSnapshot(family, labels, each.snapshot()) for (family, labels), each in series)
+        return (*own, *(each for read in elsewhere for each in read()))

@@ -1,0 +1,1 @@
+"""A network: its graph, names, bytes and types."""

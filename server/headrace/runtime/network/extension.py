@@ -1,0 +1,119 @@
+"""Custom operators as ONNX local functions: data, never code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+
+from headrace.runtime.errors import InvalidArgument, InvalidModel
+from headrace.runtime.intake import onnx_bytes, parts
+from headrace.runtime.intake import read as intake
+from headrace.runtime.intake.inlining import Identifier, calls, settle_functions
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.network.network import Network
+
+_PASSED = onnx.helper.make_tensor_value_info("headrace/extension", onnx.TensorProto.FLOAT, [])
+_GRAPH: Final = onnx.ModelProto(
+    graph=onnx.GraphProto(input=[_PASSED], output=[_PASSED])
+).SerializeToString()
+"""protobuf merges what is there twice, so this adds what every graph needs where there is none."""
+
+_FUNCTIONS: Final = 25
+"""The field of a ModelProto with its functions."""
+
+
+def read_functions(data: bytes, limits: Limits = Limits()) -> list[ir.Function]:  # noqa: B008
+    """The local functions of a serialised ModelProto, whose graph does not matter.
+
+    Raises:
+        InvalidArgument: the bytes are no model, its functions are hostile or wrong, or there are
+            none, or one would replace an operator of ONNX.
+    """
+    try:
+        model = intake.from_bytes(data + _GRAPH, limits)
+    except InvalidModel as error:
+        message = error.message
+        if _is_function(data, limits):
+            message = (
+                "this is a FunctionProto; put it into the functions of a ModelProto, which also "
+                "says its IR version, and send that: ModelProto(ir_version=10, functions=[...])"
+            )
+        raise InvalidArgument(message, field="functions") from error
+    functions = list(model.functions.values())
+    if not functions:
+        raise InvalidArgument(
+            "the model holds no local functions; an extension is a model with some",
+            field="functions",
+        )
+    for function in functions:
+        if function.domain == "" or function.domain.startswith("ai.onnx"):
+            raise InvalidArgument(
+                f"the function {function.name!r} is in ONNX's own domain; give it one of yours",
+                field="functions",
+            )
+    return functions
+
+
+def write_functions(functions: Sequence[ir.Function]) -> bytes:
+    """What `read_functions` reads."""
+    opsets = {"": 1}
+    for function in functions:
+        for domain, version in function.opset_imports.items():
+            opsets[domain] = max(version, opsets.get(domain, 0))
+        opsets.setdefault(function.domain, 1)
+    carrier = ir.Model(
+        ir.Graph([], [], nodes=[], opset_imports=opsets, name="extension"),
+        ir_version=10,
+        functions=[function.clone() for function in functions],
+    )
+    return b"".join(onnx_bytes.serialize(carrier))
+
+
+def _is_function(data: bytes, limits: Limits) -> bool:
+    """Whether the bytes are those of a FunctionProto, a field of a ModelProto."""
+    try:
+        wrapped = onnx_bytes.as_field(_FUNCTIONS, data)
+        stripped, _ = onnx_bytes.strip(wrapped, limits)
+        model = onnx.ModelProto()
+        parts.merge(model, stripped)
+        (function,) = model.functions
+    except (InvalidModel, DecodeError):
+        return False
+    return bool(function.name and function.node and function.opset_import)
+
+
+def merge_functions(
+    network: Network,
+    functions: Sequence[ir.Function],
+    limits: Limits = Limits(),  # noqa: B008
+) -> Network:
+    """`network` with those of `functions` that its nodes run and that it does not define itself;
+    the very same object where there are none. Of functions with one name the last counts.
+
+    Raises:
+        InvalidModel: the functions would make the network too large.
+    """
+    known = {function.identifier(): function for function in functions}
+    own = network.model.functions
+    wanted = set(calls(network.model.graph))
+    for function in own.values():
+        wanted |= calls(function).keys()
+    needed: dict[Identifier, ir.Function] = {}
+    while wanted := {key for key in wanted if key in known and key not in own | needed}:
+        needed |= {key: known[key] for key in sorted(wanted)}
+        wanted = set().union(*(calls(known[key]) for key in wanted))
+    if not needed:
+        return network
+    merged = network.clone()
+    model = merged.model
+    for key, function in needed.items():
+        model.functions[key] = function.clone()
+        for domain, version in function.opset_imports.items():
+            model.opset_imports.setdefault(domain, version)
+        model.opset_imports.setdefault(function.domain, 1)
+    settle_functions(model, limits)
+    return merged

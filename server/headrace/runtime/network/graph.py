@@ -1,0 +1,86 @@
+"""What a network looks like, for whoever draws it: layers and what flows between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import onnx_ir as ir
+
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.intake import naming
+from headrace.runtime.network.network import Layer, Network, Port, port_of
+from headrace.runtime.network.type_inference import infer_types
+
+MAX_CHARACTERS: Final = 64 * 2**20
+"""Of all names in a graph; 100,000 layers with names of a hundred characters have half of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A network as it was given, without weights.
+
+    Attributes:
+        layers: the nodes in order, those of bodies left out; what bodies read from outside is
+            among the inputs of the layer that holds them.
+        tensors: what layers make, with types and shapes as far as ONNX can tell them.
+    """
+
+    layers: tuple[Layer, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    tensors: tuple[Port, ...]
+
+
+def graph_of(
+    network: Network, devices: Mapping[str, str], max_characters: int = MAX_CHARACTERS
+) -> Graph:
+    """The graph of `network`.
+
+    Args:
+        devices: layer to the device that it is marked with; a layer may be missing.
+
+    Raises:
+        InvalidArgument: the graph's names have more than `max_characters`.
+    """
+    model = network.clone().model
+    infer_types(model)
+    inner = model.graph
+    outer = {*inner.inputs, *(value for node in inner for value in node.outputs)}
+    layers, tensors, characters = [], [], 0
+    for node in inner:
+        layer = _layer(node, outer, devices)
+        made = [port_of(value) for value in node.outputs if value.name]
+        names = (layer.name, *layer.inputs, *layer.outputs, *layer.outputs)  # again as tensors
+        characters += sum(map(len, names))
+        if characters > max_characters:
+            raise InvalidArgument(
+                f"the names in the network's graph have more than the {max_characters} characters "
+                "that an answer may have; query without the graph",
+                field="graph",
+            )
+        layers.append(layer)
+        tensors += made
+    return Graph(tuple(layers), network.inputs, network.outputs, tuple(tensors))
+
+
+def _layer(node: ir.Node, outer: set[ir.Value], devices: Mapping[str, str]) -> Layer:
+    name = node.name or ""
+    read = ["" if value is None else value.name or "" for value in node.inputs]
+    captured = dict.fromkeys(value.name or "" for value in _captured(node, outer))
+    return Layer(
+        name=name,
+        op_type=node.op_type,
+        domain=node.domain,
+        device=devices.get(name, ""),
+        inputs=(*read, *(each for each in captured if each not in read)),
+        outputs=tuple(value.name or "" for value in node.outputs),
+    )
+
+
+def _captured(node: ir.Node, outer: set[ir.Value]) -> Iterator[ir.Value]:
+    """What the bodies of `node` read from the graph around it."""
+    for _, body in naming.bodies(node):
+        read = [value for each in naming.walk(body) for value in each.inputs]
+        yield from (value for value in (*read, *body.outputs) if value in outer)

@@ -1,0 +1,216 @@
+"""The network: an onnx-ir model with uniquely named layers, its ports and its bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import onnx_ir as ir
+
+from headrace.runtime.intake import naming, onnx_bytes, provenance
+from headrace.runtime.intake import read as intake
+from headrace.runtime.intake.read import Limits
+from headrace.runtime.system.buffers import Buffer, joined
+from headrace.runtime.system.graph_memory import watched
+from headrace.runtime.system.mapped_files import MappedFiles
+
+Dimension: TypeAlias = int | str | None
+"""A fixed size, a symbol that stands for one size wherever it occurs, or unknown."""
+
+LAYOUT = provenance.METADATA_PREFIX + "layout"
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of a network.
+
+    Attributes:
+        shape: None where even the rank is unknown; of a sequence, the shape of each element.
+        kind: a sequence's `dtype` is that of its elements.
+        layout: what each axis means, as ``NHWC``; empty where nobody said.
+    """
+
+    name: str
+    dtype: ir.DataType
+    shape: tuple[Dimension, ...] | None
+    kind: Literal["tensor", "sequence"] = "tensor"
+    optional: bool = False
+    layout: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A node of a network, or of the graph that a device made of it.
+
+    Attributes:
+        origins: the layers of the network as loaded that this one stands for.
+    """
+
+    name: str
+    op_type: str
+    domain: str
+    device: str = ""
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+
+
+class Network:
+    """A model that nothing changes any more: to change one, `clone` it and change the clone's
+    `model` before anything else is asked of it, for what is read here is kept.
+
+    Reading is thread-safe. Tensors are shared with the bytes that the network came from and with
+    every clone.
+
+    Attributes:
+        notes: what was changed of the network as it came that its results may show.
+    """
+
+    def __init__(
+        self, model: ir.Model, files: MappedFiles | None = None, notes: tuple[str, ...] = ()
+    ) -> None:
+        """Takes ownership of `model`, whose layers have unique names, and whose tensors may lie in
+        `files`."""
+        self.model = watched(model)
+        self.notes = notes
+        self._files = files
+
+    @classmethod
+    def from_bytes(
+        cls,
+        data: Buffer,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        *,
+        spooled: bool = False,
+    ) -> Network:
+        """The network of a serialised ModelProto, weights inline and not copied.
+
+        Args:
+            spooled: move large weights to a temporary file, for a network that stays.
+
+        Raises:
+            InvalidModel: whatever is wrong with the model, hostile or not.
+        """
+        files = MappedFiles()
+        return cls(intake.from_bytes(data, limits, files, spooled=spooled), files)
+
+    @classmethod
+    def from_file(
+        cls,
+        path: Path,
+        folder: Path,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        *,
+        spooled: bool = False,
+    ) -> Network:
+        """The network of a file whose external data, if any, lies inside `folder`.
+
+        External data is mapped: replace such a file by renaming another over it, for one that is
+        written to in place changes a loaded network, and one that is shortened ends the server.
+        `spooled` as in `from_bytes`.
+
+        Raises:
+            InvalidModel: whatever is wrong with the model, hostile or not.
+        """
+        files = MappedFiles()
+        return cls(intake.from_file(path, folder, limits, files, spooled=spooled), files)
+
+    def clone(self) -> Network:
+        """A copy that shares the tensors: no weight is copied."""
+        return Network(self.model.clone())
+
+    @cached_property
+    def inputs(self) -> tuple[Port, ...]:
+        """What a request must give: graph inputs that no initialiser gives a value."""
+        initializers = self.model.graph.initializers
+        return tuple(
+            port_of(value) for value in self.model.graph.inputs if value.name not in initializers
+        )
+
+    @cached_property
+    def outputs(self) -> tuple[Port, ...]:
+        return tuple(port_of(value) for value in self.model.graph.outputs)
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """All nodes, each followed by those of its bodies."""
+        return tuple(_layer(node) for node in self.nodes())
+
+    @cached_property
+    def layer_names(self) -> tuple[str, ...]:
+        return tuple(layer.name for layer in self.layers)
+
+    def nodes(self) -> Iterator[ir.Node]:
+        """All nodes, each followed by those of its bodies."""
+        return naming.walk(self.model.graph)
+
+    def to_bytes(self) -> bytes:
+        """A serialised ModelProto, tensors inline."""
+        return joined(self.chunks())
+
+    def chunks(self) -> Iterator[Buffer]:
+        """What `to_bytes` gives, in pieces that share the weights' memory."""
+        return onnx_bytes.serialize(self.model)
+
+    def forget_pages(self) -> None:
+        """Lets go of the memory of weights that lie in files, until they are read again."""
+        if self._files is not None:
+            self._files.forget_pages()
+
+    @cached_property
+    def weight_bytes(self) -> int:
+        """Of all initialisers and of tensors in attributes, bodies and functions included."""
+        tensors: list[ir.TensorProtocol | None] = []
+        for graph in self.model.graphs():
+            tensors += (value.const_value for value in graph.initializers.values())
+        scopes: list[ir.Graph | ir.Function] = [self.model.graph, *self.model.functions.values()]
+        for node in (node for scope in scopes for node in scope.all_nodes()):
+            tensors += (
+                attribute.as_tensor()
+                for attribute in node.attributes.values()
+                if not attribute.is_ref() and attribute.type == ir.AttributeType.TENSOR
+            )
+        return sum(int(tensor.nbytes) for tensor in tensors if tensor is not None)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of `to_bytes`, in hexadecimal."""
+        sha = hashlib.sha256()
+        for chunk in self.chunks():
+            sha.update(chunk)
+        return sha.hexdigest()
+
+
+def port_of(value: ir.Value) -> Port:
+    """What is declared or known of a value."""
+    value_type = value.type
+    optional = isinstance(value_type, ir.OptionalType)
+    if isinstance(value_type, ir.OptionalType):
+        value_type = value_type.elem_type
+    return Port(
+        name=value.name or "",
+        dtype=ir.DataType.UNDEFINED if value.dtype is None else value.dtype,
+        shape=None if value.shape is None else tuple(map(_dimension, value.shape)),
+        kind="sequence" if isinstance(value_type, ir.SequenceType) else "tensor",
+        optional=optional,
+        layout=value.metadata_props.get(LAYOUT, ""),
+    )
+
+
+def _dimension(dimension: int | ir.SymbolicDim) -> Dimension:
+    return dimension if isinstance(dimension, int) else dimension.value
+
+
+def _layer(node: ir.Node) -> Layer:
+    return Layer(
+        name=node.name or "",
+        op_type=node.op_type,
+        domain=node.domain,
+        inputs=tuple("" if value is None else value.name or "" for value in node.inputs),
+        outputs=tuple(value.name or "" for value in node.outputs),
+        origins=provenance.origins(node),
+    )

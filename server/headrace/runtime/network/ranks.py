@@ -1,0 +1,69 @@
+"""The ranks that operators define and onnx does not tell.
+
+Where a size is not known, onnx says nothing of the shape of some outputs, though their rank is
+certain. Behind such an output no rank is known any more, and a device that is asked about those
+layers can only guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import onnx_ir as ir
+
+_AS_INPUT: Final = frozenset(
+    (
+        "Attention",
+        "CenterCropPad",
+        "ConvInteger",
+        "ConvTranspose",
+        "GroupNormalization",
+        "MaxUnpool",
+        "Pad",
+        "QLinearConv",
+    )
+)
+"""The first output has as many axes as the first input."""
+
+_ALWAYS: Final = {
+    "BlackmanWindow": 1,
+    "HammingWindow": 1,
+    "HannWindow": 1,
+    "MelWeightMatrix": 2,
+    "STFT": 4,
+}
+
+
+def give_ranks(nodes: Iterable[ir.Node]) -> bool:
+    """Gives the first outputs of `nodes` the rank that is certain, where no shape is known.
+
+    Returns:
+        Whether any was given one.
+    """
+    given = False
+    for node in nodes:
+        value = node.outputs[0] if node.outputs else None
+        if value is None or value.shape is not None:
+            continue
+        rank = _rank(node)
+        if rank is not None:
+            value.shape = ir.Shape([None] * rank)
+            given = True
+    return given
+
+
+def _rank(node: ir.Node) -> int | None:
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    source = node.inputs[0] if node.inputs else None
+    if source is None or source.shape is None:
+        return _ALWAYS.get(node.op_type)
+    if node.op_type in _AS_INPUT or (node.op_type.startswith("Reduce") and _keeps_axes(node)):
+        return source.shape.rank()
+    return _ALWAYS.get(node.op_type)
+
+
+def _keeps_axes(node: ir.Node) -> bool:
+    keeps = node.attributes.get("keepdims")
+    return keeps is None or (not keeps.is_ref() and keeps.as_int() != 0)

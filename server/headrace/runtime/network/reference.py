@@ -1,0 +1,287 @@
+"""onnx's reference evaluator, with what it computes wrong put right or refused.
+
+Found by running onnx's own backend cases through it, version 1.23: it stacks what a Loop collects
+as rows whatever their rank, gives Softmax and its kin of old operator sets the meaning of new ones,
+mixes the batch's statistics into a BatchNormalization that does not train, gives those of one that
+trains the type of the input, takes the sequences of a recurrent layer for equally long, wraps
+optionals, subtracts negative numbers from an L1 norm, takes the maximum over the wrong axes where a
+GlobalMaxPool has not two in space, normalises as many channels of an LRN as the batch has elements,
+rounds down where a MaxPool pads in front, cuts nothing off where a Pad is negative, takes an STFT's
+batch for its length if the signal has no axis for real and imaginary parts, and gathers few
+elements, from wherever an index outside wraps to.
+
+A RegexFullMatch is evaluated by RE2, whose syntax ONNX specifies. Python's `re` takes exponential
+time for some expressions, and no other thread of the process runs meanwhile.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops import op_gru, op_lstm, op_rnn
+from onnx.reference.ops.op_batch_normalization import BatchNormalization_14
+from onnx.reference.ops.op_hardmax import Hardmax as OpHardmax
+from onnx.reference.ops.op_log_softmax import LogSoftmax as OpLogSoftmax
+from onnx.reference.ops.op_loop import Loop as OpLoop
+from onnx.reference.ops.op_optional import Optional as OpOptional
+from onnx.reference.ops.op_scan import Scan as OpScan
+from onnx.reference.ops.op_softmax import Softmax as OpSoftmax
+
+from headrace.runtime.network.reference_windows import LRN, GlobalMaxPool, MaxPool, Pad
+from headrace.runtime.network.values import Value
+
+try:
+    import re2
+except ImportError:  # no wheel for this platform
+    re2 = None
+
+_BATCH_NORMALIZATION_TRAINS = 14
+_SOFTMAX_OF_ONE_AXIS = 13
+_SCAN_WITHOUT_BATCH = 9
+
+
+class CorrectedEvaluator(ReferenceEvaluator):
+    """Arguments as onnx's own takes them; a layer that it cannot compute raises when it is made."""
+
+    def __init__(self, proto: Any, **options: Any) -> None:
+        # Those of bodies and functions get them here, too.
+        super().__init__(proto, **{**options, "new_ops": [*_CORRECTED]})
+
+
+def answer(output: Any, dtype: ir.DataType) -> Value:
+    """A result as an output of the network: a copy of the port's type, which is no view of an
+    input, with strings as objects. onnx's operators do not always answer in the type that ONNX
+    says."""
+    if isinstance(output, list):
+        return [answer(element, dtype) for element in output]
+    array = np.array(output)
+    if array.dtype.kind in "SUO":
+        return array.astype(object)
+    return array.astype(dtype.numpy(), copy=False)
+
+
+def _opset(op: OpRun) -> int:
+    return int(op.run_params["opsets"][""])
+
+
+class Loop(OpLoop):
+    """Collected values of any rank are stacked along a new first axis; no condition is a true one.
+
+    https://onnx.ai/onnx/operators/onnx__Loop.html
+    """
+
+    body: Any
+    _run_body: Any
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)  # type: ignore[no-untyped-call]
+        if not self.body.rt_nodes_:  # nothing would look whether the result is still wanted
+            raise NotImplementedError("a Loop whose body has no layers")
+
+    def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
+        trips, cond, *initial = inputs
+        context = options.pop("context", None) or {}
+        options.pop("body", None)
+        names, state, going = self.body.input_names, initial, cond is None or bool(cond)
+        collected: list[list[Any]] = [[] for _ in range(self.K)]
+        count = 0
+        while going and (trips is None or count < trips):
+            given = (np.array(count, np.int64), np.array(going), *state)
+            feeds = {**context, **dict(zip(names, given, strict=True))}
+            more, *outputs = self._run_body(feeds, **options)
+            going, state = bool(more), outputs[: self.N]
+            for rows, value in zip(collected, outputs[self.N :], strict=True):
+                rows.append(value)
+            count += 1
+        if not count and collected:
+            raise ValueError("no iteration tells the shape of what the loop collects")
+        return (*state, *map(np.stack, collected))
+
+
+class Scan(OpScan):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)  # type: ignore[no-untyped-call]
+        if _opset(self) < _SCAN_WITHOUT_BATCH:
+            raise NotImplementedError("Scan over a batch, as before operator set 9")
+
+
+class Optional(OpOptional):
+    """A value that is there is itself, as where it is an input of the network."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        if not self.onnx_node.input:
+            raise NotImplementedError("an Optional without a value")
+
+    def _run(self, *inputs: Any, **_: Any) -> tuple[Any, ...]:
+        return inputs
+
+
+class BatchNormalization(BatchNormalization_14):
+    """Before operator set 14 one with a single output does not train. The new statistics have the
+    type of the old ones."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        opset = _opset(self)
+        self._older = opset < _BATCH_NORMALIZATION_TRAINS
+        tested = opset >= 7 or getattr(self, "is_test", False)
+        if self._older and (not tested or len(self.onnx_node.output) > 1):
+            raise NotImplementedError("BatchNormalization that trains, before operator set 14")
+        if not getattr(self, "spatial", True):
+            raise NotImplementedError("BatchNormalization of each element, with spatial=0")
+
+    def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
+        options = {name: options.get(name) for name in ("epsilon", "momentum", "training_mode")}
+        if self._older:
+            options["training_mode"] = 0
+        found: tuple[Any, ...] = super()._run(*inputs, **options)  # type: ignore[no-untyped-call]
+        return (found[0], *(each.astype(inputs[3].dtype) for each in found[1:]))
+
+
+class GatherElements(OpRun):
+    """From axes of any size, with as many indices as there are or fewer.
+
+    https://onnx.ai/onnx/operators/onnx__GatherElements.html
+    """
+
+    def _run(self, data: Any, indices: Any, axis: int = 0) -> tuple[Any, ...]:
+        axis = range(data.ndim)[axis]
+        size = data.shape[axis]
+        if ((indices < -size) | (indices >= size)).any():
+            raise IndexError(f"an index is out of bounds for an axis of {size} elements")
+        kept = [slice(None) if at == axis else slice(n) for at, n in enumerate(indices.shape)]
+        return (np.take_along_axis(data[tuple(kept)], indices, axis),)
+
+
+class RegexFullMatch(OpRun):
+    """Takes time in proportion to the text, and lets other threads run."""
+
+    pattern: Any
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        if re2 is None:
+            raise NotImplementedError("RegexFullMatch: the package google-re2 is not installed")
+        if isinstance(self.pattern, str):  # and not a function's attribute
+            _expression(self.pattern)
+
+    def _run(self, x: Any, pattern: Any = None) -> tuple[Any, ...]:
+        expression = _expression(pattern)
+        matched = [expression.fullmatch(each) is not None for each in x.reshape(-1).tolist()]
+        return (np.array(matched, np.bool_).reshape(x.shape),)
+
+
+@lru_cache(maxsize=64)
+def _expression(pattern: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace")
+        raise ValueError(f"{pattern!r} is not an RE2 expression: {reason}") from None
+
+
+class STFT(OpRun):
+    """Frames of the signal, each multiplied with the window and transformed.
+
+    https://onnx.ai/onnx/operators/onnx__STFT.html
+    """
+
+    def _run(
+        self,
+        signal: Any,
+        frame_step: Any,
+        window: Any = None,
+        frame_length: Any = None,
+        onesided: int = 1,
+    ) -> tuple[Any, ...]:
+        if signal.ndim == 2:  # not in the specification, but exporters write it
+            signal = signal[..., np.newaxis]
+        step, length = np.asarray(frame_step).item(), signal.shape[1]
+        if frame_length is not None:
+            length = np.asarray(frame_length).item()
+        elif window is not None:
+            length = len(window)
+        if step < 1 or length < 1 or length > signal.shape[1]:
+            raise ValueError(
+                f"frames of {length} every {step} do not fit a signal of {signal.shape[1]}"
+            )
+        if window is not None and len(window) != length:
+            raise ValueError(f"the window has {len(window)} elements, a frame has {length}")
+        wide = signal.astype(np.float64)
+        values = wide[..., 0] if wide.shape[-1] == 1 else wide[..., 0] + 1j * wide[..., 1]
+        frames = np.lib.stride_tricks.sliding_window_view(values, length, axis=1)[:, ::step]
+        spectrum = np.fft.fft(frames if window is None else frames * window)
+        if onesided:
+            spectrum = spectrum[..., : length // 2 + 1]
+        return (np.stack((spectrum.real, spectrum.imag), axis=-1).astype(signal.dtype),)
+
+
+class LpNormalization(OpRun):
+    """By a norm of absolute values; a norm of 0 makes zeros."""
+
+    def _run(self, x: Any, axis: int = -1, p: int = 2) -> tuple[Any, ...]:
+        norm = np.linalg.norm(x, p, axis, keepdims=True)
+        return (np.where(norm == 0, 0, x / norm).astype(x.dtype),)
+
+
+def _of_one_length(base: Any) -> Any:
+    """A recurrent layer that refuses rows of different lengths, which onnx's takes for equal."""
+
+    class OneLength(base):  # type: ignore[misc]
+        def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
+            steps = inputs[0].shape[1 if options.get("layout") else 0]
+            if len(inputs) > 4 and inputs[4] is not None and (inputs[4] != steps).any():
+                raise NotImplementedError("sequences that are shorter than the longest")
+            found: tuple[Any, ...] = super()._run(*inputs, **options)
+            return found
+
+    OneLength.__name__ = base.__name__.partition("_")[0]  # by which the evaluator knows it
+    return OneLength
+
+
+def _coercing(base: Any) -> Any:
+    """Before operator set 13 all axes from the given one, by default 1, are taken together."""
+
+    class Coercing(base):  # type: ignore[misc]
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self._first: int | None = None
+            if _opset(self) < _SOFTMAX_OF_ONE_AXIS:
+                given = [each.i for each in self.onnx_node.attribute if each.name == "axis"]
+                self._first, self.axis = (given or [1])[0], -1
+
+        def _run(self, x: Any) -> tuple[Any, ...]:
+            if self._first is None or not x.size:
+                return (*super()._run(x),)
+            rows = int(np.prod(x.shape[: self._first % x.ndim]))
+            (result,) = super()._run(x.reshape(rows, -1))
+            return (result.reshape(x.shape),)
+
+    Coercing.__name__ = base.__name__  # by which the evaluator knows it
+    return Coercing
+
+
+_CORRECTED = (
+    *map(_of_one_length, (op_gru.GRU, op_lstm.LSTM, op_rnn.RNN_14)),
+    *map(_coercing, (OpHardmax, OpLogSoftmax, OpSoftmax)),
+    BatchNormalization,
+    GatherElements,
+    GlobalMaxPool,
+    LRN,
+    Loop,
+    LpNormalization,
+    MaxPool,
+    Optional,
+    Pad,
+    RegexFullMatch,
+    STFT,
+    Scan,
+)

@@ -1,0 +1,275 @@
+"""Types and shapes of a network's intermediate values.
+
+onnx infers a whole network in one call, which holds the interpreter for as long as it takes. A few
+layers are enough to make it fill the memory: each Gather of a tensor by itself doubles the rank. So
+it is asked about a few layers at a time, and a rank that no tensor has ends there. Bodies and
+functions, which onnx would walk through itself, are walked through here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_ir as ir
+from onnx_ir.convenience import get_const_tensor
+
+from headrace.runtime.intake.naming import bodies, walk
+from headrace.runtime.network.ranks import give_ranks
+
+_log = logging.getLogger(__name__)
+
+_SMALL_BYTES = 4096
+"""Constants up to this size take part in the inference: shapes are computed from them."""
+
+_LAYERS: Final = 8
+"""What onnx is asked about at a time: with doubled ranks, some megabytes."""
+
+_MAX_RANK: Final = 64
+"""NumPy's; a value with more is one of unknown shape here."""
+
+_MAX_NUMBERS: Final = 4096
+"""In an attribute of a layer that onnx is asked about."""
+
+_MAX_LAYERS: Final = 200_000
+"""Asked about for one network, each call of a function counting anew."""
+
+
+def infer_types(model: ir.Model) -> None:
+    """Fills in types and shapes that `model` does not declare, as far as ONNX can tell them.
+
+    What is declared stays. Leaves things as they are where onnx's inference fails: types help a
+    device to judge a layer, no more.
+    """
+    inference = TypeInference(model)
+    inference.graph(model.graph)
+
+
+class TypeInference:
+    """Infers layer by layer, in the order in which they are added.
+
+    Attributes:
+        values: what is known of values that are no constants; they are taken for some, to compute
+            shapes from. Call `flush` before one of a layer that was added is set.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        self._functions = model.functions
+        self._opsets = model.opset_imports
+        self._waiting: list[ir.Node] = []
+        self._left = _MAX_LAYERS
+        self.values: dict[ir.Value, npt.NDArray[np.generic]] = {}
+
+    def graph(self, layers: Iterable[ir.Node]) -> None:
+        """Infers all of them."""
+        for node in layers:
+            self.add(node)
+        self.flush()
+
+    def add(self, node: ir.Node) -> None:
+        """Infers `node`, at once or at the next `flush`."""
+        if _settled(node) or self._left <= 0:
+            return
+        self._left -= 1
+        tensor = get_const_tensor(node.outputs[0]) if node.op_type == "Constant" else None
+        if tensor is not None:
+            _set(node.outputs[0], ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy()))
+        elif node.op_identifier() in self._functions:
+            self.flush()
+            self._call(node)
+        elif any(bodies(node)):
+            self.flush()
+            self._bodies(node)
+            self._infer([node])
+        elif _is_small(node):
+            self._waiting.append(node)
+            if len(self._waiting) >= _LAYERS:
+                self.flush()
+
+    def flush(self) -> None:
+        """Infers the layers that have been added and not inferred yet."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._infer(waiting)
+
+    def _bodies(self, node: ir.Node) -> None:
+        for _, body in bodies(node):
+            for at, (inner, outer) in enumerate(zip(body.inputs, node.inputs, strict=False)):
+                if inner.type is None:
+                    inner.type = _body_input_type(node, at, outer)
+                if inner.shape is None and outer is not None and outer.shape is not None:
+                    inner.shape = _slice_shape(node, at, outer.shape)
+            self.graph(body)
+
+    def _call(self, node: ir.Node) -> None:
+        """Infers a call through a copy of its function, which knows the types of its inputs."""
+        function = self._functions[node.op_identifier()].clone()
+        for inner, outer in zip(function.inputs, node.inputs, strict=False):
+            if outer is not None:
+                inner.type, inner.shape = outer.type, outer.shape
+                inner.const_value = outer.const_value
+        given = {**function.attributes, **node.attributes}
+        for each in walk(function):
+            for name, attribute in list(each.attributes.items()):
+                if attribute.is_ref():
+                    value = given.get(str(attribute.ref_attr_name))
+                    del each.attributes[name]
+                    if value is not None and value.value is not None:
+                        each.attributes[name] = ir.Attr(name, value.type, value.value)
+        opsets, self._opsets = self._opsets, function.opset_imports
+        self.graph(function)
+        self._opsets = opsets
+        for inner, outer in zip(function.outputs, node.outputs, strict=False):
+            if not _known(outer):
+                _set(outer, inner.type, inner.shape)
+
+    def _infer(self, nodes: Sequence[ir.Node]) -> None:
+        graph = onnx.GraphProto(name="layers")
+        produced = {value for node in nodes for value in node.outputs}
+        read = {value: None for node in nodes for value in node.inputs if value is not None}
+        try:
+            graph.node.extend(_stub(node) for node in nodes)
+            for value in read.keys() - produced:
+                constant = self._constant(value)
+                if constant is not None:
+                    graph.initializer.append(constant)
+                elif value.type is not None:
+                    graph.input.append(ir.serde.serialize_value(value))
+            for value in produced:
+                if value.name and value.type is not None:
+                    graph.value_info.append(ir.serde.serialize_value(value))
+            opsets = [onnx.helper.make_opsetid(*each) for each in self._opsets.items()]
+            model = onnx.ModelProto(graph=graph, opset_import=opsets, ir_version=10)
+            inferred = onnx.shape_inference.infer_shapes(model).graph
+        except Exception as error:  # noqa: BLE001 - C++ raises of every kind; nothing depends on it
+            _log.info("types of %r could not be inferred: %s", nodes[0].name, error)
+            if len(nodes) > 1:
+                for node in nodes:
+                    self._infer([node])
+            return
+        types = {info.name: info.type for info in inferred.value_info}
+        for value in produced:
+            found = types.get(value.name or "")
+            if found is not None and not _known(value):
+                _set(
+                    value,
+                    ir.serde.deserialize_type_proto_for_type(found),
+                    ir.serde.deserialize_type_proto_for_shape(found),
+                )
+        if give_ranks(nodes) and len(nodes) > 1:
+            self._infer(nodes)  # again, for those that read what now has a rank
+
+    def _constant(self, value: ir.Value) -> onnx.TensorProto | None:
+        """A small constant, as shapes are computed from."""
+        if value in self.values:
+            return onnx.numpy_helper.from_array(self.values[value], value.name)
+        tensor = get_const_tensor(value)
+        if tensor is None or tensor.nbytes > _SMALL_BYTES:
+            return None
+        constant = onnx.TensorProto()
+        constant.CopyFrom(ir.to_proto(tensor))
+        constant.name = value.name or ""
+        return constant
+
+
+def _set(value: ir.Value, found: ir.TypeProtocol | None, shape: ir.Shape | None) -> None:
+    """Gives `value` what was found of it and is not declared."""
+    if value.type is None:
+        value.type = found
+    if value.shape is None and shape is not None and shape.rank() <= _MAX_RANK:
+        if any(isinstance(size, int) and size < 0 for size in shape):
+            return  # it is larger than a number that onnx computes with
+        # onnx counts the names that it gives anew each time: one of two calls is not one size.
+        value.shape = ir.Shape(
+            None
+            if isinstance(size, ir.SymbolicDim) and str(size.value).startswith("unk__")
+            else size
+            for size in shape
+        )
+
+
+def _stub(node: ir.Node) -> onnx.NodeProto:
+    """The node, its bodies without their layers: what these give has been inferred."""
+    held = {name for name, each in node.attributes.items() if not each.is_ref() and _graphs(each)}
+    if not held:
+        return ir.to_proto(node)
+    proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain, name=node.name or "")
+    proto.input.extend("" if value is None else value.name or "" for value in node.inputs)
+    proto.output.extend(value.name or "" for value in node.outputs)
+    for name, attribute in node.attributes.items():
+        if name not in held:
+            proto.attribute.append(ir.to_proto(attribute))
+            continue
+        stubs = [
+            onnx.GraphProto(
+                name=name,
+                input=[ir.serde.serialize_value(value) for value in body.inputs],
+                output=[ir.serde.serialize_value(value) for value in body.outputs],
+            )
+            for body in _graphs(attribute)
+        ]
+        proto.attribute.append(onnx.helper.make_attribute(name, stubs[0]))
+    return proto
+
+
+def _graphs(attribute: ir.Attr) -> Sequence[ir.Graph]:
+    if attribute.type == ir.AttributeType.GRAPH:
+        return (attribute.as_graph(),)
+    return ()
+
+
+def _body_input_type(node: ir.Node, at: int, outer: ir.Value | None) -> ir.TypeProtocol | None:
+    """The type of a body's input, if it is one that an input of the layer gives."""
+    if node.op_type == "Loop" and at < 2:
+        return ir.TensorType((ir.DataType.INT64, ir.DataType.BOOL)[at])
+    if outer is None or node.op_type not in ("Loop", "Scan", "SequenceMap"):
+        return None
+    if node.op_type == "SequenceMap" and isinstance(outer.type, ir.SequenceType):
+        return outer.type.elem_type
+    return outer.type
+
+
+def _slice_shape(node: ir.Node, at: int, shape: ir.Shape) -> ir.Shape | None:
+    """The shape of a body's input, if it is a slice of an input of the layer."""
+    count = node.attributes.get("num_scan_inputs")
+    if node.op_type != "Scan" or count is None:
+        return None
+    at -= len(node.inputs) - count.as_int()
+    axes = node.attributes.get("scan_input_axes")
+    given = axes.as_ints() if axes is not None else [0] * count.as_int()
+    if not 0 <= at < len(given) or not -shape.rank() <= given[at] < shape.rank():
+        return None
+    sizes = list(shape)
+    del sizes[given[at]]
+    return ir.Shape(sizes)
+
+
+def _is_small(node: ir.Node) -> bool:
+    """Whether its attributes are; if not, what onnx makes of it may not be."""
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.TENSOR:
+            if attribute.as_tensor().nbytes > _SMALL_BYTES:
+                return False
+        elif attribute.type in _LISTS and len(attribute.value) > _MAX_NUMBERS:
+            return node.domain != ""  # as the trees of ai.onnx.ml, which say nothing of shapes
+    return True
+
+
+_LISTS: Final = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS)
+
+
+def _settled(node: ir.Node) -> bool:
+    """Whether nothing is left to infer of it and of its bodies."""
+    return all(map(_known, node.outputs)) and all(
+        _settled(inner) for _, body in bodies(node) for inner in body
+    )
+
+
+def _known(value: ir.Value) -> bool:
+    return not value.name or (value.type is not None and value.shape is not None)

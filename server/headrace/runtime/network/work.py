@@ -1,0 +1,99 @@
+"""How much a network computes: the multiplications and additions of one inference of one row.
+
+An estimate from the shapes, exact for convolutions and matrix products, where the work of nearly
+all networks is. What is not known from the shapes is not guessed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import onnx_ir as ir
+
+from headrace.runtime.network.network import Network
+
+
+class _Unknown(Exception):
+    """A size that the graph does not tell."""
+
+
+def multiply_adds(network: Network) -> int | None:
+    """Multiply-add pairs of one inference, where a first dimension of the inputs that may be
+    anything is 1; None if a size is not known, or a layer has a body or is not ONNX's own.
+
+    An elementwise layer counts one for each element of its outputs.
+    """
+    firsts = {port.shape[0] for port in network.inputs if port.shape}
+    rows = frozenset(first for first in firsts if isinstance(first, str))
+    try:
+        return sum(_of_layer(node, rows) for node in network.model.graph)
+    except _Unknown:
+        return None
+
+
+def _of_layer(node: ir.Node, rows: frozenset[str]) -> int:
+    has_body = any(a.type in _BODIES for a in node.attributes.values())
+    if node.domain not in ("", "ai.onnx") or has_body or node.op_type in _UNKNOWN:
+        raise _Unknown
+    made = sum(math.prod(_shape(value, rows)) for value in node.outputs if value.name)
+    depth = _DEPTHS.get(node.op_type)
+    return made if depth is None else made * depth(node, rows)
+
+
+def _shape(value: ir.Value | None, rows: frozenset[str]) -> list[int]:
+    if value is None or value.shape is None:
+        raise _Unknown
+    sizes = []
+    for size in value.shape:
+        known = 1 if isinstance(size, ir.SymbolicDim) and size.value in rows else size
+        if not isinstance(known, int):
+            raise _Unknown
+        sizes.append(known)
+    return sizes
+
+
+def _matmul(node: ir.Node, rows: frozenset[str]) -> int:
+    return _shape(node.inputs[0], rows)[-1]
+
+
+def _gemm(node: ir.Node, rows: frozenset[str]) -> int:
+    transposed = node.attributes.get("transA")
+    first = transposed is not None and transposed.as_int() != 0
+    return _shape(node.inputs[0], rows)[0 if first else -1]
+
+
+def _conv(node: ir.Node, rows: frozenset[str]) -> int:
+    """Of each output: the kernel over the channels of its group."""
+    return math.prod(_shape(node.inputs[1], rows)[1:])
+
+
+def _conv_transpose(node: ir.Node, rows: frozenset[str]) -> int:
+    """As if each output took the kernel over all input channels of its group; with strides it takes
+    less."""
+    weights, group = _shape(node.inputs[1], rows), node.attributes.get("group")
+    groups = 1 if group is None else group.as_int()
+    return math.prod([weights[0] // groups, *weights[2:]])
+
+
+def _recurrent(node: ir.Node, rows: frozenset[str]) -> int:
+    """Of each output of the sequence: the gates' rows over its input and the state."""
+    weights, again = _shape(node.inputs[1], rows), _shape(node.inputs[2], rows)
+    return weights[1] * (weights[2] + again[2]) // max(1, again[2])
+
+
+_BODIES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+_UNKNOWN = frozenset(("Attention", "DFT", "Einsum", "STFT"))
+_DEPTHS: Mapping[str, Callable[[ir.Node, frozenset[str]], int]] = {
+    "MatMul": _matmul,
+    "MatMulInteger": _matmul,
+    "QLinearMatMul": _matmul,
+    "Gemm": _gemm,
+    "Conv": _conv,
+    "ConvInteger": _conv,
+    "ConvTranspose": _conv_transpose,
+    "LSTM": _recurrent,
+    "GRU": _recurrent,
+    "RNN": _recurrent,
+}
+"""Multiply-adds for each element of the output."""

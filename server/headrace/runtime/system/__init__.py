@@ -1,0 +1,1 @@
+"""What the runtime takes from the operating system: files, memory, processors."""

@@ -1,0 +1,162 @@
+"""The memory of graphs that nobody refers to any more.
+
+A graph's nodes and values refer to each other, so that only Python's garbage collector would free
+them. It looks at all there is in one go and stops every thread meanwhile: 0.1 s and more for a
+network of a thousand layers. So a model is watched, and when it is gone its graphs are looked at
+alone, a few objects at a time. What the collector does, in short:
+
+1. Find every object that the graph reaches, and count the references among these objects.
+2. Compare the counts with Python's own, of all objects at one moment. An object whose counts differ
+   is referred to from outside: it stays, with all that it reaches.
+3. Empty the others. They refer to nothing then, and are freed one after the other.
+
+So nobody owns a graph: whoever holds a part of it keeps it whole, and it is left to Python's
+collector then.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import types
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Final
+
+import onnx_ir as ir
+
+_AT_ONCE: Final = 1000
+"""Objects that are looked at or freed in one go, while other threads wait."""
+
+(_OWN,) = map(sys.getrefcount, [object()])
+"""What `sys.getrefcount` counts of an object that a list holds and nobody else."""
+
+_left: weakref.WeakSet[ir.Graph | ir.Function] = weakref.WeakSet()
+"""What the models had that are gone."""
+
+_one_at_a_time = threading.Lock()
+
+
+def watched(model: ir.Model) -> ir.Model:
+    """`model`, whose graphs the next `free_graphs` looks at once nobody refers to it any more."""
+    weakref.finalize(model, _leave, weakref.ref(model.graph), model.functions).atexit = False
+    return model
+
+
+def _leave(
+    graph: weakref.ref[ir.Graph], functions: Mapping[ir.OperatorIdentifier, ir.Function]
+) -> None:
+    _left.update(each for each in (graph(), *functions.values()) if each is not None)
+
+
+def free_graphs() -> None:
+    """Frees the graphs of watched models that are gone, unless somebody refers to a part."""
+    with _one_at_a_time:  # two that look at the same graph would take each other for somebody
+        while _left:
+            try:
+                objects: list[object] = [_left.pop()]
+            except KeyError:
+                return
+            _free(objects)
+
+
+def _free(objects: list[object]) -> None:
+    """Frees what the only object reaches, unless something outside refers to a part of it.
+
+    The references are counted before and after Python's own counts are taken. So they are what they
+    were at that moment, and whoever moves a part elsewhere meanwhile keeps all of it. If nothing
+    outside referred to a part then, nobody can come by one later.
+    """
+    _reach(objects)
+    references = _references(objects)
+    # One call in C, during which no other thread runs.
+    counts = list(map(sys.getrefcount, objects))
+    if _references(objects) == references:
+        outside = [
+            each
+            for each, count in zip(objects, counts, strict=True)
+            if count - _OWN != references[id(each)]
+        ]
+        kept = _reached(outside, references)
+        del outside
+        if id(objects[0]) not in kept:
+            for each in objects:
+                if id(each) not in kept:
+                    _empty(each)
+    while objects:
+        del objects[-_AT_ONCE:]
+
+
+def _reach(objects: list[object]) -> None:
+    """Adds all that the objects reach."""
+    known = set(map(id, objects))
+    done = 0
+    while done < len(objects):
+        referents: list[object] = gc.get_referents(*objects[done : done + _AT_ONCE])
+        done = min(done + _AT_ONCE, len(objects))
+        for each in referents:
+            if id(each) not in known and _belongs(type(each)) and gc.is_tracked(each):
+                known.add(id(each))
+                objects.append(each)
+
+
+def _references(objects: list[object]) -> Counter[int]:
+    """How often the objects refer to each one, by its id."""
+    references: Counter[int] = Counter()
+    for start in range(0, len(objects), _AT_ONCE):
+        references.update(map(id, gc.get_referents(*objects[start : start + _AT_ONCE])))
+    return references
+
+
+def _reached(objects: Iterable[object], within: Mapping[int, int]) -> set[int]:
+    """The ids of the objects, and of all among `within` that they reach."""
+    ahead = list(objects)
+    met = set(map(id, ahead))
+    while ahead:
+        now, ahead = ahead[:_AT_ONCE], ahead[_AT_ONCE:]
+        referents: list[object] = gc.get_referents(*now)
+        for each in referents:
+            if id(each) not in met and id(each) in within and _belongs(type(each)):
+                met.add(id(each))
+                ahead.append(each)
+    return met
+
+
+def _is_part(kind: type) -> bool:
+    """Whether objects of this type make up graphs. What others refer to is not known: a part that
+    one of them holds is held from outside."""
+    containers = (dict, list, tuple, set)
+    return issubclass(kind, containers) or kind.__module__.partition(".")[0] == "onnx_ir"
+
+
+_belongs: Callable[[type], bool] = cache(_is_part)
+
+
+def _empty(each: object) -> None:
+    """Drops all that the object refers to; what a tuple refers to is emptied by itself."""
+    if isinstance(each, dict):
+        dict.clear(each)
+    elif isinstance(each, list):
+        list.clear(each)
+    elif isinstance(each, set):
+        set.clear(each)
+    for slot in _slots(type(each)):
+        if hasattr(each, slot.__name__):
+            slot.__delete__(each)
+    if hasattr(each, "__dict__"):
+        vars(each).clear()
+
+
+def _slots_of(kind: type) -> tuple[types.MemberDescriptorType, ...]:
+    return tuple(
+        member
+        for each in kind.__mro__
+        for member in vars(each).values()
+        if isinstance(member, types.MemberDescriptorType)
+    )
+
+
+_slots: Callable[[type], tuple[types.MemberDescriptorType, ...]] = cache(_slots_of)

@@ -1,0 +1,1 @@
+"""Transformations of a network, and the query that follows from them."""

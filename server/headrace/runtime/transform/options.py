@@ -1,0 +1,166 @@
+"""What a caller may ask for when a network is loaded, and how that is written down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import onnx_ir as ir
+
+from headrace.runtime.config.device_name import DeviceName, Member
+from headrace.runtime.transform.preprocessing import InputOptions, OutputOptions
+
+Origin: TypeAlias = Literal["client", "repository", "import"]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkOptions:
+    """How the caller wants to see the network: preprocessing, types, layouts, placement.
+
+    Attributes:
+        affinities: layer name to device name, for a device that splits networks.
+        members: the devices of a virtual device's list; empty for a physical one.
+    """
+
+    inputs: Mapping[str, InputOptions] = field(default_factory=dict)
+    outputs: Mapping[str, OutputOptions] = field(default_factory=dict)
+    affinities: Mapping[str, str] = field(default_factory=dict)
+    members: tuple[Member, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A network of the model repository, and what a client said beside its name.
+
+    Attributes:
+        network: its name in the repository.
+        device: empty where the repository says which.
+    """
+
+    network: str
+    device: str = ""
+    config: Mapping[str, str] = field(default_factory=dict)
+    options: NetworkOptions = field(default_factory=NetworkOptions)
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "network": self.network,
+                "device": self.device,
+                "config": dict(self.config),
+                "options": options_to_json(self.options),
+            },
+            sort_keys=True,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Reference:
+        """
+        Raises:
+            ValueError, KeyError, TypeError: the text is not what `to_json` writes.
+        """
+        facts = json.loads(text)
+        options = options_from_json(facts["options"])
+        return cls(str(facts["network"]), str(facts["device"]), dict(facts["config"]), options)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """Everything about a load but the model itself: with it, what makes the network again.
+
+    Attributes:
+        reference: of a network that a client asked for by its name in the model repository; then
+            that makes it again, with what the repository has and says at the time.
+    """
+
+    name: str
+    device: DeviceName
+    config: Mapping[str, str] = field(default_factory=dict)
+    options: NetworkOptions = field(default_factory=NetworkOptions)
+    origin: Origin = "client"
+    reference: Reference | None = None
+
+    def to_json(self) -> str:
+        """All but the reference."""
+        return json.dumps(
+            {
+                "name": self.name,
+                "device": str(self.device),
+                "config": dict(self.config),
+                "origin": self.origin,
+                "options": options_to_json(self.options),
+            },
+            sort_keys=True,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> LoadRequest:
+        """
+        Raises:
+            ValueError, KeyError, TypeError, InvalidArgument: the text is not what `to_json`
+                writes.
+        """
+        facts = json.loads(text)
+        device = DeviceName.parse(facts["device"])
+        options = options_from_json(facts["options"])
+        return cls(facts["name"], device, dict(facts["config"]), options, facts["origin"])
+
+
+def options_to_json(options: NetworkOptions) -> dict[str, Any]:
+    """The options but for `members`, which the device's name tells, as JSON takes them."""
+    return {
+        "inputs": {
+            name: {
+                "dtype": _dtype_name(each.dtype),
+                "layout": each.layout,
+                "network_layout": each.network_layout,
+                "resize": each.resize,
+                "mean": list(each.mean),
+                "scale": list(each.scale),
+            }
+            for name, each in options.inputs.items()
+        },
+        "outputs": {
+            name: {
+                "dtype": _dtype_name(each.dtype),
+                "layout": each.layout,
+                "network_layout": each.network_layout,
+            }
+            for name, each in options.outputs.items()
+        },
+        "affinities": dict(options.affinities),
+    }
+
+
+def options_from_json(facts: Mapping[str, Any]) -> NetworkOptions:
+    """The inverse of `options_to_json`; raises as `LoadRequest.from_json`."""
+    inputs = {
+        name: InputOptions(
+            dtype=_dtype(each["dtype"]),
+            layout=each["layout"],
+            network_layout=each["network_layout"],
+            resize=each["resize"],
+            mean=tuple(each["mean"]),
+            scale=tuple(each["scale"]),
+        )
+        for name, each in facts["inputs"].items()
+    }
+    outputs = {
+        name: OutputOptions(
+            dtype=_dtype(each["dtype"]),
+            layout=each["layout"],
+            network_layout=each["network_layout"],
+        )
+        for name, each in facts["outputs"].items()
+    }
+    return NetworkOptions(inputs, outputs, dict(facts["affinities"]))
+
+
+def _dtype_name(dtype: ir.DataType | None) -> str | None:
+    return dtype.name if dtype is not None else None
+
+
+def _dtype(name: str | None) -> ir.DataType | None:
+    return ir.DataType[name] if name is not None else None

@@ -1,0 +1,130 @@
+"""Which layers of a network a device runs, by the network's own names for them.
+
+1. The original network's names are taken down. 2. The very same transformations as for a load are
+applied; the caller has done so. 3. Each layer of the result is put to the device, and the verdict
+goes to every layer that it stands for. 4. A layer is supported only if all that it became is; one
+that became nothing is, too. 5. What does no work of its own is added where it adjoins a supported
+layer, and 6. dropped where it does not: constants, inputs, initialisers, outputs. 7. The answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import onnx_ir as ir
+
+from headrace.runtime.errors import UnsupportedLayer
+from headrace.runtime.intake import naming
+from headrace.runtime.intake.provenance import origins
+from headrace.runtime.network.graph import Graph
+from headrace.runtime.network.network import Network
+
+Support: TypeAlias = Callable[[ir.Node], str | None]
+"""None if the device runs the node, otherwise the reason why it does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subgraph:
+    """A part of a network and the device that runs it."""
+
+    device: str
+    layers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """Each layer of the network is either in `supported_layers` or in `unsupported`.
+
+    Attributes:
+        supported_layers: layer to device.
+        subgraphs: of a device that splits networks, in execution order.
+        housekeeping: input, initialiser or output to device: those of a supported layer.
+        graph: the network as it was given, where that was asked for.
+    """
+
+    supported_layers: dict[str, str] = field(default_factory=dict)
+    unsupported: list[UnsupportedLayer] = field(default_factory=list)
+    subgraphs: list[Subgraph] = field(default_factory=list)
+    housekeeping: dict[str, str] = field(default_factory=dict)
+    graph: Graph | None = None
+
+
+def query_network(
+    original: Network, transformed: Network, support: Support, device: str
+) -> QueryResult:
+    """What `device` runs of `original`, judged by what it becomes there.
+
+    A layer with bodies is supported if the device runs it and all in them, and all in them only
+    if it is. A node that stands for no layer, such as preprocessing, and that the device does not
+    run is listed under its own name.
+    """
+    result = QueryResult()
+    reasons: dict[str, str] = {}
+    for node, reason in _verdicts(transformed.model.graph, support, ""):
+        names = origins(node)
+        if reason and not names:
+            op = UnsupportedLayer(node.name or "", node.op_type, reason, device)
+            result.unsupported.append(op)
+        elif reason:
+            for name in names:
+                reasons.setdefault(name, reason)
+    nodes = list(original.nodes())
+    for node in reversed(nodes):  # a constant's readers come after it
+        name = node.name or ""
+        if name not in reasons and _is_constant(node) and not _is_read(node, reasons):
+            reasons[name] = "a constant that only unsupported layers read"
+    for node in nodes:
+        name = node.name or ""
+        if name in reasons:
+            layer = UnsupportedLayer(name, node.op_type, reasons[name], device)
+            result.unsupported.append(layer)
+        else:
+            result.supported_layers[name] = device
+    for name in _housekeeping(original.model.graph, result.supported_layers):
+        result.housekeeping[name] = device
+    return result
+
+
+def _verdicts(
+    graph: ir.Graph, support: Support, outside: str
+) -> Iterator[tuple[ir.Node, str | None]]:
+    """Each node and why the device does not run it; `outside` says why nothing here is run."""
+    for node in graph:
+        reason = support(node)
+        inside: list[tuple[ir.Node, str | None]] = []
+        for _, body in naming.bodies(node):
+            inside += _verdicts(body, support, "")
+        if reason is None:
+            found = next(((inner, why) for inner, why in inside if why), None)
+            if found is not None:
+                inner, why = found
+                reason = f"its body holds {inner.name} ({inner.op_type}): {why}"
+        if reason is not None:
+            around = f"inside {node.name} ({node.op_type}), which is not run"
+            inside = [(each, why or (around if origins(each) else None)) for each, why in inside]
+        yield node, reason or outside or None
+        yield from inside
+
+
+def _is_constant(node: ir.Node) -> bool:
+    return node.domain == "" and node.op_type == "Constant"
+
+
+def _is_read(node: ir.Node, reasons: dict[str, str]) -> bool:
+    """Whether a supported layer, or the network's or body's caller, reads the constant; one that
+    nobody reads is in nobody's way."""
+    value = node.outputs[0]
+    readers = [reader.name for reader, _ in value.uses()]
+    return value.is_graph_output() or not readers or any(name not in reasons for name in readers)
+
+
+def _housekeeping(graph: ir.Graph, supported: dict[str, str]) -> Iterator[str]:
+    for value in dict.fromkeys((*graph.inputs, *graph.initializers.values())):
+        if any(reader.name in supported for reader, _ in value.uses()):
+            yield value.name or ""
+    for value in graph.outputs:
+        producer = value.producer()
+        if producer is not None and producer.name in supported:
+            yield value.name or ""

@@ -1,0 +1,186 @@
+"""A network of one layer, to ask a backend about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import onnx
+import onnx_ir as ir
+
+from headrace.runtime.intake.naming import walk
+
+_CONSTANT_BYTES = 1024
+
+
+def outside_values(node: ir.Node) -> list[ir.Value]:
+    """What the node needs from outside: its inputs, and what its bodies capture."""
+    needed: dict[ir.Value, None] = {value: None for value in node.inputs if value is not None}
+    for value in _captured(node):
+        needed[value] = None
+    return list(needed)
+
+
+def constant(value: ir.Value) -> ir.TensorProtocol | None:
+    """The value if it is the same in every run, and small."""
+    if value.is_graph_input():
+        return None
+    tensor = ir.convenience.get_const_tensor(value)
+    return tensor if tensor is not None and tensor.nbytes <= _CONSTANT_BYTES else None
+
+
+def network_of(
+    node: ir.Node,
+    model: ir.Model,
+    ir_version: int,
+    version: Callable[[str, int], int],
+    assumed: ir.TypeProtocol | Mapping[ir.Value, ir.TypeProtocol] | None = None,
+    *,
+    sizes: bool = False,
+) -> onnx.ModelProto:
+    """A network of a copy of `node` alone, the same for alike nodes.
+
+    Its inputs have the types and ranks of the node's, and hardly any sizes; small constants stay
+    what they are.
+
+    Args:
+        node: of `model`.
+        version: domain and version of an operator set to the version to stamp it with.
+        assumed: type of what it takes where that is not known, of all or of each.
+        sizes: tell all sizes that are known, for a backend to which they matter.
+    """
+    graph = onnx.GraphProto(name="layer")
+    proto = graph.node.add()
+    proto.CopyFrom(ir.to_proto(node))
+    _forget_names(proto)
+    names: dict[str, str] = {}
+    has_bodies = any(True for _ in _captured(node)) or _has_bodies(node)
+    for index, value in enumerate(outside_values(node)):
+        name = value.name or ""
+        names[name] = name if has_bodies else f"input{index}"
+        tensor = constant(value)
+        if tensor is not None:
+            initializer = graph.initializer.add()
+            initializer.CopyFrom(ir.to_proto(tensor))
+            initializer.name = names[name]
+        else:
+            known = _all_sizes(value) if sizes else _known_sizes(value)
+            guess = assumed.get(value) if isinstance(assumed, Mapping) else assumed
+            graph.input.append(_declaration(names[name], value.type or guess, known))
+    for index, value in enumerate(node.outputs):
+        if value.name:
+            names[value.name] = value.name if has_bodies else f"output{index}"
+            graph.output.append(_declaration(names[value.name], value.type, None))
+    proto.input[:] = [names.get(name, "") for name in proto.input]
+    proto.output[:] = [names.get(name, "") for name in proto.output]
+    functions = [ir.to_proto(function) for function in model.functions.values()]
+    for function in functions:
+        for entry in function.opset_import:
+            entry.version = version(entry.domain, entry.version)
+    imports = [
+        onnx.helper.make_opsetid(domain, version(domain, number))
+        for domain, number in model.opset_imports.items()
+    ]
+    return onnx.ModelProto(
+        ir_version=ir_version,
+        graph=graph,
+        opset_import=imports,
+        functions=functions if _calls_function(node, model) else [],
+    )
+
+
+def _captured(node: ir.Node) -> Iterator[ir.Value]:
+    inner = list(_inside(node))
+    known = {value for each in inner for value in each.outputs}
+    for each in inner:
+        graph = each.graph
+        if isinstance(graph, ir.Graph):
+            known.update(graph.inputs)
+            known.update(graph.initializers.values())
+    for attribute in node.attributes.values():
+        for graph in _graphs(attribute):
+            known.update(graph.inputs)
+            known.update(graph.initializers.values())
+            yield from (value for value in graph.outputs if value not in known)
+    for each in inner:
+        yield from (value for value in each.inputs if value is not None and value not in known)
+
+
+def _graphs(attribute: ir.Attr) -> list[ir.Graph]:
+    if attribute.is_ref():
+        return []
+    if attribute.type == ir.AttributeType.GRAPH:
+        return [attribute.as_graph()]
+    if attribute.type == ir.AttributeType.GRAPHS:
+        return list(attribute.as_graphs())
+    return []
+
+
+def _has_bodies(node: ir.Node) -> bool:
+    return any(_graphs(attribute) for attribute in node.attributes.values())
+
+
+def _inside(node: ir.Node) -> Iterator[ir.Node]:
+    for attribute in node.attributes.values():
+        for graph in _graphs(attribute):
+            yield from walk(graph)
+
+
+def _calls_function(node: ir.Node, model: ir.Model) -> bool:
+    return any(each.op_identifier() in model.functions for each in (node, *_inside(node)))
+
+
+def _forget_names(proto: onnx.NodeProto) -> None:
+    """Drops what tells alike nodes apart and means nothing to the backend."""
+    proto.name = ""
+    proto.doc_string = ""
+    del proto.metadata_props[:]
+    for attribute in proto.attribute:
+        attribute.doc_string = ""
+
+
+def _declaration(
+    name: str, value_type: ir.TypeProtocol | None, sizes: list[int | None] | None
+) -> onnx.ValueInfoProto:
+    info = onnx.ValueInfoProto(name=name)
+    if value_type is None:
+        return info
+    info.type.CopyFrom(ir.serde.serialize_type(value_type))
+    _set_shape(info.type, sizes)
+    return info
+
+
+def _all_sizes(value: ir.Value) -> list[int | None] | None:
+    if value.shape is None:
+        return None
+    return [size if isinstance(size, int) else None for size in value.shape]
+
+
+def _known_sizes(value: ir.Value) -> list[int | None] | None:
+    """A size, or None, for each axis of an input; None where not even the rank may be told.
+
+    The length of a list is told, for shape inference takes an unknown one to be zero, and refuses
+    to resize a tensor to no sizes.
+    """
+    if value.shape is None:
+        return None
+    if value.shape.rank() != 1:
+        return [None] * value.shape.rank()
+    length = value.shape[0]
+    return [length] if isinstance(length, int) else None
+
+
+def _set_shape(proto: onnx.TypeProto, sizes: list[int | None] | None) -> None:
+    """Gives the tensors of a type the known sizes alone."""
+    kind = proto.WhichOneof("value")
+    if kind == "sequence_type":
+        _set_shape(proto.sequence_type.elem_type, sizes)
+    elif kind == "optional_type":
+        _set_shape(proto.optional_type.elem_type, sizes)
+    else:
+        proto.tensor_type.ClearField("shape")
+        if sizes is not None:
+            proto.tensor_type.shape.SetInParent()
+            for size in sizes:
+                dimension = proto.tensor_type.shape.dim.add()
+                if size is not None:
+                    dimension.dim_value = size

@@ -1,0 +1,116 @@
+"""From the network as it was loaded to the network as the device gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+from onnxscript.rewriter.pattern import RewriteRuleClassBase, RewriteRuleSet
+
+from headrace.runtime.errors import Internal
+from headrace.runtime.intake import naming
+from headrace.runtime.intake.provenance import Transformation, origins, stamp, tracked
+from headrace.runtime.network.network import Network
+from headrace.runtime.network.type_inference import infer_types
+from headrace.runtime.transform.passes import simplify
+from headrace.runtime.transform.precision import to_float32
+from headrace.runtime.transform.preprocessing import (
+    InputOptions,
+    OutputOptions,
+    add_postprocessing,
+    add_preprocessing,
+)
+
+__all__ = ["Transformation", "origins", "rewriting", "transform_network"]
+
+
+def transform_network(
+    network: Network,
+    *,
+    preprocess: tuple[Mapping[str, InputOptions], Mapping[str, OutputOptions]] = ({}, {}),
+    common: bool = True,
+    fp16_to_fp32: bool = False,
+    device_passes: Sequence[Transformation] = (),
+) -> Network:
+    """A transformed clone of `network`, whose nodes know which layers they stand for.
+
+    Args:
+        preprocess: options by input and by output, turned into nodes at the network's ends.
+        common: run the transformations that suit every device.
+        fp16_to_fp32: compute in float32 what the network computes in float16.
+        device_passes: the device's own, run last, in order.
+
+    Raises:
+        InvalidArgument: an option does not fit the network; the field names it.
+    """
+    model = network.clone().model
+    for node in naming.walk(model.graph):
+        stamp(node, [node.name or ""])
+    infer_types(model)
+    inputs, outputs = preprocess
+    add_preprocessing(model, inputs)
+    add_postprocessing(model, outputs)
+    if common:
+        tracked(model, simplify)
+    notes: tuple[str, ...] = ()
+    if fp16_to_fp32:
+        converted = to_float32(model)
+        model = converted.model
+        if converted.reason:
+            notes = (f"its float16 is left to the device, which lacks it: {converted.reason}",)
+        elif converted.computes:
+            notes = ("what it computes in float16 is computed in float32, for the device lacks it",)
+    ports = _port_names(model)
+    for transformation in device_passes:
+        tracked(model, transformation)
+    _restore_outputs(model, ports)
+    infer_types(model)
+    naming.name_layers(model.graph)
+    return Network(model, notes=notes)
+
+
+def _port_names(model: ir.Model) -> tuple[list[str | None], list[str | None]]:
+    graph = model.graph
+    return [value.name for value in graph.inputs], [value.name for value in graph.outputs]
+
+
+def _restore_outputs(model: ir.Model, wanted: tuple[list[str | None], list[str | None]]) -> None:
+    """Gives outputs their names back where a device's transformation put another value in place.
+
+    Raises:
+        Internal: a transformation took inputs or outputs away or mixed them up.
+    """
+    outputs = model.graph.outputs
+    inputs, names = wanted
+    changed = [value for value, name in zip(outputs, names, strict=False) if value.name != name]
+    given = [value for value in changed if value.producer() is None]
+    if _port_names(model)[0] != inputs or len(set(outputs)) != len(names) or given:
+        raise Internal("a device's transformation changed the network's inputs or outputs")
+    if not changed:
+        return
+    fresh = naming.value_names(model)
+    ours = set(outputs)
+    for node in naming.walk(model.graph):
+        for value in node.outputs:
+            if value.name in names and value not in ours:
+                value.name = fresh.fresh(f"{value.name}/own")
+    for value in changed:
+        value.name = fresh.fresh(f"{value.name}/output")
+    for value, name in zip(outputs, names, strict=True):
+        value.name = name
+
+
+def rewriting(*rules: type[RewriteRuleClassBase]) -> Transformation:
+    """A transformation that applies onnxscript rewrite rules wherever they match.
+
+    A rule is a class with a `pattern`, a `rewrite` and, if it must look closer, a `check`:
+    https://microsoft.github.io/onnxscript/tutorial/rewriter/rewrite_patterns.html
+    """
+
+    def rewrite(model: ir.Model) -> bool:
+        # Made anew each time: a rule keeps the graph that it was last applied to, which two threads
+        # would mix up, and whose weights would stay when their network is gone.
+        made = [rule.rule() for rule in rules]  # type: ignore[no-untyped-call]
+        return RewriteRuleSet(made).apply_to_model(model) > 0
+
+    return rewrite

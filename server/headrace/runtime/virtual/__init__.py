@@ -1,0 +1,1 @@
+"""What HETERO, MULTI, AUTO and BATCH share."""

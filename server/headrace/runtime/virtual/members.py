@@ -1,0 +1,133 @@
+"""The devices of a virtual device's list, each with its part of the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.config.key import Key
+from headrace.runtime.config.schema import ConfigSchema, check_prefixes, for_device
+from headrace.runtime.config.standard_keys import DEVICE_ID, STANDARD_KEYS
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.services import Devices
+from headrace.runtime.errors import EndedWorker, UnsupportedLayer
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.query import QueryResult
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A device of the list.
+
+    Attributes:
+        name: as in the list, with the id if there is one.
+        config: what its plugin takes at load; DEVICE_ID included.
+        options: the members of a virtual one.
+    """
+
+    name: str
+    plugin: Plugin
+    config: Mapping[str, str]
+    options: NetworkOptions
+
+
+def withheld_keys(schema: ConfigSchema, *own: Key[Any]) -> frozenset[str]:
+    """Keys that a virtual device does not hand to the devices of its list: those of the whole
+    device, and its own.
+
+    Args:
+        schema: the virtual device's.
+        own: standard keys that are meant for the virtual device itself.
+    """
+    shared = {key.name for key in STANDARD_KEYS if key.scope == "network"}
+    shared -= {DEVICE_ID.name, *(key.name for key in own)}
+    return frozenset(key.name for key in schema if key.name not in shared)
+
+
+def targets(
+    names: Iterable[DeviceName],
+    config: Mapping[str, str],
+    shared: Mapping[str, str],
+    devices: Devices,
+    withheld: Collection[str],
+) -> tuple[Target, ...]:
+    """The devices in the order of their names.
+
+    Args:
+        config: of the load or query. A key without a prefix goes to every device that knows it,
+            ``CPU.NUM_STREAMS`` to CPU alone.
+        shared: what was set on the virtual device itself, over which `config` wins.
+        withheld: keys without a prefix that are not handed on.
+
+    Raises:
+        NotFound, Unavailable: a device does not exist, or did not start.
+    """
+    plain = {
+        key: text
+        for key, text in {**shared, **config}.items()
+        if "." not in key and key not in withheld
+    }
+    special = {key: text for key, text in config.items() if "." in key}
+    return tuple(_target(name, plain, special, devices.plugin(name.type)) for name in names)
+
+
+def ask(target: Target, network: Network) -> QueryResult:
+    """What a device of the list would run: nothing of a model that ended its worker, so that the
+    other devices are asked."""
+    try:
+        return target.plugin.query_network(network, target.config, target.options)
+    except EndedWorker as error:
+        return QueryResult(
+            unsupported=[
+                UnsupportedLayer(layer.name, layer.op_type, error.message, target.name)
+                for layer in network.layers
+            ]
+        )
+
+
+def listed(found: Iterable[Target]) -> str:
+    """The list as it stands in a device name."""
+    return ",".join(f"[{each.name}]" if ":" in each.name else each.name for each in found)
+
+
+def own_config(
+    schema: ConfigSchema, config: Mapping[str, str], found: Sequence[Target]
+) -> dict[str, str]:
+    """What of a load's configuration is the virtual device's own to judge: its keys, and those that
+    nobody knows."""
+    return {
+        key: text
+        for key, text in config.items()
+        if "." not in key
+        and (key in schema or not any(key in each.plugin.schema for each in found))
+    }
+
+
+def check_owners(config: Mapping[str, str], found: Sequence[Target]) -> None:
+    """
+    Raises:
+        NotFound: a key's prefix names none of the devices.
+    """
+    physical = (str(device) for each in found for device in DeviceName.parse(each.name).physical())
+    check_prefixes(config, physical)
+
+
+def _target(
+    name: DeviceName, plain: Mapping[str, str], special: Mapping[str, str], plugin: Plugin
+) -> Target:
+    known = {key: text for key, text in plain.items() if key in plugin.schema}
+    if name.members:
+        inner = [str(device) for device in name.physical()]
+        owned = {
+            key: text
+            for key, text in special.items()
+            if any(for_device({key: text}, device) for device in inner)
+        }
+        return Target(str(name), plugin, {**known, **owned}, NetworkOptions(members=name.members))
+    own = {**known, **for_device(special, str(name))}
+    if name.id:
+        own["DEVICE_ID"] = name.id
+    return Target(str(name), plugin, own, NetworkOptions())

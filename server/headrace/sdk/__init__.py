@@ -1,0 +1,147 @@
+"""What the author of a device plugin imports: all of it is here, and nothing else is needed.
+
+Modules of ``headrace.runtime`` move and change. What this package names stays as it is while
+`PLUGIN_API_VERSION` is the same, and the version rises when a plugin for an earlier one would no
+longer work. A plugin says with `plugin_api` for which version it was written.
+
+- The plugin: `plugin_api`, `Plugin`, its base `CompiledPlugin`, and `Services`. A device that has
+  other devices compute builds on `Device`, and finds them among the `Devices` of the services.
+- Configuration: `Key`, `ConfigSchema`, `Configuration`, and the standard keys.
+- Metrics and states: `Metric`, `ParameterValue`, `Range`, `DeviceState`.
+- A network as it is given: `Network`, its `Port` and `Layer`, `NetworkOptions`; `Support` and
+  `QueryResult` say what the device runs of it.
+- Transformations: `Transformation`, `rewriting`, `infer_types`.
+- A network as it runs: `ExecutableNetwork`, `Job`, `CancelToken`, `LayerProfile`; `Value` and
+  `Array` for inputs and outputs; `Stage`, `Share` and `StreamsExecutor` for other executors.
+- onnx's reference evaluator: `CorrectedEvaluator`, `answer`.
+- Errors: `HeadraceError` and its sub-classes; `config_field` names the key at fault.
+
+CONTRIBUTING.md shows how to use them, `headrace plugin new` writes a plugin that does, and
+`headrace.testing` has the tests that every device has to pass.
+"""
+
+from headrace.runtime.config.key import Key, config_field
+from headrace.runtime.config.schema import ConfigSchema, Configuration, ParameterValue, Range
+from headrace.runtime.config.standard_keys import (
+    ALLOW_AUTO_BATCHING,
+    AUTO_BATCH_TIMEOUT,
+    CACHE_DIR,
+    CPU_BIND_THREAD,
+    DEVICE_ID,
+    DISABLE_TRANSFORMATIONS,
+    EXCLUSIVE_ASYNC_REQUESTS,
+    EXECUTION_TIMEOUT,
+    INFERENCE_NUM_THREADS,
+    INFERENCE_PRECISION_HINT,
+    ISOLATION,
+    NUM_STREAMS,
+    PERF_COUNT,
+    PERFORMANCE_HINT,
+    PERFORMANCE_HINT_NUM_REQUESTS,
+    QUEUE_CAPACITY,
+    STANDARD_KEYS,
+)
+from headrace.runtime.device.api import PLUGIN_API_VERSION, plugin_api
+from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
+from headrace.runtime.device.device import Device
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.metrics import Metric
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.services import Devices, Services
+from headrace.runtime.device.state import DeviceState
+from headrace.runtime.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    FailedPrecondition,
+    HeadraceError,
+    Internal,
+    InvalidArgument,
+    InvalidModel,
+    NotFound,
+    NotInstalled,
+    ResourceExhausted,
+    Unavailable,
+    Unimplemented,
+    UnsupportedLayer,
+    UnsupportedLayers,
+)
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job, LayerProfile
+from headrace.runtime.execution.pipeline import Stage
+from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
+from headrace.runtime.network.network import Layer, Network, Port
+from headrace.runtime.network.reference import CorrectedEvaluator, answer
+from headrace.runtime.network.type_inference import infer_types
+from headrace.runtime.network.values import Array, Value
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.query import QueryResult
+from headrace.runtime.transform.transform import Transformation, rewriting
+
+__all__ = [
+    "ALLOW_AUTO_BATCHING",
+    "AUTO_BATCH_TIMEOUT",
+    "CACHE_DIR",
+    "CPU_BIND_THREAD",
+    "DEVICE_ID",
+    "DISABLE_TRANSFORMATIONS",
+    "EXCLUSIVE_ASYNC_REQUESTS",
+    "EXECUTION_TIMEOUT",
+    "INFERENCE_NUM_THREADS",
+    "INFERENCE_PRECISION_HINT",
+    "ISOLATION",
+    "NUM_STREAMS",
+    "PERFORMANCE_HINT",
+    "PERFORMANCE_HINT_NUM_REQUESTS",
+    "PERF_COUNT",
+    "PLUGIN_API_VERSION",
+    "QUEUE_CAPACITY",
+    "STANDARD_KEYS",
+    "Array",
+    "CancelToken",
+    "Cancelled",
+    "CompiledPlugin",
+    "ConfigSchema",
+    "Configuration",
+    "CorrectedEvaluator",
+    "DeadlineExceeded",
+    "Device",
+    "DeviceState",
+    "Devices",
+    "ExecutableNetwork",
+    "FailedPrecondition",
+    "HeadraceError",
+    "Internal",
+    "InvalidArgument",
+    "InvalidModel",
+    "Job",
+    "Key",
+    "Layer",
+    "LayerProfile",
+    "Metric",
+    "Network",
+    "NetworkOptions",
+    "NotFound",
+    "NotInstalled",
+    "ParameterValue",
+    "Plugin",
+    "Port",
+    "QueryResult",
+    "Range",
+    "ResourceExhausted",
+    "Services",
+    "Share",
+    "Stage",
+    "StreamsExecutor",
+    "Support",
+    "Transformation",
+    "Unavailable",
+    "Unimplemented",
+    "UnsupportedLayer",
+    "UnsupportedLayers",
+    "Value",
+    "answer",
+    "config_field",
+    "infer_types",
+    "plugin_api",
+    "rewriting",
+]

@@ -1,0 +1,182 @@
+"""What a reader of README.md and of the manual is told to try works as it stands."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from typer.testing import CliRunner
+
+from headrace.client.cli.app import make_app
+from tests.integration.harness import Server
+from tests.support.manual import PAGES, REPOSITORY, blocks, commands
+
+SECONDS = 110.0
+MAGIKA = REPOSITORY / ".cache/magika"
+PROGRAMS = (
+    "README.md",
+    "docs/first-steps.md",
+    "docs/clients.md",
+    "docs/hetero.md",
+    "docs/multi-and-auto.md",
+)
+"""Pages whose Python blocks are one program."""
+SCRIPTS = (
+    "docs/first-steps.md",
+    "docs/command-line.md",
+    "docs/hetero.md",
+    "docs/multi-and-auto.md",
+    "docs/batch.md",
+    "docs/hints.md",
+)
+"""Pages whose `headrace` commands are one script."""
+ELSEWHERE = {
+    "docs/openvino.md": "it takes devices that not every machine has",
+    "docs/opencl.md": "it takes a device that not every machine has",
+    "docs/writing-a-plugin.md": "its code is quoted, and test_plugin_project runs its commands",
+    "docs/testing-a-plugin.md": "its code is quoted",
+}
+"""Pages whose examples are not run here, and why."""
+
+
+def small_model() -> onnx.ModelProto:
+    """float32[1, 16] "x" → its softmax "y"."""
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 16]) for name in ("x", "y")]
+    graph = helper.make_graph(
+        [helper.make_node("Softmax", ["x"], ["y"], "softmax")], "m", ends[:1], ends[1:]
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def require(server: Server, device: str) -> None:
+    if device not in server.devices():
+        pytest.skip(f"{device} is not up on this server")
+
+
+@pytest.fixture
+def folder(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that a reader is in, with all that the pages speak of; the server is `server`."""
+    for device in ("CPU", "TEMPLATE", "HETERO", "MULTI", "BATCH"):
+        require(server, device)
+    onnx.save(small_model(), tmp_path / "model.onnx")
+    np.save(tmp_path / "input.npy", np.linspace(0, 1, 16, dtype=np.float32)[np.newaxis])
+    shutil.copy(REPOSITORY / "README.md", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADRACE_SERVER", server.address)
+    return tmp_path
+
+
+@pytest.fixture
+def magika(folder: Path) -> Path:
+    """The demo's network, in the folder of downloads and as a model repository."""
+    if not (MAGIKA / "model.onnx").is_file():
+        pytest.skip("magika's network is not here; make test fetches it")
+    repository = folder / "models" / "magika"
+    repository.mkdir(parents=True)
+    (repository / "model.onnx").symlink_to(MAGIKA / "model.onnx")
+    (folder / ".cache").mkdir()
+    (folder / ".cache" / "magika").symlink_to(MAGIKA)
+    return repository / "model.onnx"
+
+
+def run_program(page: str, server: Server) -> None:
+    code = "\n".join(blocks(page, "python"))
+    assert "localhost:9000" in code
+    code = code.replace("localhost:9000", server.address)
+    exec(compile(code, page, "exec"), {"__name__": "__main__"})
+
+
+def run_script(page: str) -> str:
+    """What the page's commands print; serving, drawing and measuring are tested elsewhere."""
+    printed = []
+    for words in commands(page):
+        if words[0] in ("serve", "benchmark") or {"--svg", "--png", "--dot"} & {*words}:
+            continue
+        ended = CliRunner().invoke(make_app(words), words, catch_exceptions=False)
+        assert ended.exit_code == 0, (words, ended.output)
+        printed.append(ended.output)
+    assert printed
+    return "".join(printed)
+
+
+@pytest.mark.parametrize("page", sorted({*PROGRAMS} - {"README.md", "docs/first-steps.md"}))
+def test_the_programs_of_a_page_run_and_leave_no_network_behind(
+    server: Server, folder: Path, page: str
+) -> None:
+    run_program(page, server)
+    assert not {"m", "model"} & {*server.networks()}
+
+
+@pytest.mark.parametrize("page", sorted({*SCRIPTS} - {"docs/first-steps.md"}))
+def test_the_commands_of_a_page_run_and_leave_no_network_behind(
+    server: Server, folder: Path, page: str
+) -> None:
+    run_script(page)
+    assert "m" not in server.networks()
+
+
+def test_the_commands_print_what_they_should(folder: Path) -> None:
+    printed = run_script("docs/command-line.md")
+    assert "float32[1,16]" in printed
+    assert re.search(r"^  0,15 ", printed, re.MULTILINE), "the largest of the softmax"
+    assert (folder / "m.blob").stat().st_size > 0
+
+
+def test_a_stream_answers_every_request(
+    server: Server, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_program("docs/clients.md", server)
+    printed = capsys.readouterr().out
+    assert {int(k) for k in re.findall(r"^(\d+) \{'y'", printed, re.MULTILINE)} == {*range(100)}
+
+
+def test_the_client_of_the_first_page_tells_the_type_of_the_first_page(
+    server: Server, magika: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_program("README.md", server)
+    assert capsys.readouterr().out == "markdown\n"
+    assert "magika" not in server.networks()
+
+
+def test_the_first_steps_lead_somewhere(
+    server: Server, magika: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The session's server has no model repository; so the network is loaded under its name there.
+    load = ["load", str(magika), "--name", "magika"]
+    assert CliRunner().invoke(make_app(load), load).exit_code == 0
+    try:
+        assert "target_label" in run_script("docs/first-steps.md")
+        run_program("docs/first-steps.md", server)
+    finally:
+        server.unload("magika")
+    assert "target_label" in capsys.readouterr().out
+    assert "second" not in server.networks()
+
+
+def test_the_examples_of_every_page_are_run_somewhere() -> None:
+    assert {page for page in PAGES if blocks(page, "python")} == {*PROGRAMS} | {
+        page for page in ELSEWHERE if blocks(page, "python")
+    }
+    assert {page for page in PAGES if commands(page)} == {*SCRIPTS} | {
+        page for page in ELSEWHERE if commands(page)
+    }
+
+
+def test_the_demo_tells_files_of_eight_kinds_apart_and_ends_well(server: Server) -> None:
+    require(server, "CPU")
+    if not (MAGIKA / "model.onnx").is_file():
+        pytest.skip("magika's network is not here; make test fetches it")
+    command = [sys.executable, str(REPOSITORY / "examples/demo.py")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert ended.returncode == 0, ended.stderr
+    labels = dict(re.findall(r"^(\S+) +(\w+) +[01]\.\d{3} ", ended.stdout, re.MULTILINE))
+    wanted = {"txt", "markdown", "python", "elf", "json", "onnx", "zip", "png"}
+    assert wanted <= set(labels.values()), ended.stdout
+    assert "stopped cleanly" in ended.stdout

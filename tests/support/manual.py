@@ -1,0 +1,143 @@
+"""The manual: its pages, the code that they show, and the tables that are made from the code."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from headrace.client import errors
+from headrace.client.cli.app import make_app
+from headrace.plugins.cpu.custom_ops import CUSTOM_OPS_LIBRARIES
+from headrace.plugins.hetero import counters as hetero
+from headrace.plugins.multi import counters as multi
+from headrace.runtime.config.schema import ConfigSchema
+from headrace.runtime.config.standard_keys import STANDARD_KEYS
+from headrace.runtime.metrics.series import NOTES
+from headrace.server.metrics import metrics_table
+from headrace.server.settings import settings_table
+
+REPOSITORY = Path(__file__).parents[2]
+PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md")))
+_DEVICES_WITH_KEYS = ("CPU", "TEMPLATE", "OPENCL", "CUDA", "HETERO", "MULTI", "AUTO")
+_OWN_SERIES = (
+    NOTES,
+    *(hetero.EXECUTION_SECONDS, hetero.CUT_BYTES),
+    *(multi.REQUESTS, multi.OUTAGES, multi.NOT_LOADED),
+)
+_EVERYWHERE = {"--server", "--json", "--help"}  # options of all commands
+_NOT_SHOWN = {"serve"}  # its options are the settings
+
+
+def text_of(page: str) -> str:
+    return (REPOSITORY / page).read_text("utf-8")
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The page's blocks of code in a language."""
+    return re.findall(rf"```{language}\n(.*?)```", text_of(page), re.DOTALL)
+
+
+def commands(page: str) -> list[list[str]]:
+    """The arguments of all `headrace` commands in the page's shell blocks, in order."""
+    lines = (line for block in blocks(page, "sh") for line in block.splitlines())
+    found = [shlex.split(line, comments=True) for line in lines if line.startswith("headrace ")]
+    return [words[1:] for words in found]
+
+
+def section(name: str, text: str) -> str | None:
+    """What stands between a marker and the next end."""
+    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", text, re.DOTALL)
+    return found[1] if found else None
+
+
+def _own_keys(device: str) -> str:
+    """The keys that a device has beside the standard ones."""
+    schema = importlib.import_module(f"headrace.plugins.{device.lower()}.config").SCHEMA
+    shared = {key.name for key in STANDARD_KEYS}
+    return ConfigSchema(*(key for key in schema if key.name not in shared)).to_markdown()
+
+
+def _errors_table() -> str:
+    """The client's classes of errors with their statuses."""
+    rows = ["| class | status | meaning |", "| --- | --- | --- |"]
+    rows += [
+        f"| `{kind.__name__}` | {status.name} | {inspect.cleandoc(kind.__doc__ or '')} |"
+        for status, kind in errors.CLASSES.items()
+    ]
+    return "\n".join(rows) + "\n"
+
+
+def _commands_table() -> str:
+    """Every command with its arguments and options."""
+    return "\n".join(_described(typer.main.get_command(make_app(["--help"])), ()))
+
+
+def _described(command: Any, names: tuple[str, ...]) -> Iterator[str]:
+    if names and names[0] in _NOT_SHOWN:
+        return
+    if hasattr(command, "list_commands"):
+        context = command.make_context("headrace", [], resilient_parsing=True)
+        for name in command.list_commands(context):
+            yield from _described(command.get_command(context, name), (*names, name))
+        return
+    shown = [each for each in command.params if _EVERYWHERE.isdisjoint(each.opts)]
+    arguments = [_name(each) for each in shown if each.param_type_name == "argument"]
+    yield f"### {' '.join(names)}\n"
+    yield f"`{' '.join(('headrace', *names, '[OPTIONS]', *arguments))}`\n"
+    yield f"{inspect.cleandoc(command.help or '')}\n"
+    if shown:
+        rows = [f"| `{_name(each)}` | {_meaning(each)} |" for each in shown]
+        yield "\n".join(("| argument or option | meaning |", "| --- | --- |", *rows, ""))
+
+
+def _name(parameter: Any) -> str:
+    """As help shows it, but for what differs from one version of Typer to the next."""
+    if parameter.param_type_name == "argument":
+        name = parameter.metavar or parameter.name.upper()
+        return name if parameter.required else f"[{name}]"
+    names = ", ".join(sorted(parameter.opts, key=len))
+    return names if parameter.metavar is None else f"{names} {parameter.metavar}"
+
+
+def _meaning(parameter: Any) -> str:
+    default = parameter.show_default if isinstance(parameter.show_default, str) else ""
+    if not default and isinstance(parameter.default, str | int | float):
+        default = "" if isinstance(parameter.default, bool) else str(parameter.default)
+    meaning = " ".join((parameter.help or "").split())
+    shown = f"{meaning} [default: {default}]" if default else meaning
+    return shown.replace("|", r"\|").strip()
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "configuration keys": lambda: ConfigSchema(*STANDARD_KEYS).to_markdown(),
+    "keys of native operators": lambda: ConfigSchema(CUSTOM_OPS_LIBRARIES).to_markdown(),
+    **{f"keys of {device}": partial(_own_keys, device) for device in _DEVICES_WITH_KEYS},
+    "settings": settings_table,
+    "metrics": lambda: metrics_table(_OWN_SERIES),
+    "errors": _errors_table,
+    "commands": _commands_table,
+}
+"""What stands between two markers of a page, by the marker's name."""
+
+
+def write_tables() -> None:
+    """Writes every table into the page that has its markers."""
+    for page in PAGES:
+        text = text_of(page)
+        for name, table in TABLES.items():
+            if (before := section(name, text)) is not None:
+                marked = f"<!-- {name} -->\n{{}}<!-- end -->"
+                text = text.replace(marked.format(before), marked.format(table()))
+        (REPOSITORY / page).write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    write_tables()

@@ -1,0 +1,446 @@
+"""No input and no network ends the process, or keeps a thread of it, on the CPU device.
+
+Each of these did so before it was guarded, and ended this test run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.plugins import cpu
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.errors import InvalidArgument, UnsupportedLayers
+from headrace.runtime.network.network import Network
+from headrace.testing.case import parse
+from headrace.testing.infer_request import InferRequest
+from headrace.testing.services import services
+
+FAILS = "a tensor is empty, has too few axes, or is 0 where a length is due"
+LEAST = {np.int32: -(2**31), np.int64: -(2**63)}
+
+
+@pytest.fixture
+def plugin() -> Iterator[Plugin]:
+    with services() as offered:
+        yield cpu.create_plugin("CPU", offered, {})
+
+
+def network(text: str, opset: int = 23, rankless: bool = False, **weights: Any) -> Network:
+    model = parse(text, weights)
+    model.opset_import[0].version = opset
+    if rankless:
+        for value in (*model.graph.input, *model.graph.output):
+            value.type.tensor_type.ClearField("shape")
+    return Network.from_bytes(model.SerializeToString())
+
+
+def run(plugin: Plugin, given: Network, *inputs: Any) -> dict[str, Any]:
+    """What the network makes of these inputs, in their order."""
+    compiled = plugin.load_network(given, {"DISABLE_TRANSFORMATIONS": "YES"})
+    try:
+        names = [port.name for port in compiled.inputs]
+        return InferRequest(compiled).infer(dict(zip(names, inputs, strict=True)))
+    finally:
+        compiled.close()
+
+
+def ones(*sizes: int) -> Any:
+    return np.ones(sizes, np.float32)
+
+
+def recurrent(layer: str) -> str:
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[layer]
+    return f"""recurrent (float[a,b,4] x) => (float[c,d,e,f] y)
+    <float[1,{3 * gates},4] w = {{{", ".join(["1"] * 12 * gates)}}},
+    float[1,{3 * gates},3] r = {{{", ".join(["1"] * 9 * gates)}}}>
+    {{ y = {layer}<hidden_size=3>(x, w, r) }}"""
+
+
+_ANY_GRU = (
+    "g (float[a,b,c] x, float[d,e,c] w, float[d,e,f] r) => (float[h,i,j,k] y) "
+    "{ y = GRU<hidden_size = 3>(x, w, r) }"
+)
+_ATTENTION = (
+    "g (float[a,b,c,d] q, float[a,e,f,d] k) => (float[h,i,j,l] y) { y = Attention(q, k, k) }"
+)
+_CONV = "g (float[a,b,8,8] x, float[m,b,3,3] w) => (float[c,d,e,f] y) { y = Conv(x, w) }"
+_TRANSPOSED = (
+    "g (float[a,1,b,4,5] x) => (float[c,d,e,f,h] y) "
+    "<float[1,1,1,1,1] w = {2}> { y = ConvTranspose(x, w) }"
+)
+_WITHIN_FUNCTION = (
+    "g (float[a,b,8,8] x, float[m,b,3,3] w) => (float[c,d,e,f] y) { y = headrace.test.f(x, w) } "
+    '<domain: "headrace.test", opset_import: ["" : 23]> f (x, w) => (y) { y = Conv(x, w) }'
+)
+_NORMALIZED = (
+    "g (float[a,1,b] x, float[1] s) => (float[c,d,e] y) "
+    "{ t = Abs(x) y = InstanceNormalization(t, s, s) }"
+)
+_QUANTIZED = (
+    "g (float[a,b] x, float[c,d] s) => (uint8[e,f] y) "
+    "{ y = QuantizeLinear<block_size = 2, axis = 1>(x, s) }"
+)
+_UNIQUE = "g (float[a,b] x) => (float[c,d] y) { y = Unique<axis = 0>(x) }"
+_WINDOW = (
+    "g (float[1,64,1] x, int64 step, float[n] w) => (float[a,b,c,d] y) { y = STFT(x, step, w) }"
+)
+
+
+def scanned(inputs: int, outputs: int) -> str:
+    return f"""g (float[2] i, float[a,b] x) => (float[2] s, float[c,d] y) {{
+        s, y = Scan<num_scan_inputs = 1, scan_input_axes = [{inputs}],
+            scan_output_axes = [{outputs}], body = b (float[2] v, float[e] r) =>
+            (float[2] w, float[e] z) {{ w = Identity(v) z = Identity(r) }}>(i, x)
+    }}"""
+
+
+_EMPTY = [
+    (recurrent("LSTM"), [ones(2, 2, 4)], False),
+    (recurrent("LSTM"), [ones(0, 2, 4)], False),
+    (recurrent("LSTM"), [ones(2, 0, 4)], True),
+    (recurrent("GRU"), [ones(2, 2, 4)], False),
+    (recurrent("GRU"), [ones(0, 2, 4)], True),
+    (recurrent("GRU"), [ones(2, 0, 4)], True),
+    (_ANY_GRU, [ones(2, 2, 4), ones(1, 9, 4), ones(1, 9, 3)], False),
+    (_ANY_GRU, [ones(2, 2, 0), ones(1, 9, 0), ones(1, 9, 3)], True),
+    (recurrent("RNN"), [ones(0, 0, 4)], False),
+    (_ATTENTION, [ones(1, 2, 3, 4), ones(1, 2, 3, 4)], False),
+    (_ATTENTION, [ones(1, 0, 3, 4), ones(1, 0, 3, 4)], True),
+    (_CONV, [ones(1, 2, 8, 8), ones(3, 2, 3, 3)], False),
+    (_CONV, [ones(1, 0, 8, 8), ones(3, 0, 3, 3)], True),
+    (_TRANSPOSED, [ones(1, 1, 3, 4, 5)], False),
+    (_TRANSPOSED, [ones(0, 1, 3, 4, 5)], False),
+    (_TRANSPOSED, [ones(1, 1, 0, 4, 5)], True),
+    (_WITHIN_FUNCTION, [ones(1, 2, 8, 8), ones(3, 2, 3, 3)], False),
+    (_WITHIN_FUNCTION, [ones(1, 0, 8, 8), ones(3, 0, 3, 3)], True),
+    (_NORMALIZED, [ones(2, 1, 3), ones(1)], False),
+    (_NORMALIZED, [ones(0, 1, 3), ones(1)], False),
+    (_NORMALIZED, [ones(2, 1, 0), ones(1)], True),
+    (_QUANTIZED, [ones(3, 4), ones(3, 2)], False),
+    (_QUANTIZED, [ones(3, 0), ones(3, 0)], True),
+    (_UNIQUE, [ones(3, 2)], False),
+    (_UNIQUE, [ones(0, 2)], False),
+    (_UNIQUE, [ones(3, 0)], True),
+    (_WINDOW, [ones(1, 64, 1), np.array(4), ones(16)], False),
+    (_WINDOW, [ones(1, 64, 1), np.array(4), ones(0)], True),
+    (scanned(1, 0), [ones(2), ones(3, 2)], False),
+    (scanned(1, 0), [ones(2), ones(3, 0)], True),
+    (scanned(0, 1), [ones(2), ones(3, 2)], False),
+    (scanned(0, 1), [ones(2), ones(3, 0)], True),
+    (scanned(0, 0), [ones(2), ones(3, 0)], False),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs", "refused", "rankless"),
+    [
+        (*case, rankless)
+        for case in _EMPTY
+        for rankless in (False, True)
+        if not (rankless and ("Scan" in case[0] or "STFT" in case[0]))  # they want to know the rank
+    ],
+)
+def test_an_empty_tensor_ends_no_process(
+    plugin: Plugin, text: str, inputs: list[Any], refused: bool, rankless: bool
+) -> None:
+    given = network(text, rankless=rankless)
+    if refused:
+        with pytest.raises(InvalidArgument, match=FAILS):
+            run(plugin, given, *inputs)
+    else:
+        assert run(plugin, given, *inputs)
+
+
+_LOOP = """g (int64 trips, bool go, float[1] x) => (float[1] y) {
+    y = Loop(trips, go, x)
+        <body = b (int64 i, bool c, float[1] v) => (bool d, float[1] w) {
+            d = Identity(c) w = Add(v, v)
+        }>
+}"""
+
+
+_BOXES = """g (float boxes, float scores, int64 most, float iou, float score) => (int64[n,3] y)
+    { y = NonMaxSuppression(boxes, scores, most, iou, score) }"""
+_LIMITS = [np.array([1]), np.array([0.5], np.float32), np.array([0], np.float32)]
+
+
+@pytest.mark.parametrize("missing", [None, 0, 1, 2])
+def test_a_limit_of_boxes_that_is_not_there_is_not_read_from_memory_of_others(
+    plugin: Plugin, missing: int | None
+) -> None:
+    given = network(_BOXES, rankless=True)
+    limits = [each[:0] if at == missing else each for at, each in enumerate(_LIMITS)]
+    inputs = [np.zeros((1, 1, 4), np.float32), ones(1, 1, 1), *limits]
+    if missing is None:
+        assert run(plugin, given, *inputs)["y"].tolist() == [[0, 0, 0]]
+    else:
+        with pytest.raises(InvalidArgument, match=FAILS):
+            run(plugin, given, *inputs)
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs"),
+    [
+        (
+            "g (float[4] x, int64[n] l) => (float[a] y, float[b] z) { y, z = Split(x, l) }",
+            [ones(4), np.ones(0, np.int64)],
+        ),
+        (
+            "g (float[4] x, int64[n] l) => (float[a] y) "
+            "{ t = SplitToSequence(x, l) y = ConcatFromSequence<axis = 0>(t) }",
+            [ones(4), np.ones(0, np.int64)],
+        ),
+        (_LOOP, [np.ones(0, np.int64), np.array(True), ones(1)]),
+        (_LOOP, [np.array(2), np.ones(0, np.bool_), ones(1)]),
+        (
+            "g (float[1,10,1] x, int64 n) => (float y) { y = DFT(x, n) }",
+            [ones(1, 10, 1), np.ones(0, np.int64)],
+        ),
+        (
+            "g (float[2] x, float r, bool t) => (float[2] y) { y = Dropout(x, r, t) }",
+            [ones(2), np.array(0, np.float32), np.ones(0, np.bool_)],
+        ),
+        (
+            "g (float[1,64,1] x, int64 step, int64 n) => (float y) { y = STFT(x, step, , n) }",
+            [ones(1, 64, 1), np.array(4), np.array(0)],
+        ),
+    ],
+)
+def test_a_scalar_that_is_not_there_or_0_is_refused(
+    plugin: Plugin, text: str, inputs: list[Any]
+) -> None:
+    with pytest.raises(InvalidArgument, match=FAILS):
+        run(plugin, network(text, rankless=True), *inputs)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong", "right"),
+    [
+        (
+            'g (float x) => (float y) { y = Einsum<equation = "ij->ji">(x) }',
+            [ones(6)],
+            [ones(2, 3)],
+        ),
+        (
+            "g (uint8 x, uint8 w) => (int32 y) { y = ConvInteger(x, w) }",
+            [np.ones(9, np.uint8), np.ones((1, 1, 2, 2), np.uint8)],
+            [np.ones((1, 1, 3, 3), np.uint8), np.ones((1, 1, 2, 2), np.uint8)],
+        ),
+        (
+            "g (float x) => (float y) <float[4] s = {1, 1, 2, 2}> { y = Upsample(x, s) }",
+            [ones(1, 1, 1, 2, 2)],
+            [ones(1, 1, 2, 2)],
+        ),
+        (
+            "g (float x, int64[n] l) => (float y) { y = ReverseSequence(x, l) }",
+            [ones(9), np.array([1])],
+            [ones(2, 2), np.array([1, 2])],
+        ),
+    ],
+)
+def test_a_tensor_of_too_few_axes_is_refused(
+    plugin: Plugin, text: str, wrong: list[Any], right: list[Any]
+) -> None:
+    opset = 9 if "Upsample" in text else 23
+    with pytest.raises(InvalidArgument, match=FAILS):
+        run(plugin, network(text, opset, rankless=True), *wrong)
+    assert run(plugin, network(text, opset, rankless=True), *right)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (uint8[a,b] x, uint8[b,c] w) => (int32[a,c] y) { y = MatMulInteger(x, w) }",
+        "g (uint8[a,b] x, uint8[b,c] w) => (uint8[a,c] y) <float s = {1}, uint8 z = {0}>"
+        "{ y = QLinearMatMul(x, s, z, w, s, z, s, z) }",
+        "g (uint8[a,b,e,f] x, uint8[c,b,1,1] w) => (int32[a,c,e,f] y) { y = ConvInteger(x, w) }",
+    ],
+)
+def test_a_sum_of_nothing_answers_no_memory_of_others(plugin: Plugin, text: str) -> None:
+    image = "Conv" in text
+    shapes = [(1, 0, 2, 2), (3, 0, 1, 1)] if image else [(2, 0), (0, 3)]
+    with pytest.raises(InvalidArgument, match=FAILS):
+        run(plugin, network(text), *(np.ones(each, np.uint8) for each in shapes))
+    shapes = [(1, 1, 2, 2), (3, 1, 1, 1)] if image else [(2, 1), (1, 3)]
+    found = run(plugin, network(text), *(np.ones(each, np.uint8) for each in shapes))["y"]
+    assert (found == 1).all()
+
+
+def divided(op_type: str, dtype: Any) -> str:
+    kind = np.dtype(dtype).name
+    return f"g ({kind}[n] a, {kind}[n] b) => ({kind}[n] y) {{ y = {op_type}(a, b) }}"
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("opset", [8, 23])
+def test_the_least_integer_can_be_divided_by_minus_one(
+    plugin: Plugin, dtype: Any, opset: int
+) -> None:
+    a = np.array([LEAST[dtype], 7, -7, 7, 0], dtype)
+    b = np.array([-1, -1, 2, -2, -1], dtype)
+    assert run(plugin, network(divided("Div", dtype), opset), a, b)["y"].tolist() == [
+        LEAST[dtype],
+        -7,
+        -3,
+        -3,
+        0,
+    ]
+    if opset > 9:
+        found = run(plugin, network(divided("Mod", dtype), opset), a, b)["y"]
+        assert found.tolist() == [0, 0, 1, -1, 0]
+
+
+@pytest.mark.parametrize("op_type", ["Div", "Mod"])
+def test_what_is_computed_at_the_load_ends_no_process(plugin: Plugin, op_type: str) -> None:
+    text = f"g (int32[1] x) => (int32[1] y) {{ c = {op_type}(a, b) y = Add(x, c) }}"
+    given = network(text, a=np.array([LEAST[np.int32]], np.int32), b=np.array([-1], np.int32))
+    assert not plugin.query_network(given, {}).unsupported
+    expected = LEAST[np.int32] if op_type == "Div" else 0
+    assert run(plugin, given, np.zeros(1, np.int32))["y"].tolist() == [expected]
+
+
+def test_a_constant_divisor_needs_no_guard(plugin: Plugin) -> None:
+    given = network("g (int32[1] x) => (int32[1] y) { y = Div(x, b) }", b=np.array([2], np.int32))
+    compiled = plugin.load_network(given, {})
+    assert [node.op_type for node in compiled.network.nodes()] == ["Div"]
+    compiled.close()
+
+
+def test_a_shape_that_is_only_declared_is_not_believed(plugin: Plugin) -> None:
+    model = parse(
+        "g (float[n] x, int64[4] e) => (float[a,b,c,d] y) <float[1,1,2,2] t>"
+        "{ t = Expand(x, e) y = ConvTranspose(t, w) }",
+        {"w": ones(1, 1, 3, 3)},
+    )
+    assert [info.name for info in model.graph.value_info] == ["t"]
+    given = Network.from_bytes(model.SerializeToString())
+    with pytest.raises(InvalidArgument, match=FAILS):
+        run(plugin, given, ones(1), np.array([1, 1, 0, 5]))
+
+
+def test_values_of_one_name_in_two_bodies_prove_nothing_about_each_other(plugin: Plugin) -> None:
+    then, other = (
+        f"b () => (float[1,1,c,d] r) {{ v = {made} r = ConvTranspose(v, w) }}"
+        for made in ("Identity(k)", "Expand(k, e)")
+    )
+    given = network(
+        f"g (bool go, int64[4] e) => (float[a,b,c,d] y) "
+        f"{{ y = If(go) <then_branch = {then}, else_branch = {other}> }}",
+        k=ones(1, 1, 1, 1),
+        w=ones(1, 1, 3, 3),
+    )
+    assert run(plugin, given, np.array(False), np.array([1, 1, 2, 2]))["y"].shape == (1, 1, 4, 4)
+    with pytest.raises(InvalidArgument, match=FAILS):
+        run(plugin, given, np.array(False), np.array([1, 1, 0, 2]))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "op_type"), [(["", "x"], "Max"), (["", "x"], "Sum"), (["x", "", "x"], "Min")]
+)
+def test_a_layer_that_lacks_an_input_is_refused(
+    plugin: Plugin, inputs: list[str], op_type: str
+) -> None:
+    model = parse("g (float[2] x) => (float[2] y) { y = Max(x) }")
+    model.graph.node[0].op_type = op_type
+    model.graph.node[0].input[:] = inputs
+    given = Network.from_bytes(model.SerializeToString())
+    (layer,) = plugin.query_network(given, {}).unsupported
+    assert layer.reason.endswith("is left out, which ONNX does not allow here")
+    with pytest.raises(UnsupportedLayers, match="is left out"):
+        plugin.load_network(given, {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[2] x) => (float[2] y) { y = LayerNormalization(x, x, ) }",
+        "g (float[1,10,1] x) => (float[a,b,c] y) { y = DFT(x, , ) }",
+        "g (float[2] x) => (float[2] y) { y = Max(x, ) }",
+    ],
+)
+def test_optional_inputs_that_end_the_list_may_be_left_out(plugin: Plugin, text: str) -> None:
+    model = parse(text.replace(", )", ")").replace(", , )", ")"))
+    node = model.graph.node[0]
+    while len(node.input) < 3:
+        node.input.append("")
+    model.opset_import[0].version = 20
+    given = Network.from_bytes(model.SerializeToString())
+    x = ones(*(dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim))
+    assert run(plugin, given, x)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "g (float[1,2,8] q) => (float[1,2,8] y) "
+            "{ y = Attention<q_num_heads=2, kv_num_heads=0>(q, q, q) }",
+            "divides by the number of heads",
+        ),
+        (
+            "g (float[1,1,9,9] x) => (float[a,b,c,d] y) "
+            '{ y = MaxPool<auto_pad="SAME_UPPER", kernel_shape=[2,2], dilations=[2,2]>(x) }',
+            "pads as if dilations were 1",
+        ),
+        (
+            "g (float[2,2] x, int64[n,1] i) => (float y) { y = GatherND<batch_dims = -2>(x, i) }",
+            "batch_dims is negative",
+        ),
+        (
+            "g (float[4] x, int64[1] l) => (float y) { y = ReverseSequence(x, l) }",
+            "the input has 1 axes",
+        ),
+        (
+            "g (float[4] x) => (float y) <int64 s = {0}> "
+            "{ t = SplitToSequence(x, s) y = ConcatFromSequence<axis = 0>(t) }",
+            "split is 0",
+        ),
+        (
+            "g (int32[6] x) => (float y) { y = TfIdfVectorizer"
+            '<mode = "TF", max_gram_length = 1, min_gram_length = 1, max_skip_count = 0,'
+            " ngram_counts = [0], ngram_indexes = [0], pool_int64s = [5, 6, 7]>(x) }",
+            "ngram_indexes has 1 elements for 3 n-grams",
+        ),
+    ],
+)
+def test_attributes_that_the_backend_does_not_survive_are_refused(
+    plugin: Plugin, text: str, why: str
+) -> None:
+    given = network(text)
+    assert why in plugin.query_network(given, {}).unsupported[0].reason
+    with pytest.raises(UnsupportedLayers, match=why):
+        plugin.load_network(given, {})
+
+
+def test_an_empty_tensor_that_is_known_before_is_blamed_on_its_layer(plugin: Plugin) -> None:
+    given = network(
+        "g (float[1] s) => (float[1,1,0] y) { [norm] y = InstanceNormalization(x, s, s) }",
+        x=ones(1, 1, 0),
+    )
+    assert [each.layer for each in plugin.query_network(given, {}).unsupported] == ["norm"]
+    with pytest.raises(UnsupportedLayers, match="norm"):
+        plugin.load_network(given, {})
+
+
+def test_a_depth_that_is_an_empty_constant_ends_no_process(plugin: Plugin) -> None:
+    given = network(
+        "g (int64[2] i, float[2] v) => (float y) { [hot] y = OneHot(i, d, v) }",
+        d=np.zeros(0, np.int64),
+    )
+    plugin.query_network(given, {})
+    with pytest.raises((InvalidArgument, UnsupportedLayers), match=f"hot|{FAILS}"):
+        run(plugin, given, np.array([0, 1]), ones(2))
+
+
+def test_a_network_is_not_loaded_to_judge_a_layer_if_another_ends_the_process(
+    plugin: Plugin,
+) -> None:
+    given = network(
+        "g (float[4] x) => (float y) <int64 s = {0}> { t = SplitToSequence(x, s) "
+        "u = ConcatFromSequence<axis = 0>(t) v = headrace.test.Strange(u) y = Abs(v) }"
+    )
+    assert "split is 0" in [each.reason for each in plugin.query_network(given, {}).unsupported]

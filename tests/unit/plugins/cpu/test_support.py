@@ -1,0 +1,217 @@
+"""Which layers ONNX Runtime runs, asked layer by layer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.backend.test.case.node import collect_testcases
+
+from headrace.plugins.cpu import create_plugin
+from headrace.plugins.cpu.session import Provider
+from headrace.plugins.cpu.support import Trials
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.errors import UnsupportedLayers
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform import single_layer
+from headrace.runtime.transform.transform import transform_network
+from headrace.testing import networks
+from headrace.testing.case import parse
+from headrace.testing.compare import assert_same_outputs
+from headrace.testing.infer_request import InferRequest
+from headrace.testing.services import services
+
+
+@pytest.fixture
+def plugin() -> Iterator[Plugin]:
+    with services() as offered:
+        yield create_plugin("CPU", offered, {})
+
+
+@pytest.fixture(scope="module")
+def backend_cases() -> list[Any]:
+    """onnx's cases for single operators, generated in four seconds."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they overflow on purpose
+        return list(collect_testcases(None))
+
+
+def network(text: str, **weights: Any) -> Network:
+    return Network.from_bytes(parse(text, weights).SerializeToString())
+
+
+def reasons(plugin: Plugin, of: Network) -> dict[str, str]:
+    return {layer.layer: layer.reason for layer in plugin.query_network(of, {}).unsupported}
+
+
+@pytest.mark.parametrize("case", networks.control_flow(), ids=str)
+def test_bodies_that_capture_values_are_supported(plugin: Plugin, case: Any) -> None:
+    assert not reasons(plugin, case.network)
+
+
+def test_a_layer_without_a_kernel_for_its_types_says_so(plugin: Plugin) -> None:
+    given = network("a (bfloat16[2] x) => (bfloat16[2] y) { [neg] y = Neg(x) }")
+    assert reasons(plugin, given) == {"neg": "no kernel for Neg(13) on tensor(bfloat16)"}
+
+
+def test_an_unknown_operator_says_so(plugin: Plugin) -> None:
+    found = reasons(plugin, networks.unknown_operators().network)
+    assert set(found) == {"strange", "stranger"}
+    assert "Strange" in found["strange"]
+
+
+def test_layers_behind_an_unknown_one_are_judged_by_likely_types(plugin: Plugin) -> None:
+    result = plugin.query_network(networks.unknown_operators().network, {})
+    assert "last" in result.supported_layers
+
+
+@pytest.mark.parametrize(
+    "layer",
+    ["z = Not(t)", "z = Where(t, x, x)", "z = Gather(x, t)", "z = Where(u, t, x)", "z = Add(t, u)"],
+)
+def test_any_types_that_onnx_allows_behind_an_unknown_layer_will_do(
+    plugin: Plugin, layer: str
+) -> None:
+    given = network(
+        "u (float[2] x) => (float[2] y) { [strange] t, u = headrace.test.Strange(x) "
+        f"[last] {layer} [keep] y = headrace.test.Stranger(z) }}"
+    )
+    assert set(reasons(plugin, given)) == {"strange", "keep"}
+
+
+def test_a_layer_behind_an_unknown_one_that_no_types_help_says_what_was_tried(
+    plugin: Plugin,
+) -> None:
+    given = network(
+        "u (float[2] x) => (bfloat16[2] y) "
+        "{ [strange] t = headrace.test.Strange(x) [neg] y = Neg(t) }"
+    )
+    reason = reasons(plugin, given)["neg"]
+    assert reason.startswith("with tensor(bfloat16): no kernel for Neg(13) on tensor(bfloat16)")
+    assert "types of 't' are not known" in reason
+
+
+def test_a_layer_that_takes_its_sizes_as_an_input_is_supported(plugin: Plugin) -> None:
+    given = network(
+        "r (float[1,1,4,4] x, int64[4] s) => (float[a,b,c,d] y) "
+        '{ [grow] y = Resize<mode = "nearest">(x, , , s) }'
+    )
+    assert not reasons(plugin, given)
+
+
+def test_a_kernel_that_wants_a_constant_gets_it(plugin: Plugin) -> None:
+    text = "t (float[2,3] x) => (float[3] y, int64[3] i) { [top] y, i = ReduceTopK(x) }"
+    given = network(text.replace("ReduceTopK(x)", "TopK<axis = 0>(x, k)"), k=np.array([1]))
+    assert not reasons(plugin, given)
+
+
+def test_a_function_of_the_model_itself_is_supported_or_not_by_its_body(plugin: Plugin) -> None:
+    assert not reasons(plugin, networks.local_function().network)
+    assert reasons(plugin, networks.local_function("Unheard(v)").network)
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3, 4])
+def test_pools_over_more_axes_than_there_are_kernels_for_are_refused(
+    plugin: Plugin, axes: int
+) -> None:
+    sizes = ",".join(["1", "2", *["4"] * axes])
+    kernel = ",".join(["2"] * axes)
+    given = network(
+        f"p (float[{sizes}] x) => (float[{','.join('abcdef'[: axes + 2])}] y) "
+        f"{{ [pool] y = AveragePool<kernel_shape = [{kernel}]>(x) }}"
+    )
+    refused = reasons(plugin, given)
+    assert bool(refused) == (axes == 4)
+    if refused:
+        with pytest.raises(UnsupportedLayers, match="spatial axes"):
+            plugin.load_network(given, {})
+
+
+@pytest.mark.parametrize(("scale", "supported"), [(2.0, True), (1.5, True), (0.6, False)], ids=str)
+def test_resizing_by_a_scale_that_gives_no_whole_size_is_refused_with_aligned_corners(
+    plugin: Plugin, scale: float, supported: bool
+) -> None:
+    given = network(
+        "r (float[1,1,4,4] x) => (float[a,b,c,d] y) { [resize] y = Resize"
+        '<mode = "linear", coordinate_transformation_mode = "align_corners">(x, , s) }',
+        s=np.array([1, 1, scale, scale], np.float32),
+    )
+    assert bool(reasons(plugin, given)) != supported
+
+
+@pytest.mark.parametrize(
+    "op_type", ["Attention", "ConvInteger", "MaxUnpool", "Mod", "ReduceMax", "Resize"]
+)
+def test_of_onnxs_own_cases_every_one_that_is_claimed_runs_and_is_right(
+    plugin: Plugin, backend_cases: list[Any], op_type: str
+) -> None:
+    tried = 0
+    for case in backend_cases:
+        (node, *others) = case.model.graph.node
+        if others or node.op_type != op_type or case.name.endswith("_fp16"):
+            continue  # float16 is compared with more digits than it has
+        given = Network.from_bytes(case.model.SerializeToString())
+        if reasons(plugin, given):
+            continue
+        loaded = plugin.load_network(given, {})
+        for inputs, outputs in case.data_sets:
+            names = [port.name for port in given.inputs]
+            arrays = {
+                port.name: np.asarray(value).view(port.dtype.numpy())
+                for port, value in zip(given.inputs, inputs, strict=True)
+            }
+            assert set(arrays) == set(names)
+            found = InferRequest(loaded).infer(arrays)
+            wanted = dict(zip([port.name for port in given.outputs], outputs, strict=True))
+            assert_same_outputs(found, wanted, 1e-3)
+            tried += 1
+        loaded.close()
+    assert tried
+
+
+def test_alike_layers_are_asked_about_once() -> None:
+    given = transform_network(
+        network("a (float[2,3] x) => (float[2,3] z) { [first] y = Relu(x) [second] z = Relu(y) }")
+    )
+    asked = {
+        single_layer.network_of(
+            node, given.model, 10, lambda domain, version: version
+        ).SerializeToString(deterministic=True)
+        for node in given.nodes()
+    }
+    assert len(asked) == 1
+
+
+def test_sizes_do_not_part_alike_layers() -> None:
+    texts = (f"a (float[{n},3] x) => (float[{n},3] y) {{ y = Relu(x) }}" for n in (2, 7))
+    models = []
+    for text in texts:
+        given = transform_network(network(text))
+        (node,) = given.nodes()
+        models.append(
+            single_layer.network_of(node, given.model, 10, lambda domain, version: version)
+        )
+    assert models[0] == models[1]
+
+
+def test_the_table_of_answers_is_bounded_and_forgets_the_oldest() -> None:
+    trials = Trials(Provider(), capacity=2)
+
+    def relu(opset: int) -> onnx.ModelProto:
+        model = parse("a (float[2] x) => (float[2] y) { y = Relu(x) }")
+        model.opset_import[0].version = opset
+        return model
+
+    for opset in (13, 14, 13, 15):
+        assert trials.reason(relu(opset)) is None
+    assert len(trials) == 2
+
+
+def test_a_layer_that_the_provider_leaves_to_another_one_has_no_kernel_there() -> None:
+    add = networks.add().model.SerializeToString()
+    reason = Trials(Provider("CoreMLExecutionProvider")).reason(onnx.load_from_string(add))
+    assert reason == "CoreMLExecutionProvider has no kernel for it"

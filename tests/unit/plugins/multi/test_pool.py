@@ -1,0 +1,131 @@
+"""The pool with real threads: callers, devices that fail, and changes of order, all at once."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from headrace.plugins.auto.plugin import AutoPlugin
+from headrace.plugins.multi.plugin import MultiPlugin
+from headrace.plugins.multi.pooled_network import PooledNetwork
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.device.services import Services
+from headrace.runtime.device.state import DeviceState
+from headrace.runtime.errors import Cancelled, InvalidArgument, Unavailable
+from headrace.runtime.execution.job import Job
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.testing import networks
+from headrace.testing.occupied import eventually
+from headrace.testing.services import services as real_services
+from tests.support.gate import PATIENCE_SECONDS, run_together
+from tests.support.interleaving import frequent_switches
+from tests.support.moody_device import MoodyPlugin, moody
+
+_ADD = networks.add()
+_CALLERS = 4
+_JOBS = 120
+_TROUBLES = 50
+
+
+class Life:
+    """Callers that submit and cancel, and somebody who breaks, mends and rearranges devices."""
+
+    def __init__(self, network: PooledNetwork, services: Services, seed: int) -> None:
+        self._network = network
+        self._services = services
+        self._seed = seed
+        self._lock = threading.Lock()
+        self._ended = threading.Semaphore(0)
+        self.answers: Counter[Job] = Counter()
+
+    def run(self) -> None:
+        callers = [self._caller(number) for number in range(_CALLERS)]
+        run_together(*callers, self._trouble)
+        for _ in range(_CALLERS * _JOBS):
+            assert self._ended.acquire(timeout=PATIENCE_SECONDS), "a job has no answer"
+
+    def _caller(self, number: int) -> Callable[[], None]:
+        dice = random.Random(f"{self._seed} {number}")
+
+        def call() -> None:
+            for _ in range(_JOBS):
+                late = dice.choice([0.001, PATIENCE_SECONDS, PATIENCE_SECONDS])
+                job = Job(
+                    _ADD.inputs,
+                    self._done,
+                    priority=dice.randint(-3, 3),
+                    deadline=time.monotonic() + late,
+                    may_run_inline=dice.random() < 0.3,
+                )
+                self._network.submit(job)
+                if dice.random() < 0.2:
+                    job.token.cancel(Cancelled("not wanted"))
+
+        return call
+
+    def _done(self, job: Job) -> None:
+        with self._lock:
+            self.answers[job] += 1
+        self._ended.release()
+
+    def _trouble(self) -> None:
+        dice, states = random.Random(self._seed), self._services.states
+        for number in range(_TROUBLES):
+            if number == _TROUBLES // 2:  # from now on it loads the network
+                self._device("C").mends()
+                states.set("C", DeviceState.UP)
+            device = self._device(dice.choice("AB"))
+            what = dice.random()
+            if what < 0.3:
+                errors = [Unavailable("gone"), RuntimeError("bug"), InvalidArgument("no")]
+                device.breaks(dice.choice(errors))
+            elif what < 0.6:
+                device.mends()
+            elif what < 0.8:
+                states.set(device.name, DeviceState.DOWN, "unplugged")
+            else:
+                states.set(device.name, DeviceState.UP)
+            if "MULTI_DEVICE_PRIORITIES" in self._network.config.schema and dice.random() < 0.3:
+                order = dice.choice(["A,B,C", "C(3),A", "B,C(2)"])
+                self._network.set_config({"MULTI_DEVICE_PRIORITIES": order})
+        for name in "ABC":
+            self._device(name).mends()
+            states.set(name, DeviceState.UP)
+
+    def _device(self, name: str) -> MoodyPlugin:
+        plugin = self._services.devices.plugin(name)
+        assert isinstance(plugin, MoodyPlugin)
+        return plugin
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("kind", [MultiPlugin, AutoPlugin])
+def test_every_request_has_one_answer_whatever_happens(
+    kind: type[MultiPlugin | AutoPlugin], seed: int
+) -> None:
+    with real_services([moody(name) for name in "ABC"]) as services, frequent_switches():
+        late = services.devices.plugin("C")
+        assert isinstance(late, MoodyPlugin)
+        late.refuses(Unavailable("not yet"))
+        services.states.set("C", DeviceState.DOWN, "not yet")
+        name = kind.__name__.removesuffix("Plugin").upper()
+        options = NetworkOptions(members=DeviceName.parse(f"{name}:A,B,C").members)
+        network = kind(name, services, {}).load_network(_ADD.network, {}, options)
+        assert isinstance(network, PooledNetwork)
+        life = Life(network, services, seed)
+        life.run()
+        assert set(life.answers.values()) == {1}
+        assert network.place.admission.in_flight == 0
+        assert network.pool.waiting == 0
+        eventually(lambda: not network.pool.running, "the end of what runs")
+        if kind is MultiPlugin:
+            network.set_config({"MULTI_DEVICE_PRIORITIES": "A,B,C"})
+            states = partial(network.get_metric, "DEVICE_STATES")
+            eventually(lambda: "C=serving" in states(), "the device that loads late")  # type: ignore[operator]
+        network.close()

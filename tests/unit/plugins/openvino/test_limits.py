@@ -1,0 +1,250 @@
+"""What OPENVINO refuses because OpenVINO would compute something else, and no more than that."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+import pytest
+
+from headrace.plugins.openvino import limits
+from headrace.plugins.openvino.support import LayerSupport, known_limits
+from headrace.runtime.intake.naming import walk
+from headrace.runtime.network.network import Network
+from headrace.runtime.network.type_inference import infer_types
+from headrace.runtime.transform.trials import Trials
+from headrace.testing.case import parse
+
+_SIZES = "Constant<value = int64[2] {2, 2}>()"
+
+
+def reasons(text: str, opset: int) -> list[str]:
+    """Why layers of a network are refused, given its inputs, outputs and nodes."""
+    proto = parse(f"f {text}")
+    del proto.opset_import[1:]
+    proto.opset_import[0].version = opset
+    model = Network.from_bytes(proto.SerializeToString()).model
+    infer_types(model)
+    return list(known_limits(model).values())
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("(double[2] x) => (double[2] y) { y = Add(x, x) }", "float64"),
+        ("(double[2] x) => (float[2] y) { y = Cast<to = 1>(x) }", "float64"),
+        ("(float[2] x) => (double[2] y) { y = Cast<to = 11>(x) }", "float64"),
+        ("(string[2] x) => (string[2] y) { y = Identity(x) }", "string"),
+        ("(seq(float[2]) x) => (int64 y) { y = SequenceLength(x) }", "sequence"),
+        ("(optional(float[2]) x) => (bool y) { y = OptionalHasElement(x) }", "optional"),
+        ("(int8[2] x) => (int4[2] y) { y = Cast<to = 22>(x) }", "int4"),
+        (
+            "(int64[2] x) => (int64[2] y) { c = Constant<value = int64 {5000000000}>()"
+            " y = Mul(x, c) }",
+            "32 bits",
+        ),
+        (
+            "(float[1,2,4,8] q, float[1,2,6,8] k) => (float[1,2,4,8] y)"
+            " { y = Attention<left_window_size = 2>(q, k, k) }",
+            "windows",
+        ),
+        (
+            '(int32[2] x, int32[2] n) => (int32[2] y) { y = BitShift<direction = "LEFT">(x, n) }',
+            "signed",
+        ),
+        (
+            '(uint8[2] x, uint8[2] n) => (uint8[2] y) { y = BitShift<direction = "LEFT">(x, n) }',
+            "shifted out",
+        ),
+        (
+            "(uint32 x) => (uint32 y) { n = Constant<value = uint32 {1}>()"
+            ' y = BitShift<direction = "LEFT">(x, n) }',
+            "list of a scalar",
+        ),
+        ("(float[2] x) => (float8e4m3fn[2] y) { y = Cast<to = 17>(x) }", "saturate"),
+        ("(float[2] x) => (float8e8m0[2] y) { y = Cast<to = 24>(x) }", "round up"),
+        ("(float[1,8,1] x) => (float[1,8,2] y) { y = DFT(x) }", "Fourier"),
+        (
+            "(float[4] x) => (uint8[4] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear(x) }",
+            "ties",
+        ),
+        (
+            "(float[4] x, float s) => (uint8[4] y) { t = Add(s, s) y = QuantizeLinear(x, t) }",
+            "ties",
+        ),
+        ("(float[1,4,1,1] x) => (float[1,4,1,1] y) { y = LRN<size = 2>(x) }", "even size"),
+        (
+            "(float[5,1,4] x, float[1,12,4] w, float[1,12,3] r, float[1,24] b, int32[1] l,"
+            " float[1,1,3] h, float[1,1,3] c, float[1,9] p) => (float[5,1,1,3] y)"
+            " { y = LSTM<hidden_size = 3>(x, w, r, b, l, h, c, p) }",
+            "peepholes",
+        ),
+        (
+            "(float[1,5,4] x, float[1,9,4] w, float[1,9,3] r) => (float[1,5,1,3] y)"
+            " { y = GRU<hidden_size = 3, layout = 1>(x, w, r) }",
+            "layout",
+        ),
+        (
+            "(float[1,1,2,2] x) => (float[1,1,1,1] y)"
+            " { y = MaxPool<ceil_mode = 1, kernel_shape = [1,1], strides = [2,2]>(x) }",
+            "ceil_mode",
+        ),
+        (
+            "(float[1,1,H,W] x) => (float[1,1,P,Q] y)"
+            " { y = MaxPool<ceil_mode = 1, kernel_shape = [1,1], strides = [2,2]>(x) }",
+            "ceil_mode",
+        ),
+        (
+            "(float[1,1,2,3] x) => (float[1,1,1,3] y, int64[1,1,1,3] i)"
+            " { y, i = MaxPool<kernel_shape = [2,1], storage_order = 1>(x) }",
+            "storage_order",
+        ),
+        (
+            "(float[1,1,4,4] x, float[4] s) => (float[1,1,H,W] y)"
+            ' { y = Resize<mode = "linear", antialias = 1>(x, , s) }',
+            "antialias",
+        ),
+        (
+            "(float[1,1,4,4] x, int64[2] s) => (float[1,1,H,W] y)"
+            ' { y = Resize<axes = [2,3], keep_aspect_ratio_policy = "not_larger">(x, , , s) }',
+            "keep_aspect_ratio_policy",
+        ),
+        (
+            "(float[1,1,4,4] x, float[4] s) => (float[1,1,H,W] y)"
+            ' { y = Resize<mode = "cubic", exclude_outside = 1>(x, , s) }',
+            "exclude_outside",
+        ),
+        (
+            '(float[1,1,4,4] x, float[4] s) => (float[1,1,H,W] y) { y = Resize<mode = "linear",'
+            ' coordinate_transformation_mode = "align_corners">(x, , s) }',
+            "align_corners",
+        ),
+        (
+            "(float[1,1,9,9] x, float[2,4] r, int64[2] b) => (float[2,1,1,1] y)"
+            ' { y = RoiAlign<mode = "max">(x, r, b) }',
+            "maximum",
+        ),
+        ("(float[1,1,2,3,4] x, int64[5] n) => (float[A,B,C,D,E] y) { y = Tile(x, n) }", "repeats"),
+        ("(float x, int64[0] n) => (float y) { y = Tile(x, n) }", "repeats"),
+        (
+            "(float[N] x) => (float[A] y, float[B] z) { s = Constant<value = int64[2] {-1, 3}>()"
+            " y, z = Split(x, s) }",
+            "negative",
+        ),
+        ("(float[A,B,C] x) => (float[A,B,C] y) { y = Hardmax<axis = 1>(x) }", "shape"),
+        ("(float x, int64[0] s) => (float y) { y = Expand(x, s) }", "scalar"),
+        ("(float[N,3] x, int64 a) => (float[N,1] y) { y = ReduceMax(x, a) }", "scalar"),
+        ("(float[N,3] x, int64 a) => (float[N,1] y) { y = ReduceLogSum(x, a) }", "scalar"),
+    ],
+)
+def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
+    (reason,) = reasons(text, 25)[-1:]
+    assert why in reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(double[2] x) => (int64[1] y) { y = Shape(x) }",
+        "(float[2] x) => (float[2] y) { c = Constant<value = double {0.5}>()"
+        " h = Cast<to = 1>(c) y = Mul(x, h) }",
+        "(float[9] x) => (float[M] y) { a = Constant<value = int64[1] {0}>()"
+        " b = Constant<value = int64[1] {9223372036854775807}>() y = Slice(x, a, b) }",
+        "(float[1,2,4,8] q, float[1,2,6,8] k) => (float[1,2,4,8] y)"
+        " { y = Attention<is_causal = 1, left_window_size = -1>(q, k, k) }",
+        '(uint8[2] x, uint8[2] n) => (uint8[2] y) { y = BitShift<direction = "RIGHT">(x, n) }',
+        '(uint16[2] x, uint16[2] n) => (uint16[2] y) { y = BitShift<direction = "LEFT">(x, n) }',
+        '(uint32 x, uint32 n) => (uint32 y) { y = BitShift<direction = "LEFT">(x, n) }',
+        "(float[1,4,1,1] x) => (float[1,4,1,1] y) { y = LRN<size = 3>(x) }",
+        "(float[1,1,2,3] x) => (float[1,1,1,3] y)"
+        " { y = MaxPool<kernel_shape = [2,1], storage_order = 1>(x) }",
+        "(float[2] x) => (float8e4m3fn[2] y) { y = Cast<to = 17, saturate = 0>(x) }",
+        "(float[4] x, float s) => (uint8[4] y) { y = QuantizeLinear(x, s) }",
+        "(float[1,1,H,W] x) => (float[1,1,P,Q] y)"
+        " { y = MaxPool<ceil_mode = 1, kernel_shape = [3,3], strides = [2,2]>(x) }",
+        "(float[1,1,4,4] x) => (float[1,1,H,W] y) { s = Constant<value = float[4] {1, 1, 2, 2}>()"
+        ' y = Resize<mode = "linear", coordinate_transformation_mode = "align_corners">(x, , s) }',
+        f"(float[1,1,4,4] x) => (float[1,1,2,2] y) {{ s = {_SIZES}"
+        ' y = Resize<axes = [2,3], mode = "linear",'
+        ' coordinate_transformation_mode = "align_corners">(x, , , s) }',
+        "(float[3,4] x, int64[2] n) => (float[A,B] y) { y = Tile(x, n) }",
+    ],
+)
+def test_what_it_gets_right_is_not(text: str) -> None:
+    assert reasons(text, 25) == []
+
+
+@pytest.mark.parametrize(("opset", "refused"), [(23, True), (24, False)])
+def test_a_causal_mask_after_past_keys_is_that_of_operator_set_24(
+    opset: int, refused: bool
+) -> None:
+    text = """(float[1,2,4,8] q, float[1,2,4,8] k, float[1,2,3,8] p) => (float[1,2,4,8] y) {
+        y, pk, pv = Attention<is_causal = 1>(q, k, k, , p, p)
+    }"""
+    assert bool(reasons(text, opset)) is refused
+
+
+@pytest.mark.parametrize("operator", ["DynamicQuantizeLSTM", "DynamicQuantizeMatMul"])
+def test_onnx_runtimes_operators_that_quantise_are_left_to_it(operator: str) -> None:
+    node = ir.Node("com.microsoft", operator, [])
+    assert "does not quantise" in (limits.reason(node, 1) or "")
+    assert limits.reason(ir.Node("com.microsoft", "FusedMatMul", []), 1) is None
+
+
+def test_a_layer_inside_a_body_is_judged_too() -> None:
+    text = """(bool c, double[2] x) => (bool y) {
+        y = If(c) <
+            then_branch = a () => (bool t) { s = Add(x, x) t = Constant<value = bool {1}>() },
+            else_branch = b () => (bool e) { e = Constant<value = bool {0}>() }>
+    }"""
+    assert any("float64" in reason for reason in reasons(text, 25))
+
+
+def test_the_backend_never_sees_a_layer_that_is_refused_anyway() -> None:
+    """Of a network with a Fourier transform in a Scan it ended the process at the query."""
+    text = """(float[8,2] s, float[N,8,2] x) => (float[8,2] y, float[N,8,2] z) {
+        a = Neg(x)
+        b, c = Scan<num_scan_inputs = 1, body = g (float[8,2] p, float[8,2] q)
+            => (float[8,2] r, float[8,2] t) {
+            axis = Constant<value = int64 {0}>() r = Add(p, q) t = DFT(q, , axis) }>(s, a)
+        y = Relu(b)
+        z = Abs(c)
+    }"""
+    model = Network.from_bytes(parse(f"f {text}").SerializeToString()).model
+    infer_types(model)
+    seen: list[list[str]] = []
+
+    def whole(left: ir.Model) -> None:
+        seen.append([node.op_type for node in walk(left.graph)])
+
+    support = LayerSupport(model, Trials(lambda _: "never asked"), whole)
+    reasons = {node.op_type: support(node) for node in walk(model.graph)}
+    assert seen == [["Neg", "Relu", "Abs"]]
+    assert "Fourier" in (reasons.pop("DFT") or "")
+    assert not any(reasons.values())
+
+
+def test_a_layer_is_tried_once_with_its_bodies_and_constants_are_not_tried() -> None:
+    text = """(bool c, float[2] x) => (float[2] z) {
+        one = Constant<value = float {1}>()
+        y = If(c) <
+            then_branch = a () => (float[2] t) { t = Add(x, one) },
+            else_branch = b () => (float[2] e) {
+                e = If(c) <
+                    then_branch = d () => (float[2] f) { f = Sub(x, one) },
+                    else_branch = g () => (float[2] h) { h = Mul(x, one) }>
+            }>
+        z = Relu(y)
+    }"""
+    model = Network.from_bytes(parse(f"f {text}").SerializeToString()).model
+    infer_types(model)
+    asked: list[str] = []
+
+    def ask(data: bytes) -> str | None:
+        layer = onnx.load_model_from_string(data).graph.node[-1].op_type
+        asked.append(layer)
+        return "no" if layer == "If" else None
+
+    support = LayerSupport(model, Trials(ask), lambda _: "the network does not compile")
+    refused = [node.outputs[0].name for node in walk(model.graph) if support(node)]
+    assert asked == ["If", "Relu"]
+    assert refused == ["y"]

@@ -1,0 +1,338 @@
+"""OPENVINO's own: what the conformance suite cannot know."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import numpy_helper
+
+from headrace.plugins import openvino as openvino_plugin
+from headrace.plugins.openvino import session
+from headrace.plugins.openvino.compiler import Compiler
+from headrace.plugins.openvino.config import SCHEMA, precision, properties
+from headrace.plugins.openvino.library import openvino
+from headrace.plugins.openvino.plugin import OpenVinoPlugin
+from headrace.plugins.openvino.session import Runtime
+from headrace.plugins.openvino.start import start_openvino
+from headrace.runtime.device.api import PLUGIN_API_VERSION
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.execution.job import Job
+from headrace.runtime.network.network import Network
+from headrace.testing import networks
+from headrace.testing.case import Case, parse
+from headrace.testing.compare import assert_same_outputs
+from headrace.testing.infer_request import InferRequest
+from headrace.testing.services import services
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Compiler:
+    """One for all: finding the devices takes half a second."""
+    return start_openvino()
+
+
+@pytest.fixture
+def plugin(compiler: Compiler) -> Iterator[Plugin]:
+    with services() as offered:
+        yield OpenVinoPlugin("OPENVINO", offered, {}, lambda: compiler)
+
+
+def load(
+    plugin: Plugin, model: str | onnx.ModelProto, config: dict[str, str] | None = None
+) -> ExecutableNetwork:
+    proto = parse(model) if isinstance(model, str) else model
+    return plugin.load_network(Network.from_bytes(proto.SerializeToString()), config or {})
+
+
+def infer(network: ExecutableNetwork, **inputs: Any) -> dict[str, Any]:
+    return InferRequest(network).infer(inputs)
+
+
+# -- what it says of itself --
+
+
+def test_the_creation_function_declares_its_plugin_api() -> None:
+    assert vars(openvino_plugin.create_plugin)["headrace_plugin_api"] == PLUGIN_API_VERSION
+
+
+def test_importing_it_reports_to_nobody() -> None:
+    program = (
+        "import sys, threading; import headrace.plugins.openvino.compiler; "
+        "print([t.name for t in threading.enumerate()], 'openvino_telemetry' in sys.modules)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    assert said.strip() == "['MainThread'] False"
+
+
+def test_its_devices_and_what_they_can_do_are_openvinos(plugin: Plugin) -> None:
+    core = openvino.Core()
+    assert plugin.get_metric("AVAILABLE_DEVICES") == list(core.available_devices)
+    for device in core.available_devices:
+        named = {"DEVICE_ID": device}
+        for metric in ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES"):
+            assert plugin.get_metric(metric, named) == core.get_property(device, metric)
+
+
+def test_it_tells_what_kind_of_device_each_is(compiler: Compiler, plugin: Plugin) -> None:
+    assert plugin.get_metric("DEVICE_TYPE", {"DEVICE_ID": "CPU"}) == "PROCESSOR"
+    kinds = {compiler.runtime.device_type(each) for each in compiler.runtime.devices}
+    assert kinds <= {"DISCRETE", "INTEGRATED", "PROCESSOR"}
+    assert compiler.runtime.device_type("GPU.9") == "INTEGRATED"
+
+
+def test_a_network_is_on_the_device_that_clients_name(plugin: Plugin) -> None:
+    network = plugin.load_network(matrices().network, {"DEVICE_ID": "CPU"})
+    assert network.get_metric("EXECUTION_DEVICES") == ["OPENVINO.CPU"]
+
+
+# -- precision --
+
+
+def matrices() -> Case:
+    text = "m (float[8,64] x) => (float[8,64] y) { [product] y = MatMul(x, w) }"
+    return Case("m", parse(text, {"w": networks.random(64, 64)}), {"x": networks.random(8, 64)})
+
+
+def worst(plugin: Plugin, config: dict[str, str]) -> float:
+    """The largest error of a product of matrices, in units of its largest element."""
+    case = matrices()
+    outputs = infer(plugin.load_network(case.network, config), **case.inputs)
+    expected = case.expected()["y"]
+    return float(np.abs(outputs["y"] - expected).max() / np.abs(expected).max())
+
+
+def test_a_network_computes_in_float32_unless_asked_otherwise(plugin: Plugin) -> None:
+    assert worst(plugin, {}) < 1e-5
+    assert (
+        plugin.load_network(matrices().network, {}).config.get_parameter("INFERENCE_PRECISION_HINT")
+        == "f32"
+    )
+
+
+@pytest.mark.parametrize("hint", ["bf16", "f16"])
+def test_less_precision_is_there_for_who_asks_where_the_device_has_it(
+    plugin: Plugin, hint: str
+) -> None:
+    capabilities = plugin.get_metric("OPTIMIZATION_CAPABILITIES")
+    assert isinstance(capabilities, list)
+    if {"bf16": "BF16", "f16": "FP16"}[hint] in capabilities:
+        assert 1e-5 < worst(plugin, {"INFERENCE_PRECISION_HINT": hint}) < 2e-2
+    else:
+        with pytest.raises(InvalidArgument, match=hint):
+            worst(plugin, {"INFERENCE_PRECISION_HINT": hint})
+
+
+def test_a_precision_that_the_device_lacks_is_refused(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Runtime, "capabilities", lambda *_: ("FP32",))
+    for use in (plugin.set_config, lambda config: plugin.load_network(matrices().network, config)):
+        with pytest.raises(InvalidArgument, match="does not compute in bf16") as caught:
+            use({"INFERENCE_PRECISION_HINT": "bf16"})
+        assert caught.value.field == "config['INFERENCE_PRECISION_HINT']"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "hint", "computed"),
+    [
+        (("FP32", "BF16"), "", "f32"),
+        (("FP32", "BF16"), "bf16", "bf16"),
+        (("FP16", "INT8"), "", "f16"),  # as an NPU says
+        (("FP16", "FP32"), "f16", "f16"),
+    ],
+)
+def test_what_a_device_computes_in_follows_from_what_it_has(
+    capabilities: tuple[str, ...], hint: str, computed: str
+) -> None:
+    config = SCHEMA.resolve({"INFERENCE_PRECISION_HINT": hint})
+    assert precision(config, "NPU", capabilities) == computed
+
+
+def test_a_device_gets_the_properties_that_it_has() -> None:
+    config = SCHEMA.resolve({"INFERENCE_NUM_THREADS": "4"})
+    settable = {"PERF_COUNT", "NUM_STREAMS", "INFERENCE_PRECISION_HINT"}
+    of_gpu = {"INFERENCE_PRECISION_HINT": "f16", "PERF_COUNT": True, "NUM_STREAMS": 2}
+    assert properties(config, "f16", settable, 2) == of_gpu
+    of_processor = properties(config, "f32", {"INFERENCE_NUM_THREADS", "NUM_STREAMS"}, 2)
+    assert of_processor == {"NUM_STREAMS": 2, "INFERENCE_NUM_THREADS": 4}
+
+
+# -- networks --
+
+
+def test_local_functions_are_inlined(plugin: Plugin) -> None:
+    case = networks.local_function()
+    network = plugin.load_network(case.network, {"DISABLE_TRANSFORMATIONS": "YES"})
+    assert_same_outputs(infer(network, **case.inputs), case.expected(), 1e-5)
+    assert plugin.query_network(case.network, {}).supported_layers == {"call": "OPENVINO"}
+
+
+def test_an_input_that_nothing_reads_is_taken_and_ignored(plugin: Plugin) -> None:
+    text = "f (float[2] a, float[2] unread, float[2] b) => (float[2] y) { y = Sub(a, b) }"
+    network = load(plugin, text)
+    one = np.ones(2, np.float32)
+    outputs = infer(network, a=3 * one, unread=one, b=one)
+    np.testing.assert_array_equal(outputs["y"], 2 * one)
+
+
+@pytest.mark.parametrize("disabled", ["YES", "NO"])
+def test_inputs_are_told_apart_where_openvino_forgets_their_names(
+    plugin: Plugin, disabled: str
+) -> None:
+    text = """f (float[2] a, float[2] b) => (float[2] y, float[2] z) {
+        z = Neg(b)
+        y = Dropout(a)
+    }"""
+    network = load(plugin, text, {"DISABLE_TRANSFORMATIONS": disabled})
+    one = np.ones(2, np.float32)
+    outputs = infer(network, a=3 * one, b=one)
+    np.testing.assert_array_equal(outputs["y"], 3 * one)
+    np.testing.assert_array_equal(outputs["z"], -one)
+
+
+def test_one_tensor_may_be_several_outputs(plugin: Plugin) -> None:
+    text = "f (float[2] x) => (float[2] y, float[2] z) { y = Neg(x)\n z = Identity(y) }"
+    outputs = infer(load(plugin, text), x=np.ones(2, np.float32))
+    assert {name: value.tolist() for name, value in outputs.items()} == {
+        "y": [-1, -1],
+        "z": [-1, -1],
+    }
+
+
+def test_bfloat16_goes_in_and_out(plugin: Plugin) -> None:
+    network = load(plugin, "f (bfloat16[N] x) => (bfloat16[N] y) { y = Add(x, x) }")
+    x = np.array([1.5, -2], ml_dtypes.bfloat16)
+    (y,) = infer(network, x=x).values()
+    assert y.dtype == x.dtype
+    np.testing.assert_array_equal(y, x + x)
+
+
+@pytest.mark.parametrize(
+    ("type_name", "value"),
+    [("int64", 2**31), ("int64", -(2**31) - 1), ("uint64", 2**63), ("uint32", 2**31)],
+)
+def test_integers_that_it_would_cut_off_are_refused(
+    plugin: Plugin, type_name: str, value: int
+) -> None:
+    text = "f (int64[1] x) => (int64[1] y) { y = Add(x, x) }".replace("int64", type_name)
+    network = load(plugin, text)
+    with pytest.raises(InvalidArgument, match="beyond int32") as caught:
+        infer(network, x=np.array([value], type_name))
+    assert caught.value.field == "inputs['x']"
+    np.testing.assert_array_equal(infer(network, x=np.array([4], type_name))["y"], [8])
+
+
+def test_extra_inputs_of_loops_are_not_the_clients(plugin: Plugin) -> None:
+    network = plugin.load_network(networks.loop().network, {})
+    assert [port.name for port in network.inputs] == ["times", "x"]
+
+
+# -- export and import --
+
+
+def test_an_exported_network_comes_back_without_being_compiled(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = networks.image()
+    native = plugin.load_network(case.network, {}).export()
+    assert native
+    monkeypatch.delattr(Runtime, "convert")
+    network = plugin.import_network(case.network, native, {})
+    assert network.notes == ()
+    assert_same_outputs(infer(network, **case.inputs), case.expected(), 1e-4)
+
+
+def test_a_network_that_came_back_profiles_the_layers_that_it_had(plugin: Plugin) -> None:
+    case = networks.image()
+    first = plugin.load_network(case.network, {})
+    second = plugin.import_network(case.network, first.export(), {})
+    origins = [
+        {each for layer in network.layers() for each in layer.origins}
+        for network in (first, second)
+    ]
+    assert origins[0] == origins[1] >= {"conv0", "relu2", "dense"}
+
+
+def test_bytes_that_are_none_of_its_own_are_compiled_anew_and_it_says_so(plugin: Plugin) -> None:
+    case = networks.mlp()
+    network = plugin.import_network(case.network, b"no such network", {})
+    assert any("compiled anew" in note for note in network.notes)
+    assert_same_outputs(infer(network, **case.inputs), case.expected(), 1e-5)
+
+
+def test_a_network_that_was_imported_can_be_exported_and_imported_again(plugin: Plugin) -> None:
+    case = networks.mlp()
+    native = plugin.load_network(case.network, {}).export()
+    restored = plugin.import_network(case.network, native, {})
+    again = plugin.import_network(case.network, restored.export(), {})
+    assert restored.restored
+    assert again.restored
+    assert again.notes == ()
+    assert_same_outputs(InferRequest(again).infer(case.inputs), case.expected(), 1e-4)
+
+
+def test_a_network_with_loops_exports_nothing(plugin: Plugin) -> None:
+    assert plugin.load_network(networks.loop().network, {}).export() == b""
+
+
+# -- profiles --
+
+
+def test_a_profile_names_the_layers_that_were_fused(plugin: Plugin) -> None:
+    case = networks.image()
+    network = plugin.load_network(case.network, {})
+    ended = threading.Event()
+    job = Job(case.inputs, lambda _: ended.set(), profile=True)
+    network.submit(job)
+    assert ended.wait(30)
+    by_layer = {layer.layer: layer for layer in job.layers}
+    assert set(by_layer["conv2"].origins) == {"conv2", "shortcut", "relu2"}
+    assert all(layer.device.startswith("OPENVINO") for layer in job.layers)
+    assert sum(layer.seconds for layer in job.layers) > 0
+
+
+def test_large_weights_go_by_a_file_that_is_gone_then(
+    plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_FILED_BYTES", 4096)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    written: list[Path] = []
+    write = session._write
+
+    def watched(model: ir.Model, folder: Path) -> Path:
+        written.append(folder)
+        return write(model, folder)
+
+    monkeypatch.setattr(session, "_write", watched)
+    rng = np.random.default_rng(0)
+    weights = rng.random((64, 64), np.float32)
+    more = rng.random((64, 64)).astype(np.float16)
+    proto = parse(
+        "g (float[N,64] x) => (float[N,64] y) "
+        "{ h = Cast<to=1>(v) p = MatMul(x, w) y = MatMul(p, h) }"
+    )
+    proto.graph.initializer.extend(
+        [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(more, "v")]
+    )
+    x = rng.random((2, 64), np.float32)
+    expected = x @ weights @ more.astype(np.float32)
+    np.testing.assert_allclose(infer(load(plugin, proto), x=x)["y"], expected, rtol=1e-4)
+    assert written
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    np.testing.assert_allclose(infer(load(plugin, proto), x=x)["y"], expected, rtol=1e-4)

@@ -1,0 +1,206 @@
+"""OPENVINO starts OpenVINO when something needs it, once, and says so where it cannot."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from headrace.plugins.openvino.compiler import Compiler
+from headrace.plugins.openvino.plugin import OpenVinoPlugin
+from headrace.plugins.openvino.start import FirstUse, installed_version, start_openvino
+from headrace.runtime.device.plugin_source import factory_source
+from headrace.runtime.device.services import Services
+from headrace.runtime.device.state import DeviceEvent, DeviceState
+from headrace.runtime.errors import HeadraceError, NotInstalled, Unavailable
+from headrace.runtime.isolation.server.plugin import IsolatedPlugin
+from headrace.runtime.isolation.server.process import WorkerProcess
+from headrace.runtime.loading.plugin_registry import PluginRegistry
+from headrace.testing import networks
+from headrace.testing.services import services
+
+_CRASHING = "tests.support.crashing_device"
+
+
+@pytest.fixture
+def offered() -> Iterator[Services]:
+    with services() as made:
+        yield made
+
+
+class Starts:
+    """Counts starts, of which each fails while there is a `reason`."""
+
+    def __init__(self, reason: str = "") -> None:
+        self.count = 0
+        self._reason = reason
+
+    def __call__(self) -> Compiler:
+        self.count += 1
+        if self._reason:
+            raise Unavailable(self._reason)
+        return start_openvino()
+
+
+def test_what_is_not_installed_is_told_with_the_remedy() -> None:
+    with pytest.raises(NotInstalled, match="not installed; install headrace with its extra"):
+        installed_version("no_such_package")
+
+
+def test_a_library_without_its_package_has_no_version_to_tell() -> None:
+    with pytest.raises(Unavailable, match="without its package's version"):
+        installed_version("json")
+
+
+def test_asking_an_idle_device_for_configuration_and_metric_names_starts_nothing(
+    offered: Services,
+) -> None:
+    starts = Starts("not wanted")
+    plugin = OpenVinoPlugin("OPENVINO", offered, {"NUM_STREAMS": "2"}, starts)
+    plugin.announce()
+    assert plugin.get_config("NUM_STREAMS") == 2
+    assert "FULL_DEVICE_NAME" in plugin.metrics()
+    assert plugin.get_metric("RANGE_FOR_ASYNC_INFER_REQUESTS") == (1, 2, 1)
+    assert plugin.backend_version.startswith("OpenVINO 20")
+    assert plugin.names() == ["OPENVINO"]
+    assert starts.count == 0
+
+
+def test_the_first_load_starts_it_and_shows_its_devices(offered: Services) -> None:
+    starts = Starts()
+    plugin = OpenVinoPlugin("OPENVINO", offered, {}, starts)
+    plugin.announce()
+    plugin.load_network(networks.add().network, {}).close()
+    assert starts.count == 1
+    assert plugin.names() == [f"OPENVINO.{device}" for device in plugin.device_ids()]
+
+
+def test_what_only_the_library_can_judge_starts_it_at_once(offered: Services) -> None:
+    with pytest.raises(Unavailable, match="no driver"):
+        OpenVinoPlugin("OPENVINO", offered, {"DEVICE_ID": "GPU.7"}, Starts("no driver"))
+
+
+def test_a_start_that_fails_takes_the_device_down_with_its_reason(offered: Services) -> None:
+    heard: list[DeviceEvent] = []
+    offered.states.subscribe(heard.append)
+    starts = Starts("OpenVINO finds no device on this machine")
+    plugin = OpenVinoPlugin("OPENVINO", offered, {}, starts)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="finds no device"):
+            plugin.load_network(networks.add().network, {})
+    assert starts.count == 1
+    assert [(each.device, each.state) for each in heard] == [("OPENVINO", DeviceState.DOWN)]
+    assert heard[0].reason == "OpenVINO finds no device on this machine"
+
+
+def test_many_at_once_start_it_once_and_all_wait() -> None:
+    gate, starting = threading.Event(), threading.Event()
+    compiler = start_openvino()
+    starts: list[int] = []
+
+    def start() -> Compiler:
+        starts.append(1)
+        starting.set()
+        gate.wait()
+        return compiler
+
+    told: list[Compiler] = []
+    use = FirstUse(start, told.append, lambda _: None)
+    with ThreadPoolExecutor(4) as pool:
+        made = [pool.submit(use.get) for _ in range(4)]
+        starting.wait()
+        assert use.made() is None
+        gate.set()
+        assert [each.result() for each in made] == [compiler] * 4
+    assert (len(starts), told) == (1, [compiler])
+
+
+@contextmanager
+def apart(offered: Services, config: Mapping[str, str] | None = None) -> Iterator[IsolatedPlugin]:
+    """The device in a process of its own."""
+    registry = PluginRegistry()
+    source = factory_source("OPENVINO", "headrace.plugins.openvino:create_plugin")
+    registry.start([source.configured("OPENVINO", config or {})], offered)
+    plugin = registry.plugin("OPENVINO")
+    assert isinstance(plugin, IsolatedPlugin)
+    plugin.announce()
+    try:
+        yield plugin
+    finally:
+        registry.close()
+
+
+def is_running(plugin: IsolatedPlugin) -> bool:
+    return plugin._host._worker is not None
+
+
+def test_its_process_starts_when_something_needs_it(offered: Services) -> None:
+    with apart(offered, {"NUM_STREAMS": "2"}) as plugin:
+        plugin.set_config({"PERF_COUNT": "YES"})
+        assert plugin.get_config("NUM_STREAMS") == 2
+        assert plugin.get_config("ISOLATION") == "PROCESS"
+        assert "FULL_DEVICE_NAME" in plugin.metrics()
+        assert plugin.backend_version.startswith("OpenVINO 20")
+        assert plugin.names() == ["OPENVINO"]
+        assert plugin.memory_bytes("CPU") == 0
+        assert not is_running(plugin)
+        network = plugin.load_network(networks.add().network, {})
+        assert is_running(plugin)
+        assert plugin.names() == [f"OPENVINO.{device}" for device in plugin.device_ids()]
+        assert network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 2
+        assert plugin.get_metric("RANGE_FOR_ASYNC_INFER_REQUESTS") == (1, 2, 1)
+        network.close()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"NUM_STREAM": "1"}, "did you mean 'NUM_STREAMS'"),
+        ({"NUM_STREAMS": "-1"}, "NUM_STREAMS cannot be '-1'"),
+        ({"DEVICE_ID": "GPU.77"}, "unknown DEVICE_ID 'GPU.77'"),
+    ],
+)
+def test_a_mistake_in_its_configuration_ends_the_start_though_it_starts_late(
+    offered: Services, config: Mapping[str, str], message: str
+) -> None:
+    with pytest.raises(HeadraceError, match=message), apart(offered, config):
+        pass
+
+
+def test_a_first_worker_that_is_killed_is_started_anew_for_the_next_that_needs_it(
+    offered: Services,
+) -> None:
+    doomed = [True]
+
+    def launch(device: str) -> WorkerProcess:
+        worker = WorkerProcess(device)
+        if doomed:
+            doomed.clear()
+            worker.kill()
+        return worker
+
+    path = f"{_CRASHING}:create_late"
+    face = factory_source("LATE", path).load()("LATE", offered, {})
+    plugin = IsolatedPlugin("LATE", offered, {}, path, face=face, launch=launch)
+    with pytest.raises(Unavailable, match="worker process of device LATE"):
+        plugin.query_network(networks.add().network, {})
+    assert plugin.query_network(networks.add().network, {}).unsupported == []
+    plugin.close()
+
+
+def test_a_reason_that_the_plugin_has_in_its_process_takes_the_device_down_for_good(
+    offered: Services,
+) -> None:
+    heard: list[DeviceEvent] = []
+    offered.states.subscribe(heard.append)
+    face = factory_source("LATE", f"{_CRASHING}:create_late").load()("LATE", offered, {})
+    path = f"{_CRASHING}:create_without_driver"
+    plugin = IsolatedPlugin("LATE", offered, {}, path, face=face)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="is not installed; install the driver"):
+            plugin.load_network(networks.add().network, {})
+    plugin.close()
+    assert [(each.device, each.state) for each in heard] == [("LATE", DeviceState.DOWN)]

@@ -1,0 +1,118 @@
+"""Which model the end of a worker is blamed on."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.runtime.errors import EndedWorker
+from headrace.runtime.isolation.server import blame
+from headrace.runtime.isolation.server.blame import ENDS, RUN, WITHIN_SECONDS, Blamed, End, Work
+from headrace.runtime.network.network import Network
+from headrace.runtime.network.type_inference import infer_types
+from headrace.testing.case import parse
+
+
+def network(name: str) -> Network:
+    model = parse(f"{name} (float[n] x) => (float[n] y) {{ y = Relu(x) }}")
+    return Network.from_bytes(model.SerializeToString())
+
+
+def work(name: str, verb: str = "loaded", place: str = "0") -> Work:
+    return Work(network(name), place, verb)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def end(*works: Work, how: str = "SIGSEGV") -> End:
+    return End(how, how != "SIGKILL", works)
+
+
+def is_blamed(blamed: Blamed, each: Work) -> bool:
+    try:
+        blamed.check(each)
+    except EndedWorker:
+        return True
+    return False
+
+
+def test_a_load_that_crashed_the_worker_alone_is_blamed_with_signal_time_and_remedy() -> None:
+    blamed = Blamed("CPU", Clock())
+    blamed.judge(end(work("a")))
+    with pytest.raises(EndedWorker) as caught:
+        blamed.check(work("a", "queried"))
+    assert caught.value.message == (
+        "this model ended the worker process of device CPU (SIGSEGV), at 1970-01-01 00:00:00 UTC "
+        "while it was loaded; the device refuses the model until the server is restarted"
+    )
+    assert (caught.value.status, caught.value.field) == ("FAILED_PRECONDITION", "model")
+    assert not is_blamed(blamed, work("b"))
+    assert not is_blamed(blamed, work("a", place="GPU.1"))
+
+
+def test_of_several_models_at_work_none_is_blamed_and_the_loaded_ones_are_suspected() -> None:
+    blamed = Blamed("CPU", Clock())
+    for _ in range(2 * ENDS):
+        blamed.judge(end(work("a"), work("b", "queried"), work("c", RUN)))
+    assert not any(is_blamed(blamed, work(name)) for name in "abc")
+    assert [blamed.suspects(work(name)) for name in "abc"] == [True, True, False]
+    blamed.acquit(work("a"))
+    assert [blamed.suspects(work(name)) for name in "abc"] == [False, True, False]
+
+
+def test_one_model_is_at_work_however_often_it_is_loaded_and_run() -> None:
+    blamed = Blamed("CPU", Clock())
+    blamed.judge(end(work("a"), work("a", "queried"), work("a", RUN)))
+    assert blamed.suspects(work("a"))
+    assert not is_blamed(blamed, work("a"))  # it may have been the request
+    blamed.judge(end(work("a"), work("a", "queried")))
+    assert is_blamed(blamed, work("a"))
+
+
+@pytest.mark.parametrize(("verb", "how"), [(RUN, "SIGSEGV"), ("loaded", "SIGKILL")])
+def test_what_proves_little_is_blamed_the_third_time_within_an_hour(verb: str, how: str) -> None:
+    clock = Clock()
+    blamed = Blamed("CPU", clock)
+    for late in (0, 0, WITHIN_SECONDS):
+        clock.now += late + 1
+        blamed.judge(end(work("a", verb), how=how))
+        assert not is_blamed(blamed, work("a"))
+    clock.now += 1
+    blamed.judge(end(work("a", verb), how=how))
+    assert not is_blamed(blamed, work("a"))
+    blamed.judge(end(work("a", verb), how=how))
+    with pytest.raises(EndedWorker, match="ended 3 worker processes"):
+        blamed.check(work("a"))
+
+
+def test_a_model_is_known_again_when_a_virtual_device_has_inferred_its_types() -> None:
+    blamed = Blamed("CPU", Clock())
+    blamed.judge(end(work("a")))
+    model = "a (float[n] x) => (float[n] y) { t = Relu(x) y = Relu(t) }"
+    plain = Network.from_bytes(parse(model).SerializeToString())
+    inferred = plain.clone()
+    infer_types(inferred.model)
+    inferred.model.graph[0].metadata_props["affinity"] = "CPU"
+    assert inferred.to_bytes() != plain.to_bytes()
+    assert Work(inferred, "0", "loaded").model() == Work(plain, "0", "loaded").model()
+
+
+def test_a_worker_that_is_killed_while_idle_or_running_is_nobodys_fault() -> None:
+    blamed = Blamed("CPU", Clock())
+    for _ in range(2 * ENDS):
+        blamed.judge(end(how="SIGKILL"))
+        blamed.judge(end(work("a", RUN), how="SIGKILL"))
+    assert not is_blamed(blamed, work("a"))
+
+
+def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blame, "REMEMBERED", 2)
+    blamed = Blamed("CPU", Clock())
+    for name in "abc":
+        blamed.judge(end(work(name)))
+    assert [is_blamed(blamed, work(name)) for name in "abc"] == [False, True, True]

@@ -1,0 +1,151 @@
+"""What a worker counts: asked for seldom, waited for briefly, and read with care."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from headrace.runtime.errors import Unavailable
+from headrace.runtime.isolation.server.telemetry import NOTHING, Telemetry
+from headrace.runtime.isolation.wire.telemetry import Told, told_from_json, told_to_json
+from headrace.runtime.metrics.histogram import HistogramSnapshot
+from headrace.runtime.metrics.series import Family, SeriesSnapshot
+from tests.support.manual_clock import ManualClock
+
+SERIES = (
+    SeriesSnapshot(Family("runs_total", "counter", ("kind",), "Runs."), ("whole",), 3.0),
+    SeriesSnapshot(
+        Family("cut_seconds", "histogram", (), "Cuts.", (0.1, 1.0)),
+        (),
+        HistogramSnapshot((0.1, 1.0), (1, 2, 3), 9.5),
+    ),
+)
+FACTS = told_to_json({"0": 512}, {7: SERIES})
+TOLD = Told({"0": 512}, {7: SERIES})
+
+
+class Worker:
+    """Answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[Future[Any]] = []
+        self.gone = False
+
+    def __call__(self) -> Any:
+        if self.gone:
+            raise Unavailable("there is none")
+        return self
+
+    def ask(self, method: str) -> Future[Any]:
+        assert method == "telemetry"
+        self.asked.append(Future())
+        return self.asked[-1]
+
+    def answers(self, facts: Any = FACTS) -> None:
+        self.asked[-1].set_result((facts, []))
+
+
+class Prompt(Worker):
+    def ask(self, method: str) -> Future[Any]:
+        super().ask(method)
+        self.answers()
+        return self.asked[-1]
+
+
+def test_what_is_told_survives_json() -> None:
+    assert told_from_json(json.loads(json.dumps(FACTS))) == TOLD
+
+
+def test_one_scrape_asks_once_and_the_next_one_again() -> None:
+    worker, clock = Prompt(), ManualClock()
+    telemetry = Telemetry(worker, clock=clock)
+    assert [telemetry.told() for _ in range(5)] == [TOLD] * 5
+    assert len(worker.asked) == 1
+    clock.advance(0.1)
+    telemetry.told()
+    assert len(worker.asked) == 2
+
+
+def test_a_late_answer_is_not_waited_for_nor_asked_for_twice() -> None:
+    worker, clock = Worker(), ManualClock()
+    telemetry = Telemetry(worker, patience=0.0, clock=clock)
+    for _ in range(3):
+        assert telemetry.told() is None
+        clock.advance(2)
+    assert len(worker.asked) == 1
+    worker.answers()
+    assert telemetry.told() == TOLD
+    clock.advance(2)
+    assert telemetry.told() == TOLD  # the last that it told
+
+
+def test_after_a_late_answer_a_scrape_waits_no_second_time() -> None:
+    worker, clock = Worker(), ManualClock()
+    telemetry = Telemetry(worker, patience=0.0, clock=clock)
+    telemetry.told()
+    worker.answers()
+    clock.advance(0.5)
+    assert telemetry.told() is None
+    clock.advance(0.6)
+    assert telemetry.told() == TOLD
+
+
+def test_a_worker_that_has_ended_holds_and_counts_nothing() -> None:
+    worker, clock = Prompt(), ManualClock()
+    telemetry = Telemetry(worker, clock=clock)
+    telemetry.told()
+    worker.gone = True
+    clock.advance(1)
+    assert telemetry.told() == NOTHING
+
+
+def test_what_a_worker_told_is_nothing_that_the_next_one_counts() -> None:
+    first, second, clock = Prompt(), Worker(), ManualClock()
+    workers: list[Worker] = [first]
+    telemetry = Telemetry(lambda: workers[-1](), patience=0.0, clock=clock)
+    assert telemetry.told() == TOLD
+    workers.append(second)
+    clock.advance(1)
+    assert telemetry.told() is None
+
+
+def test_a_worker_that_ends_before_it_answers_is_asked_no_more() -> None:
+    worker, clock = Worker(), ManualClock()
+    telemetry = Telemetry(worker, patience=0.0, clock=clock)
+    telemetry.told()
+    worker.asked[-1].set_exception(Unavailable("it ended"))
+    clock.advance(2)
+    assert telemetry.told() == NOTHING
+    clock.advance(2)
+    telemetry.told()
+    assert len(worker.asked) == 2  # the next worker
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        None,
+        {},
+        {"memory": {"0": "much"}, "series": []},
+        {"memory": [], "series": []},
+        {"memory": {}, "series": [[1, [["no", "series"]]]]},
+        {"memory": {}, "series": [[1, [[["a", "gauge", [], "", []], [], None, 1]]]]},
+        {"memory": {}, "series": [[1, [[["a", "counter", ["b"], "", []], [], None, 1]]]]},
+        {"memory": {}, "series": [[1, [[["a", "histogram", [], "", [1]], [], [1], 1]]]]},
+    ],
+)
+def test_what_cannot_be_read_changes_nothing(facts: Any) -> None:
+    worker, clock = Worker(), ManualClock()
+    telemetry = Telemetry(worker, patience=0.0, clock=clock)
+    telemetry.told()
+    worker.answers()
+    clock.advance(2)
+    assert telemetry.told() == TOLD
+    clock.advance(2)
+    telemetry.told()
+    worker.answers(facts)
+    clock.advance(2)
+    assert telemetry.told() == TOLD

@@ -1,0 +1,65 @@
+"""The threads that load, query and close: bounded, and ended by nothing that a task raises."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.runtime.errors import Internal, ResourceExhausted, Unavailable
+from headrace.runtime.loading.executor import LoadExecutor
+from tests.support.gate import PATIENCE_SECONDS, Gate
+
+
+@pytest.fixture
+def executor() -> Iterator[LoadExecutor]:
+    executor = LoadExecutor(threads=1, capacity=2)
+    yield executor
+    executor.stop()
+
+
+def test_a_task_has_a_result_or_raises(executor: LoadExecutor) -> None:
+    assert executor.submit(lambda: 7).result(PATIENCE_SECONDS) == 7
+    with pytest.raises(ZeroDivisionError):
+        executor.submit(lambda: 1 // 0).result(PATIENCE_SECONDS)
+
+
+def test_more_tasks_than_it_takes_are_refused(executor: LoadExecutor) -> None:
+    gate = Gate()
+    waiting = [executor.submit(gate), executor.submit(gate)]
+    with pytest.raises(ResourceExhausted, match="2 loads and queries are waiting"):
+        executor.submit(gate)
+    gate.open()
+    for future in waiting:
+        future.result(PATIENCE_SECONDS)
+    assert executor.submit(lambda: 1).result(PATIENCE_SECONDS) == 1
+
+
+def test_closing_waits_behind_no_load(executor: LoadExecutor) -> None:
+    gate = Gate()
+    load = executor.submit(gate)
+    assert executor.close(lambda: "closed").result(PATIENCE_SECONDS) == "closed"
+    gate.open()
+    load.result(PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("way", ["submit", "close"])
+@pytest.mark.parametrize("error", [SystemExit("bye"), StopIteration(), GeneratorExit()], ids=repr)
+def test_what_would_end_whoever_waits_becomes_internal(
+    executor: LoadExecutor, way: str, error: BaseException
+) -> None:
+    def task() -> None:
+        raise error
+
+    with pytest.raises(Internal) as caught:
+        getattr(executor, way)(task).result(PATIENCE_SECONDS)
+    assert caught.value.__cause__ is error
+    assert executor.submit(sys.getrecursionlimit).result(PATIENCE_SECONDS)
+
+
+def test_after_the_end_of_loading_closing_goes_on(executor: LoadExecutor) -> None:
+    executor.stop_loading()
+    with pytest.raises(Unavailable, match="shutting down"):
+        executor.submit(lambda: 1)
+    assert executor.close(lambda: "closed").result(PATIENCE_SECONDS) == "closed"

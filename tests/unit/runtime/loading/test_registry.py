@@ -1,0 +1,435 @@
+"""Networks by name: reserved, published, replaced and retired, with counted references."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from headrace.runtime.errors import (
+    AlreadyExists,
+    Cancelled,
+    FailedPrecondition,
+    HeadraceError,
+    InvalidArgument,
+    NotFound,
+    QueueFull,
+    ResourceExhausted,
+    Unavailable,
+)
+from headrace.runtime.execution.job import Job, Outcome
+from headrace.runtime.loading.registry import (
+    NetworkEntry,
+    NetworkRegistry,
+    NetworkState,
+    check_network_name,
+)
+from tests.support.fake_device import FakeDevice, FakeNetwork, Outcomes, fake_device
+from tests.support.gate import PATIENCE_SECONDS, Gate, run_together
+from tests.support.interleaving import frequent_switches
+
+
+@pytest.fixture
+def device() -> Iterator[FakeDevice]:
+    with fake_device(streams=2) as device:
+        yield device
+
+
+@pytest.fixture
+def registry() -> NetworkRegistry:
+    return NetworkRegistry(4)
+
+
+def never(entry: NetworkEntry) -> None:
+    raise AssertionError(f"{entry.key} drained")
+
+
+def load(registry: NetworkRegistry, executable: FakeNetwork, name: str = "m") -> NetworkEntry:
+    entry = registry.reserve(name, "FAKE", None)
+    registry.publish(entry, executable, never)
+    return entry
+
+
+# -- names --
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "0", "x" * 128])
+def test_a_network_name_is_letters_digits_and_a_few_signs(name: str) -> None:
+    assert check_network_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".a", "-a", "_a", "a/b", "a b", "ä", "../x", "x" * 129, "a\n", "a\0"]
+)
+def test_anything_else_is_refused_naming_the_field(registry: NetworkRegistry, name: str) -> None:
+    with pytest.raises(InvalidArgument, match="not a network name") as caught:
+        registry.reserve(name, "FAKE", None)
+    assert caught.value.field == "name"
+    assert len(str(caught.value)) < 1000
+
+
+# -- loading --
+
+
+def test_a_network_is_loading_then_ready(registry: NetworkRegistry, device: FakeDevice) -> None:
+    entry = registry.reserve("m", "FAKE", "record", version="7")
+    assert (entry.state, entry.record) == (NetworkState.LOADING, "record")
+    assert (entry.key.name, entry.key.version) == ("m", "7")
+    assert registry.find("m") is entry
+    assert registry.entries() == [entry]
+    registry.publish(entry, device.network(), never)
+    assert entry.state.value == "ready"
+    assert registry.acquire("m") is entry
+
+
+def test_a_load_is_given_up_once_and_only_while_it_goes_on(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    entry = registry.reserve("m", "FAKE", None)
+    first, second = Cancelled("first"), Cancelled("second")
+    assert registry.give_up(entry, first)
+    assert registry.give_up(entry, second)
+    assert entry.given_up is first
+    registry.fail(entry, "cancelled", keep=True)
+    assert not registry.give_up(entry, first)
+    assert not registry.give_up(load(registry, device.network(), "other"), first)
+
+
+def test_a_name_that_is_being_loaded_cannot_be_used_yet(registry: NetworkRegistry) -> None:
+    registry.reserve("m", "FAKE", None)
+    with pytest.raises(Unavailable, match="still being loaded"):
+        registry.acquire("m")
+    with pytest.raises(Unavailable, match="still being loaded"):
+        registry.retire("m", never)
+    for replace in (False, True):
+        with pytest.raises(AlreadyExists, match="is being loaded"):
+            registry.reserve("m", "FAKE", None, replace=replace)
+
+
+def test_a_name_in_use_is_refused_unless_it_is_to_be_replaced(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    load(registry, device.network())
+    with pytest.raises(AlreadyExists, match="set replace"):
+        registry.reserve("m", "FAKE", None)
+    registry.reserve("m", "FAKE", None, replace=True)
+
+
+def test_an_unknown_name_is_not_found_with_a_suggestion(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    load(registry, device.network(), "magika")
+    for ask in (registry.acquire, registry.find, lambda name: registry.retire(name, never)):
+        with pytest.raises(NotFound, match="did you mean 'magika'"):
+            ask("magica")
+
+
+def test_every_load_has_a_key_of_its_own(registry: NetworkRegistry, device: FakeDevice) -> None:
+    keys = set()
+    for _ in range(3):
+        entry = registry.reserve("m", "FAKE", None, replace=True)
+        registry.publish(entry, device.network(), lambda _: None)
+        keys.add(entry.key)
+    assert len(keys) == 3
+
+
+def test_a_failed_load_leaves_nothing_unless_it_is_to_be_kept(registry: NetworkRegistry) -> None:
+    registry.fail(registry.reserve("m", "FAKE", None), "bad model", keep=False)
+    assert registry.entries() == []
+    registry.fail(registry.reserve("m", "FAKE", None), "bad model", keep=True)
+    assert registry.find("m").state is NetworkState.FAILED
+    with pytest.raises(FailedPrecondition, match="failed to load: bad model"):
+        registry.acquire("m")
+
+
+def test_a_failed_network_gives_its_name_to_the_next_load(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    registry.fail(registry.reserve("m", "FAKE", None), "bad model", keep=True)
+    entry = registry.reserve("m", "FAKE", None)
+    drained: list[NetworkEntry] = []
+    registry.publish(entry, device.network(), drained.append)
+    assert registry.acquire("m") is entry
+    assert [each.executable for each in drained] == [None]
+
+
+def test_a_network_whose_load_cannot_begin_is_listed_beyond_the_limit(
+    device: FakeDevice,
+) -> None:
+    registry = NetworkRegistry(1)
+    load(registry, device.network())
+    registry.list_failed("n", "FAKE", "record", "bad model")
+    entry = registry.find("n")
+    assert (entry.state, entry.device, entry.record) == (NetworkState.FAILED, "FAKE", "record")
+    with pytest.raises(FailedPrecondition, match="failed to load: bad model"):
+        registry.acquire("n")
+    drained: list[NetworkEntry] = []
+    registry.retire("n", drained.append)
+    assert drained == [entry]
+
+
+def test_a_network_whose_load_cannot_begin_takes_no_name_in_use(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    load(registry, device.network(), "ready")
+    registry.reserve("loading", "FAKE", None)
+    for name in ("ready", "loading"):
+        with pytest.raises(AlreadyExists):
+            registry.list_failed(name, "FAKE", None, "bad model")
+    with pytest.raises(InvalidArgument, match="not a network name"):
+        registry.list_failed("not a name", "FAKE", None, "bad model")
+
+
+def test_a_replacement_that_fails_leaves_what_was_there(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    old = load(registry, device.network())
+    registry.fail(registry.reserve("m", "FAKE", None, replace=True), "bad model", keep=True)
+    assert registry.acquire("m") is old
+
+
+# -- the limit --
+
+
+def test_there_are_no_more_networks_than_the_limit(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    for name in "abc":
+        load(registry, device.network(), name)
+    registry.reserve("d", "FAKE", None)
+    with pytest.raises(ResourceExhausted, match="4 networks"):
+        registry.reserve("e", "FAKE", None)
+
+
+def test_a_failed_network_takes_no_room_and_is_given_none(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    registry.fail(registry.reserve("failed", "FAKE", None), "bad", keep=True)
+    for name in "abcd":
+        load(registry, device.network(), name)
+    with pytest.raises(ResourceExhausted, match="4 networks"):
+        registry.reserve("failed", "FAKE", None, replace=True)
+
+
+def test_a_network_that_drains_takes_its_room_until_it_is_gone(device: FakeDevice) -> None:
+    registry = NetworkRegistry(1)
+    load(registry, device.network())
+    entry = registry.acquire("m")
+    registry.retire("m", lambda _: None)
+    with pytest.raises(ResourceExhausted):
+        registry.reserve("n", "FAKE", None)
+    registry.release(entry)
+    registry.reserve("n", "FAKE", None)
+
+
+def test_a_replacement_takes_the_room_of_what_it_replaces(device: FakeDevice) -> None:
+    registry = NetworkRegistry(1)
+    load(registry, device.network())
+    for _ in range(3):
+        entry = registry.reserve("m", "FAKE", None, replace=True)
+        registry.publish(entry, device.network(), lambda _: None)
+    assert len(registry.entries()) == 1
+
+
+def test_replacing_over_and_over_does_not_pile_up_what_still_drains(device: FakeDevice) -> None:
+    registry = NetworkRegistry(1)
+    load(registry, device.network())
+    in_use = registry.acquire("m")
+    entry = registry.reserve("m", "FAKE", None, replace=True)
+    registry.publish(entry, device.network(), lambda _: None)
+    with pytest.raises(ResourceExhausted):
+        registry.reserve("m", "FAKE", None, replace=True)
+    registry.release(in_use)
+    registry.reserve("m", "FAKE", None, replace=True)
+
+
+# -- references --
+
+
+def test_an_unused_network_is_drained_at_once(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    entry, drained = load(registry, device.network()), list[NetworkEntry]()
+    assert registry.retire("m", drained.append) is entry
+    assert drained == [entry]
+    assert registry.entries() == []
+    with pytest.raises(NotFound):
+        registry.retire("m", never)
+
+
+def test_a_network_in_use_loses_its_name_at_once_and_drains_with_its_last_reference(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    entry, drained = load(registry, device.network()), list[NetworkEntry]()
+    references = [registry.acquire("m"), registry.acquire("m")]
+    registry.retire("m", drained.append)
+    assert entry.state is NetworkState.DRAINING
+    assert registry.entries() == [entry]
+    with pytest.raises(NotFound):
+        registry.acquire("m")
+    registry.release(references[0])
+    assert drained == []
+    registry.release(references[1])
+    assert drained == [entry]
+
+
+def test_a_reference_without_an_end_in_sight_does_not_drain_one_that_stays(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    entry = load(registry, device.network())
+    registry.release(registry.acquire("m"))
+    assert (entry.state, entry.references) == (NetworkState.READY, 0)
+
+
+def test_a_job_gives_its_reference_back_when_it_ends(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    gate, outcomes, drained = Gate(), Outcomes(), list[NetworkEntry]()
+    entry = load(registry, device.network(lambda _: gate()))
+    job = outcomes.job()
+    registry.submit(registry.acquire("m"), job)
+    assert job.generation == entry.key.generation
+    registry.retire("m", drained.append)
+    assert drained == []
+    gate.open()
+    outcomes.wait()
+    assert (drained, entry.references) == ([entry], 0)
+
+
+def test_a_refused_job_gives_its_reference_back_once_whatever_becomes_of_it(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    entry, outcomes = load(registry, device.network()), Outcomes()
+    refused = outcomes.job({"wrong": None})
+    with pytest.raises(InvalidArgument) as caught:
+        registry.submit(registry.acquire("m"), refused)
+    assert entry.references == 0
+    # A front-end may answer through the job.
+    refused.fail(caught.value)
+    assert entry.references == 0
+
+
+def test_a_refused_job_may_go_to_another_network(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    with fake_device(capacity=0) as full:
+        gate, outcomes = Gate(), Outcomes()
+        small = load(registry, full.network(lambda _: gate()), "small")
+        registry.submit(registry.acquire("small"), outcomes.job())
+        gate.await_arrivals()
+        job = outcomes.job()
+        with pytest.raises(QueueFull):
+            registry.submit(registry.acquire("small"), job)
+        other = load(registry, device.network(), "other")
+        registry.submit(registry.acquire("other"), job)
+        outcomes.wait(1)
+        assert (small.references, other.references) == (1, 0)
+        gate.open()
+        outcomes.wait(2)
+        assert small.references == 0
+
+
+# -- all at once --
+
+
+def test_every_acquire_finds_a_network_while_it_is_replaced_again_and_again(
+    device: FakeDevice,
+) -> None:
+    registry = NetworkRegistry(10)
+    outcomes, drained, over = Outcomes(), list[NetworkEntry](), threading.Event()
+    made, accepted = [load(registry, device.network())], list[Job]()
+    after_close: list[NetworkEntry] = []
+
+    def close(entry: NetworkEntry) -> None:
+        assert isinstance(entry.executable, FakeNetwork)
+        if entry.references:
+            after_close.append(entry)
+        entry.executable.close()
+        drained.append(entry)
+
+    def replace() -> None:
+        for _ in range(60):
+            try:
+                entry = registry.reserve("m", "FAKE", None, replace=True)
+            except ResourceExhausted:
+                continue
+            registry.publish(entry, device.network(), close)
+            made.append(entry)
+        over.set()
+
+    def infer(seed: int) -> None:
+        choose = random.Random(seed)
+        while not over.is_set():
+            entry = registry.acquire("m")
+            if choose.random() < 0.2:
+                registry.release(entry)
+                continue
+            job = outcomes.job(may_run_inline=choose.random() < 0.5)
+            try:
+                registry.submit(entry, job)
+            except QueueFull:
+                continue
+            accepted.append(job)
+            if choose.random() < 0.2:
+                job.token.cancel(Cancelled("enough"))
+
+    with frequent_switches():
+        run_together(replace, *[partial(infer, seed) for seed in range(3)])
+    outcomes.wait(len(accepted))
+    # No request met a closed network, and every replaced one was closed exactly once.
+    assert set(outcomes.count()) <= {Outcome.COMPLETED, Outcome.CANCELLED}
+    assert after_close == []
+    assert sorted(e.key.generation for e in drained) == [
+        e.key.generation for e in made if e is not registry.find("m")
+    ]
+    assert all(entry.references == 0 for entry in made)
+
+
+def test_unloading_while_others_acquire_and_load_drains_every_load_once(
+    device: FakeDevice,
+) -> None:
+    registry = NetworkRegistry(2)
+    lock, loaded, drained = threading.Lock(), list[NetworkEntry](), list[NetworkEntry]()
+    closed = threading.Semaphore(0)
+
+    def close(entry: NetworkEntry) -> None:
+        assert entry.references == 0
+        with lock:
+            drained.append(entry)
+        closed.release()
+
+    def churn(seed: int) -> None:
+        choose = random.Random(seed)
+        for _ in range(200):
+            name = choose.choice("ab")
+            try:
+                step = choose.randrange(4)
+                if step == 0:
+                    entry = registry.reserve(name, "FAKE", None, replace=choose.random() < 0.5)
+                    if choose.random() < 0.2:
+                        registry.fail(entry, "bad", keep=False)
+                        continue
+                    with lock:
+                        loaded.append(entry)
+                    registry.publish(entry, device.network(), close)
+                elif step == 1:
+                    registry.retire(name, close)
+                else:
+                    registry.release(registry.acquire(name))
+            except HeadraceError:
+                continue
+
+    with frequent_switches():
+        run_together(*[partial(churn, seed) for seed in range(4)])
+    for name in "ab":
+        try:
+            registry.retire(name, close)
+        except NotFound:
+            continue
+    for _ in loaded:
+        assert closed.acquire(timeout=PATIENCE_SECONDS)
+    assert registry.entries() == []
+    assert sorted(e.key.generation for e in drained) == sorted(e.key.generation for e in loaded)

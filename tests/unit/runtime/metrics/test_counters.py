@@ -1,0 +1,190 @@
+"""Counters: accounting of outcomes, gauges and the life of a network's series."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from headrace.runtime.execution.job import Outcome
+from headrace.runtime.metrics.counters import Counters, DeviceCounters, NetworkCounters
+
+
+def test_accepted_requests_are_those_that_ended_and_those_in_flight() -> None:
+    device = DeviceCounters("CPU")
+    for _ in range(6):
+        device.accept()
+    for outcome in Outcome:
+        device.observe(outcome, 0.001, 0.002)
+    requests = device.snapshot().kinds["request"].requests
+    assert requests.accepted == 6
+    assert requests.outcomes == dict.fromkeys(Outcome, 1)
+    assert requests.in_flight == 2
+
+
+def test_parts_are_counted_apart_from_requests() -> None:
+    device = DeviceCounters("CPU")
+    device.accept(part=True)
+    device.observe(Outcome.COMPLETED, 0.001, 0.002, part=True)
+    kinds = device.snapshot().kinds
+    assert kinds["part"].requests.outcomes[Outcome.COMPLETED] == 1
+    assert kinds["part"].execution_seconds.count == 1
+    assert kinds["request"].requests.accepted == 0
+    assert kinds["request"].execution_seconds.count == 0
+
+
+def test_a_request_that_expired_in_the_queue_has_no_execution_time() -> None:
+    device = DeviceCounters("CPU")
+    device.accept()
+    device.observe(Outcome.EXPIRED, 1.5, None)
+    request = device.snapshot().kinds["request"]
+    assert request.queue_wait_seconds.sum == 1.5
+    assert request.execution_seconds.count == 0
+
+
+def test_refused_requests_are_counted_by_reason_and_never_accepted() -> None:
+    device = DeviceCounters("CPU")
+    device.refuse("queue_full")
+    device.refuse("queue_full")
+    device.refuse("draining")
+    snapshot = device.snapshot()
+    assert snapshot.refused == {"queue_full": 2, "draining": 1}
+    assert snapshot.kinds["request"].requests.accepted == 0
+
+
+def test_a_snapshot_says_all_that_has_ended_however_much_that_is() -> None:
+    device, network = DeviceCounters("CPU"), NetworkCounters("m", "CPU")
+    for count in range(1, 200):
+        device.accept()
+        network.accept()
+        device.observe(Outcome.COMPLETED, 0.001, 0.002)
+        network.observe(Outcome.COMPLETED, 0.004, batch_size=2)
+        assert device.snapshot().kinds["request"].execution_seconds.count == count
+        assert network.snapshot().request_seconds.count == count
+
+
+def test_gauges_are_read_when_a_snapshot_is_taken() -> None:
+    device = DeviceCounters("CPU")
+    queue: list[int] = []
+    device.register_gauge("queue_depth", lambda: len(queue))
+    assert device.snapshot().gauges == {"queue_depth": 0}
+    queue += [1, 2, 3]
+    assert device.snapshot().gauges == {"queue_depth": 3}
+    device.unregister_gauges("queue_depth", "streams")
+    assert device.snapshot().gauges == {}
+
+
+def test_all_gauges_can_be_forgotten_at_once() -> None:
+    device = Counters().device("CPU")
+    device.register_gauge("streams", lambda: 1)
+    device.register_gauge("memory_bytes", lambda: 2)
+    device.unregister_gauges()
+    assert device.snapshot().gauges == {}
+
+
+def test_a_gauge_that_cannot_be_read_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> float:
+        raise RuntimeError("the driver is gone")
+
+    device = Counters().device("GPU.0")
+    device.register_gauge("memory_bytes", fail)
+    device.register_gauge("streams", lambda: 1)
+    assert device.snapshot().gauges == {"streams": 1.0}
+    assert "memory_bytes of GPU.0" in caplog.text
+
+
+def test_a_gauge_may_count_while_it_is_read() -> None:
+    device = DeviceCounters("CPU")
+
+    def read() -> float:
+        device.accept()
+        return 1.0
+
+    device.register_gauge("streams", read)
+    assert device.snapshot().gauges == {"streams": 1.0}
+
+
+def test_where_runs_are_counted_by_themselves_requests_count_no_batch() -> None:
+    network = NetworkCounters("m", "BATCH:CPU(8)")
+    network.observe(Outcome.COMPLETED, 0.25, batch_size=None)
+    network.observe(Outcome.COMPLETED, 0.25, batch_size=None)
+    network.observe_batch(2)
+    batch_size = network.snapshot().batch_size
+    assert (batch_size.count, batch_size.sum) == (1, 2)
+
+
+def test_a_network_counts_requests_seconds_batch_and_loads() -> None:
+    network = NetworkCounters("m", "CPU")
+    network.accept()
+    network.accept()
+    network.observe(Outcome.COMPLETED, 0.25, batch_size=8)
+    network.observe_load(1.5)
+    snapshot = network.snapshot()
+    assert (snapshot.network, snapshot.device) == ("m", "CPU")
+    assert snapshot.requests.outcomes[Outcome.COMPLETED] == 1
+    assert snapshot.requests.in_flight == 1
+    assert snapshot.request_seconds.sum == 0.25
+    assert snapshot.batch_size.sum == 8
+    assert snapshot.load_seconds.sum == 1.5
+
+
+def test_the_same_name_gives_the_same_counters() -> None:
+    counters = Counters()
+    assert counters.device("CPU") is counters.device("CPU")
+    assert counters.network("m", "CPU") is counters.network("m", "CPU")
+    assert counters.network("m", "CPU") is not counters.network("m", "TEMPLATE")
+
+
+def test_a_removed_network_leaves_the_snapshot() -> None:
+    counters = Counters()
+    counters.network("m", "CPU")
+    counters.remove_network("m", "CPU")
+    assert counters.snapshot().networks == ()
+
+
+def test_a_replaced_network_keeps_counting_until_the_last_one_is_removed() -> None:
+    counters = Counters()
+    counters.network("m", "CPU").observe(Outcome.COMPLETED, 0.1)
+    counters.network("m", "CPU").observe(Outcome.COMPLETED, 0.1)  # the replacement
+    counters.remove_network("m", "CPU")  # the old one has drained
+    (snapshot,) = counters.snapshot().networks
+    assert snapshot.requests.outcomes[Outcome.COMPLETED] == 2
+
+
+def test_removing_a_network_twice_is_harmless() -> None:
+    counters = Counters()
+    counters.remove_network("m", "CPU")
+    counters.network("m", "CPU")
+    assert len(counters.snapshot().networks) == 1
+
+
+def test_rpcs_are_counted_by_method_and_code() -> None:
+    counters = Counters()
+    counters.grpc("Infer")["OK"] = 2
+    counters.grpc("Infer")["NOT_FOUND"] = 1
+    counters.grpc("Export")
+    assert counters.snapshot().grpc == {("Infer", "OK"): 2, ("Infer", "NOT_FOUND"): 1}
+
+
+def test_no_count_is_lost_between_threads() -> None:
+    counters = Counters()
+    threads_count, each = 8, 500
+    start = threading.Barrier(threads_count)
+
+    def work() -> None:
+        start.wait()
+        device = counters.device("CPU")
+        for _ in range(each):
+            device.accept()
+            device.observe(Outcome.COMPLETED, 0.001, 0.001)
+
+    threads = [threading.Thread(target=work) for _ in range(threads_count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    snapshot = counters.snapshot()
+    request = snapshot.devices[0].kinds["request"]
+    assert request.requests.accepted == threads_count * each
+    assert request.requests.in_flight == 0
+    assert request.execution_seconds.count == threads_count * each

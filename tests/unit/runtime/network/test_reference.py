@@ -1,0 +1,341 @@
+"""The reference evaluator, corrected: each behaviour is one that onnx's own gets wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.parser import parse_model
+from onnxruntime import InferenceSession
+
+from headrace.runtime.network.reference import CorrectedEvaluator
+
+FLOAT_TYPE = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [2])
+
+
+def run(opset: int, text: str, **inputs: Any) -> list[Any]:
+    return list(CorrectedEvaluator(parsed(opset, text)).run(None, inputs))
+
+
+def parsed(opset: int, text: str) -> onnx.ModelProto:
+    return parse_model(f'<ir_version: 8, opset_import: ["": {opset}]>{text}')
+
+
+def loop(element: str, cond: str = "yes") -> str:
+    """Collects its state three times, which each time grows by one."""
+    return f"""g (int64 trips, float{element} x) => (float{element} last, float[N] all) {{
+        yes = Constant<value = bool {{1}}>()
+        one = Constant<value = float {{1}}>()
+        last, all = Loop(trips, {cond}, x) <body = b
+            (int64 i, bool go, float{element} v) => (bool more, float{element} next, float r) {{
+                more = Identity(go)
+                next = Add(v, one)
+                r = Identity(v)
+            }}
+        >
+    }}"""
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (2, 3)])
+def test_a_loop_stacks_what_it_collects_along_a_new_axis(shape: tuple[int, ...]) -> None:
+    element = f"[{','.join(map(str, shape))}]" if shape else ""
+    x = np.zeros(shape, np.float32)
+    last, collected = run(17, loop(element), trips=np.array(3), x=x)
+    assert last.tolist() == np.full(shape, 3).tolist()
+    assert collected.tolist() == [np.full(shape, each).tolist() for each in range(3)]
+
+
+def test_a_loop_without_a_condition_runs() -> None:
+    _, collected = run(17, loop("", cond='""'), trips=np.array(2), x=np.float32(5))
+    assert collected.tolist() == [5, 6]
+
+
+def test_a_loop_that_collects_and_never_runs_says_why_it_cannot() -> None:
+    with pytest.raises(ValueError, match="no iteration"):
+        run(17, loop(""), trips=np.array(0), x=np.float32(5))
+
+
+@pytest.mark.parametrize(
+    ("op", "expected"), [("Softmax", 0.25), ("LogSoftmax", np.log(0.25)), ("Hardmax", None)]
+)
+@pytest.mark.parametrize("attribute", ["", "<axis = 1>", "<axis = -2>"])
+def test_old_softmaxes_take_all_axes_from_theirs_together(
+    op: str, expected: float | None, attribute: str
+) -> None:
+    text = f"g (float[3,2,2] x) => (float[3,2,2] y) {{ y = {op}{attribute}(x) }}"
+    (y,) = run(11, text, x=np.ones((3, 2, 2), np.float32))
+    assert y.shape == (3, 2, 2)
+    if expected is None:
+        assert y.sum() == 3
+    else:
+        np.testing.assert_allclose(np.asarray(y), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
+def test_new_softmaxes_take_one_axis(op: str) -> None:
+    text = f"g (float[3,2,2] x) => (float[3,2,2] y) {{ y = {op}<axis = 1>(x) }}"
+    (y,) = run(13, text, x=np.ones((3, 2, 2), np.float32))
+    assert (np.exp(y) if op == "LogSoftmax" else y).sum() == pytest.approx(6)
+
+
+def normalization(outputs: str, opset: int, attributes: str = "") -> onnx.ModelProto:
+    text = f"""g (float[2,1] x, float[1] s, float[1] b, float[1] m, float[1] v)
+        => (float[2,1] y) {{ {outputs} = BatchNormalization{attributes}(x, s, b, m, v) }}"""
+    return parsed(opset, text)
+
+
+@pytest.mark.parametrize("opset", [7, 9, 13, 15])
+def test_a_batch_normalization_with_one_output_uses_what_it_is_given(opset: int) -> None:
+    one = np.ones(1, np.float32)
+    x = np.array([[1], [3]], np.float32)
+    inputs = {"x": x, "s": one, "b": 0 * one, "m": one, "v": 4 * one}
+    (y,) = CorrectedEvaluator(normalization("y", opset)).run(None, inputs)
+    np.testing.assert_allclose(np.asarray(y), [[0], [1]], atol=1e-4)
+
+
+def test_training_goes_on_as_it_did() -> None:
+    inputs = {name: np.ones(1, np.float32) for name in "sbmv"}
+    inputs["x"] = np.array([[1], [3]], np.float32)
+    model = normalization("y, rm, rv", 15, "<training_mode = 1>")
+    (y,) = CorrectedEvaluator(model).run(None, inputs)
+    np.testing.assert_allclose(np.asarray(y), [[0], [2]], atol=1e-4)
+
+
+def test_new_statistics_have_the_type_of_the_old_ones() -> None:
+    inputs = {name: np.ones(1, np.float32) for name in "sbmv"}
+    inputs["x"] = np.array([[1], [3]], np.float16)
+    text = """g (float16[2,1] x, float[1] s, float[1] b, float[1] m, float[1] v)
+        => (float16[2,1] y, float[1] rm, float[1] rv)
+        { y, rm, rv = BatchNormalization<training_mode = 1>(x, s, b, m, v) }"""
+    outputs = CorrectedEvaluator(parsed(15, text)).run(None, inputs)
+    assert [np.asarray(each).dtype.name for each in outputs] == ["float16", "float32", "float32"]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        normalization("y, m1, v1, sm, sv", 9),
+        normalization("y", 6),
+        normalization("y", 7, "<spatial = 0>"),
+        normalization("y, m1, v1", 13),
+        onnx.helper.make_model(
+            onnx.helper.make_graph(
+                [onnx.helper.make_node("Optional", [], ["o"], type=FLOAT_TYPE)], "g", [], []
+            ),
+            opset_imports=[onnx.helper.make_opsetid("", 18)],
+        ),
+        parsed(
+            17,
+            """g (int64 trips, bool go, float[2] x) => (float[2] y) {
+                y = Loop(trips, go, x)
+                    <body = b (int64 i, bool c, float[2] v) => (bool c, float[2] v) {}>
+            }""",
+        ),
+        parsed(
+            8,
+            """g (float[1,2] a, float[1,3,2] x) => (float[1,2] y) {
+                y = Scan("", a, x) <num_scan_inputs = 1, body = b
+                    (float[2] s, float[2] n) => (float[2] t) { t = Add(s, n) }>
+            }""",
+        ),
+    ],
+)
+def test_what_it_cannot_compute_it_refuses_beforehand(model: onnx.ModelProto) -> None:
+    with pytest.raises(NotImplementedError):
+        CorrectedEvaluator(model)
+
+
+@pytest.mark.parametrize("space", [(5,), (5, 6), (3, 4, 5)])
+def test_a_global_maximum_is_taken_over_all_axes_in_space(space: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 4, *space), np.float32)
+    sizes = ",".join(map(str, x.shape))
+    (y,) = run(17, f"g (float[{sizes}] x) => (float y) {{ y = GlobalMaxPool(x) }}", x=x)
+    assert y.shape == (2, 4, *(1 for _ in space))
+    assert y.ravel().tolist() == x.reshape(8, -1).max(axis=1).tolist()
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 1, 1), (2, 7, 3, 2), (5, 2, 2, 2)])
+@pytest.mark.parametrize("size", [1, 3, 5, 9])
+def test_every_channel_is_normalised_by_those_around_it(shape: tuple[int, ...], size: int) -> None:
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    sizes = ",".join(map(str, shape))
+    model = parsed(
+        13,
+        f"g (float[{sizes}] x) => (float[{sizes}] y)"
+        f" {{ y = LRN<size = {size}, alpha = 1.5, beta = 0.5, bias = 2.0>(x) }}",
+    )
+    session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"x": x})
+    (y,) = CorrectedEvaluator(model).run(None, {"x": x})
+    assert np.asarray(y).dtype == x.dtype
+    np.testing.assert_allclose(np.asarray(y), np.asarray(expected), rtol=1e-5)
+
+
+@pytest.mark.parametrize("space", [(), (3,), (2, 1, 2)])
+def test_of_an_even_number_of_channels_one_more_is_behind(space: tuple[int, ...]) -> None:
+    x = np.ones((1, 3, *space), np.float32) * np.arange(1, 4).reshape(3, *(1 for _ in space))
+    text = "g (float[N,C] x) => (float y) { y = LRN<size = 2, alpha = 2.0, beta = 1.0>(x) }"
+    (y,) = run(13, text, x=x.astype(np.float32))
+    column = y.reshape(3, -1)[:, 0]
+    np.testing.assert_allclose(column, [1 / 6, 2 / 14, 3 / 10], rtol=1e-6)
+
+
+@pytest.mark.parametrize("signal", ["2,60", "2,60,1"])
+@pytest.mark.parametrize("given", ["step, window", "step, , length", "step, window, length"])
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_a_signal_is_transformed_frame_by_frame_as_onnx_runtime_does(
+    signal: str, given: str, onesided: int
+) -> None:
+    model = parsed(
+        17,
+        f"g (float[{signal}] x, int64 step, float[16] window, int64 length) => (float[a,b,c,d] y)"
+        f" {{ y = STFT<onesided = {onesided}>(x, {given}) }}",
+    )
+    random = np.random.default_rng(0)
+    inputs = {
+        "x": random.standard_normal([int(each) for each in signal.split(",")], np.float32),
+        "step": np.array(7),
+        "window": random.random(16, np.float32),
+        "length": np.array(16),
+    }
+    session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, inputs)
+    (y,) = CorrectedEvaluator(model).run(None, inputs)
+    assert np.asarray(y).dtype == np.float32
+    np.testing.assert_allclose(np.asarray(y), np.asarray(expected), atol=1e-4)
+
+
+@pytest.mark.parametrize(("step", "length"), [(0, 4), (-1, 4), (1, 0), (1, -1), (1, 9)])
+def test_frames_that_do_not_fit_the_signal_are_refused(step: int, length: int) -> None:
+    text = "g (float[1,8] x, int64 s, int64 n) => (float y) { y = STFT(x, s, , n) }"
+    x = np.ones((1, 8), np.float32)
+    with pytest.raises(ValueError, match="do not fit a signal of 8"):
+        run(17, text, x=x, s=np.array(step), n=np.array(length))
+
+
+@pytest.mark.parametrize(
+    ("data", "indices", "axis"),
+    [((2, 300), (2, 200), 1), ((300, 2), (7, 2), 0), ((2, 3, 4), (1, 5, 2), -2), ((3,), (0,), 0)],
+)
+def test_elements_are_gathered_as_onnx_runtime_does(
+    data: tuple[int, ...], indices: tuple[int, ...], axis: int
+) -> None:
+    named = [",".join(f"{each}{at}" for at in range(len(data))) for each in "abc"]
+    model = parsed(
+        13,
+        f"g (float[{named[0]}] x, int64[{named[1]}] i) => (float[{named[2]}] y)"
+        f" {{ y = GatherElements<axis = {axis}>(x, i) }}",
+    )
+    random, size = np.random.default_rng(0), data[axis]
+    inputs = {
+        "x": random.standard_normal(data, np.float32),
+        "i": random.integers(-size, size, indices),
+    }
+    session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, inputs)
+    (y,) = CorrectedEvaluator(model).run(None, inputs)
+    assert np.asarray(y).tolist() == np.asarray(expected).tolist()
+
+
+@pytest.mark.parametrize("index", [3, -4])
+def test_elements_outside_are_not_gathered(index: int) -> None:
+    text = "g (float[3] x, int64[1] i) => (float[1] y) { y = GatherElements(x, i) }"
+    with pytest.raises(IndexError, match="out of bounds for an axis of 3"):
+        run(13, text, x=np.ones(3, np.float32), i=np.array([index]))
+
+
+def matching(pattern: str) -> str:
+    return f'g (string[N] x) => (bool[N] y) {{ y = RegexFullMatch<pattern = "{pattern}">(x) }}'
+
+
+def test_an_expression_that_python_would_backtrack_on_is_matched_at_once() -> None:
+    texts = np.array([["a" * 40 + "b", "a" * 40], ["", "é"]], object)
+    (y,) = run(20, matching("(a+)+"), x=texts)
+    assert y.tolist() == [[False, True], [False, False]]
+    (y,) = run(20, matching("."), x=texts)
+    assert y.tolist() == [[False, False], [False, True]]
+
+
+@pytest.mark.parametrize("pattern", ["(?=a)", "(", "a{5000}"])
+def test_what_is_no_expression_of_re2_is_refused_beforehand(pattern: str) -> None:
+    with pytest.raises(ValueError, match="is not an RE2 expression"):
+        CorrectedEvaluator(parsed(20, matching(pattern)))
+
+
+def test_a_function_hands_its_pattern_to_the_layer_inside() -> None:
+    text = """g (string[N] x) => (bool[N] y) { y = own.Matches<p = "a+">(x) }
+        <domain: "own", opset_import: ["": 20]>
+        Matches <p> (v) => (w) { w = RegexFullMatch<pattern: string = @p>(v) }"""
+    header = '<ir_version: 8, opset_import: ["": 20, "own": 1]>'
+    evaluator = CorrectedEvaluator(parse_model(header + text))
+    (y,) = evaluator.run(None, {"x": np.array(["aa", "b"], object)})
+    assert np.asarray(y).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(("p", "expected"), [(1, [-0.25, 0.75]), (2, [-0.316, 0.949])])
+def test_a_norm_is_one_of_absolute_values(p: int, expected: list[float]) -> None:
+    text = f"g (float[2] x) => (float[2] y) {{ y = LpNormalization<p = {p}>(x) }}"
+    (y,) = run(22, text, x=np.array([-1, 3], np.float32))
+    np.testing.assert_allclose(y, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_sequences_of_different_lengths_are_refused(op: str, gates: int) -> None:
+    model = parsed(
+        14,
+        f"""g (float[2,2,1] x, float[1,{gates},1] w, float[1,{gates},1] r, int32[2] lengths)
+        => (float[1,2,1] y) {{ "", y = {op}<hidden_size = 1>(x, w, r, "", lengths) }}""",
+    )
+    ones = np.ones((1, gates, 1), np.float32)
+    inputs = {"x": np.ones((2, 2, 1), np.float32), "w": ones, "r": ones}
+    equal = {**inputs, "lengths": np.array([2, 2], np.int32)}
+    (y,) = CorrectedEvaluator(model).run(None, equal)
+    assert np.asarray(y).shape == (1, 2, 1)
+    with pytest.raises(NotImplementedError, match="shorter"):
+        CorrectedEvaluator(model).run(None, {**inputs, "lengths": np.array([2, 1], np.int32)})
+
+
+def test_an_optional_is_the_value_that_it_holds() -> None:
+    text = """g (float[2] x) => (float[2] y) { o = Optional(x) y = OptionalGetElement(o) }"""
+    x = np.ones(2, np.float32)
+    assert run(18, text, x=x)[0] is x
+
+
+def test_functions_are_corrected_too() -> None:
+    text = """g (float[3,2,2] x) => (float[3,2,2] y) { y = own.Mine(x) }
+        <domain: "own", opset_import: ["": 11]>
+        Mine (v) => (w) { w = Softmax(v) }"""
+    header = '<ir_version: 8, opset_import: ["": 11, "own": 1]>'
+    evaluator = CorrectedEvaluator(parse_model(header + text))
+    (y,) = evaluator.run(None, {"x": np.ones((3, 2, 2), np.float32)})
+    np.testing.assert_allclose(np.asarray(y), 0.25)
+
+
+@pytest.mark.parametrize("opset", [2, 11, 21])
+@pytest.mark.parametrize("pads", [(-1, 2), (1, -2), (-1, -1), (0, 0)])
+def test_a_negative_pad_cuts_off(opset: int, pads: tuple[int, int]) -> None:
+    listed = f"{{0, {pads[0]}, 0, {pads[1]}}}"
+    given = "x" if opset == 2 else "x, pads"
+    text = (
+        f"g (float[2,4] x) => (float[a,b] y) <int64[4] pads = {listed}> "
+        f"{{ y = Pad{f'<pads = [{listed[1:-1]}]>' if opset == 2 else ''}({given}) }}"
+    )
+    x = np.arange(1, 9, dtype=np.float32).reshape(2, 4)
+    session = InferenceSession(parsed(opset, text).SerializeToString())
+    (expected,) = session.run(None, {"x": x})
+    assert run(opset, text, x=x)[0].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("config", ["", ", strides = [2, 2]", ", strides = [3, 2]"])
+@pytest.mark.parametrize("size", [4, 5])
+def test_a_maximum_with_same_lower_pads_in_front(config: str, size: int) -> None:
+    text = (
+        f"g (float[1,1,{size},{size}] x) => (float[a,b,c,d] y) "
+        f'{{ y = MaxPool<auto_pad = "SAME_LOWER", kernel_shape = [2, 2]{config}>(x) }}'
+    )
+    x = np.random.default_rng(0).random((1, 1, size, size), np.float32)
+    (expected,) = InferenceSession(parsed(21, text).SerializeToString()).run(None, {"x": x})
+    (found,) = run(21, text, x=x)
+    assert found.tolist() == expected.tolist()

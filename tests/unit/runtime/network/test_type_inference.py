@@ -1,0 +1,205 @@
+"""What is known of the values between, and how much is spent to know it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from headrace.runtime.intake.naming import walk
+from headrace.runtime.network import type_inference
+from headrace.runtime.network.network import Network
+from headrace.runtime.network.type_inference import infer_types
+from headrace.testing.case import parse
+from tests.support.exploding_networks import exploding
+from tests.support.model_zoo import branches, function, model, network, node, value
+
+
+def inferred(proto: onnx.ModelProto) -> dict[str, str]:
+    """Type and shape of each value that a layer gives."""
+    it = network(proto).model
+    infer_types(it)
+    return {
+        f"{each.name}": f"{each.dtype}{each.shape}"
+        for layer in walk(it.graph)
+        for each in layer.outputs
+    }
+
+
+def test_types_pass_through_many_layers() -> None:
+    lines = " ".join(f"v{at + 1} = Relu(v{at})" for at in range(50))
+    text = f"g (float[N,3] v0) => (float[N,3] v50) {{ {lines} }}"
+    assert set(inferred(parse(text)).values()) == {"FLOAT[N,3]"}
+
+
+def test_shapes_are_computed_from_small_constants_wherever_they_are() -> None:
+    text = (
+        "g (float[2,6] x) => (float[a,b,c] z) <int64[2] given = {3, 4}> "
+        "{ y = Reshape(x, given) made = Constant<value_ints = [1, 12, 1]>() w = Reshape(y, made) "
+        "z = Identity(w) }"
+    )
+    found = inferred(parse(text))
+    assert found["y"] == "FLOAT[3,4]"
+    assert found["w"] == "FLOAT[1,12,1]"
+
+
+def test_bodies_know_the_types_around_them_and_the_layer_those_of_its_bodies() -> None:
+    proto = branches()
+    for info in [proto.graph.output[0], *proto.graph.node[1].attribute[0].g.output]:
+        info.type.tensor_type.ClearField("shape")
+    found = inferred(proto)
+    assert found["t"] == found["y"] == "FLOAT[2,3]"
+
+
+def test_a_scan_reads_slices_and_a_loop_what_it_carries() -> None:
+    text = """
+    g (float[5,2,3] x, float[2] s) => (float[2] last, float[a,b,c] all, float l)
+    {
+        last, all = Scan<num_scan_inputs = 1, body = sum (a, b) => (c, d)
+            { e = ReduceMax<keepdims = 0>(b) c = Add(a, e) d = Abs(b) }>(s, x)
+        ten = Constant<value_int = 10>()
+        yes = Constant<value_int = 1>()
+        go = Cast<to = 9>(yes)
+        l = Loop<body = count (i, k, v) => (m, w)
+            { m = Identity(k) w = Add(v, v) }>(ten, go, last)
+    }
+    """
+    found = inferred(parse(text))
+    assert found["d"] == "FLOAT[2,3]"
+    assert found["m"].startswith("BOOL")
+    assert found["w"].startswith("FLOAT")
+
+
+def test_a_call_of_a_function_knows_what_comes_out() -> None:
+    scale = node("Constant", [], ["k"])
+    scale.attribute.add(name="value_float", ref_attr_name="factor", type=onnx.AttributeProto.FLOAT)
+    own = function("scaled", [scale, node("Mul", ["a", "k"], ["b"])])
+    own.attribute.append("factor")
+    nodes = [node("scaled", ["x"], ["y"], domain="f", factor=2.0), node("Relu", ["y"], ["z"])]
+    found = inferred(model(nodes, [value("x")], [value("z", None)], functions=[own], domains=["f"]))
+    assert found == {"y": "FLOAT[2,3]", "z": "FLOAT[2,3]"}
+
+
+def test_a_layer_that_onnx_refuses_costs_the_others_nothing() -> None:
+    text = (
+        "g (float[2] x, int64[2] i) => (float[n] z) "
+        "{ a = Relu(x) b = Relu(i) c = Concat<axis = 7>(x, x) d = Abs(x) z = Add(a, d) }"
+    )
+    found = inferred(parse(text))
+    assert found["a"] == found["d"] == "FLOAT[2]"
+
+
+@pytest.mark.parametrize(
+    ("layer", "rank"),
+    [
+        ("STFT (x, one, x, one)", 4),
+        ("ConvInteger (u, u)", 3),
+        ("ConvTranspose (x, x)", 3),
+        ("ReduceSum (x, axes)", 3),
+        ("Pad (x, axes)", 3),
+        ("CenterCropPad (x, axes)", 3),
+        ("HannWindow (one)", 1),
+        ("MelWeightMatrix (one, one, one, f, f)", 2),
+    ],
+)
+def test_a_rank_that_is_certain_is_known_where_sizes_are_not(layer: str, rank: int) -> None:
+    found = inferred(
+        parse(
+            "g (float[a,b,c] x, uint8[d,e,f] u, int64[n] axes, int64 one, float f) => (float[m] z) "
+            f"{{ y = {layer} w = Cast<to = 1>(y) z = Abs(w) }}"
+        )
+    )
+    assert found["w"].count("None") == rank, found
+
+
+def test_a_rank_that_is_not_certain_is_not_claimed() -> None:
+    text = (
+        "g (float[a,b,c] x, int64[n] axes) => (float[m] z) "
+        "{ y = ReduceSum<keepdims = 0>(x, axes) z = Abs(y) }"
+    )
+    assert inferred(parse(text))["y"] == "FLOATNone"
+
+
+def test_onnx_is_asked_about_a_few_layers_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    whole = onnx.shape_inference.infer_shapes
+
+    def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
+        held = [each for layer in proto.graph.node for each in layer.attribute if each.g.node]
+        asked.append(len(proto.graph.node))
+        assert not held, "bodies come without their layers"
+        assert not proto.functions
+        return whole(proto)
+
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", infer_shapes)
+    for proto in exploding():
+        infer_types(network(proto).model)
+    assert 0 < max(asked) <= 8
+
+
+def test_no_rank_is_taken_that_no_tensor_has() -> None:
+    def shapes() -> Iterator[ir.Shape]:
+        for proto in exploding():
+            it = network(proto).model
+            infer_types(it)
+            for layer in walk(it.graph):
+                yield from (each.shape for each in layer.outputs if each.shape is not None)
+
+    assert max(shape.rank() for shape in shapes()) <= 64
+    assert all(size >= 0 for shape in shapes() for size in shape if isinstance(size, int))
+
+
+def test_networks_whose_shapes_explode_are_looked_at_in_bounded_memory() -> None:
+    """In a process of 3 GiB of addresses, of which Python and its libraries take the most."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.support.exploding_networks"],
+        cwd=Path(__file__).parents[4],
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert len(ended.stdout.splitlines()) == len(list(exploding()))
+
+
+def test_inference_ends_where_functions_call_functions_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(type_inference, "_MAX_LAYERS", 100)
+    functions = [function("f0", [node("Relu", ["a"], ["b"])])]
+    for at in range(1, 12):
+        calls = [
+            node(f"f{at - 1}", ["a"], ["m"], domain="f"),
+            node(f"f{at - 1}", ["m"], ["b"], domain="f"),
+        ]
+        functions.append(function(f"f{at}", calls))
+    nodes = [node("f11", ["x"], ["y"], domain="f")]
+    proto = model(nodes, [value("x")], [value("y")], functions=functions, domains=["f"])
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    infer_types(network(proto).model)  # of 2,048 calls
+
+
+def test_what_is_declared_stays() -> None:
+    weights = {"w": np.ones(3, np.float32)}
+    proto = model([node("Add", ["x", "w"], ["y"])], [value("x", ("N", 3))], [], weights)
+    proto.graph.output.append(value("y", ("M", "K")))
+    assert inferred(proto) == {"y": "FLOAT[M,K]"}
+    assert isinstance(network(proto), Network)
+
+
+def test_two_sizes_that_nobody_named_get_no_name_in_common() -> None:
+    lines = " ".join(f"n{at} = NonZero(x{at})" for at in range(20))
+    ports = ", ".join(f"float[a,b] x{at}" for at in range(20))
+    results = ", ".join(f"n{at}" for at in range(20))
+    text = f"g ({ports}) => (int64[c,d] y) {{ {lines} y = Concat<axis = 1>({results}) }}"
+    found = inferred(parse(text))
+    assert {found[f"n{at}"] for at in range(20)} == {"INT64[2,None]"}

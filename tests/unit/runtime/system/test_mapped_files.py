@@ -1,0 +1,70 @@
+"""Weights in mapped files: aligned, without a name, and out of memory when told so."""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.runtime.system.mapped_files import MappedFiles
+
+
+def resident_bytes(what: str) -> int:
+    """Of the maps of files whose path has `what` in it."""
+    size, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split()[0]:
+            inside = what in line
+        elif inside and line.startswith("Rss:"):
+            size += int(line.split()[1]) * 1024
+    return size
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1))
+def test_pieces_read_back_each_where_vector_code_may_read_it(pieces: list[bytes]) -> None:
+    pieces.append(b"a file that is not empty")
+    moved = MappedFiles().spool([memoryview(piece) for piece in pieces])
+    assert [bytes(each) for each in moved] == pieces
+    assert all(each.readonly for each in moved)
+
+
+def test_a_temporary_file_has_no_name_and_ends_with_its_last_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    files = MappedFiles()
+    (view,) = files.spool([memoryview(b"x" * 4096)])
+    assert list(tmp_path.iterdir()) == []
+    maps = Path("/proc/self/maps")
+    assert str(tmp_path) in maps.read_text()
+    del files
+    assert bytes(view) == b"x" * 4096
+    del view
+    gc.collect()
+    assert str(tmp_path) not in maps.read_text()
+
+
+def test_where_there_is_no_room_pieces_stay_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    pieces = [memoryview(b"weights")]
+    assert MappedFiles().spool(pieces) == pieces
+    assert "weights stay in memory" in caplog.text
+
+
+def test_forgotten_pages_are_out_of_memory_until_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    files = MappedFiles()
+    (view,) = files.spool([memoryview(bytes(range(256)) * 4096)])
+    assert view[-1] == 255
+    assert len(bytes(view)) == resident_bytes(str(tmp_path)) == 2**20
+    files.forget_pages()
+    assert resident_bytes(str(tmp_path)) == 0
+    assert view[255] == 255

@@ -1,0 +1,119 @@
+"""The core: devices by the names that metrics have, and networks counted under them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.core import Core
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.plugin_source import PluginSource
+from headrace.runtime.device.services import Services
+from headrace.runtime.device.state import DeviceState
+from headrace.runtime.errors import InvalidArgument, NotFound, NotInstalled
+from headrace.runtime.transform.options import LoadRequest
+from headrace.testing import networks
+from headrace.testing.leaks import no_leaks
+from tests.support.gate import PATIENCE_SECONDS
+from tests.support.hook_plugin import HookPlugin
+
+
+@plugin_api(1)
+def missing(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    raise RuntimeError("no driver")
+
+
+@plugin_api(1)
+def absent(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    raise NotInstalled("install it")
+
+
+@pytest.fixture
+def core() -> Iterator[Core]:
+    sources = [
+        PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin)),
+        PluginSource("MISSING", lambda: missing),
+        PluginSource("ABSENT", lambda: absent),
+    ]
+    core = Core(sources, blob_key=b"key")
+    yield core
+    core.stop()
+
+
+def test_a_start_that_a_mistake_in_the_configuration_ends_leaves_nothing() -> None:
+    made: list[Plugin] = []
+
+    @plugin_api(1)
+    def kept(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+        made.append(HookPlugin(name, services, config))
+        return made[0]
+
+    sources = [
+        PluginSource("KEPT", lambda: kept),
+        PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin), {"NUM_STREAM": "1"}),
+    ]
+    with no_leaks(), pytest.raises(NotFound) as caught:
+        Core(sources, blob_key=b"key")
+    assert caught.value.field == "plugins.HOOK.config['NUM_STREAM']"
+    assert made[0].names() == ["KEPT"]  # it is in no metric any more
+
+
+def load(core: Core, device: str, config: Mapping[str, str] | None = None) -> None:
+    request = LoadRequest("m", DeviceName.parse(device), config or {})
+    core.load_network(request, lambda: networks.add().network).result(PATIENCE_SECONDS)
+
+
+def test_devices_are_up_by_the_names_that_their_metrics_have(core: Core) -> None:
+    assert core.devices_up() == {"HOOK.0": True, "HOOK.1": True, "MISSING": False}
+    assert core.plugins.reasons() == {"MISSING": "RuntimeError: no driver", "ABSENT": "install it"}
+    names = [each.device for each in core.counters.snapshot().devices]
+    assert names == ["HOOK.0", "HOOK.1"]
+
+
+def test_one_device_of_a_type_may_be_down(core: Core) -> None:
+    core.states.set("HOOK.1", DeviceState.DOWN, "it fell off the bus")
+    assert core.devices_up() == {"HOOK.0": True, "HOOK.1": False, "MISSING": False}
+    core.states.set("HOOK", DeviceState.RESTARTING)
+    assert not any(core.devices_up().values())
+
+
+@pytest.mark.parametrize(("device", "label"), [("HOOK", "HOOK.0"), ("HOOK.1", "HOOK.1")])
+def test_a_network_is_counted_under_the_device_that_runs_it(
+    core: Core, device: str, label: str
+) -> None:
+    load(core, device)
+    (counted,) = core.counters.snapshot().networks
+    assert (counted.network, counted.device) == ("m", label)
+    core.unload_network("m").result(PATIENCE_SECONDS)
+    assert core.counters.snapshot().networks == ()
+
+
+@pytest.mark.parametrize("key", ["DEVICE_ID", "HOOK.DEVICE_ID", "HOOK.1.DEVICE_ID"])
+def test_a_device_id_beside_another_one_in_the_name_is_refused(core: Core, key: str) -> None:
+    with pytest.raises(InvalidArgument, match="and DEVICE_ID is '0'") as caught:
+        load(core, "HOOK.1", {key: "0"})
+    assert caught.value.field == "config['DEVICE_ID']"
+    assert core.networks.entries() == []
+    load(core, "HOOK.1", {key: "1"})
+
+
+def test_an_exported_network_goes_to_the_device_that_is_named(core: Core) -> None:
+    load(core, "HOOK", {"DEVICE_ID": "0"})
+    blob = b"".join(core.export_network("m"))
+    entry = core.import_network("copy", "HOOK.1", {}, blob, replace=False).result(PATIENCE_SECONDS)
+    assert entry.device == "HOOK.1"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("QUEUE_CAPACITY", "1"), ("HOOK.QUEUE_CAPACITY", "1"), ("HOOK.CPU_BIND_THREAD", "YES")],
+)
+def test_a_key_of_the_device_is_refused_at_load_however_it_is_written(
+    core: Core, key: str, value: str
+) -> None:
+    with pytest.raises(InvalidArgument, match="SetConfig on HOOK"):
+        load(core, "HOOK", {key: value})
+    assert core.networks.entries() == []

@@ -1,0 +1,73 @@
+"""Several devices' bytes in one piece: read as they were written, or refused with the reason."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.virtual.frames import FrameFormat
+
+FORMAT = FrameFormat(b"\x89TEST\n", 3, "the devices'")
+FRAMES = (({"device": "CPU"}, b"native bytes"), (["ü", 1, None], b""))
+
+
+def read(data: bytes) -> tuple[Any, ...]:
+    return FORMAT.read(data, lambda facts, native: (facts, native))
+
+
+def test_what_was_written_is_read() -> None:
+    assert read(FORMAT.write(FRAMES)) == FRAMES
+
+
+@given(st.lists(st.tuples(st.lists(st.text()), st.binary()), max_size=4))
+def test_whatever_was_written_is_read(frames: list[tuple[list[str], bytes]]) -> None:
+    assert read(FORMAT.write(frames)) == tuple(frames)
+
+
+@pytest.mark.parametrize("at", range(0, len(FORMAT.write(FRAMES)), 5))
+def test_a_changed_byte_is_noticed(at: int) -> None:
+    data = bytearray(FORMAT.write(FRAMES))
+    data[at] ^= 1
+    with pytest.raises(InvalidArgument) as caught:
+        read(bytes(data))
+    assert caught.value.field == "blob"
+
+
+def test_a_piece_is_not_taken_for_the_whole() -> None:
+    data = FORMAT.write(FRAMES)
+    for size in (0, 10, 20, len(data) - 1):
+        with pytest.raises(InvalidArgument):
+            read(data[:size])
+    with pytest.raises(InvalidArgument):
+        read(data + b"\0")
+
+
+def test_another_version_is_refused_by_its_number() -> None:
+    data = bytearray(FORMAT.write(FRAMES))
+    struct.pack_into(">I", data, len(FORMAT.magic), 2)
+    with pytest.raises(InvalidArgument, match=r"the devices' .* version 2, this server reads 3"):
+        read(bytes(data))
+
+
+def test_bytes_of_another_kind_are_refused() -> None:
+    other = FrameFormat(b"\x89OTHER\n", 3, "the subgraphs'")
+    with pytest.raises(InvalidArgument, match="do not start as they should"):
+        read(other.write(FRAMES))
+
+
+@pytest.mark.parametrize("header", [b"{", b"[1]", b'[["a", "x"]]', b'[["a", 5]]'])
+def test_a_header_that_says_nothing_is_refused(header: bytes) -> None:
+    body = FORMAT.magic + struct.pack(">II", FORMAT.version, len(header)) + header
+    with pytest.raises(InvalidArgument, match="cannot be read"):
+        read(body + hashlib.sha256(body).digest())
+
+
+def test_facts_that_make_no_frame_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="their header cannot be read"):
+        FORMAT.read(FORMAT.write(FRAMES), lambda facts, _: facts["device"])

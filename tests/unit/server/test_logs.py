@@ -1,0 +1,166 @@
+"""Logs: one form for all loggers, the request's id on every line, and ids for internal errors."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+
+import onnx
+import pytest
+import structlog
+
+from headrace.runtime.network.network import Network
+from headrace.server.logs import (
+    CURRENT_REQUEST,
+    configure_logging,
+    log_internal_error,
+    new_request_id,
+    request_id,
+)
+from headrace.testing.case import parse
+
+pytestmark = pytest.mark.usefixtures("restored_logging")
+
+
+def events(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_json_has_one_object_a_line_with_level_logger_and_time() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream)
+    structlog.get_logger("headrace.server").info("loaded", network="m")
+    (event,) = events(stream)
+    assert event["event"] == "loaded"
+    assert event["network"] == "m"
+    assert event["level"] == "info"
+    assert event["logger"] == "headrace.server"
+    assert str(event["timestamp"]).endswith("Z")
+
+
+def test_text_has_the_time_the_event_and_its_values() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "text", stream)
+    structlog.get_logger("headrace.server").info("loaded", network="m")
+    line = stream.getvalue()
+    assert line.count("\n") == 1
+    assert "T" in line.split()[0]
+    assert "loaded" in line
+    assert "network=m" in line
+    assert "\x1b" not in line
+
+
+def test_the_standard_librarys_loggers_have_the_same_form() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream)
+    logging.getLogger("headrace.runtime.execution.job").info("%d jobs", 3, extra={"device": "CPU"})
+    (event,) = events(stream)
+    assert (event["event"], event["device"], event["level"]) == ("3 jobs", "CPU", "info")
+
+
+def test_events_below_the_level_are_left_out() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream)
+    structlog.get_logger("headrace.server").debug("request")
+    logging.getLogger("headrace.runtime").debug("hop")
+    assert stream.getvalue() == ""
+    configure_logging("debug", "json", stream)
+    structlog.get_logger("headrace.server").debug("request")
+    assert events(stream)[0]["event"] == "request"
+
+
+@pytest.mark.parametrize(("level", "lines"), [("info", 0), ("debug", 1)])
+def test_an_odd_model_is_logged_when_debugging_alone(level: str, lines: int) -> None:
+    stream = io.StringIO()
+    configure_logging(level, "json", stream)
+    model = parse(
+        "u (float[2] x) => (float[2] y) { y = headrace.test.F(x) } "
+        '<domain: "headrace.test", opset_import: ["": 21]> F (v) => (w) { w = Relu(v) }'
+    )
+    attribute = model.graph.node[0].attribute.add(name="tag", type=onnx.AttributeProto.STRING)
+    attribute.s = b"\xff not UTF-8"
+    Network.from_bytes(model.SerializeToString())
+    assert [event["logger"] for event in events(stream)] == ["onnx_ir.serde"] * lines
+
+
+def test_other_libraries_log_warnings_only() -> None:
+    stream = io.StringIO()
+    configure_logging("debug", "json", stream)
+    logging.getLogger("asyncio").info("chatter")
+    logging.getLogger("asyncio").warning("slow callback")
+    assert [event["event"] for event in events(stream)] == ["slow callback"]
+
+
+def test_configuring_again_replaces_the_earlier_stream() -> None:
+    first, second = io.StringIO(), io.StringIO()
+    configure_logging("info", "json", first)
+    configure_logging("info", "json", second)
+    structlog.get_logger("headrace.server").info("once")
+    assert first.getvalue() == ""
+    assert len(events(second)) == 1
+
+
+def test_the_requests_id_is_on_every_line_inside() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream)
+    with request_id("abc"):
+        structlog.get_logger("headrace.server").info("inside")
+        logging.getLogger("headrace.runtime").info("inside too")
+    structlog.get_logger("headrace.server").info("outside")
+    assert [event.get("request_id") for event in events(stream)] == ["abc", "abc", None]
+
+
+def test_request_ids_differ() -> None:
+    assert len({new_request_id() for _ in range(100)}) == 100
+
+
+def test_an_internal_error_is_explained_under_the_id_that_the_client_gets() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream)
+    try:
+        raise RuntimeError("secret")
+    except RuntimeError as error:
+        error_id = log_internal_error(error, where="Infer")
+    (event,) = events(stream)
+    assert event["error_id"] == error_id
+    assert event["where"] == "Infer"
+    assert "secret" in json.dumps(event["exception"])
+    assert "secret" not in error_id
+
+
+def test_an_internal_error_is_logged_with_the_request_that_met_it() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream)
+    before = CURRENT_REQUEST.set("r7")
+    try:
+        log_internal_error(RuntimeError(), where="Infer")
+    finally:
+        CURRENT_REQUEST.reset(before)
+    (event,) = events(stream)
+    assert event["request_id"] == "r7"
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_traceback_shows_no_local_variables(form: str) -> None:
+    stream = io.StringIO()
+    configure_logging("info", form, stream)
+    key = bytes(3).hex() + "key"
+    try:
+        raise RuntimeError("told")
+    except RuntimeError as error:
+        log_internal_error(error, where="Infer")
+    assert "told" in stream.getvalue()
+    assert key not in stream.getvalue()
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_line_is_bounded_whatever_a_client_s_names_are(form: str) -> None:
+    stream = io.StringIO()
+    configure_logging("info", form, stream)
+    logging.getLogger("headrace.test").warning("layer %s is odd", "n" * 1_000_000)
+    log_internal_error(RuntimeError("m" * 1_000_000), where="w" * 1_000_000)
+    written = stream.getvalue()
+    assert len(written) < 50_000
+    assert "is odd" in written
+    assert "RuntimeError" in written

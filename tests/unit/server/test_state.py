@@ -1,0 +1,220 @@
+"""The state directory: networks, settings and extensions, each whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.errors import FailedPrecondition, ResourceExhausted, Unavailable
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import LoadRequest, NetworkOptions, Reference
+from headrace.runtime.transform.preprocessing import InputOptions
+from headrace.server.state import Kept, StateDirectory
+from headrace.testing import networks
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDirectory:
+    return StateDirectory(tmp_path, Limits())
+
+
+def asked(name: str, **config: str) -> LoadRequest:
+    return LoadRequest(name, DeviceName.parse("CPU"), config)
+
+
+def save(state: StateDirectory, network: Network, *names: str) -> None:
+    with state.keep_model(network) as model:
+        for name in names:
+            state.save_network(asked(name), model)
+
+
+def refer(state: StateDirectory, name: str) -> None:
+    state.save_network(replace(asked(name), reference=Reference("classifier")), "")
+
+
+def with_model(kept: Kept) -> tuple[LoadRequest, Path]:
+    assert not isinstance(kept, Reference)
+    return kept
+
+
+def models(folder: Path) -> int:
+    return len(list((folder / "models").iterdir()))
+
+
+def test_a_network_comes_back_with_its_model_and_its_request(
+    state: StateDirectory, tmp_path: Path
+) -> None:
+    case = networks.mlp()
+    with state.keep_model(case.network) as model:
+        state.save_network(asked("m", PERF_COUNT="YES"), model)
+    again = StateDirectory(tmp_path, Limits())
+    assert again.networks() == ["m"]
+    request, path = with_model(again.network("m"))
+    assert request == asked("m", PERF_COUNT="YES")
+    assert Network.from_bytes(path.read_bytes()).digest == case.network.digest
+
+
+def test_a_network_of_the_repository_comes_back_by_what_the_client_said_of_it(
+    state: StateDirectory, tmp_path: Path
+) -> None:
+    options = NetworkOptions({"x": InputOptions(mean=(1.0,))}, {}, {"layer": "CPU"})
+    reference = Reference("classifier", "", {"PERF_COUNT": "YES"}, options)
+    state.save_network(replace(asked("m", NUM_STREAMS="2"), reference=reference), "")
+    again = StateDirectory(tmp_path, Limits())
+    assert (again.networks(), again.network("m")) == (["m"], reference)
+
+
+def test_a_network_of_the_repository_keeps_no_model_and_takes_along_the_one_before(
+    state: StateDirectory, tmp_path: Path
+) -> None:
+    save(state, networks.add().network, "m", "n")
+    refer(state, "m")
+    assert models(tmp_path) == 1
+    refer(state, "n")
+    assert models(tmp_path) == 0
+    save(state, networks.add().network, "m")
+    assert models(tmp_path) == 1
+    assert with_model(state.network("m"))[0] == asked("m")
+
+
+def test_what_was_kept_before_networks_could_refer_to_the_repository_is_read(
+    state: StateDirectory, tmp_path: Path
+) -> None:
+    request_then = (
+        '{"config": {"PERF_COUNT": "YES"}, "device": "CPU", "name": "m", "options": '
+        '{"affinities": {}, "inputs": {}, "outputs": {}}, "origin": "import"}'
+    )
+    file = tmp_path / "networks" / "m.json"
+    file.write_text(json.dumps({"request": request_then, "model": "0a1b"}), "utf-8")
+    request, path = with_model(state.network("m"))
+    assert request == replace(asked("m", PERF_COUNT="YES"), origin="import")
+    assert path == tmp_path / "models" / "0a1b.onnx"
+
+
+def test_networks_of_one_model_share_it_and_the_last_takes_it_along(
+    state: StateDirectory, tmp_path: Path
+) -> None:
+    network = networks.add().network
+    save(state, network, "a", "b")
+    assert models(tmp_path) == 1
+    state.forget_network("a")
+    assert models(tmp_path) == 1
+    state.forget_network("b")
+    assert models(tmp_path) == 0
+    state.forget_network("b")
+
+
+def test_a_model_that_is_kept_stays_though_no_network_names_it_yet(
+    state: StateDirectory, tmp_path: Path
+) -> None:
+    network = networks.add().network
+    with state.keep_model(network) as model, state.keep_model(network):
+        save(state, networks.mlp().network, "other")
+        state.forget_network("other")
+        assert [path.stem for path in (tmp_path / "models").iterdir()] == [model]
+    assert models(tmp_path) == 0, "nobody has named it"
+
+
+def test_a_network_saved_again_leaves_its_old_model_behind(
+    state: StateDirectory, tmp_path: Path
+) -> None:
+    save(state, networks.add().network, "m")
+    save(state, networks.mlp().network, "m")
+    assert models(tmp_path) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "0",
+        "{}",
+        '{"reference": "{}"}',
+        '{"reference": {}}',
+        '{"request": "{}", "model": "x"}',
+        '{"request": "{\\"device\\": \\"\\"}", "model": "x"}',
+        '{"request": "{\\"device\\": \\"CPU\\", \\"options\\": {\\"inputs\\": []}}", "model": "x"}',
+    ],
+)
+def test_what_cannot_be_read_says_so_and_costs_no_model(
+    text: str, state: StateDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(state, networks.add().network, "good")
+    (tmp_path / "networks" / "bad.json").write_text(text, "utf-8")
+    assert state.networks() == ["bad", "good"]
+    with pytest.raises(FailedPrecondition, match="cannot be read; load it again, or unload it"):
+        state.network("bad")
+    assert "bad.json" in caplog.text
+
+
+def test_a_file_that_is_cut_may_need_any_model(state: StateDirectory, tmp_path: Path) -> None:
+    save(state, networks.add().network, "good")
+    (tmp_path / "networks" / "bad.json").write_text("{", "utf-8")
+    save(state, networks.mlp().network, "third")
+    state.forget_network("third")
+    assert models(tmp_path) == 2
+
+
+def test_settings_and_extensions_come_back(state: StateDirectory, tmp_path: Path) -> None:
+    state.save_config("CPU", {"NUM_STREAMS": "2"})
+    state.save_extension("CPU", b"first")
+    again = StateDirectory(tmp_path, Limits())
+    assert list(again.configs()) == [("CPU", {"NUM_STREAMS": "2"})]
+    assert list(again.extensions()) == [("CPU", b"first")]
+    assert json.loads((tmp_path / "devices" / "CPU.json").read_text("utf-8"))
+
+
+def test_a_folder_that_cannot_be_written_is_said_so(state: StateDirectory, tmp_path: Path) -> None:
+    network = networks.add().network
+    save(state, network, "m")
+    shutil.rmtree(tmp_path)
+    changes: list[Callable[[], None]] = [
+        lambda: save(state, network, "n"),
+        lambda: state.save_network(asked("n"), "digest"),
+        lambda: state.forget_network("m"),
+        lambda: state.save_config("CPU", {}),
+        lambda: state.save_extension("CPU", b"functions"),
+    ]
+    for change in changes:
+        with pytest.raises(Unavailable, match="cannot write to its state directory: No such file"):
+            change()
+
+
+def test_a_full_disk_is_want_of_room(
+    state: StateDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def write_file(path: Path, data: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("headrace.server.state.write_file", write_file)
+    with pytest.raises(ResourceExhausted, match="No space left"):
+        save(state, networks.add().network, "m")
+    assert state.networks() == []
+    assert caplog.messages == [
+        "the server cannot write to its state directory: No space left on device"
+    ]
+
+
+@pytest.mark.parametrize(
+    "place", ["networks/pipe.json", "devices/CPU.json", "extensions/CPU/x.onnx"]
+)
+def test_a_pipe_in_a_file_s_place_is_left_out(
+    state: StateDirectory, tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = next(tmp_path.rglob("networks")).parent / place
+    path.parent.mkdir(exist_ok=True)
+    os.mkfifo(path)
+    assert [*state.configs(), *state.extensions()] == []
+    for name in state.networks():
+        with pytest.raises(FailedPrecondition, match="cannot be read"):
+            state.network(name)
+    assert "not a regular file" in caplog.text
