@@ -41,6 +41,7 @@ MOVING = frozenset(_MOVING.split())
 _QUANTISING = frozenset(
     ["DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear", "QLinearConv", "QLinearMatMul"]
 )
+_SCALES = {"QuantizeLinear": (1,), "QLinearConv": (1, 4, 6), "QLinearMatMul": (1, 4, 6)}
 _INTEGER_ARITHMETIC = frozenset(["Abs", "Div", "Mod", "Neg", "Pow", "BitShift"])
 _AVERAGING = ("Loss", "Mean", "Norm", "Pool")
 _HUGE = 1e6
@@ -51,9 +52,10 @@ def reason(variant: Variant, number: int) -> str | None:
     """Why the values of the outputs of the variant's request are not defined; None if they are."""
     model = variant.proto
     operators = {node.op_type for node in model.graph.node}
-    values = [*_arrays(variant.feeds[number], model)]
+    feed = variant.feeds[number]
+    values = [*_arrays(feed, model)]
     found = next((found for rule in _RULES if (found := rule(operators, values))), None)
-    return found or _other_type(model) or _cast_too_far(model, variant.feeds[number])
+    return found or _other_type(model) or _cast_too_far(model, feed) or _no_scale(feed, model)
 
 
 def steps(variant: Variant) -> int:
@@ -162,6 +164,17 @@ def _integers(operators: set[str], values: list[Array]) -> str | None:
 def _no_steps(operators: set[str], values: list[Array]) -> str | None:
     if operators & {"GRU", "LSTM", "RNN"} and any(each.size == 0 for each in values):
         return "a recurrent layer over no steps"
+    return None
+
+
+def _no_scale(feed: Feed, model: onnx.ModelProto) -> str | None:
+    constants = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
+    given = {**constants, **feed}
+    for node in model.graph.node:
+        for at in _SCALES.get(node.op_type, ()):
+            scale = given.get(node.input[at])
+            if scale is not None and not _wide(scale).all():
+                return "a quantisation with a scale of zero"
     return None
 
 

@@ -85,7 +85,7 @@ def _in_this_process(device: DeviceUnderTest) -> DeviceUnderTest:
     for source in device.sources():
         if source.device == DeviceName.parse(device.name).type:
             with contextlib.suppress(Exception):  # which the core tells about
-                if not getattr(source.load(), "headrace_isolated", False):
+                if getattr(source.load(), "headrace_isolated", False) is not True:
                     return replace(device, settings={"ISOLATION": "NONE", **device.settings})
     return device
 
