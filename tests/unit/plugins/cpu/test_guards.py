@@ -496,7 +496,7 @@ def test_a_concatenation_along_a_batch_that_is_one_input_s_alone_needs_no_guard(
         b = Neg(x)
         y = Concat<axis=1>(a, b)
     }"""
-    compiled = plugin.load_network(network(text), {"DISABLE_TRANSFORMATIONS": "YES"})
+    compiled = plugin.load_network(Load(network(text), {"DISABLE_TRANSFORMATIONS": "YES"}))
     layers = [each.op_type for each in compiled.network.nodes()]
     compiled.close()
     assert layers == ["Relu", "Neg", "Concat"]
@@ -588,4 +588,4 @@ def test_a_sequence_is_not_joined_where_a_loop_cannot_look_at_it(plugin: Plugin)
     )
     assert [each.layer for each in plugin.query_network(given, {}).unsupported] == ["join"]
     with pytest.raises(UnsupportedLayers, match="join"):
-        plugin.load_network(given, {})
+        plugin.load_network(Load(given))

@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 from headrace.plugins import cpu
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.network.network import Network
 from headrace.testing.case import parse
@@ -28,7 +29,7 @@ def run(plugin: Plugin, text: str, *inputs: Any, opset: int = 25) -> list[Any]:
     model = parse(text)
     model.opset_import[0].version = opset
     network = Network.from_bytes(model.SerializeToString())
-    compiled = plugin.load_network(network, {"DISABLE_TRANSFORMATIONS": "YES"})
+    compiled = plugin.load_network(Load(network, {"DISABLE_TRANSFORMATIONS": "YES"}))
     try:
         names = [port.name for port in compiled.inputs]
         return [*InferRequest(compiled).infer(dict(zip(names, inputs, strict=True))).values()]

@@ -159,7 +159,7 @@ OF_CONSTANTS = {
 def test_what_constants_give_is_the_same_in_every_request(plugin: Plugin, name: str) -> None:
     """A request's products stood where the constant was, and the next one multiplied them."""
     case = Case("f", parse(f"f {OF_CONSTANTS[name]}"), {})
-    request = InferRequest(plugin.load_network(case.network, {}))
+    request = InferRequest(plugin.load_network(Load(case.network)))
     known = {"b": np.array(True), "n": np.array(2)}
     for factor in (2, 3, 5):
         inputs: dict[str, Any] = {}

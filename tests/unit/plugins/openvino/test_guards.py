@@ -426,13 +426,13 @@ def test_a_network_of_known_shapes_and_without_indices_has_no_guards(plugin: Plu
 
 def test_integers_that_come_of_shapes_need_no_guards(plugin: Plugin) -> None:
     text = "(float[N,M] x) => (float[P] y) { s = Shape(x) p = ReduceProd(s) y = Reshape(x, p) }"
-    network = plugin.load_network(case_of(text).network, {})
+    network = plugin.load_network(Load(case_of(text).network))
     assert network._sound_pool().compiled.guards is None  # type: ignore[attr-defined]
     text = (
         "(float[N,M] x) => (int64[1] y) { s = Shape(x) a = Add(s, s) m = Mul(a, s)"
         " y = ReduceSum(m) }"
     )
-    network = plugin.load_network(case_of(text).network, {})
+    network = plugin.load_network(Load(case_of(text).network))
     assert network._sound_pool().compiled.guards is None  # type: ignore[attr-defined]
 
 

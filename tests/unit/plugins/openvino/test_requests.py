@@ -163,7 +163,7 @@ def test_so_is_one_of_another_type(plugin: Plugin, layer: str) -> None:
     network = Network.from_bytes(parse(text).SerializeToString())
     assert plugin.query_network(network, {}).unsupported
     with pytest.raises(UnsupportedLayers, match="'y' would have elements of"):
-        plugin.load_network(network, {})
+        plugin.load_network(Load(network))
 
 
 def test_so_is_a_returned_initialiser_that_openvino_takes_for_a_scalar(plugin: Plugin) -> None:
