@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from headrace.plugins.cpu.session import Provider
 from headrace.plugins.cuda.bound_runs import Where
 from headrace.plugins.cuda.gpu import Gpu
 from headrace.plugins.cuda.machine import Machine
-from headrace.plugins.cuda.memory import HostMemory, PlainMemory
+from headrace.plugins.cuda.memory import HostMemory
 from headrace.plugins.cuda.plugin import CudaPlugin
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.errors import Unavailable
+from headrace.runtime.network.values import Array
 
 GPUS = (
     Gpu(0, "GPU-aaaa-1", "NVIDIA H100", 80 * 2**30, (9, 0)),
@@ -48,6 +51,13 @@ class PaperManagement:
 class NoDriver(PaperManagement):
     def gpus(self) -> list[Gpu]:
         raise Unavailable("there is no NVIDIA driver")
+
+
+class PlainMemory:
+    """Memory that is not pinned."""
+
+    def allocate(self, size: int) -> Array:
+        return np.empty(size, np.uint8)
 
 
 def machine(

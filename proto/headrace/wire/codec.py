@@ -78,15 +78,6 @@ def decode_values(
     return decoded
 
 
-def decode_value(value: pb.Value, attachments: Sequence[Buffer] = ()) -> Value:
-    """One value; error paths begin below it, as ``.shape``.
-
-    Raises:
-        CodecError: the value breaks the protocol.
-    """
-    return _decode_other(value, list(attachments), [MAX_SEQUENCE_ELEMENTS], 0)
-
-
 def _decode_other(
     value: pb.Value, pool: list[Buffer | None], budget: list[int], depth: int
 ) -> Value:
@@ -222,13 +213,6 @@ def encode_values(
                 _encode_other(value, message, attachments, 0)
         except CodecError as error:
             raise error.under(f"{root}[{name!r}]") from None
-
-
-def encode_value(value: Value, attachments: list[Buffer], name: str = "") -> pb.Value:
-    """One value as a message; see `encode_values`."""
-    message = pb.Value(name=name)
-    _encode_other(value, message, attachments, 0)
-    return message
 
 
 def _encode_other(value: Any, message: pb.Value, attachments: list[Buffer], depth: int) -> None:

@@ -17,8 +17,8 @@ longer work. A plugin says with `plugin_api` for which version it was written.
 - onnx's reference evaluator: `CorrectedEvaluator`, `answer`.
 - Errors: `HeadraceError` and its sub-classes; `config_field` names the key at fault.
 
-CONTRIBUTING.md shows how to use them, `headrace plugin new` writes a plugin that does, and
-`headrace.testing` has the tests that every device has to pass.
+The manual's page "Write a device plugin" shows how to use them. `headrace plugin new` writes a
+plugin that does, and `headrace.testing` has the tests that every device has to pass.
 """
 
 from headrace.runtime.config.key import Key, config_field

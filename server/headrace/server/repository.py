@@ -86,7 +86,7 @@ class Repository:
         texts = {key: as_text(value) for key, value in config.items()}
         return LoadRequest(name, device, texts, options, "repository")
 
-    def asked(self, name: str, reference: Reference) -> LoadRequest:
+    def load_request(self, name: str, reference: Reference) -> LoadRequest:
         """How to load what a client asks for as `name`: where it says nothing, ``network.toml``
         does. Raises as `request`, and InvalidArgument if `reference.device` is no device name."""
         described, options = self.request(reference.network), reference.options

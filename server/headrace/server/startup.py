@@ -21,9 +21,9 @@ from headrace.runtime.loading.registry import NetworkEntry, NetworkState
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.atomic_file import read_file
 from headrace.runtime.transform.options import LoadRequest, Reference
-from headrace.server.health import HealthReporter
 from headrace.server.logs import log_internal_error
 from headrace.server.repository import Repository
+from headrace.server.services.health import HealthReporter
 from headrace.server.state import StateDirectory
 from headrace.server.storage import usable
 
@@ -100,7 +100,9 @@ class Startup:
                 return self._begin(request, partial(self._read, model))
             if kept.device:
                 request = LoadRequest(name, DeviceName.parse(kept.device))
-            return self._begin(self._repository.asked(name, kept), self._offered(kept.network))
+            return self._begin(
+                self._repository.load_request(name, kept), self._offered(kept.network)
+            )
         except HeadraceError as error:
             self._cannot_begin(request, error)
             return None

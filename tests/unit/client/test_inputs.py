@@ -12,6 +12,7 @@ import pytest
 from headrace.client import errors
 from headrace.client.info import NetworkInfo, Port, Ports, Shape
 from headrace.client.inputs import RequestEncoder
+from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import codec
 
 
@@ -67,7 +68,9 @@ def encoded(accepting: RequestEncoder, value: Any) -> Any:
 )
 def test_python_values_take_the_inputs_type(dtype: str, value: Any) -> None:
     array = encoded(encoder(dtype), value)
-    assert codec.encode_value(array, []).tensor.dtype
+    request = pb.InferRequest()
+    codec.encode_values({"x": array}, request.inputs, [])
+    assert request.inputs[0].tensor.dtype
     assert array.dtype.name in (dtype, "object")
     assert array.tolist() == np.array(value, dtype=array.dtype).tolist()
 

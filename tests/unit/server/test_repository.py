@@ -188,14 +188,14 @@ def test_what_a_client_says_beside_a_network_s_name_goes_before_its_description(
     said = Reference(
         "add", "CPU", {"NUM_STREAMS": "4"}, NetworkOptions({"x": InputOptions(mean=(3.0,))})
     )
-    request = repository.asked("mine", said)
+    request = repository.load_request("mine", said)
     assert (request.name, str(request.device), request.reference) == ("mine", "CPU", said)
     assert request.config == {"NUM_STREAMS": "4", "PERF_COUNT": "YES"}
     assert {name: each.mean for name, each in request.options.inputs.items()} == {
         "x": (3.0,),
         "y": (2.0,),
     }
-    assert str(repository.asked("mine", Reference("add")).device) == "TEMPLATE"
+    assert str(repository.load_request("mine", Reference("add")).device) == "TEMPLATE"
 
 
 def test_a_network_that_may_not_be_looked_at_is_none(
@@ -203,7 +203,7 @@ def test_a_network_that_may_not_be_looked_at_is_none(
 ) -> None:
     monkeypatch.setattr(Path, "is_file", denied)
     with pytest.raises(NotFound, match="unknown network in the model repository 'add'"):
-        repository.asked("mine", Reference("add"))
+        repository.load_request("mine", Reference("add"))
 
 
 def test_a_folder_that_may_not_be_entered_hides_no_other(

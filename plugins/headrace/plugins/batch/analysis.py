@@ -17,14 +17,10 @@ from headrace.plugins.batch import sizes
 from headrace.plugins.batch.axes import Doubt, Layer, Mixes, Shape
 from headrace.plugins.batch.rules import RULES
 from headrace.runtime.intake import naming
-from headrace.runtime.network.type_inference import TypeInference
 from headrace.runtime.network.values import Array
-from headrace.runtime.system.graph_memory import watched
 
 ROWS: Final = (11, 13)
 """Sizes of the batch to infer shapes for: primes, so that they stand out."""
-_OTHER: Final = 24
-"""What is assumed of other sizes that are not fixed."""
 
 _Sizes: TypeAlias = tuple[Array, ...]
 """A value that depends on the number of rows and not on what is in them: for each of `ROWS`."""
@@ -69,7 +65,7 @@ def analyse(model: ir.Model, rows: Sequence[int] = ROWS) -> Analysis:
         model: with the batch as the first dimension of every input.
         rows: sizes of the batch to look at.
     """
-    shapes = [_shapes(model, size) for size in rows]
+    shapes = [sizes.shapes(model, size) for size in rows]
     walk = _Walk(model, shapes)
     mixes = walk.run()
     marks = {
@@ -254,51 +250,3 @@ class _Walk:
         if tensor is not None:
             return tuple(tensor.shape.numpy())
         return self._shapes[each].get(value.name or "")
-
-
-def _shapes(model: ir.Model, rows: int) -> dict[str, Shape]:
-    """Shapes by name, for a batch of so many rows; under the empty name the number of rows."""
-    sized = watched(model.clone())
-    graph = sized.graph
-    for value in graph.inputs:
-        if value.name not in graph.initializers and value.shape is not None:
-            rest = (size if isinstance(size, int) else _OTHER for size in list(value.shape)[1:])
-            value.shape = ir.Shape([rows, *rest])
-    for node in graph:
-        for value in node.outputs:
-            value.shape = None
-    inference = TypeInference(sized)
-    for node in graph:
-        inference.add(node)
-        found = _computed_size(node, inference)
-        if found is not None:
-            inference.flush()
-            inference.values[node.outputs[0]] = found
-    inference.flush()
-    values = (*graph.inputs, *(value for node in graph for value in node.outputs))
-    return {"": (rows,), **{value.name or "": _fixed(value) for value in values}}
-
-
-def _computed_size(node: ir.Node, inference: TypeInference) -> Array | None:
-    """What a layer gives that computes with sizes, if these are known."""
-    if node.op_type in ("Shape", "Size") and node.domain == "":
-        inference.flush()
-        given = node.inputs[0]
-        shape = None if given is None else _fixed(given)
-        return None if shape is None else sizes.shape_of(node, shape)
-    inputs = []
-    for value in node.inputs:
-        found = None if value is None else inference.values.get(value)
-        known = sizes.known(value) if found is None else found
-        if known is None:
-            return None
-        inputs.append(known)
-    return sizes.compute(node, inputs) if inputs else None
-
-
-def _fixed(value: ir.Value) -> Shape:
-    """The shape, if all of its sizes are known."""
-    if value.shape is None:
-        return None
-    fixed = tuple(size for size in value.shape if isinstance(size, int))
-    return fixed if len(fixed) == len(value.shape) else None

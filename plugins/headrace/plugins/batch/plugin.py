@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -165,7 +165,7 @@ def _refuse_nonsense(device: DeviceName, count: int | None) -> None:
     Raises:
         InvalidArgument: batches of such a device, or of such a size, make no sense.
     """
-    wrong = next((kind for kind in _types(device) if kind in _CHOOSING), None)
+    wrong = next((kind for kind in device.types() if kind in _CHOOSING), None)
     if wrong == "BATCH":
         raise InvalidArgument(
             f"BATCH:[{device}] would join what is joined already; name one size", field="device"
@@ -181,9 +181,3 @@ def _refuse_nonsense(device: DeviceName, count: int | None) -> None:
             f"BATCH:{device}(1) would join nothing; load onto {device}, or give a size from 2 on",
             field="device",
         )
-
-
-def _types(name: DeviceName) -> Iterator[str]:
-    yield name.type
-    for member in name.members:
-        yield from _types(member.device)

@@ -1,4 +1,4 @@
-"""Sizes that a network computes from its values' shapes, to give them to Reshape and the like."""
+"""The shapes of a network's values, with the sizes that it computes for Reshape and the like."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.batch.axes import constant_of
+from headrace.plugins.batch.axes import Shape, constant_of
+from headrace.runtime.network.type_inference import TypeInference
 from headrace.runtime.network.values import Array
+from headrace.runtime.system.graph_memory import watched
 
 _MOST = 4096
 """Elements of a value that is followed; shapes have few."""
+_OTHER = 24
+"""What is assumed of sizes that are not fixed, the batch's aside."""
 
 _Operator: TypeAlias = Callable[..., Any]
 
@@ -133,3 +137,51 @@ def compute(node: ir.Node, inputs: Sequence[Array]) -> Array | None:
     except (ValueError, IndexError, TypeError, KeyError, ArithmeticError):
         return None  # then nothing is known of it, and the network may be wrong
     return found if found.size <= _MOST else None
+
+
+def shapes(model: ir.Model, rows: int) -> dict[str, Shape]:
+    """Shapes by name, for a batch of so many rows; under the empty name the number of rows."""
+    sized = watched(model.clone())
+    graph = sized.graph
+    for value in graph.inputs:
+        if value.name not in graph.initializers and value.shape is not None:
+            rest = (size if isinstance(size, int) else _OTHER for size in list(value.shape)[1:])
+            value.shape = ir.Shape([rows, *rest])
+    for node in graph:
+        for value in node.outputs:
+            value.shape = None
+    inference = TypeInference(sized)
+    for node in graph:
+        inference.add(node)
+        found = _computed_size(node, inference)
+        if found is not None:
+            inference.flush()
+            inference.values[node.outputs[0]] = found
+    inference.flush()
+    values = (*graph.inputs, *(value for node in graph for value in node.outputs))
+    return {"": (rows,), **{value.name or "": _fixed(value) for value in values}}
+
+
+def _computed_size(node: ir.Node, inference: TypeInference) -> Array | None:
+    """What a layer gives that computes with sizes, if these are known."""
+    if node.op_type in ("Shape", "Size") and node.domain == "":
+        inference.flush()
+        given = node.inputs[0]
+        shape = None if given is None else _fixed(given)
+        return None if shape is None else shape_of(node, shape)
+    inputs = []
+    for value in node.inputs:
+        inferred = None if value is None else inference.values.get(value)
+        array = known(value) if inferred is None else inferred
+        if array is None:
+            return None
+        inputs.append(array)
+    return compute(node, inputs) if inputs else None
+
+
+def _fixed(value: ir.Value) -> Shape:
+    """The shape, if all of its sizes are known."""
+    if value.shape is None:
+        return None
+    fixed = tuple(size for size in value.shape if isinstance(size, int))
+    return fixed if len(fixed) == len(value.shape) else None

@@ -25,13 +25,6 @@ class HostMemory(Protocol):
         """
 
 
-class PlainMemory:
-    """Memory like any other."""
-
-    def allocate(self, size: int) -> Array:
-        return np.empty(size, np.uint8)
-
-
 class PinnedMemory:
     """Thread-safe.
 

@@ -59,7 +59,7 @@ class CudaPlugin(SessionPlugin):
         self._working: set[str] = set()
         super().__init__(name, services, config)
         defaults, added = self.schema.resolve(), libraries(self.config)
-        self._asked = {
+        self._trials_of = {
             each: Trials(replace(self._cuda(defaults, each), libraries=added))
             for each in machine.gpus
         }
@@ -118,7 +118,7 @@ class CudaPlugin(SessionPlugin):
         return super()._support(network, config)
 
     def _trials(self, config: Configuration) -> Trials:
-        return self._asked[self.device_id(config)]
+        return self._trials_of[self.device_id(config)]
 
     def _at_once(self, config: Configuration) -> int:
         return min(settings.streams(config), self.streams())

@@ -85,8 +85,7 @@ def load_member(
     Raises:
         What the device raises; Internal if the network has other inputs and outputs there.
     """
-    target = candidate.target
-    plugin = target.plugin
+    target, plugin = candidate.target, candidate.target.plugin
     native, why = frame.usable_by(plugin) if frame is not None else (b"", "")
     notes = [f"compiled anew: {why}"] if why else []
     load = Load(network, target.config, target.options, native, token)

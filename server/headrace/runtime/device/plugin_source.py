@@ -6,15 +6,13 @@ import importlib
 import importlib.metadata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from headrace.runtime.device.api import PLUGIN_API_VERSION
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 
 GROUP = "headrace.plugins"
-
-Factory: TypeAlias = "Callable[[str, Services, Mapping[str, str]], Plugin]"
 
 
 @dataclass(frozen=True, slots=True)

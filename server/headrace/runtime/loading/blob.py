@@ -68,11 +68,6 @@ class Blob:
     outputs: tuple[Port, ...] = ()
     meta: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def native_trusted(self) -> bool:
-        """Whether the native bytes are this server's, or of one with the same key."""
-        return self.native is not None
-
     def check_device(self, device: str, architecture: str, backend_version: str) -> None:
         """Holds the blob against the device that would take its native bytes.
 

@@ -56,7 +56,6 @@ class NetworkKey(NamedTuple):
     """Names one load of one network for good."""
 
     name: str
-    version: str
     generation: int
 
 
@@ -100,7 +99,7 @@ class NetworkRegistry:
         self._generation = 0
 
     def reserve(
-        self, name: str, device: str, record: Any, *, replace: bool = False, version: str = "1"
+        self, name: str, device: str, record: Any, *, replace: bool = False
     ) -> NetworkEntry:
         """An entry that is being loaded.
 
@@ -128,7 +127,7 @@ class NetworkRegistry:
                     f"{count} networks are loaded or being unloaded, as many as the server allows; "
                     f"unload one"
                 )
-            entry = self._loading[name] = self._entry(name, version, device, record)
+            entry = self._loading[name] = self._entry(name, device, record)
             return entry
 
     def list_failed(self, name: str, device: str, record: Any, reason: str) -> None:
@@ -141,7 +140,7 @@ class NetworkRegistry:
         with self._lock:
             if name in self._current or name in self._loading:
                 raise AlreadyExists(f"network {name!r} exists", field="name")
-            entry = self._entry(name, "1", device, record)
+            entry = self._entry(name, device, record)
             entry.state = NetworkState.FAILED
             entry.reason = reason
             self._current[name] = entry
@@ -273,9 +272,9 @@ class NetworkRegistry:
             current = sorted(self._current.items())
             return [name for name, each in current if each.state is NetworkState.FAILED]
 
-    def _entry(self, name: str, version: str, device: str, record: Any) -> NetworkEntry:
+    def _entry(self, name: str, device: str, record: Any) -> NetworkEntry:
         self._generation += 1
-        return NetworkEntry(NetworkKey(name, version, self._generation), device, record)
+        return NetworkEntry(NetworkKey(name, self._generation), device, record)
 
     def _drain(self, entry: NetworkEntry, then: Callable[[], object]) -> bool:
         entry.state = NetworkState.DRAINING

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
 _MIB = 2**20
 
@@ -50,12 +49,6 @@ def release_memory() -> bool:
     """
     libc = _glibc()
     return libc is not None and bool(libc.malloc_trim(ctypes.c_size_t(0)))
-
-
-def rss_bytes(proc: Path = Path("/proc")) -> int:
-    """Resident memory of this process."""
-    pages = int((proc / "self" / "statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _glibc() -> ctypes.CDLL | None:

@@ -445,3 +445,147 @@ def test_a_network_is_not_loaded_to_judge_a_layer_if_another_ends_the_process(
         "u = ConcatFromSequence<axis = 0>(t) v = headrace.test.Strange(u) y = Abs(v) }"
     )
     assert "split is 0" in [each.reason for each in plugin.query_network(given, {}).unsupported]
+
+
+_JOINED = "g (float[a,b,c] x, float[d,e,f] z) => (float y) { y = Concat<axis=0>(x, z) }"
+
+
+@pytest.mark.parametrize("opset", [7, 13, 23])
+@pytest.mark.parametrize("rankless", [False, True])
+@pytest.mark.parametrize(
+    ("first", "second", "wanted"),
+    [
+        ((3, 3, 0), (3, 3, 3), None),  # left half of the output as the memory was
+        ((3, 3, 3), (3, 3, 0), None),
+        ((2, 4, 1), (3, 0, 1), None),
+        ((2, 0, 1), (3, 4, 1), None),
+        ((0, 3, 1), (2, 4, 1), None),
+        ((0, 3, 1), (2, 3, 1), (2, 3, 1)),
+        ((2, 0, 1), (3, 0, 1), (5, 0, 1)),
+        ((2, 3, 4), (5, 3, 4), (7, 3, 4)),
+    ],
+)
+def test_tensors_are_joined_only_if_their_other_axes_are_alike(
+    plugin: Plugin, first: Any, second: Any, wanted: Any, rankless: bool, opset: int
+) -> None:
+    given = network(_JOINED, opset, rankless)
+    if wanted is None:
+        with pytest.raises(InvalidArgument):
+            run(plugin, given, ones(*first), ones(*second))
+    else:
+        assert run(plugin, given, ones(*first), ones(*second))["y"].shape == wanted
+
+
+@pytest.mark.parametrize(
+    ("axis", "first", "second"),
+    [(2, (5, 0), (2, 5, 8)), (0, (0,), (3, 3, 3)), (-1, (3, 0), (3, 3, 3)), (0, (3, 0), (2, 0, 4))],
+)
+def test_tensors_of_different_ranks_are_not_joined(
+    plugin: Plugin, axis: int, first: Any, second: Any
+) -> None:
+    text = f"g (float[a] x, float[b] z) => (float y) {{ y = Concat<axis={axis}>(x, z) }}"
+    with pytest.raises(InvalidArgument):  # the process ended
+        run(plugin, network(text, rankless=True), ones(*first), ones(*second))
+
+
+def test_a_concatenation_along_a_batch_that_is_one_input_s_alone_needs_no_guard(
+    plugin: Plugin,
+) -> None:
+    text = """g (float[batch,3,8] x) => (float y) {
+        a = Relu(x)
+        b = Neg(x)
+        y = Concat<axis=1>(a, b)
+    }"""
+    compiled = plugin.load_network(Load(network(text), {"DISABLE_TRANSFORMATIONS": "YES"}))
+    layers = [each.op_type for each in compiled.network.nodes()]
+    compiled.close()
+    assert layers == ["Relu", "Neg", "Concat"]
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs"),
+    [
+        (
+            "g (float[n,c] x, int64[m] t) => (float y) { y = NegativeLogLikelihoodLoss(x, t) }",
+            [ones(2, 3), np.zeros(1, np.int64)],
+        ),
+        (
+            "g (float[n,c] x, int64[m] t) => (float y) { y = SoftmaxCrossEntropyLoss(x, t) }",
+            [ones(2, 3), np.zeros(1, np.int64)],
+        ),
+        (
+            "g (float[a,b,c] x, int64[n] s) => (float y) { y = CenterCropPad(x, s) }",
+            [ones(3, 3, 3), np.array([5])],
+        ),
+        (
+            "g (float[a,b] x, int64[n] s) => (float y) { y = CenterCropPad<axes=[0, 1]>(x, s) }",
+            [ones(3, 3), np.array([5])],
+        ),
+        (
+            "g (float[a,b] x, int64[n] s) => (float y) { y = Squeeze(x, s) }",
+            [ones(3, 1), np.zeros(0, np.int64)],
+        ),
+        (
+            "g (float[a,b,c] x, float[d,e,f] z) => (float y) { y = MatMul(x, z) }",
+            [ones(1, 1, 0), ones(2, 0, 1)],
+        ),
+        (
+            "g (string[n] x) => (string y, int64 z) { y, z = StringSplit(x) }",
+            [np.array(["a\tb"], object)],
+        ),
+        (
+            "g (string[n] x) => (string y, int64 z) { y, z = StringSplit<maxsplit=1>(x) }",
+            [np.array(["a b "], object)],
+        ),
+    ],
+)
+def test_values_that_the_backend_takes_for_others_are_refused(
+    plugin: Plugin, text: str, inputs: list[Any]
+) -> None:
+    with pytest.raises(InvalidArgument, match="layer 'y'"):
+        run(plugin, network(text), *inputs)
+
+
+def test_texts_are_split_at_spaces(plugin: Plugin) -> None:
+    given = network("g (string[n] x) => (string y, int64 z) { y, z = StringSplit(x) }")
+    found = run(plugin, given, np.array([" a  b ", "", "c"], object))
+    assert found["y"].tolist() == [["a", "b"], ["", ""], ["c", ""]]
+    assert found["z"].tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize("stacks", [0, 1])
+@pytest.mark.parametrize(
+    ("shapes", "is_sound"),
+    [
+        (((2, 4), (3, 0)), (False, False)),
+        (((3, 0), (2, 4)), (False, False)),
+        (((5, 0), (2, 5, 8)), (False, False)),  # the process ended
+        (((3, 0), (3,)), (False, False)),
+        (((2, 4), (0, 4)), (True, False)),
+        (((2, 4), (2, 4)), (True, True)),
+    ],
+)
+def test_tensors_of_a_sequence_are_joined_only_if_they_are_alike(
+    plugin: Plugin, shapes: Any, is_sound: tuple[bool, bool], stacks: int
+) -> None:
+    text = """g (float[a] x, float[b] z) => (float y) {
+        s = SequenceConstruct(x, z)
+        y = ConcatFromSequence<axis=0, new_axis=N>(s)
+    }"""
+    given = network(text.replace("N", str(stacks)), 17, rankless=True)
+    parts = [ones(*shape) for shape in shapes]
+    if is_sound[stacks]:
+        wanted = np.stack(parts) if stacks else np.concatenate(parts)
+        np.testing.assert_array_equal(run(plugin, given, *parts)["y"], wanted)
+    else:
+        with pytest.raises(InvalidArgument):
+            run(plugin, given, *parts)
+
+
+def test_a_sequence_is_not_joined_where_a_loop_cannot_look_at_it(plugin: Plugin) -> None:
+    given = network(
+        "g (seq(float) x) => (float y) { [join] y = ConcatFromSequence<axis=0>(x) }", 11
+    )
+    assert [each.layer for each in plugin.query_network(given, {}).unsupported] == ["join"]
+    with pytest.raises(UnsupportedLayers, match="join"):
+        plugin.load_network(Load(given))

@@ -58,11 +58,17 @@ def sequence(length: int, *lengths: int) -> Inputs:
     return {"x": floats(length, 1, 2) / 9, "l": np.array(lengths, np.int32), **weights}
 
 
+def integers(dtype: type, **values: Any) -> Inputs:
+    return {name: np.array(each, dtype) for name, each in values.items()}
+
+
 GATHER_ND = "(float[N] x, int64[M,1] i) => (float[K] y) {{ {0} }}"
 INDEX = "out of bounds"
 NOTHING = "elements of a tensor that has none"
 ZERO = "an integer by 0"
 NEGATIVE = "negative length"
+COUNT = "another count of sizes or scales"
+EXACT = "an integer that the device cannot compute exactly"
 
 
 def positions(*values: int) -> Inputs:
@@ -223,7 +229,70 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
     "tile": (
         "(float[N,M] x, int64[2] s) => (float[A,B] y) { y = Tile(x, s) }",
         [{"x": floats(2, 3), "s": indices(2, 0)}, {"x": floats(0, 3), "s": indices(1, 2)}],
-        [({"x": floats(2, 3), "s": indices(-1, 1)}, NEGATIVE)],
+        [({"x": floats(2, 3), "s": indices(-1, 1)}, f"{NEGATIVE}|lower than zero")],
+    ),
+    "factors": (
+        "(float[1,1,H,W] x, float[S] s) => (float[A,B,C,D] y) { y = Resize(x, , s) }",
+        [{**image(2, 2), "s": np.array([1, 1, 2, 2], np.float32)}],
+        [({**image(2, 2), "s": np.ones(count, np.float32)}, COUNT) for count in (5, 8)],
+    ),
+    "factors_of_axes": (
+        "(float[1,1,H,W] x, float[S] s) => (float[A,B,C,D] y) { y = Resize<axes = [2,3]>(x, , s) }",
+        [{**image(2, 2), "s": np.array([2, 1], np.float32)}],
+        [({**image(2, 2), "s": np.ones(3, np.float32)}, COUNT)],
+    ),
+    "largest": (
+        "(float[N] x, int64[1] k) => (float[K] y, int64[K] i) { y, i = TopK(x, k) }",
+        [{"x": floats(3), "k": indices(3)}, {"x": floats(3), "k": indices(0)}],
+        [({"x": floats(3), "k": indices(4)}, "larger count")],
+    ),
+    "largest_of_few": (
+        "(float[N] x) => (float[K] y, int64[K] i)"
+        " { k = Constant<value = int64[1] {3}>() y, i = TopK(x, k) }",
+        [{"x": floats(3)}, {"x": floats(4)}],
+        [({"x": floats(2)}, "larger count")],
+    ),
+    "blocks": (
+        "(float[1,4,N] x, int64[2] s) => (float[A,B,C,D] y)"
+        " { b = Constant<value = int64[2] {2, 2}>() y = Col2Im(x, s, b) }",
+        [{"x": floats(1, 4, 4), "s": indices(3, 3)}],
+        [({"x": floats(1, 4, count), "s": indices(3, 3)}, "blocks") for count in (3, 5)],
+    ),
+    "product_with_nothing": (
+        "(float[N,K] x, float[A,4] w) => (float[N,4] y) { y = MatMul(x, w) }",
+        [
+            {"x": floats(2, 3) / 9, "w": floats(3, 4) / 9},
+            {"x": floats(2, 0), "w": floats(0, 4)},
+        ],
+        [({"x": floats(2, 0), "w": floats(3, 4)}, "Incompatible")],
+    ),
+    "product_of_integers": (
+        "(int32[N,2] x, int32[2,M] w) => (int32[N,M] y) { y = MatMul(x, w) }",
+        [integers(np.int32, x=[[4000, 1]], w=[[4000], [1]])],
+        [
+            (integers(np.int32, x=[[5001, 1]], w=[[5001], [0]]), EXACT),
+            (integers(np.int32, x=[[2**30, 2**30]], w=[[1], [-1]]), EXACT),
+        ],
+    ),
+    "sum_of_integers": (
+        "(int64[N] x) => (int64[1] y) { y = ReduceSum(x) }",
+        [integers(np.int64, x=[2**24 - 4, 3])],
+        [(integers(np.int64, x=[2**24, 1]), EXACT), (integers(np.int64, x=[2**30]), EXACT)],
+    ),
+    "power_of_integers": (
+        "(int32[N] x, int32[N] n) => (int32[N] y) { y = Pow(x, n) }",
+        [integers(np.int32, x=[4095, -3], n=[2, 3])],
+        [(integers(np.int32, x=[4097, 1], n=[2, 1]), EXACT)],
+    ),
+    "integers_of_64_bits": (
+        "(int64[N] x, int64[N] d) => (int64[N] y, int64[N] z, int64[N] w)"
+        " { y = Add(x, d) z = Sub(x, d) w = Mul(x, d) }",
+        [integers(np.int64, x=[2**30, -(2**30)], d=[-1, 1])],
+        [
+            (integers(np.int64, x=[2**30, 0], d=[2**30, 0]), EXACT),
+            (integers(np.int64, x=[2**16, 0], d=[2**15, 0]), EXACT),
+            (integers(np.int64, x=[2**31 - 1, 0], d=[-(2**31), 0]), EXACT),
+        ],
     ),
     "list": (
         "(float[N,M] x, int64[1] s) => (float[A] y) { y = Reshape(x, s) }",
@@ -238,6 +307,7 @@ NEVER_RIGHT = {
     " { i = Constant<value = int64 {2}>() y = Gather(x, i) }",
     "gather_nd": "(float[2] x) => (float y)"
     " { i = Constant<value = int64[1] {-3}>() y = GatherND(x, i) }",
+    "factors": "(float[1,1,H,W] x, float[8] s) => (float[A,B,C,D] y) { y = Resize(x, , s) }",
     "quotient": "(int32[N] x) => (int32[N] y) { d = Constant<value = int32 {0}>() y = Div(x, d) }",
     "split": "(float[2] x) => (float[A] y, float[B] z)"
     " { s = Constant<value = int64[2] {-1, 3}>() y, z = Split(x, s) }",
@@ -350,6 +420,18 @@ def test_a_cache_entry_from_before_there_were_guards_is_replaced(
 
 def test_a_network_of_known_shapes_and_without_indices_has_no_guards(plugin: Plugin) -> None:
     text = "(float[2,4] x, float[4,4] w) => (float[2,4] y) { m = MatMul(x, w) y = Relu(m) }"
+    network = plugin.load_network(Load(case_of(text).network))
+    assert network._sound_pool().compiled.guards is None  # type: ignore[attr-defined]
+
+
+def test_integers_that_come_of_shapes_need_no_guards(plugin: Plugin) -> None:
+    text = "(float[N,M] x) => (float[P] y) { s = Shape(x) p = ReduceProd(s) y = Reshape(x, p) }"
+    network = plugin.load_network(Load(case_of(text).network))
+    assert network._sound_pool().compiled.guards is None  # type: ignore[attr-defined]
+    text = (
+        "(float[N,M] x) => (int64[1] y) { s = Shape(x) a = Add(s, s) m = Mul(a, s)"
+        " y = ReduceSum(m) }"
+    )
     network = plugin.load_network(Load(case_of(text).network))
     assert network._sound_pool().compiled.guards is None  # type: ignore[attr-defined]
 

@@ -157,6 +157,15 @@ def test_an_output_of_another_shape_than_the_network_says_is_refused(
         plugin.load_network(Load(network))
 
 
+@pytest.mark.parametrize("layer", ["Cast<to = 10>(x)", "EyeLike<dtype = 6>(x)"])
+def test_so_is_one_of_another_type(plugin: Plugin, layer: str) -> None:
+    text = f"f (float[2,2] x) => (float[2,2] y) {{ y = {layer} }}"
+    network = Network.from_bytes(parse(text).SerializeToString())
+    assert plugin.query_network(network, {}).unsupported
+    with pytest.raises(UnsupportedLayers, match="'y' would have elements of"):
+        plugin.load_network(Load(network))
+
+
 def test_so_is_a_returned_initialiser_that_openvino_takes_for_a_scalar(plugin: Plugin) -> None:
     model = parse("f (float[1] x) => (float[1] y, float[1,0] c) { y = Neg(x) }")
     model.graph.initializer.append(numpy_helper.from_array(np.zeros((1, 0), np.float32), "c"))

@@ -75,9 +75,9 @@ def test_anything_else_is_refused_naming_the_field(registry: NetworkRegistry, na
 
 
 def test_a_network_is_loading_then_ready(registry: NetworkRegistry, device: FakeDevice) -> None:
-    entry = registry.reserve("m", "FAKE", "record", version="7")
+    entry = registry.reserve("m", "FAKE", "record")
     assert (entry.state, entry.record) == (NetworkState.LOADING, "record")
-    assert (entry.key.name, entry.key.version) == ("m", "7")
+    assert entry.key.name == "m"
     assert registry.find("m") is entry
     assert registry.entries() == [entry]
     registry.publish(entry, device.network(), never)

@@ -3,11 +3,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import psutil
 import pytest
 
 from headrace.runtime.system import allocator
-from headrace.runtime.system.allocator import release_memory, rss_bytes, tune_allocator
+from headrace.runtime.system.allocator import release_memory, tune_allocator
 
 MIB = 2**20
 
@@ -38,7 +37,3 @@ def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_memory_can_be_released_at_any_time() -> None:
     release_memory()
     release_memory()
-
-
-def test_resident_memory_is_what_the_system_says() -> None:
-    assert rss_bytes() == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)

@@ -17,7 +17,7 @@ from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
 from headrace.runtime.isolation.server.blame import Blamed, Work
 from headrace.runtime.isolation.server.process import Answer, WorkerLost, WorkerProcess
-from headrace.runtime.isolation.server.resident import Resident
+from headrace.runtime.isolation.server.worker_network import WorkerNetwork
 from headrace.runtime.isolation.wire.shared_memory import write_file
 from headrace.runtime.system.backoff import Backoff
 
@@ -30,7 +30,7 @@ _SHORTEST_DELAY_SECONDS = 0.1
 
 
 class WorkerHost:
-    """Thread-safe. `_lock` guards the workers, the residents and the extensions; nothing waits
+    """Thread-safe. `_lock` guards the workers, their networks and the extensions; nothing waits
     under it. A thread of its own waits for the worker's end and starts the next one.
 
     When the worker dies, what it was running fails, the device is RESTARTING, and requests are
@@ -68,7 +68,7 @@ class WorkerHost:
         self._lock = threading.Lock()
         self._worker: WorkerProcess | None = None
         self._living: set[WorkerProcess] = set()  # `_worker`, and those that are not it yet
-        self._residents: list[Resident] = []
+        self._worker_networks: list[WorkerNetwork] = []
         self._extensions: list[bytes] = []
         self._closing = threading.Event()
         self._reason = "it is starting"
@@ -155,7 +155,7 @@ class WorkerHost:
         with self._blaming(work):
             return ask(self.worker())
 
-    def load(self, resident: Resident, token: CancelToken) -> Mapping[str, Any]:
+    def load(self, worker_network: WorkerNetwork, token: CancelToken) -> Mapping[str, Any]:
         """Has the worker compile a network, now and after every restart.
 
         Returns:
@@ -164,44 +164,44 @@ class WorkerHost:
         Raises:
             As `query`.
         """
-        self._admit(resident.loading, lambda worker: resident.load(worker, token))
-        with self._blaming(resident.loading):
+        self._admit(worker_network.loading, lambda worker: worker_network.load(worker, token))
+        with self._blaming(worker_network.loading):
             worker = self.worker()
-            facts = resident.load(worker, token)
+            facts = worker_network.load(worker, token)
         with self._lock:
             if worker is self._worker:
-                self._residents.append(resident)
+                self._worker_networks.append(worker_network)
                 return facts
         raise self._with_delay(worker.lost())
 
-    def unload(self, resident: Resident) -> None:
+    def unload(self, worker_network: WorkerNetwork) -> None:
         """Takes a network out of the worker; memory has been given back then."""
         with self._lock:
-            if resident in self._residents:
-                self._residents.remove(resident)
-            worker = None if self._residents else self._worker
-        resident.unload()
+            if worker_network in self._worker_networks:
+                self._worker_networks.remove(worker_network)
+            worker = None if self._worker_networks else self._worker
+        worker_network.unload()
         if worker is not None:
             worker.pool.clear()
 
-    def ask(self, resident: Resident, method: str, **arguments: Any) -> Answer:
+    def ask(self, worker_network: WorkerNetwork, method: str, **arguments: Any) -> Answer:
         """Has the worker do something with a loaded network. Raises as `query`."""
-        with self._blaming(resident.running):
-            exchange = resident.exchange()
-            with exchange.worker.doing(resident.running):
+        with self._blaming(worker_network.running):
+            exchange = worker_network.exchange()
+            with exchange.worker.doing(worker_network.running):
                 return exchange.worker.call(method, {"number": exchange.number, **arguments})
 
-    def run(self, resident: Resident, job: Job) -> None:
+    def run(self, worker_network: WorkerNetwork, job: Job) -> None:
         """Runs a job in the worker. Raises as `Exchange`; or EndedWorker: the job has ended it."""
-        exchange = resident.exchange()
+        exchange = worker_network.exchange()
         worker = exchange.worker
         if worker.ended.is_set():
             raise self._down()
         try:
-            with worker.doing(resident.running):
+            with worker.doing(worker_network.running):
                 exchange(job)
         except WorkerLost as error:
-            if worker.end.only(resident.running):
+            if worker.end.only(worker_network.running):
                 raise worker.end.by_request(self._device) from error
             raise self._with_delay(error) from error
 
@@ -316,19 +316,19 @@ class WorkerHost:
 
     def _bring_back(self, worker: WorkerProcess) -> None:
         with self._lock:
-            residents = [each for each in self._residents if not each.lost]
-        for resident in residents:
+            worker_networks = [each for each in self._worker_networks if not each.lost]
+        for worker_network in worker_networks:
             if self._closing.is_set():
                 return
             try:
-                self._blamed.check(resident.loading)
-                resident.load(worker)
+                self._blamed.check(worker_network.loading)
+                worker_network.load(worker)
             except WorkerLost:
                 worker.stop()
                 raise
             except HeadraceError as error:
                 _log.error("a network of device %s was lost: %s", self._device, error)
-                resident.give_up(error)
+                worker_network.give_up(error)
 
     def _plugin_says(self, worker: WorkerProcess, state: str, reason: str) -> None:
         if worker is self._worker and state in DeviceState.__members__:

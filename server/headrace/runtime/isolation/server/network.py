@@ -15,8 +15,8 @@ from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.execution.streams_executor import StreamsExecutor
 from headrace.runtime.isolation.server.host import WorkerHost
-from headrace.runtime.isolation.server.resident import Resident
 from headrace.runtime.isolation.server.telemetry import Telemetry
+from headrace.runtime.isolation.server.worker_network import WorkerNetwork
 from headrace.runtime.isolation.wire.descriptions import (
     layer_from_json,
     parameter_from_json,
@@ -45,7 +45,7 @@ class IsolatedNetwork(ExecutableNetwork):
 
     Args:
         network: as it was given.
-        resident: the network in the worker.
+        worker_network: the network in the worker.
         facts: what the worker said of it.
         telemetry: the worker's.
     """
@@ -57,7 +57,7 @@ class IsolatedNetwork(ExecutableNetwork):
         executor: StreamsExecutor,
         streams: int,
         host: WorkerHost,
-        resident: Resident,
+        worker_network: WorkerNetwork,
         facts: Mapping[str, Any],
         telemetry: Telemetry,
     ) -> None:
@@ -65,7 +65,7 @@ class IsolatedNetwork(ExecutableNetwork):
         self._host = host
         self._telemetry = telemetry
         self._end_series: Callable[[], None] | None = None
-        self._resident = resident
+        self._worker_network = worker_network
         # Preprocessing and the device's own passes have made them, over there.
         self.inputs = tuple(map(port_from_json, facts["inputs"]))
         self.outputs = tuple(map(port_from_json, facts["outputs"]))
@@ -103,17 +103,17 @@ class IsolatedNetwork(ExecutableNetwork):
     def _infer(self, job: Job) -> None:
         limit, timer = self.config.get(EXECUTION_TIMEOUT), self.place.timer
         if not limit:
-            self._host.run(self._resident, job)
+            self._host.run(self._worker_network, job)
             return
         when = time.monotonic() + limit + _PATIENCE_SECONDS
-        entry = timer.schedule(when, self._resident.kill, _PATIENCE_RESOLUTION_SECONDS)
+        entry = timer.schedule(when, self._worker_network.kill, _PATIENCE_RESOLUTION_SECONDS)
         try:
-            self._host.run(self._resident, job)
+            self._host.run(self._worker_network, job)
         finally:
             timer.cancel(entry)
 
     def _export(self) -> bytes:
-        _, files = self._host.ask(self._resident, "export")
+        _, files = self._host.ask(self._worker_network, "export")
         return joined(files[:1])
 
     def _layers(self) -> tuple[Layer, ...]:
@@ -127,16 +127,16 @@ class IsolatedNetwork(ExecutableNetwork):
         return parameter_from_json(self._call("network_metric", name=name))
 
     def _call(self, method: str, **arguments: Any) -> Any:
-        result, _ = self._host.ask(self._resident, method, **arguments)
+        result, _ = self._host.ask(self._worker_network, method, **arguments)
         return result
 
     def _series(self) -> Iterable[SeriesSnapshot]:
         """What the plugin counts of it in the worker."""
-        told, number = self._telemetry.told(), self._resident.number
+        told, number = self._telemetry.told(), self._worker_network.number
         return () if told is None or number is None else told.series.get(number, ())
 
     def _close(self) -> None:
         if self._end_series is not None:
             self._end_series()
             self._end_series = None
-        self._host.unload(self._resident)
+        self._host.unload(self._worker_network)

@@ -36,8 +36,8 @@ from headrace.runtime.isolation.server.blame import Work
 from headrace.runtime.isolation.server.host import Launch, WorkerHost
 from headrace.runtime.isolation.server.network import IsolatedNetwork
 from headrace.runtime.isolation.server.process import WorkerLost, WorkerProcess
-from headrace.runtime.isolation.server.resident import Resident
 from headrace.runtime.isolation.server.telemetry import Telemetry
+from headrace.runtime.isolation.server.worker_network import WorkerNetwork
 from headrace.runtime.isolation.wire.descriptions import (
     parameter_from_json,
     query_from_json,
@@ -180,8 +180,8 @@ class IsolatedPlugin(Device):
 
     def _load(self, load: Load, effective: Configuration) -> Loaded:
         host = self._used_host()
-        resident = Resident(load, self.device_id(effective))
-        facts = host.load(resident, load.token)
+        worker_network = WorkerNetwork(load, self.device_id(effective))
+        facts = host.load(worker_network, load.token)
         try:
             loaded = IsolatedNetwork(
                 load.network,
@@ -189,15 +189,15 @@ class IsolatedPlugin(Device):
                 self.executor(effective),
                 self.share(effective),
                 self._host,
-                resident,
+                worker_network,
                 facts,
                 self._telemetry,
             )
         except BaseException:
-            self._host.unload(resident)
+            self._host.unload(worker_network)
             raise
         # From now on what counts is what it was loaded with, whatever the device is set to.
-        resident.config = loaded.load_config
+        worker_network.config = loaded.load_config
         return Loaded(loaded, tuple(facts["notes"]), facts["restored"])
 
     def _used_host(self) -> WorkerHost:

@@ -48,7 +48,7 @@ class Telemetry:
         self._clock = clock
         self._lock = threading.Lock()
         self._of: WorkerProcess | None = None
-        self._asked: Future[tuple[Any, list[memoryview]]] | None = None
+        self._pending: Future[tuple[Any, list[memoryview]]] | None = None
         self._told: Told | None = None
         self._again_at = clock()
 
@@ -57,24 +57,24 @@ class Telemetry:
         with self._lock:
             if self._clock() >= self._again_at:
                 self._ask()
-                late = self._asked is not None
+                late = self._pending is not None
                 self._again_at = self._clock() + (_LATE_SECONDS if late else _FRESH_SECONDS)
             return self._told
 
     def _ask(self) -> None:
         try:
-            if self._asked is None:
+            if self._pending is None:
                 worker = self._worker()
                 if worker is not self._of:  # whose networks have numbers of their own
                     self._of, self._told = worker, None
-                self._asked = worker.ask("telemetry")
-            facts, _ = self._asked.result(self._patience)
+                self._pending = worker.ask("telemetry")
+            facts, _ = self._pending.result(self._patience)
         except FutureTimeout:
             return
         except HeadraceError:
-            self._of, self._asked, self._told = None, None, NOTHING
+            self._of, self._pending, self._told = None, None, NOTHING
             return
-        self._asked = None
+        self._pending = None
         try:
             self._told = told_from_json(facts)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

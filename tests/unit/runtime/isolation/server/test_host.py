@@ -253,8 +253,8 @@ def test_a_network_that_ends_the_worker_that_is_to_have_it_again_is_given_up(
     with isolated(services) as plugin:
         network, other = relu(plugin), plugin.load_network(Load(layer_called("other")))
         # It compiled once, and ends the next worker.
-        resident, deadly = network._resident, layer_called(CRASHING_LAYER)  # type: ignore[attr-defined]
-        resident._load, resident.loading = Load(deadly), Work(deadly, "0", "loaded")
+        worker_network, deadly = network._worker_network, layer_called(CRASHING_LAYER)  # type: ignore[attr-defined]
+        worker_network._load, worker_network.loading = Load(deadly), Work(deadly, "0", "loaded")
         os.kill(worker_of(plugin), signal.SIGKILL)
         states.wait_for(DeviceState.UP, after=2)
         assert DeviceState.DOWN in states.seen
@@ -353,7 +353,7 @@ def test_killing_it_ends_a_worker_that_is_still_being_brought_back(services: Ser
     with isolated(services) as plugin:
         network = relu(plugin)
         compiling, killed = threading.Event(), threading.Event()
-        load = network._resident.load  # type: ignore[attr-defined]
+        load = network._worker_network.load  # type: ignore[attr-defined]
 
         def held(worker: WorkerProcess) -> Mapping[str, Any]:
             compiling.set()
@@ -361,7 +361,7 @@ def test_killing_it_ends_a_worker_that_is_still_being_brought_back(services: Ser
             facts: Mapping[str, Any] = load(worker)
             return facts
 
-        network._resident.load = held  # type: ignore[attr-defined]
+        network._worker_network.load = held  # type: ignore[attr-defined]
         os.kill(worker_of(plugin), signal.SIGKILL)
         assert compiling.wait(_PATIENCE_SECONDS)
         plugin.kill()
@@ -456,7 +456,7 @@ def test_a_cancelled_load_leaves_nothing(services: Services) -> None:
         token.cancel(Cancelled("not wanted"))
         with pytest.raises(Cancelled):
             plugin.load_network(Load(Network.from_bytes(_RELU), token=token))
-        assert plugin._host._residents == []
+        assert plugin._host._worker_networks == []
 
 
 def test_set_config_is_checked_on_both_sides_and_survives_a_crash(services: Services) -> None:
@@ -474,7 +474,7 @@ def test_set_config_is_checked_on_both_sides_and_survives_a_crash(services: Serv
         os.kill(worker_of(plugin), signal.SIGKILL)
         states.wait_for(DeviceState.UP, after=2)
         assert plugin.get_metric("RANGE_FOR_STREAMS").maximum == 3  # type: ignore[union-attr]
-        number = network._resident.exchange().number  # type: ignore[attr-defined]
+        number = network._worker_network.exchange().number  # type: ignore[attr-defined]
         assert number == 1
         assert infer(network, 1) == [1]
         network.close()
@@ -503,7 +503,7 @@ def test_one_large_answer_has_later_ones_reserve_no_more_than_they_take(
 ) -> None:
     with isolated(services) as plugin:
         network = relu(plugin)
-        exchange = network._resident.exchange()  # type: ignore[attr-defined]
+        exchange = network._worker_network.exchange()  # type: ignore[attr-defined]
         expected = []
         for size in (10, 400_000, 50_000, 10):
             InferRequest(network).infer({"x": np.zeros(size, np.float32)})

@@ -1,0 +1,113 @@
+"""A network in a worker, and all that makes it again in the next one."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from typing import Any
+
+from headrace.runtime.device.load import Load
+from headrace.runtime.errors import EndedWorker, HeadraceError, Unavailable
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.intake import onnx_bytes
+from headrace.runtime.isolation.server.blame import RUN, Work
+from headrace.runtime.isolation.server.exchange import Exchange
+from headrace.runtime.isolation.server.process import WorkerProcess
+from headrace.runtime.isolation.wire.shared_memory import write_file
+from headrace.runtime.transform.options import options_to_json
+
+_log = logging.getLogger(__name__)
+
+
+class WorkerNetwork:
+    """Thread-safe; `_lock` guards where it is and whether it is still wanted.
+
+    Attributes:
+        loading, running: what its worker does to it.
+
+    Args:
+        load: what the device is asked for. `config` gives the configuration again for each worker.
+        place: id of its device.
+    """
+
+    def __init__(self, load: Load, place: str) -> None:
+        self.loading = Work(load.network, place, "imported" if load.native else "loaded")
+        self.running = Work(load.network, place, RUN)
+        self.config: Callable[[], Mapping[str, str]] = lambda: load.config
+        self._load = load
+        self._lock = threading.Lock()
+        self._exchange: Exchange | None = None
+        self._unloaded = False
+        self._lost: HeadraceError | None = None
+
+    @property
+    def lost(self) -> bool:
+        """It is not tried again."""
+        return self._lost is not None
+
+    @property
+    def number(self) -> int | None:
+        """What its worker calls it; None while it is in none."""
+        exchange = self._exchange
+        return exchange.number if exchange is not None else None
+
+    def exchange(self) -> Exchange:
+        """Where to send requests.
+
+        Raises:
+            EndedWorker: its model has ended workers.
+            Unavailable: the last worker did not take it.
+        """
+        lost = self._lost
+        if isinstance(lost, EndedWorker):
+            raise EndedWorker(lost.message, field="network", metadata=lost.metadata)
+        if lost is not None:
+            message = f"the network was lost with its worker: {lost.message}; load it again"
+            raise Unavailable(message)
+        exchange = self._exchange
+        if exchange is None:
+            raise Unavailable("the network is not loaded")
+        return exchange
+
+    def load(self, worker: WorkerProcess, token: CancelToken | None = None) -> Mapping[str, Any]:
+        """Has the worker compile it.
+
+        Raises:
+            As `WorkerProcess.call`.
+        """
+        arguments = {"config": dict(self.config()), "options": options_to_json(self._load.options)}
+        with ExitStack() as stack:
+            model = onnx_bytes.serialize(self._load.network.model)
+            files = [stack.enter_context(write_file(model))]
+            if self._load.native:
+                files.append(stack.enter_context(write_file((self._load.native,))))
+            with worker.doing(self.loading):
+                facts, _ = worker.call("load", arguments, files, token=token)
+        with self._lock:
+            self._exchange = Exchange(worker, facts["number"])
+            unwanted = self._unloaded
+        if unwanted:
+            self.unload()
+        return dict(facts)
+
+    def kill(self) -> None:
+        """Ends the worker that it is in, for a run there that does not end by itself."""
+        exchange = self._exchange
+        if exchange is not None:
+            _log.error("a run ignored its EXECUTION_TIMEOUT; its worker is killed")
+            exchange.worker.kill("a run ignored its EXECUTION_TIMEOUT", self.running)
+
+    def give_up(self, reason: HeadraceError) -> None:
+        """It will not be tried again."""
+        self._lost = reason
+
+    def unload(self) -> None:
+        """Takes it out of its worker, if that lives."""
+        with self._lock:
+            self._unloaded = True
+            exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            with suppress(Unavailable):  # it went with its worker
+                exchange.worker.call("unload", {"number": exchange.number})
