@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
-from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.config.device_name import DeviceName, resolve
 from headrace.runtime.core import Core
 from headrace.runtime.device.api import plugin_api
 from headrace.runtime.device.plugin import Plugin
@@ -98,6 +99,20 @@ def test_a_device_id_beside_another_one_in_the_name_is_refused(core: Core, key: 
     assert caught.value.field == "config['DEVICE_ID']"
     assert core.networks.entries() == []
     load(core, "HOOK.1", {key: "1"})
+
+
+def test_a_load_resolves_the_name_of_its_device_once(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolved: list[DeviceName] = []
+
+    def count(device: DeviceName, *more: Any) -> DeviceName:
+        resolved.append(device)
+        return resolve(device, *more)
+
+    monkeypatch.setattr("headrace.runtime.core.resolve", count)
+    load(core, "HOOK.1", {})
+    assert resolved == [DeviceName.parse("HOOK.1")]
 
 
 def test_an_exported_network_goes_to_the_device_that_is_named(core: Core) -> None:

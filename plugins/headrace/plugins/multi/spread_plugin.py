@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -113,11 +114,11 @@ class SpreadPlugin(VirtualPlugin):
 
     # -- hooks of the two --
 
+    @abstractmethod
     def _members(
         self, network: Network, options: NetworkOptions, config: Mapping[str, str]
     ) -> Sequence[Member]:
         """The devices to look at, the preferred one first."""
-        raise NotImplementedError
 
     def _check(self, listed: Listed, config: Mapping[str, str]) -> Listed:
         """The devices that take their part of the configuration; raises as `check_candidate`."""
@@ -125,19 +126,15 @@ class SpreadPlugin(VirtualPlugin):
             lists.check_candidate(each)
         return listed
 
+    @abstractmethod
     def _spread(
-        self,
-        load: Load,
-        listed: Listed,
-        config: Configuration,
-        frames: Mapping[str, Frame],
+        self, load: Load, listed: Listed, config: Configuration, frames: Mapping[str, Frame]
     ) -> Loaded:
         """Loads the network on devices of the list.
 
         Args:
             frames: what each device exported, of an import.
         """
-        raise NotImplementedError
 
     def _needs_all(self, config: Configuration) -> bool:
         """Whether every device of the list has to run the network."""
