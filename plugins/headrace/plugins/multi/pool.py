@@ -17,12 +17,12 @@ from headrace.plugins.multi.loading import Member
 from headrace.plugins.multi.requests import Answer, Instruction, PoolRequest, Report, Run
 from headrace.plugins.multi.schedule import Schedule
 from headrace.runtime.device.state import DeviceEvent, DeviceStates
-from headrace.runtime.errors import Internal
 from headrace.runtime.execution.alarm import Alarm
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.timer import Timer
 from headrace.runtime.execution.trampoline import Trampoline
 from headrace.runtime.virtual.networks import optimal_requests
+from headrace.runtime.virtual.part_job import PartJob, submit
 
 _log = logging.getLogger(__name__)
 
@@ -208,11 +208,9 @@ class Pool:
         self._bring(self._schedule.tick)
 
     def _ended(self, request: PoolRequest, part: Job) -> None:
-        outputs, part.inputs, part.outputs = part.outputs, {}, {}  # others may hold it for a while
-        part.token.close()
-        job, error = request.item, part.error
-        if error is None and any(name not in outputs for name in job.output_names):
-            error = Internal(f"the device gave {sorted(outputs)}, not {job.output_names}")
+        assert isinstance(part, PartJob)
+        job = request.item
+        outputs, error = part.take_outputs(job.output_names)
         assert request.device is not None
         assert part.outcome is not None
         device, outcome = request.device.name, part.outcome.value
@@ -260,13 +258,7 @@ class Pool:
     def _run(self, run: Run[Job], inline: bool) -> None:
         request = run.request
         assert isinstance(request, PoolRequest)
-        part = request.part(inline=inline)
-        try:
-            if part.token.error is not None:
-                raise part.token.error
-            self._members[run.device].executable.submit(part)
-        except Exception as error:  # noqa: BLE001 - whatever a device does, the request has an outcome
-            part.fail(error)
+        submit(request.part(inline=inline), self._members[run.device].executable)
 
     def _report(self, report: Report) -> None:
         if report.reason:
