@@ -32,7 +32,7 @@ import psutil
 
 from headrace.client import Client, Network
 from headrace.client.aio import Client as AioClient
-from headrace.client.cli.benchmark_load import Load
+from headrace.client.cli.benchmark.load import Load
 from headrace.client.network_plans import infer_encoded
 from headrace.client.outputs import Outputs
 from headrace.runtime.system.processors import usable_processors

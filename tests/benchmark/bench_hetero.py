@@ -21,6 +21,7 @@ import numpy as np
 from headrace.plugins import cpu, hetero
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.values import Array
@@ -51,8 +52,10 @@ def networks() -> Iterator[tuple[ExecutableNetwork, ExecutableNetwork]]:
     ]
     with services(sources) as offered:
         options = NetworkOptions(affinities=affinities, members=DEVICE.members)
-        split = hetero.create_plugin("HETERO", offered, {}).load_network(network, {}, options)
-        whole = offered.devices.plugin("CPU").load_network(network, {})
+        split = hetero.create_plugin("HETERO", offered, {}).load_network(
+            Load(network, options=options)
+        )
+        whole = offered.devices.plugin("CPU").load_network(Load(network))
         yield whole, split
         split.close()
         whole.close()

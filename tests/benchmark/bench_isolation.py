@@ -27,7 +27,7 @@ import psutil
 
 from headrace.client import Client, InputOptions, Network
 from headrace.client.aio import Client as AioClient
-from headrace.client.cli.benchmark_load import Load
+from headrace.client.cli.benchmark.load import Load
 from headrace.client.network_plans import infer_encoded
 from headrace.client.outputs import Outputs
 from tests.benchmark.bench_requests import SHAPES, network

@@ -24,6 +24,7 @@ import numpy as np
 from headrace.plugins import auto, cpu, multi
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
 from headrace.runtime.execution.cancel import CancelToken
@@ -75,7 +76,7 @@ def load(offered: Services, device: str, network: Network) -> ExecutableNetwork:
         if name.members
         else offered.devices.plugin(name.type)
     )
-    return plugin.load_network(network, {}, NetworkOptions(members=name.members))
+    return plugin.load_network(Load(network, options=NetworkOptions(members=name.members)))
 
 
 class Callers:
@@ -190,7 +191,7 @@ def first_reply() -> None:
 
         better.on_compile = compile_later
         start = time.perf_counter()
-        network = auto.create_plugin("AUTO", offered, {}).load_network(case.network, {})
+        network = auto.create_plugin("AUTO", offered, {}).load_network(Load(case.network))
         InferRequest(network).infer(case.inputs)
         took = 1e3 * (time.perf_counter() - start)
         states = network.get_metric("DEVICE_STATES")

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.plugins import cpu, template
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
@@ -42,7 +43,7 @@ def plugin(request: pytest.FixtureRequest) -> Iterator[Plugin]:
 
 
 def computed(plugin: Plugin, case: Case, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    network = plugin.load_network(case.network, {})
+    network = plugin.load_network(Load(case.network))
     try:
         return InferRequest(network).infer(inputs)
     finally:

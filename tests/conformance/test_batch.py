@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -10,13 +11,11 @@ from headrace.plugins import batch, cpu
 from headrace.plugins.cpu.plugin import CpuPlugin
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition, UnsupportedLayers
-from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.network.network import Network
-from headrace.runtime.transform.options import NetworkOptions
 from headrace.testing import DeviceConformance
 from headrace.testing.leaks import no_leaks
 from headrace.testing.services import services as real_services
@@ -27,19 +26,13 @@ MEMBERS = DeviceName.parse("BATCH:CPU(4)").members
 class BatchedCpu(CpuPlugin):
     """CPU, with its requests joined as far as the network allows it."""
 
-    def load_network(
-        self,
-        network: Network,
-        config: Mapping[str, str],
-        options: NetworkOptions = NetworkOptions(),  # noqa: B008 - frozen
-        token: CancelToken | None = None,
-    ) -> ExecutableNetwork:
-        plain = super().load_network(network, config, options, token)
+    def load_network(self, load: Load) -> ExecutableNetwork:
+        plain = super().load_network(load)
         joins = self.services.devices.plugin("BATCH")
-        asked = NetworkOptions(options.inputs, options.outputs, options.affinities, MEMBERS)
-        own = {key: text for key, text in config.items() if key != "DEVICE_ID"}
+        options = replace(load.options, members=MEMBERS)
+        own = {key: text for key, text in load.config.items() if key != "DEVICE_ID"}
         try:
-            found = joins.load_network(network, own, asked, token)
+            found = joins.load_network(replace(load, config=own, options=options, native=b""))
         except UnsupportedLayers:
             raise
         except FailedPrecondition:

@@ -12,6 +12,7 @@ import pytest
 
 from headrace.plugins import cpu, cuda
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition
@@ -51,7 +52,7 @@ def device(offered: Services) -> Plugin:
 
 
 def loaded(plugin: Plugin, model: onnx.ModelProto, **config: str) -> ExecutableNetwork:
-    return plugin.load_network(Network.from_bytes(model.SerializeToString()), config)
+    return plugin.load_network(Load(Network.from_bytes(model.SerializeToString()), config))
 
 
 def infer(network: ExecutableNetwork, **inputs: Any) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def test_requests_on_two_networks_at_once_get_their_own_outputs(
     device: Plugin, config: dict[str, str], streams: str
 ) -> None:
     device.set_config({"NUM_STREAMS": streams})  # runs that are recorded bear no other beside them
-    both = [(case, device.load_network(case.network, config)) for case in FIXED]
+    both = [(case, device.load_network(Load(case.network, config))) for case in FIXED]
 
     def run(turn: int) -> None:
         case, network = both[turn % 2]
@@ -109,7 +110,7 @@ def test_it_works_in_a_process_of_its_own(offered: Services) -> None:
     plugin = IsolatedPlugin("CUDA", offered, {}, "headrace.plugins.cuda:create_plugin")
     try:
         case = networks.image()
-        outputs = InferRequest(plugin.load_network(case.network, {})).infer(case.inputs)
+        outputs = InferRequest(plugin.load_network(Load(case.network))).infer(case.inputs)
         assert_same_outputs(outputs, case.expected(), TOLERANCE)
     finally:
         plugin.close()
@@ -118,7 +119,7 @@ def test_it_works_in_a_process_of_its_own(offered: Services) -> None:
 def test_tensorrt_is_right_where_it_is_installed(device: Plugin) -> None:
     case = networks.image()
     try:
-        network = device.load_network(case.network, {"EXECUTION_PROVIDER": "TENSORRT"})
+        network = device.load_network(Load(case.network, {"EXECUTION_PROVIDER": "TENSORRT"}))
     except FailedPrecondition as error:
         pytest.skip(error.message)
     outputs = InferRequest(network).infer(case.inputs)

@@ -16,7 +16,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from headrace.client.cli import colours
+from headrace.client.cli.drawing import colours
 from tests.integration.harness import Server
 from tests.support.dot_text import parse
 from tests.support.manual import commands

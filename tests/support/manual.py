@@ -21,8 +21,8 @@ from headrace.plugins.multi import counters as multi
 from headrace.runtime.config.schema import ConfigSchema
 from headrace.runtime.config.standard_keys import STANDARD_KEYS
 from headrace.runtime.metrics.series import NOTES
-from headrace.server.metrics import metrics_table
-from headrace.server.settings import settings_table
+from headrace.server.http.metrics import metrics_table
+from headrace.server.settings.settings import settings_table
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md")))

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from headrace.server.http import operations_routes
-from headrace.server.settings import Settings, options
+from headrace.server.http.endpoints import operations_routes
+from headrace.server.settings.settings import Settings, options
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

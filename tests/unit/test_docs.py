@@ -19,7 +19,7 @@ from headrace.runtime.config.schema import MAX_KEYS, ConfigSchema
 from headrace.runtime.config.standard_keys import STANDARD_KEYS
 from headrace.runtime.intake.limits import Limits
 from headrace.server.repository import Repository
-from headrace.server.settings_sources import load_settings
+from headrace.server.settings.sources import load_settings
 from headrace.wire import bounds, codec, framing
 from tests.support.manual import PAGES, REPOSITORY, TABLES, blocks, section, text_of
 
@@ -38,6 +38,13 @@ def toml_block(text: str) -> str:
 def test_a_table_is_the_one_that_the_code_generates(name: str) -> None:
     shown = [table for page in PAGES if (table := section(name, text_of(page))) is not None]
     assert shown == [TABLES[name]()], "run: .venv/bin/python -m tests.support.manual"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_row_says_what_it_means(name: str) -> None:
+    rows = [row for row in TABLES[name]().splitlines() if row.startswith("|")]
+    assert rows
+    assert not [row for row in rows if not row.rstrip(" |").count("|") or row.endswith("|  |")]
 
 
 def test_the_limits_are_those_of_the_code() -> None:

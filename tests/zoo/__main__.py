@@ -41,7 +41,8 @@ DEVICES = (
 )
 # TEMPLATE is a reference that is written to be read, and OPENCL compiles each kernel first.
 _SLOW = ("TEMPLATE", "OPENCL")
-_USUAL = Limits(300.0, 120.0)  # a machine with other work is slow, too
+_SHARED = ("--scheduling", "normal")  # with the other servers, and whatever else the machine does
+_LOAD_SECONDS, _INFER_SECONDS = 120.0, 60.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,7 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     if options.table and not options.results:
         parser.error("--table needs --results, which it is made from")
-    limits = dict.fromkeys(_SLOW, Limits(options.slow, options.slow, options.slow))
+    usual = Limits(options.patience * _LOAD_SECONDS, options.patience * _INFER_SECONDS)
+    limits = dict.fromkeys(devices, usual)
+    limits |= dict.fromkeys(_SLOW, Limits(options.slow, options.slow, options.slow))
     start = time.monotonic()
     with Servers() as servers:
         versions = {
@@ -106,7 +109,7 @@ def _rows(
     with ExitStack() as stack:
         free: SimpleQueue[Servers] = SimpleQueue()
         for _ in range(options.jobs):
-            free.put(stack.enter_context(Servers(*_only(devices))))
+            free.put(stack.enter_context(Servers(*_SHARED, *_only(devices))))
 
         def row(chosen: tuple[str, Path]) -> Row:
             servers = free.get()
@@ -146,8 +149,7 @@ def _row(
     def result(
         device: str, right: Sequence[Answer], config: Mapping[str, str] | None = None
     ) -> Result:
-        limit = limits.get(device, _USUAL)
-        trial = Trial(servers.client(), device, limit, servers.is_alive, own, config)
+        trial = Trial(servers.client(), device, limits[device], servers.is_alive, own, config)
         found = trial.run(path, requests, right)
         if found.outcome in FATAL:
             servers.discard()
@@ -206,6 +208,13 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=20.0,
         help="seconds that OPENCL and TEMPLATE have for a network",
+    )
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=1.0,
+        metavar="TIMES",
+        help="on a machine with other work: wait so many times as long before a call hangs",
     )
     parser.add_argument(
         "--opencl-layers",

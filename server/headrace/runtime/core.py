@@ -10,14 +10,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.config.device_name import DeviceName, resolve
 from headrace.runtime.config.schema import check_prefixes, for_device
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
@@ -117,13 +116,13 @@ class Core:
             The future raises what `Plugin.load_network` and `network` raise.
         """
 
-        plugin = self.plugin(request.device)
-
-        def compile_network(entry: NetworkEntry) -> ExecutableNetwork:
-            return self._make(entry, request, plugin.load_network)
-
+        device = self._resolve(request.device)
         return self._life.load(
-            request, network, compile_network, replace=replace, at_start=at_start
+            request,
+            network,
+            lambda entry: self._load(entry, request, device),
+            replace=replace,
+            at_start=at_start,
         )
 
     def import_network(
@@ -139,17 +138,12 @@ class Core:
         to = DeviceName.parse(device or blob.device, field="device" if device else "blob")
         kept = {key: text for key, text in blob.config.items() if key != "DEVICE_ID" or not to.id}
         request = LoadRequest(name, to, {**kept, **config}, blob_options(blob), "import")
-        plugin = self.plugin(request.device)
+        resolved = self._resolve(request.device)
 
         def compile_network(entry: NetworkEntry) -> ExecutableNetwork:
-            notes = why_not_native(blob, plugin, request.device)
+            notes = why_not_native(blob, self.plugins.plugin(resolved.type), request.device)
             native = b"" if notes else blob.native or b""
-
-            def restore(network: Network, *load: Any) -> ExecutableNetwork:
-                return plugin.import_network(network, native, *load)
-
-            executable = self._make(entry, request, restore)
-            executable.notes += notes
+            executable = self._load(entry, request, resolved, native, notes)
             check_ports(blob, executable)
             return executable
 
@@ -183,11 +177,13 @@ class Core:
     ) -> Future[QueryResult]:
         """Which layers the device would run; raises as `Plugin.query_network`, and as `graph_of`
         if the network's graph is wanted too."""
-        plugin = self.plugin(device)
+        resolved = self._resolve(device)
+        plugin = self.plugins.plugin(resolved.type)
 
         def query(asked: Network) -> QueryResult:
             own = self._without_device(device, config)
-            result = plugin.query_network(asked, own, self._with_members(device, options))
+            wanted = replace(options, members=resolved.members)
+            result = plugin.query_network(asked, own, wanted)
             if not graph:
                 return result
             return replace(result, graph=graph_of(asked, result.supported_layers))
@@ -217,9 +213,7 @@ class Core:
         Raises:
             NotFound, Unavailable: there is no such device, or it did not start.
         """
-        plugin = self.plugins.plugin(device.type)
-        resolve(device, self.plugins.available())
-        return plugin
+        return self.plugins.plugin(self._resolve(device).type)
 
     def devices_up(self) -> dict[str, bool]:
         """Whether each device works, by the name that its metrics have; one that did not start is
@@ -272,20 +266,33 @@ class Core:
 
     # -- inside --
 
-    def _make(
-        self, entry: NetworkEntry, request: LoadRequest, load: Callable[..., ExecutableNetwork]
+    def _resolve(self, device: DeviceName) -> DeviceName:
+        """The device with the members that its list stands for.
+
+        Raises:
+            NotFound, Unavailable: as `plugin`.
+        """
+        self.plugins.plugin(device.type)
+        return resolve(device, self.plugins.available())
+
+    def _load(
+        self,
+        entry: NetworkEntry,
+        request: LoadRequest,
+        device: DeviceName,
+        native: bytes = b"",
+        notes: tuple[str, ...] = (),
     ) -> ExecutableNetwork:
-        """Loads or imports an entry's network onto the device; its requests are joined if that is
-        wanted and pays.
+        """Loads an entry's network; its requests are joined if that is wanted and pays.
 
         Args:
-            load: called with network, configuration, options and token.
+            device: the request's, resolved.
+            native, notes: as `Load`.
         """
-        device, given = request.device, entry.record.given
-        config = self._device_config(device, request.config)
-        options = self._with_members(device, request.options)
-        make = partial(load, given, config, options, entry.token)
-        return auto_batching.load(make, device, given, config, options, entry.token, self.plugins)
+        config = self._device_config(request.device, request.config)
+        options = replace(request.options, members=device.members)
+        load = Load(entry.record.given, config, options, native, entry.token, notes)
+        return auto_batching.load(device, load, self.plugins)
 
     def _device_config(self, device: DeviceName, config: Mapping[str, str]) -> dict[str, str]:
         listed = [str(each) for each in device.physical()]
@@ -299,9 +306,3 @@ class Core:
             return dict(config)
         own = for_device(config, str(device))
         return {**own, "DEVICE_ID": device.id} if device.id else own
-
-    def _with_members(self, device: DeviceName, options: NetworkOptions) -> NetworkOptions:
-        if not device.members:
-            return options
-        members = resolve(device, self.plugins.available()).members
-        return replace(options, members=members)

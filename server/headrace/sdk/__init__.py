@@ -5,7 +5,8 @@ Modules of ``headrace.runtime`` move and change. What this package names stays a
 longer work. A plugin says with `plugin_api` for which version it was written.
 
 - The plugin: `plugin_api`, `Plugin`, its base `CompiledPlugin`, and `Services`. A device that has
-  other devices compute builds on `Device`, and finds them among the `Devices` of the services.
+  other devices compute builds on `Device`, finds them among the `Devices` of the services, and
+  gives each a `Load`.
 - Configuration: `Key`, `ConfigSchema`, `Configuration`, and the standard keys.
 - Metrics and states: `Metric`, `ParameterValue`, `Range`, `DeviceState`.
 - A network as it is given: `Network`, its `Port` and `Layer`, `NetworkOptions`; `Support` and
@@ -16,8 +17,8 @@ longer work. A plugin says with `plugin_api` for which version it was written.
 - onnx's reference evaluator: `CorrectedEvaluator`, `answer`.
 - Errors: `HeadraceError` and its sub-classes; `config_field` names the key at fault.
 
-CONTRIBUTING.md shows how to use them, `headrace plugin new` writes a plugin that does, and
-`headrace.testing` has the tests that every device has to pass.
+The manual's page "Write a device plugin" shows how to use them. `headrace plugin new` writes a
+plugin that does, and `headrace.testing` has the tests that every device has to pass.
 """
 
 from headrace.runtime.config.key import Key, config_field
@@ -45,6 +46,7 @@ from headrace.runtime.device.api import PLUGIN_API_VERSION, plugin_api
 from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
 from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Devices, Services
@@ -117,6 +119,7 @@ __all__ = [
     "Key",
     "Layer",
     "LayerProfile",
+    "Load",
     "Metric",
     "Network",
     "NetworkOptions",

@@ -19,23 +19,23 @@ from headrace.runtime.device.plugin_source import PluginSource, factory_source, 
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.intake.limits import Limits
 from headrace.server.addresses import check_address, shown_address
-from headrace.server.boundary import Boundary
-from headrace.server.completion_sink import CompletionSink
-from headrace.server.connections import cut_connections
-from headrace.server.health import HEALTH, SERVICE, HealthReporter
-from headrace.server.http import HttpServer, operations_routes
-from headrace.server.infer_stream import InferStreams
-from headrace.server.inference import Inference
-from headrace.server.methods import register, register_health, register_reflection
-from headrace.server.metrics import make_registry
-from headrace.server.reflection import ReflectionService
+from headrace.server.http.endpoints import HttpServer, operations_routes
+from headrace.server.http.metrics import make_registry
 from headrace.server.repository import Repository
-from headrace.server.servicer import Servicer
-from headrace.server.settings import Settings
+from headrace.server.services.completion_sink import CompletionSink
+from headrace.server.services.engine import Servicer
+from headrace.server.services.health import HEALTH, SERVICE, HealthReporter
+from headrace.server.services.infer_stream import InferStreams
+from headrace.server.services.inference import Inference
+from headrace.server.services.methods import register, register_health, register_reflection
+from headrace.server.services.reflection import ReflectionService
+from headrace.server.services.uploads import Uploads
+from headrace.server.settings.settings import Settings
 from headrace.server.startup import Startup
 from headrace.server.state import StateDirectory
 from headrace.server.storage import lock_state, network_cache, signing_key, usable
-from headrace.server.uploads import Uploads
+from headrace.server.transport.boundary import Boundary
+from headrace.server.transport.connections import cut_connections
 
 _log = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from headrace.runtime.system.allocator import tune_allocator
 from headrace.runtime.system.processors import schedule_as_batch
 from headrace.server.app import Addresses, App
 from headrace.server.logs import configure_logging
-from headrace.server.option import SWITCH
-from headrace.server.settings import Settings, options
-from headrace.server.settings_sources import load_settings
+from headrace.server.settings.option import SWITCH
+from headrace.server.settings.settings import Settings, options
+from headrace.server.settings.sources import load_settings
 from headrace.wire.errors import ErrorDetails, to_json
 
 _log = logging.getLogger(__name__)

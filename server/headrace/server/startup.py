@@ -21,9 +21,9 @@ from headrace.runtime.loading.registry import NetworkEntry, NetworkState
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.atomic_file import read_file
 from headrace.runtime.transform.options import LoadRequest, Reference
-from headrace.server.health import HealthReporter
 from headrace.server.logs import log_internal_error
 from headrace.server.repository import Repository
+from headrace.server.services.health import HealthReporter
 from headrace.server.state import StateDirectory
 from headrace.server.storage import usable
 

@@ -13,7 +13,7 @@ from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.loading.blob_key import load_or_create_key
 from headrace.runtime.system.atomic_file import lock_file
-from headrace.server.settings import Settings
+from headrace.server.settings.settings import Settings
 
 _log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.registry import NetworkState
 from headrace.runtime.transform.options import LoadRequest, Reference
-from headrace.server.health import HealthReporter
 from headrace.server.repository import Repository
+from headrace.server.services.health import HealthReporter
 from headrace.server.startup import Startup
 from headrace.server.state import StateDirectory
 from headrace.testing import networks

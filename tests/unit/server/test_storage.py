@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.runtime.errors import InvalidArgument
-from headrace.server.settings import Settings
+from headrace.server.settings.settings import Settings
 from headrace.server.storage import network_cache, signing_key
 
 _KEY = b"k" * 32

@@ -212,6 +212,9 @@ def test_the_other_device_is_asked_only_where_the_reference_differs() -> None:
     judge(ADD, refused(), ask, ask)
 
 
+QUANTISE = "g (float[n] a, float[n] s) => (uint8[n] b) { b = QuantizeLinear<axis=0>(a, s) }"
+
+
 @pytest.mark.parametrize(
     ("text", "feed", "is_open"),
     [
@@ -223,6 +226,8 @@ def test_the_other_device_is_asked_only_where_the_reference_differs() -> None:
         ("g (int8[n] a) => (int8[n] b) { b = Div(a, a) }", {"a": np.zeros(2, np.int8)}, True),
         ("g (int8[n] a) => (int8[n] b) { b = Div(a, a) }", {"a": np.ones(2, np.int8)}, False),
         ("g (float[n] a) => (float b) { b = ReduceMean(a) }", {"a": ONE[:0]}, True),
+        (QUANTISE, {"a": ONE, "s": np.array([0, 1], np.float32)}, True),
+        (QUANTISE, {"a": ONE, "s": np.array([2, 1], np.float32)}, False),
     ],
 )
 def test_values_that_onnx_leaves_open_are_not_compared(
@@ -464,6 +469,25 @@ def test_the_table_has_a_row_for_each_verdict_that_counts(campaign: Campaign) ->
         line[: line.index("|", 1)] for line in lines
     }
     assert "UNSOUND: 1 x process ended, Abs, run, SIGABRT" in report.failures(campaign)
+
+
+def test_the_reference_does_not_run_what_a_device_refuses(cases: list[BackendCase]) -> None:
+    class Refusing(Lane):
+        def start(self) -> None:
+            pass
+
+        def ask(self, variant: Variant, patience: float = 1.0) -> Answer:
+            return NOTHING
+
+    class Unwanted(Refusing):
+        def ask(self, variant: Variant, patience: float = 1.0) -> Answer:
+            raise AssertionError("nobody needs it")
+
+    device = Refusing("DEVICE", run_device, (), 1)
+    unwanted = Unwanted("reference", run_reference, (), 1)
+    variants = map(VariantGenerator(cases, 1).variant, range(5))
+    found = Fuzzer(device, unwanted, unwanted).run(variants, time.monotonic() + 3600)
+    assert found.counts == {Verdict.REFUSED: 5}
 
 
 def test_a_device_that_hangs_is_given_up() -> None:

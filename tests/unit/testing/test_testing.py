@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 from headrace.plugins import template
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.testing import DeviceConformance, networks
 from headrace.testing.case import Case
@@ -132,7 +133,7 @@ def test_a_thread_that_runs_on_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_an_occupied_device_runs_nothing_until_it_is_released(plugin: Plugin) -> None:
     case = networks.add()
-    network = plugin.load_network(case.network, {})
+    network = plugin.load_network(Load(case.network))
     request = InferRequest(network)
     with occupied(network) as release:
         request.start_async(case.inputs)

@@ -15,7 +15,8 @@ import grpc
 import typer
 from typer.core import TyperGroup
 
-from headrace.client.cli import benchmark, devices, infer, networks, query
+from headrace.client.cli import devices, infer, networks, query
+from headrace.client.cli.benchmark import command as benchmark
 from headrace.client.cli.console import fail
 from headrace.client.cli.failures import Failed, told
 from headrace.wire.errors import ErrorDetails

@@ -9,9 +9,11 @@ from typing import Annotated, Final
 import typer
 
 from headrace.client import QueryResult
-from headrace.client.cli import console, model_options, render
+from headrace.client.cli import console, model_options
 from headrace.client.cli.console import SERVER, AsJson, Server
-from headrace.client.cli.dot import to_dot
+from headrace.client.cli.drawing import render
+from headrace.client.cli.drawing.dot import to_dot
+from headrace.client.cli.drawing.picture import picture
 from headrace.client.cli.model_options import (
     Affinities,
     Config,
@@ -21,7 +23,6 @@ from headrace.client.cli.model_options import (
     Preprocessing,
     Repository,
 )
-from headrace.client.cli.picture import picture
 from headrace.client.cli.texts import counted
 
 _Svg = Annotated[

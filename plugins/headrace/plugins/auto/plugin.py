@@ -14,8 +14,8 @@ from headrace.plugins.multi.spread_plugin import SpreadPlugin
 from headrace.runtime.config.device_name import VIRTUAL_TYPES, DeviceName, Member
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import DEVICE_ID, PERFORMANCE_HINT
+from headrace.runtime.device.load import Load
 from headrace.runtime.errors import HeadraceError, Internal, InvalidArgument, Unavailable
-from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.virtual.frames import Frame
@@ -109,20 +109,20 @@ class AutoPlugin(SpreadPlugin):
 
     def _spread(
         self,
-        network: Network,
+        load: Load,
         listed: Listed,
         config: Configuration,
-        token: CancelToken,
         frames: Mapping[str, Frame],
     ) -> AutoNetwork:
         failures = [*listed.failures]
         for candidate in self._sequence(listed.candidates, config, frames):
-            if token.error is not None:
-                raise token.error
+            if load.token.error is not None:
+                raise load.token.error
             try:
-                member, notes = load_member(network, candidate, token, frames.get(candidate.name))
+                frame = frames.get(candidate.name)
+                member, notes = load_member(load.network, candidate, load.token, frame)
             except HeadraceError as error:
-                if token.error is not None or is_callers(error):
+                if load.token.error is not None or is_callers(error):
                     raise
                 failures.append(Failure(candidate.name, error))
                 bug = error if isinstance(error, Internal) else None
@@ -130,7 +130,7 @@ class AutoPlugin(SpreadPlugin):
                 continue
             try:
                 made = AutoNetwork(
-                    network,
+                    load.network,
                     listed.candidates,
                     member,
                     failures,
@@ -159,5 +159,5 @@ class AutoPlugin(SpreadPlugin):
         return [*first, *(each for each in candidates if each not in first)]
 
     def _is_processor(self, candidate: Candidate) -> bool:
-        facts = self._facts(DeviceName.parse(candidate.name))
+        facts = self._facts(candidate.target.device)
         return facts is not None and facts.type is DeviceType.PROCESSOR

@@ -21,6 +21,7 @@ from headrace.plugins.batch.transformations import (
 from headrace.plugins.batch.trial import ROWS, Inconclusive, Run, sample, try_out
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.errors import FailedPrecondition, InvalidModel, Unimplemented
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
@@ -116,7 +117,7 @@ def _inner(network: Network, target: Target, size: int, token: CancelToken) -> _
 
 
 def _load(network: Network, target: Target, token: CancelToken) -> ExecutableNetwork:
-    return target.plugin.load_network(network, target.config, target.options, token)
+    return target.plugin.load_network(Load(network, target.config, target.options, token=token))
 
 
 def _tried(

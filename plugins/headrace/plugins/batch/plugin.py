@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,6 +17,7 @@ from headrace.runtime.config.standard_keys import (
     PERFORMANCE_HINT_NUM_REQUESTS,
 )
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.errors import (
     FailedPrecondition,
@@ -74,64 +75,39 @@ class BatchPlugin(VirtualPlugin):
         whole = self.transform_network(network, wish.config, options)
         try:
             if not batchable(whole).is_certain:
-                self._batched(network, wish, options, CancelToken()).close()
+                self._batched(Load(network, options=options), wish).close()
         except CannotBatch as error:
             return _without_batches(found, network, whole, error)
         except (FailedPrecondition, InvalidModel) as error:
             return _without_batches(found, network, whole, CannotBatch(error.message))
         return found
 
-    def load_network(
-        self,
-        network: Network,
-        config: Mapping[str, str],
-        options: NetworkOptions = AS_IT_IS,
-        token: CancelToken | None = None,
-    ) -> ExecutableNetwork:
-        """Loads a network so that its requests run together.
+    def load_network(self, load: Load) -> ExecutableNetwork:
+        """Loads a network so that its requests run together. Nothing native is exported: what the
+        device would run is quickly made again.
 
         Raises:
             As `Plugin.load_network`.
             FailedPrecondition: its requests cannot run together, and why.
         """
-        wish = self._wish(config, options)
-        token = token or CancelToken()
-        make = partial(self._batched, network, wish, options, token)
-        return self._opened(make, wish.config, token)
+        wish = self._wish(load.config, load.options)
+        return self._opened(load, wish.config, partial(self._batched, load, wish))
 
-    def import_network(
-        self,
-        network: Network,
-        native: bytes,
-        config: Mapping[str, str],
-        options: NetworkOptions = AS_IT_IS,
-        token: CancelToken | None = None,
-    ) -> ExecutableNetwork:
-        """Loads the network anew: nothing native is exported, for what the device would run is
-        quickly made again."""
-        return self.load_network(network, config, options, token)
-
-    def join_if_it_pays(
-        self,
-        load: Callable[[], ExecutableNetwork],
-        device: DeviceName,
-        network: Network,
-        config: Mapping[str, str],
-        options: NetworkOptions,
-        token: CancelToken,
-    ) -> ExecutableNetwork:
+    def join_if_it_pays(self, device: DeviceName, load: Load) -> ExecutableNetwork:
         """As `AutoBatching` has it."""
-        own = {key: text for key, text in config.items() if key != DEVICE_ID.name}
-        asked = replace(options, members=(Member(device),))
-        wish = self._wish(own, asked)
+        own = {key: text for key, text in load.config.items() if key != DEVICE_ID.name}
+        options = replace(load.options, members=(Member(device),))
+        wish = self._wish(own, options)
+        plugin = self.services.devices.plugin(device.type)
 
         def batched(plain: ExecutableNetwork, token: CancelToken) -> BatchNetwork:
-            make = partial(self._batched, network, wish, asked, token, plain)
-            made = self._opened(make, wish.config, token)
+            asked = replace(load, options=options, token=token)
+            made = self._opened(asked, wish.config, partial(self._batched, asked, wish, plain))
             assert isinstance(made, BatchNetwork)
             return made
 
-        return hinted.choose(load, batched, wish.size, token, self.services.timer)
+        plain = partial(plugin.load_network, load)
+        return hinted.choose(plain, batched, wish.size, load.token, self.services.timer)
 
     # -- inside --
 
@@ -162,15 +138,10 @@ class BatchPlugin(VirtualPlugin):
         return _Wish(resolved, target, max(2, size))
 
     def _batched(
-        self,
-        network: Network,
-        wish: _Wish,
-        options: NetworkOptions,
-        token: CancelToken,
-        plain: ExecutableNetwork | None = None,
+        self, load: Load, wish: _Wish, plain: ExecutableNetwork | None = None
     ) -> BatchNetwork:
-        whole = self.transform_network(network, wish.config, options)
-        return loading.load(whole, wish.config, wish.target, wish.size, token, plain)
+        whole = self.transform_network(load.network, wish.config, load.options)
+        return loading.load(whole, wish.config, wish.target, wish.size, load.token, plain)
 
 
 def _without_batches(

@@ -89,9 +89,9 @@ def readable(error: Exception) -> str:
     while kernel is not None and (inner := _KERNEL.search(kernel["why"])) is not None:
         kernel = inner  # the layer in a body says more than the one that holds it
     if kernel is not None:
-        layer, guarded, _ = kernel["layer"].partition(guard_layers.SUFFIX)
+        layer, guarded, rest = kernel["layer"].partition(guard_layers.SUFFIX)
         if guarded:
-            return f"layer {layer!r}: {guard_layers.FAILS}"
+            return f"layer {layer!r}: {guard_layers.reason(rest)}"
         why = _without_location(kernel["why"])
         return f"layer {kernel['layer']!r} ({kernel['op']}): {why}"
     return _without_location(text)

@@ -18,10 +18,12 @@ from typing import Final, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu.guard_layers import Guard
+from headrace.plugins.cpu.guard_layers import END, Guard
 from headrace.plugins.cpu.proven_shapes import ProvenShapes, constant
+from headrace.plugins.cpu.repairs import REDUCTIONS
 from headrace.runtime.intake.naming import value_names, walk
 
+_NO_SPACE: Final = r"[^\s\x0b\x1c-\x1f\x{85}\pZ]"  # of Unicode's white space and Python's
 _INTEGERS: Final = (ir.DataType.INT32, ir.DataType.INT64)  # narrower ones are computed in int32
 
 
@@ -29,19 +31,11 @@ def guard(model: ir.Model) -> None:
     """Guards every layer of `model`, bodies included, that the backend may not survive."""
     for node in walk(model.graph):
         _drop_omitted_inputs(node)
-    nodes = [node for node in walk(model.graph) if _needs_guard(node)]
+    nodes = [node for node in walk(model.graph) if needs_guard(node)]
     names, proven = value_names(model), ProvenShapes(model)
     opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
     for node in nodes:
         _RULES[node.op_type](node, Guard(node, names, proven, opset))
-
-
-def guards_within_functions(model: ir.Model) -> bool:
-    """Whether functions have layers to guard. They must be inlined for that: nothing is known about
-    the values in a function."""
-    return any(
-        _needs_guard(node) for function in model.functions.values() for node in function.all_nodes()
-    )
 
 
 def _drop_omitted_inputs(node: ir.Node) -> None:
@@ -53,8 +47,9 @@ def _drop_omitted_inputs(node: ir.Node) -> None:
         node.resize_inputs(given)
 
 
-def _needs_guard(node: ir.Node) -> bool:
-    return node.op_type in _RULES and node.domain in ("", "ai.onnx")
+def needs_guard(node: ir.Node) -> bool:
+    domain = "com.microsoft" if node.op_type in _CONTRIBUTED else ""
+    return node.op_type in _RULES and node.domain.replace("ai.onnx", "") == domain
 
 
 _Rule: TypeAlias = Callable[[ir.Node, Guard], None]
@@ -89,6 +84,40 @@ def _attention(node: ir.Node, guard: Guard) -> None:
         _not_empty(1, -2)(node, guard)
 
 
+def _center_crop_pad(node: ir.Node, guard: Guard) -> None:
+    """There is a size for each axis; the backend takes one for all."""
+    data, sizes = node.inputs[:2]
+    if data is None or sizes is None:
+        return
+    axes = node.attributes.get_ints("axes", None)
+    if axes is not None:
+        count = guard.constant(np.array([len(axes)]))
+    else:
+        count = guard.layer("Shape", guard.layer("Shape", data))
+    node.replace_input_with(1, guard.layer("Reshape", sizes, count, type=sizes.type))
+
+
+def _concat(node: ir.Node, guard: Guard) -> None:
+    """The backend compares no shape with one that is empty: it then leaves a part of the output as
+    the memory was, or ends the process."""
+    places = range(2, len(node.inputs), 3) if node.domain else range(len(node.inputs))
+    values = [value for at in places if (value := node.inputs[at]) is not None]
+    if len(values) < len(places):
+        return  # `limits` refuses it
+    alike = guard.alike(values, node.attributes.get_int("axis", 0))
+    for at, value in zip(places, alike, strict=True):
+        node.replace_input_with(at, value)
+
+
+def _concat_from_sequence(node: ir.Node, guard: Guard) -> None:
+    """As Concat."""
+    sequence = node.inputs[0]
+    if sequence is not None and isinstance(sequence.type, ir.SequenceType):
+        stacks = node.attributes.get_int("new_axis", 0)
+        axis = None if stacks else node.attributes.get_int("axis", 0)
+        node.replace_input_with(0, guard.alike_in(sequence, axis))
+
+
 def _conv_integer(node: ir.Node, guard: Guard) -> None:
     _of_rank(3)(node, guard)
     _not_empty(1, 0)(node, guard)  # without a sum, foreign memory
@@ -121,9 +150,71 @@ def _einsum(node: ir.Node, guard: Guard) -> None:
             _of_rank(len(term.replace(" ", "")), index)(node, guard)
 
 
+def _matmul(node: ir.Node, guard: Guard) -> None:
+    """A sum of nothing has the wrong shape where the first operand is repeated for the second."""
+    first, second = node.inputs
+    if first is None or second is None:
+        return
+    one, other = (guard.proven.dimensions(each) for each in (first, second))
+    if other is not None and len(other) < 3:
+        return
+    depths = [*(one or ())][-1:] + [*(other or ())][-2:-1]
+    if any(isinstance(depth, int) and depth for depth in depths):
+        return
+    if one and other and None not in one[:-2] and one[:-2] == other[:-2]:
+        return
+    node.replace_input_with(0, guard.long(first, -1))
+
+
+def _negative_log_likelihood(node: ir.Node, guard: Guard) -> None:
+    """A class is due for each row of scores and each place in it; the backend takes fewer."""
+    scores, classes = node.inputs[:2]
+    if scores is None or classes is None:
+        return
+    sizes = guard.layer("Shape", scores)
+    places = guard.slice(sizes, 0, 1), guard.slice(sizes, 2, END)
+    wanted, given = guard.layer("Concat", *places, axis=0), guard.layer("Shape", classes)
+    truth = ir.TensorType(ir.DataType.BOOL)
+    alike = guard.layer("Equal", given, wanted, type=truth)
+    node.replace_input_with(1, guard.only_if(classes, alike, "shape"))
+
+
 def _quantize(node: ir.Node, guard: Guard) -> None:
     if node.attributes.get_int("block_size", 0):
         _each(node, [0], guard.not_empty)
+
+
+def _reduce(node: ir.Node, guard: Guard) -> None:
+    """Of an input without elements the backend keeps the size of an axis that is counted from the
+    last. `repairs` counts axes anew where the graph can."""
+    axes = node.attributes.get_ints("axes", ()) or [node.attributes.get_int("axis", 0)]
+    if any(axis < 0 for axis in axes):
+        _not_empty(0)(node, guard)
+
+
+def _resize(node: ir.Node, guard: Guard) -> None:
+    """The backend copies an input that keeps its sizes, and crops nothing."""
+    mode = node.attributes.get_string("coordinate_transformation_mode", "")
+    given = [*node.inputs, None, None, None]
+    data, scales, sizes = given[0], given[2], given[3]
+    if mode != "tf_crop_and_resize" or data is None:
+        return
+    if sizes is not None:
+        own = guard.layer("Shape", data)
+        axes = node.attributes.get_ints("axes", None)
+        if axes is not None:
+            own = guard.layer("Gather", own, guard.constant(np.array(axes)))
+        wanted = sizes
+    elif scales is not None:
+        wanted, own = scales, guard.constant(np.array([1], np.float32))
+    else:
+        return
+    truth = ir.TensorType(ir.DataType.BOOL)
+    other = guard.layer("Not", guard.layer("Equal", wanted, own, type=truth))
+    number = guard.layer("ReduceSum", guard.cast(other, ir.DataType.INT64), keepdims=0)
+    zero = guard.constant(np.array(0))
+    resized = guard.layer("Greater", number, zero, type=truth)
+    node.replace_input_with(0, guard.only_if(data, resized, "crop"))
 
 
 def _scan(node: ir.Node, guard: Guard) -> None:
@@ -140,9 +231,30 @@ def _scan(node: ir.Node, guard: Guard) -> None:
             body.outputs[at] = guard.within(body).not_empty(body.outputs[at])
 
 
+def _squeeze(node: ir.Node, guard: Guard) -> None:
+    """The backend takes no axes for none given, and squeezes all."""
+    axes = node.inputs[1] if len(node.inputs) > 1 else None
+    if axes is not None and constant(axes) is None:
+        none = guard.zeros(guard.is_zero(guard.layer("Shape", axes)))
+        node.replace_input_with(1, guard.layer("Add", axes, none, shape=axes.shape))
+
+
 def _stft(node: ir.Node, guard: Guard) -> None:
     _each(node, [1, 2, 3], guard.not_empty)
     _each(node, [3], guard.not_zero)
+
+
+def _string_split(node: ir.Node, guard: Guard) -> None:
+    """Without a delimiter the backend splits at spaces alone, and drops them at the end."""
+    texts = node.inputs[0]
+    delimiter = node.attributes.get_string("delimiter", "")
+    if texts is None or delimiter:
+        return
+    limited = node.attributes.get_int("maxsplit", -1) >= 0
+    expression = rf"(?:{_NO_SPACE}| )*{_NO_SPACE}|" if limited else rf"(?:{_NO_SPACE}| )*"
+    truth = ir.TensorType(ir.DataType.BOOL)
+    plain = guard.layer("RegexFullMatch", texts, type=truth, pattern=expression)
+    node.replace_input_with(0, guard.only_if(texts, plain, "text"))
 
 
 def _unique(node: ir.Node, guard: Guard) -> None:
@@ -158,9 +270,14 @@ def _upsample(node: ir.Node, guard: Guard) -> None:
         _each(node, [0], lambda value: guard.ranked(value, rank))
 
 
+_CONTRIBUTED: Final = ("QLinearConcat",)
 _RULES: Final[Mapping[str, _Rule]] = MappingProxyType(
     {
+        **dict.fromkeys(REDUCTIONS, _reduce),
         "Attention": _attention,  # without heads, a division by zero
+        "CenterCropPad": _center_crop_pad,
+        "Concat": _concat,
+        "ConcatFromSequence": _concat_from_sequence,
         "Conv": _not_empty(1, 0),  # without channels, no end
         "ConvInteger": _conv_integer,
         "ConvTranspose": _not_empty(0, 0),  # without an extent, a crash
@@ -172,19 +289,26 @@ _RULES: Final[Mapping[str, _Rule]] = MappingProxyType(
         "InstanceNormalization": _not_empty(0, 0),  # a mean of nothing, a crash
         "LSTM": _not_empty(0, 0),  # without a batch, the same
         "Loop": _scalars(0, 1),
+        "MatMul": _matmul,
         "MatMulInteger": _not_empty(1),  # as ConvInteger
         "Mod": _divide,
+        "NegativeLogLikelihoodLoss": _negative_log_likelihood,
         "NonMaxSuppression": _scalars(2, 3, 4),
         "OneHot": _scalars(1),
         "QLinearConv": _scalars(4, 5),
         "QLinearMatMul": _not_empty(3),  # as ConvInteger
         "QuantizeLinear": _quantize,  # a division by the empty axis
+        "QLinearConcat": _concat,
         "ReverseSequence": _of_rank(2),
+        "Resize": _resize,
         "STFT": _stft,  # frames of no length, a division by zero
         "Scan": _scan,  # a division by the empty axis
         "SequenceInsert": _scalars(2),
+        "SoftmaxCrossEntropyLoss": _negative_log_likelihood,
         "Split": _not_empty(1),  # lengths that are not there are taken for none given
         "SplitToSequence": _not_empty(1),
+        "Squeeze": _squeeze,
+        "StringSplit": _string_split,
         "Unique": _unique,
         "Upsample": _upsample,
     }

@@ -137,6 +137,22 @@ def _max_unpool(node: ir.Node) -> str | None:
     return None
 
 
+def _conv_transpose(node: ir.Node) -> str | None:
+    """Sizes are those of the input times the strides, even where kernels leave gaps."""
+    strides = node.attributes.get_ints("strides", ())
+    same = node.attributes.get_string("auto_pad", "NOTSET").startswith("SAME")
+    if not same or all(stride == 1 for stride in strides):
+        return None
+    kernel = [*node.attributes.get_ints("kernel_shape", ())] or _sizes(_input(node, 1))[2:]
+    dilations = node.attributes.get_ints("dilations", ()) or [1] * len(strides)
+    if len(kernel) == len(dilations) == len(strides) and all(
+        size is not None and (size - 1) * dilation + 1 >= stride
+        for size, dilation, stride in zip(kernel, dilations, strides, strict=True)
+    ):
+        return None
+    return "with auto_pad the backend's output is too small where strides are larger than kernels"
+
+
 def _mod(node: ir.Node) -> str | None:
     value = _input(node, 0)
     if value is not None and value.dtype in _FLOATS and not node.attributes.get_int("fmod", 0):
@@ -182,6 +198,7 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         ),
         "Attention": _attention,
         "ConvInteger": _conv_integer,
+        "ConvTranspose": _conv_transpose,
         "GatherND": _gather_nd,
         "GlobalLpPool": _pool,
         "GridSample": _grid_sample,

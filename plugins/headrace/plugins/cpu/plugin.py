@@ -6,12 +6,14 @@ import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from headrace.plugins.cpu import custom_ops, saturation
+from headrace.plugins.cpu import custom_ops, guard_layers, saturation
 from headrace.plugins.cpu.config import SCHEMA
 from headrace.plugins.cpu.executable_network import SessionNetwork
-from headrace.plugins.cpu.guards import guard, guards_within_functions
+from headrace.plugins.cpu.guards import guard, needs_guard
+from headrace.plugins.cpu.repairs import needs_repair, repair
 from headrace.plugins.cpu.session import Provider
 from headrace.plugins.cpu.session_plugin import SessionPlugin
 from headrace.plugins.cpu.support import Trials
@@ -20,8 +22,9 @@ from headrace.runtime.config import hints
 from headrace.runtime.config.schema import Configuration, Range
 from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.services import Services
+from headrace.runtime.errors import FailedPrecondition
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.intake.naming import name_layers
+from headrace.runtime.intake.naming import name_layers, walk
 from headrace.runtime.intake.provenance import Transformation, tracked
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
@@ -56,14 +59,15 @@ class CpuPlugin(SessionPlugin):
     def transform_network(
         self, network: Network, config: Configuration, options: NetworkOptions
     ) -> Network:
-        """As every device, and guarded, whatever the configuration says."""
+        """As every device, and repaired and guarded, whatever the configuration says."""
         transformed = super().transform_network(network, config, options)
         model = transformed.model
-        if guards_within_functions(model):
+        if _changes_functions(model):
             tracked(model, lambda each: InlinePass()(each).modified)
             infer_types(model)
             name_layers(model.graph)
         notes = (*transformed.notes, *notes_on_float64(model), *saturation.note(model))
+        tracked(model, repair)
         guard(model)
         return Network(model, notes=notes)
 
@@ -79,7 +83,11 @@ class CpuPlugin(SessionPlugin):
     def _compile(
         self, network: Network, config: Configuration, token: CancelToken
     ) -> SessionNetwork:
-        """With the streams and threads that the network has work for."""
+        """With the streams and threads that the network has work for. A layer that fails in every
+        run is refused."""
+        for node in walk(network.model.graph):
+            if (why := guard_layers.certain(node)) is not None:
+                raise FailedPrecondition(why, field="model")
         work = multiply_adds(network)
         at_once = min(hints.streams(config, work), self.streams())
         return super()._compile(network, hints.chosen(config, at_once, work), token)
@@ -92,6 +100,16 @@ class CpuPlugin(SessionPlugin):
 
     def _shown(self, config: Configuration, at_once: int) -> Configuration:
         return hints.chosen(config, at_once)
+
+
+def _changes_functions(model: ir.Model) -> bool:
+    """Whether functions have layers to repair or guard. They must be inlined for that: nothing is
+    known about the values in a function."""
+    return any(
+        needs_guard(node) or needs_repair(node)
+        for function in model.functions.values()
+        for node in function.all_nodes()
+    )
 
 
 def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TypeAlias
@@ -22,6 +23,20 @@ class ProvenShapes:
     def __init__(self, model: ir.Model) -> None:
         self._model = model
 
+    def dimensions(self, value: ir.Value) -> list[int | str | None] | None:
+        """As `sizes`, with the symbol of a dimension that one dimension of one input has alone:
+        two that have it are equal."""
+        shape = self._shapes.get(value)
+        if shape is None or constant(value) is not None:
+            sizes = self.sizes(value)
+            return None if sizes is None else [*sizes]
+        return [
+            each
+            if isinstance(each, int)
+            else (str(each.value) if str(each.value) in self._symbols else None)
+            for each in shape
+        ]
+
     def sizes(self, value: ir.Value) -> _Sizes | None:
         """A size, or None, for each axis; None for a value of no certain rank."""
         tensor = constant(value)
@@ -31,17 +46,28 @@ class ProvenShapes:
 
     @cached_property
     def _inferred(self) -> Mapping[ir.Value, _Sizes]:
+        return {
+            value: [size if isinstance(size, int) else None for size in shape]
+            for value, shape in self._shapes.items()
+        }
+
+    @cached_property
+    def _shapes(self) -> Mapping[ir.Value, ir.Shape]:
         bare = watched(self._model.clone())
         for node in walk(bare.graph):
             for value in _made(node):
                 value.shape = None
         infer_types(bare)
         values = zip(_values(self._model.graph), _values(bare.graph), strict=True)
-        return {
-            value: [size if isinstance(size, int) else None for size in twin.shape]
-            for value, twin in values
-            if twin.shape is not None
-        }
+        return {value: twin.shape for value, twin in values if twin.shape is not None}
+
+    @cached_property
+    def _symbols(self) -> frozenset[str]:
+        shapes = [value.shape for value in self._model.graph.inputs if value.shape is not None]
+        symbols = Counter(
+            str(each.value) for shape in shapes for each in shape if not isinstance(each, int)
+        )
+        return frozenset(name for name, count in symbols.items() if count == 1) - {"None"}
 
 
 def constant(value: ir.Value) -> ir.TensorProtocol | None:

@@ -15,7 +15,7 @@ from functools import cached_property
 import onnx_ir as ir
 from onnx import defs
 
-from headrace.plugins.cpu import failures, limits, session
+from headrace.plugins.cpu import failures, guard_layers, limits, session
 from headrace.plugins.cpu.compatibility import Compatibility
 from headrace.plugins.cpu.custom_ops import CUSTOM_OPS_LIBRARIES
 from headrace.plugins.cpu.session import Provider, Settings
@@ -76,7 +76,11 @@ class LayerSupport:
         """None if the backend runs the node, else the reason why not."""
         for inner in _with_bodies(node):
             version = self._model.opset_imports.get(inner.domain, 1)
-            reason = self._compatibility.reason(inner, version) or limits.reason(inner)
+            reason = (
+                self._compatibility.reason(inner, version)
+                or limits.reason(inner)
+                or guard_layers.certain(inner)
+            )
             if reason is not None:
                 return reason
         values = single_layer.outside_values(node)
@@ -118,7 +122,12 @@ class LayerSupport:
         versions = self._compatibility
         reason = self._trials.reason(
             single_layer.network_of(
-                node, self._model, versions.ir_version, versions.version, assumed
+                node,
+                self._model,
+                versions.ir_version,
+                versions.version,
+                assumed,
+                sizes=_sizes_matter(node),
             )
         )
         if reason is None:
@@ -143,6 +152,14 @@ class LayerSupport:
         except HeadraceError:
             return False
         return True
+
+
+def _sizes_matter(node: ir.Node) -> bool:
+    """Whether an input has no elements, or real or complex ones: some layers are refused for
+    that alone."""
+    return node.op_type == "DFT" or any(
+        value.shape is not None and 0 in value.shape for value in node.inputs if value
+    )
 
 
 def _with_bodies(node: ir.Node) -> list[ir.Node]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu.proven_shapes import constant
 from headrace.plugins.cpu.saturation import multiply_exactly
 from headrace.runtime.intake.naming import value_names, walk
 
-_ARGS = ("ArgMax", "ArgMin")
 _WIDE = "/double"  # ends the name of a cast to float64 that is ours
 _SIGNALS = {"DFT": (0,), "STFT": (0, 2)}
 """Inputs that hold the signal, or the window that it is multiplied with."""
@@ -74,50 +71,4 @@ def _is_single(node: ir.Node) -> bool:
     return signal is not None and signal.dtype == ir.DataType.FLOAT
 
 
-def count_axes_from_the_first(model: ir.Model) -> bool:
-    """Gives reductions no negative axes: of an input without elements the backend keeps the sizes
-    of these. Does so where an axis may be empty and how many there are is known."""
-    nodes = [node for node in walk(model.graph) if _is_reduction(node)]
-    names = value_names(model)
-    changed = False
-    for node in nodes:
-        data = node.inputs[0]
-        if data is None or data.shape is None or all(isinstance(n, int) and n for n in data.shape):
-            continue
-        rank = data.shape.rank()
-        changed = _count_in_attribute(node, rank) or changed
-        given = node.inputs[1] if len(node.inputs) > 1 else None
-        tensor = constant(given) if given is not None else None
-        if tensor is not None and (tensor.numpy() < 0).any():
-            axes = np.where(tensor.numpy() < 0, tensor.numpy() + rank, tensor.numpy())
-            name = names.fresh(f"{node.name}/axes")
-            value = ir.Value(
-                name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(axes.shape)
-            )
-            made = ir.node("Constant", [], {"value": ir.tensor(axes)}, outputs=[value], name=name)
-            assert node.graph is not None
-            node.graph.insert_before(node, made)
-            node.replace_input_with(1, value)
-            changed = True
-    return changed
-
-
-def _count_in_attribute(node: ir.Node, rank: int) -> bool:
-    if node.op_type in _ARGS and node.attributes.get_int("axis", 0) < 0:
-        node.attributes["axis"] = ir.AttrInt64("axis", node.attributes.get_int("axis", 0) + rank)
-        return True
-    axes = node.attributes.get_ints("axes", ())
-    if not any(axis < 0 for axis in axes):
-        return False
-    counted = [axis + rank if axis < 0 else axis for axis in axes]
-    node.attributes["axes"] = ir.AttrInt64s("axes", counted)
-    return True
-
-
-def _is_reduction(node: ir.Node) -> bool:
-    if node.domain not in ("", "ai.onnx"):
-        return False
-    return node.op_type.startswith("Reduce") or node.op_type in _ARGS
-
-
-TRANSFORMATIONS = (count_axes_from_the_first, transform_in_float64, multiply_exactly)
+TRANSFORMATIONS = (transform_in_float64, multiply_exactly)

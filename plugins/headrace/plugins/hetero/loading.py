@@ -11,6 +11,7 @@ from headrace.plugins.hetero.partition import Part
 from headrace.plugins.hetero.subgraph import Subgraph, SubgraphFrame, named
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.errors import HeadraceError, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.provenance import origins
@@ -107,11 +108,8 @@ def _mismatch(why: str) -> InvalidArgument:
 
 
 def _load(piece: Piece, target: Target, native: bytes, token: CancelToken) -> ExecutableNetwork:
-    if native:
-        return target.plugin.import_network(
-            piece.network, native, target.config, target.options, token
-        )
-    return target.plugin.load_network(piece.network, target.config, target.options, token)
+    load = Load(piece.network, target.config, target.options, native, token)
+    return target.plugin.load_network(load)
 
 
 def _subgraph(

@@ -17,6 +17,7 @@ from headrace.plugins.hetero.transformations import TRANSFORMATIONS
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import DISABLE_TRANSFORMATIONS
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.errors import (
     EndedWorker,
@@ -24,7 +25,6 @@ from headrace.runtime.errors import (
     UnsupportedLayer,
     UnsupportedLayers,
 )
-from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
@@ -78,41 +78,19 @@ class HeteroPlugin(VirtualPlugin):
     ) -> QueryResult:
         """Which device runs which layer, in which subgraphs; raises as `plan` does."""
         wish = self._wish(config, options, ignore_unknown=True)
-        return self._plan(network, wish, options, CancelToken()).query_result()
+        return self._plan(Load(network, options=options), wish).query_result()
 
-    def load_network(
-        self,
-        network: Network,
-        config: Mapping[str, str],
-        options: NetworkOptions = AS_IT_IS,
-        token: CancelToken | None = None,
-    ) -> ExecutableNetwork:
-        """Splits a network as a query says, and loads its parts.
+    def load_network(self, load: Load) -> ExecutableNetwork:
+        """Splits a network as a query says, and loads its parts; or makes it of the subgraphs that
+        were exported, each on its device again. If those do not fit this network or these devices,
+        it is split anew, and a note says why.
 
         Raises:
             As `Plugin.load_network`, and where an affinity cannot be followed.
         """
-        wish = self._wish(config, options)
-        token = token or CancelToken()
-        make = partial(self._split, network, wish, options, token)
-        return self._opened(make, wish.config, token)
-
-    def import_network(
-        self,
-        network: Network,
-        native: bytes,
-        config: Mapping[str, str],
-        options: NetworkOptions = AS_IT_IS,
-        token: CancelToken | None = None,
-    ) -> ExecutableNetwork:
-        """Makes a network of the subgraphs that were exported, each on its device again; if they
-        do not fit this network or these devices, it is split anew, and a note says why."""
-        if not native:
-            return self.load_network(network, config, options, token)
-        wish = self._wish(config, options)
-        token = token or CancelToken()
-        make = partial(self._join, network, native, wish, options, token)
-        return self._opened(make, wish.config, token)
+        wish = self._wish(load.config, load.options)
+        make = self._join if load.native else self._split
+        return self._opened(load, wish.config, partial(make, load, wish))
 
     # -- inside --
 
@@ -134,54 +112,33 @@ class HeteroPlugin(VirtualPlugin):
         self.device_id(resolved)
         return _Wish(resolved, found)
 
-    def _plan(
-        self,
-        network: Network,
-        wish: _Wish,
-        options: NetworkOptions,
-        token: CancelToken,
-        ended: Mapping[str, str] = _NONE,
-    ) -> Plan:
+    def _plan(self, load: Load, wish: _Wish, ended: Mapping[str, str] = _NONE) -> Plan:
         planned = plan(
-            self.transform_network(network, wish.config, options),
+            self.transform_network(load.network, wish.config, load.options),
             wish.targets,
-            options.affinities,
+            load.options.affinities,
             merge_islands=wish.config[MERGE_ISLANDS],
             ended=ended,
-            token=token,
+            token=load.token,
         )
-        return replace(planned, unsupported=_as_given(planned.unsupported, network))
+        return replace(planned, unsupported=_as_given(planned.unsupported, load.network))
 
-    def _join(
-        self,
-        network: Network,
-        native: bytes,
-        wish: _Wish,
-        options: NetworkOptions,
-        token: CancelToken,
-    ) -> HeteroNetwork:
+    def _join(self, load: Load, wish: _Wish) -> HeteroNetwork:
         """Loads the subgraphs that were exported, or splits the network anew."""
-        whole = self.transform_network(network, wish.config, options)
+        whole = self.transform_network(load.network, wish.config, load.options)
         try:
-            frames = read_frames(native)
+            frames = read_frames(load.native)
             parts = loading.parts_of(whole, frames, wish.targets)
         except InvalidArgument as error:
-            loaded = self._split(network, wish, options, token)
+            loaded = self._split(load, wish)
             loaded.notes = (f"split anew: {error.message}", *loaded.notes)
             return loaded
         try:
-            return loading.load(whole, parts, wish.targets, wish.config, token, frames)
+            return loading.load(whole, parts, wish.targets, wish.config, load.token, frames)
         except EndedWorker as error:
-            return self._split(network, wish, options, token, _ended(error))
+            return self._split(load, wish, _ended(error))
 
-    def _split(
-        self,
-        network: Network,
-        wish: _Wish,
-        options: NetworkOptions,
-        token: CancelToken,
-        ended: Mapping[str, str] = _NONE,
-    ) -> HeteroNetwork:
+    def _split(self, load: Load, wish: _Wish, ended: Mapping[str, str] = _NONE) -> HeteroNetwork:
         """Splits and loads a network. A device whose worker process ends at a part gets nothing of
         this network any more: each further try might end the process again, with all that others
         have there.
@@ -189,13 +146,15 @@ class HeteroPlugin(VirtualPlugin):
         Args:
             ended: such devices, with what is to be said of each.
         """
-        planned = self._plan(network, wish, options, token, ended)
+        planned = self._plan(load, wish, ended)
         if planned.unsupported:
             raise UnsupportedLayers(wish.name, planned.unsupported)
         try:
-            loaded = loading.load(planned.network, planned.parts, wish.targets, wish.config, token)
+            loaded = loading.load(
+                planned.network, planned.parts, wish.targets, wish.config, load.token
+            )
         except EndedWorker as error:
-            return self._split(network, wish, options, token, {**ended, **_ended(error)})
+            return self._split(load, wish, {**ended, **_ended(error)})
         notes = (f"nothing runs on {device}: {why}" for device, why in ended.items())
         loaded.notes = (*notes, *planned.notes, *loaded.notes)
         return loaded

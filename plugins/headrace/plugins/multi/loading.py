@@ -10,6 +10,7 @@ from typing import Any, Final
 from headrace.plugins.multi.device_list import Candidate, Failure
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.state import DeviceEvent, DeviceState
 from headrace.runtime.errors import (
     FailedPrecondition,
@@ -84,18 +85,11 @@ def load_member(
     Raises:
         What the device raises; Internal if the network has other inputs and outputs there.
     """
-    target = candidate.target
-    plugin, config, options = target.plugin, target.config, target.options
+    target, plugin = candidate.target, candidate.target.plugin
     native, why = frame.usable_by(plugin) if frame is not None else (b"", "")
     notes = [f"compiled anew: {why}"] if why else []
-
-    def make() -> ExecutableNetwork:
-        if native:
-            return plugin.import_network(network, native, config, options, token)
-        return plugin.load_network(network, config, options, token)
-
-    device, devices = DeviceName.parse(target.name), plugin.services.devices
-    executable = auto_batching.load(make, device, network, config, options, token, devices)
+    load = Load(network, target.config, target.options, native, token)
+    executable = auto_batching.load(target.device, load, plugin.services.devices)
     try:
         if ports is not None and _kinds(ports_of(executable)) != _kinds(ports):
             raise Internal(f"{target.name} gives the network other inputs or outputs")

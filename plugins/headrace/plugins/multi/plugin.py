@@ -11,8 +11,8 @@ from headrace.plugins.multi.loading import load_all, none_serves
 from headrace.plugins.multi.spread_plugin import SpreadPlugin
 from headrace.runtime.config.device_name import Member
 from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.load import Load
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.virtual.frames import Frame
@@ -52,24 +52,23 @@ class MultiPlugin(SpreadPlugin):
 
     def _spread(
         self,
-        network: Network,
+        load: Load,
         listed: Listed,
         config: Configuration,
-        token: CancelToken,
         frames: Mapping[str, Frame],
     ) -> MultiNetwork:
         strict = config[STRICT]
         if strict and listed.failures:
             raise listed.failures[0].error
         members, failures, notes = load_all(
-            network, listed.candidates, token, strict=strict, frames=frames
+            load.network, listed.candidates, load.token, strict=strict, frames=frames
         )
         failures = [*listed.failures, *failures]
         if not members:
             raise none_serves(self.name, failures)
         try:
             made = MultiNetwork(
-                network, listed.candidates, members, failures, config, self.services
+                load.network, listed.candidates, members, failures, config, self.services
             )
         except BaseException:
             for member in members:

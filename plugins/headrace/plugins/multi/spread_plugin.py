@@ -14,11 +14,11 @@ from headrace.plugins.multi.pooled_network import PooledNetwork
 from headrace.runtime.config.device_name import Member
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
@@ -65,56 +65,31 @@ class SpreadPlugin(VirtualPlugin):
         strict = self._needs_all(own)
         return lists.query(network, listed.candidates, strict=strict, lenient=self.chooses)
 
-    def load_network(
-        self,
-        network: Network,
-        config: Mapping[str, str],
-        options: NetworkOptions = AS_IT_IS,
-        token: CancelToken | None = None,
-    ) -> ExecutableNetwork:
-        return self._load(network, config, options, token, {})
-
-    def import_network(
-        self,
-        network: Network,
-        native: bytes,
-        config: Mapping[str, str],
-        options: NetworkOptions = AS_IT_IS,
-        token: CancelToken | None = None,
-    ) -> ExecutableNetwork:
-        """Makes a network of what its devices exported; those that cannot use it compile anew, and
-        a note says why."""
-        try:
-            frames = read_frames(native) if native else {}
-        except InvalidArgument as error:
-            loaded = self._load(network, config, options, token, {})
-            loaded.notes = (f"compiled anew: {error.message}", *loaded.notes)
-            return loaded
-        return self._load(network, config, options, token, frames)
-
-    # -- inside --
-
-    def _load(
-        self,
-        network: Network,
-        config: Mapping[str, str],
-        options: NetworkOptions,
-        token: CancelToken | None,
-        frames: Mapping[str, Frame],
-    ) -> ExecutableNetwork:
-        members = self._members(network, options, config)
-        listed = self._find(members, config, options)
-        lists.check_prefixes_of(members, config)
-        listed = self._check(listed, config)
+    def load_network(self, load: Load) -> ExecutableNetwork:
+        """Loads the network on devices of the list. One that cannot use what it exported compiles
+        anew, and a note says why."""
+        members = self._members(load.network, load.options, load.config)
+        listed = self._find(members, load.config, load.options)
+        lists.check_prefixes_of(members, load.config)
+        listed = self._check(listed, load.config)
         own = self._configuration(listed.own)
         self.device_id(own)
-        token = token or CancelToken()
-        spread = partial(self._spread, network, listed, own, token, frames)
-        made = self._opened(spread, own, token)
+        made = self._opened(load, own, partial(self._loaded, load, listed, own))
         assert isinstance(made, PooledNetwork)
         with self._lock:
             self._networks.add(made)
         return made
+
+    # -- inside --
+
+    def _loaded(self, load: Load, listed: Listed, config: Configuration) -> PooledNetwork:
+        try:
+            frames = read_frames(load.native) if load.native else {}
+        except InvalidArgument as error:
+            loaded = self._spread(load, listed, config, {})
+            loaded.notes = (f"compiled anew: {error.message}", *loaded.notes)
+            return loaded
+        return self._spread(load, listed, config, frames)
 
     def _find(
         self, members: Sequence[Member], config: Mapping[str, str], options: NetworkOptions
@@ -155,13 +130,16 @@ class SpreadPlugin(VirtualPlugin):
 
     def _spread(
         self,
-        network: Network,
+        load: Load,
         listed: Listed,
         config: Configuration,
-        token: CancelToken,
         frames: Mapping[str, Frame],
     ) -> PooledNetwork:
-        """Loads the network on devices of the list."""
+        """Loads the network on devices of the list.
+
+        Args:
+            frames: what each device exported, of an import.
+        """
         raise NotImplementedError
 
     def _needs_all(self, config: Configuration) -> bool:

@@ -24,6 +24,7 @@ ALWAYS: Final = np.array([2**31 - 1])
 
 _INDEX: Final = "gets an index that is out of bounds"
 _NEGATIVE: Final = "gets a negative length"
+_WIDE: Final = "makes an integer that the device cannot compute exactly"
 _SEQUENCES: Final[Mapping[str, int]] = MappingProxyType(
     {"GRUSequence": 2, "LSTMSequence": 3, "RNNSequence": 2}
 )
@@ -121,9 +122,64 @@ def _division(operation: openvino.Node) -> Iterator[Condition]:
         yield _all(operations.not_equal(divisor, zero)), "divides an integer by 0"
 
 
+def _in_floats(operation: openvino.Node) -> Iterator[Condition]:
+    """Of integers the kernels compute in float32, which has all of them up to 2**24. A sum beyond
+    may be rounded to that."""
+    yield from _no_more(operation, 2.0**24 - 1)
+
+
+def _in_32_bits(operation: openvino.Node) -> Iterator[Condition]:
+    """The kernels drop all but 32 bits, which is right of types that have no more."""
+    if operation.get_output_element_type(0).size == 8:
+        yield from _no_more(operation, 2.0**31 - 2**7)
+
+
+def _no_more(operation: openvino.Node, most: float) -> Iterator[Condition]:
+    """The result is computed in float32 without signs, so that nothing makes up for what went
+    beyond on the way. What comes of shapes alone stays small."""
+    of_integers = operation.get_output_element_type(0).is_integral()
+    if of_integers and any(_is_source(each) for each in _ancestors(operation.output(0))):
+        magnitude = _MAGNITUDES[operation.get_type_name()]
+        made = magnitude(operation, *map(_magnitude, operation.input_values()))
+        yield _all(operations.less_equal(made, np.float32(most))), _WIDE
+
+
+def _magnitude(value: openvino.Output) -> openvino.Node:
+    return operations.absolute(operations.convert(value, "f32"))
+
+
+def _product(
+    operation: openvino.Node, first: openvino.Node, second: openvino.Node
+) -> openvino.Node:
+    turned = operation.get_attributes()
+    return operations.matmul(first, second, turned["transpose_a"], turned["transpose_b"])
+
+
+def _sum(operation: openvino.Node, values: openvino.Node, _: openvino.Node) -> openvino.Node:
+    return operations.reduce_sum(values, operation.input_value(1))
+
+
 def _repeats(operation: openvino.Node) -> Iterator[Condition]:
     repeats = _signed(operation.input_value(1))
     yield operations.add(operations.minimum(repeats, np.int64(0)), np.int64(1)), _NEGATIVE
+
+
+def _factors(operation: openvino.Node) -> Iterator[Condition]:
+    """The kernel leaves those beyond the axes alone."""
+    rank = operation.get_input_partial_shape(0).rank.get_length()
+    axes = operation.input_value(2) if operation.get_input_size() > 2 else None
+    count = operations.constant(np.array([rank])) if axes is None else _sizes(axes, [0])
+    fits = operations.equal(_sizes(operation.input_value(1), [0]), count)
+    yield _all(fits), "gets another count of sizes or scales than it has axes"
+
+
+def _count(operation: openvino.Node) -> Iterator[Condition]:
+    """`repairs` has bounded it."""
+    bounded = operation.input_value(1).get_node()
+    if bounded.get_type_name() == "Maximum":
+        bounded = bounded.input_value(0).get_node()
+    given, there = bounded.input_values()
+    yield _all(operations.less_equal(given, there)), "gets a larger count than there are elements"
 
 
 def _lengths(operation: openvino.Node) -> Iterator[Condition]:
@@ -185,19 +241,39 @@ def _is_source(node: Any) -> bool:
     return str(node.get_type_name()) in ("Parameter", "ReadValue", "RandomUniform")
 
 
+_MAGNITUDES: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyType(
+    {
+        "Add": lambda _, *values: operations.add(*values),
+        "MatMul": _product,
+        "Multiply": lambda _, *values: operations.multiply(*values),
+        "Power": lambda _, *values: operations.power(*values),
+        "ReduceMean": _sum,
+        "ReduceSum": _sum,
+        "Subtract": lambda _, *values: operations.add(*values),
+    }
+)
 _CONDITIONS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = MappingProxyType(
     {
+        "Add": _in_32_bits,
         "Divide": _division,
         "FloorMod": _division,
         "GRUSequence": _sequence,
         "Gather": _gather,
         "GatherND": _gather_nd,
+        "Interpolate": _factors,
         "LSTMSequence": _sequence,
+        "MatMul": _in_floats,
         "Mod": _division,
+        "Multiply": _in_32_bits,
+        "Power": _in_floats,
         "RNNSequence": _sequence,
+        "ReduceMean": _in_floats,
+        "ReduceSum": _in_floats,
         "Reshape": _pattern,
         "ScatterElementsUpdate": _scatter_elements,
+        "Subtract": _in_32_bits,
         "Tile": _repeats,
+        "TopK": _count,
         "VariadicSplit": _lengths,
     }
 )

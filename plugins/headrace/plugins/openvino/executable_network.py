@@ -51,7 +51,7 @@ class RequestNetwork(ExecutableNetwork):
     def _infer(self, job: Job) -> None:
         done = False
         while not done:
-            pool = self._sound_pool()
+            pool = self._sound_pool(_has_empty(job))
             if pool.compiled.shapes is not None:
                 pool.compiled.shapes.check(job.inputs)
             request = pool.take()
@@ -70,14 +70,23 @@ class RequestNetwork(ExecutableNetwork):
             if not done:
                 pool.failed()
 
-    def _sound_pool(self) -> Pool:
-        """The pool, another one if a run of it has failed in a way that leaves something behind."""
+    def _sound_pool(self, judged: bool = False) -> Pool:
+        """The pool, another one if a run of it has failed in a way that leaves something behind.
+
+        Args:
+            judged: one that judges requests before they run.
+        """
+
+        def serves(pool: Pool) -> bool:
+            unjudged = pool.unjudged or (judged and pool.compiled.shapes is None)
+            return not pool.spoilt and not unjudged
+
         pool = self._pool
-        if pool is not None and not pool.spoilt:
+        if pool is not None and serves(pool):
             return pool
         with self._lock:
             assert self._pool is not None, "a job after close"
-            if self._pool.spoilt:
+            if not serves(self._pool):
                 self._pool = Pool(self._compile_again(), self._streams)
             return self._pool
 
@@ -97,3 +106,9 @@ class RequestNetwork(ExecutableNetwork):
     def _close(self) -> None:
         self._pool = None
         del self._compile_again  # which has the network
+
+
+def _has_empty(job: Job) -> bool:
+    """Whether an input has no elements: operations with such an input do not run, so none finds
+    that its inputs do not fit."""
+    return any(getattr(value, "size", 1) == 0 for value in job.inputs.values())

@@ -27,7 +27,7 @@ def reason(node: ir.Node, version: int) -> str | None:
     None if nothing is known against it."""
     if node.domain not in ("", "ai.onnx"):
         return _onnx_runtimes(node)
-    rule = _RULES.get(node.op_type)
+    rule = _RULES.get("Reduce" if node.op_type.startswith("Reduce") else node.op_type)
     known = rule(node, version) if rule is not None else None
     return known or _doubles(node) or wide_integers.reason(node) or empty_constants.reason(node)
 
@@ -179,6 +179,13 @@ def _max_pool(node: ir.Node, _: int) -> str | None:
     return None
 
 
+def _reduce(node: ir.Node, _: int) -> str | None:
+    """No case has an axis that is not in a list."""
+    if sizes_of(input_of(node, 1)) == []:
+        return "the backend ignores axes that are a scalar"
+    return None
+
+
 def _resize(node: ir.Node, _: int) -> str | None:
     """test_resize_downsample_scales_linear_antialias,
     test_resize_upsample_sizes_nearest_not_larger,
@@ -260,6 +267,7 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "MaxPool": _max_pool,
         "QuantizeLinear": _quantize,
         "RNN": _recurrent,
+        "Reduce": _reduce,  # and all whose names begin so
         "Resize": _resize,
         "RoiAlign": _roi_align,
         "SpaceToDepth": _space_to_depth,

@@ -12,9 +12,14 @@ compiles.
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from headrace.plugins.openvino.library import openvino
+from headrace.plugins.openvino.profiling import kind
 from headrace.plugins.openvino.requests import Compiled, Request
+
+_CARELESS: Final = frozenset({"Col2Im"})
+"""Types of layers that compute something of any values for their sizes."""
 
 
 class Pool:
@@ -23,12 +28,16 @@ class Pool:
 
     Attributes:
         spoilt: a run has failed, and later ones may have gone wrong.
+        unjudged: nobody looks before a run whether a request fits, and there is an operation that
+            does not look either.
     """
 
     def __init__(self, compiled: Compiled, count: int) -> None:
         self.compiled = compiled
         self.spoilt = False
-        self._remembers = _remembers_shapes(compiled.model.get_runtime_model())
+        graph = compiled.model.get_runtime_model()
+        self._remembers = _remembers_shapes(graph)
+        self.unjudged = compiled.shapes is None and _has_careless(graph)
         self._requests = tuple(Request(compiled, number) for number in range(count))
         self._idle = deque(self._requests)
 
@@ -58,3 +67,7 @@ def _remembers_shapes(runtime_model: openvino.Model) -> bool:
         for operation in runtime_model.get_ops()
         for output in operation.outputs()
     )
+
+
+def _has_careless(runtime_model: openvino.Model) -> bool:
+    return any(kind(each) in _CARELESS for each in runtime_model.get_ops())

@@ -23,7 +23,7 @@ def graph(runtime_model: openvino.Model, network: Network) -> dict[str, Layer]:
     Args:
         network: as transformed for the device; layers are called after its.
     """
-    computing = [each for each in runtime_model.get_ordered_ops() if _kind(each) not in _NO_LAYER]
+    computing = [each for each in runtime_model.get_ordered_ops() if kind(each) not in _NO_LAYER]
     parts = _parts(computing, network)
     known = {layer.name: layer for layer in network.layers}
     found: dict[str, Layer] = {}
@@ -32,7 +32,7 @@ def graph(runtime_model: openvino.Model, network: Network) -> dict[str, Layer]:
         made_of = [known[each] for each in parts[name]]
         found[name] = Layer(
             name=made_of[0].name if made_of else name,
-            op_type=_kind(operation),
+            op_type=kind(operation),
             domain=_DOMAIN,
             inputs=tuple(
                 port.get_source_output().get_node().get_friendly_name()
@@ -99,7 +99,7 @@ def layers(
     return list(profiles.values())
 
 
-def _kind(operation: openvino.Node) -> str:
+def kind(operation: openvino.Node) -> str:
     """OpenVINO's name for what the operation computes."""
     info = operation.get_rt_info()
     return str(info["layerType"].astype(str)) if "layerType" in info else operation.get_type_name()

@@ -18,6 +18,16 @@ from headrace.plugins.openvino.library import openvino, operations, replace_node
 _LEAST_STEP: Final = -(2**31) + 1
 _BYTES: Final = (openvino.Type.i8, openvino.Type.u8)
 _FLOATS: Final = (openvino.Type.f32, openvino.Type.f16, openvino.Type.bf16)
+_ARITHMETIC: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyType(
+    {
+        "Abs": operations.absolute,
+        "Add": operations.add,
+        "Divide": operations.divide,
+        "Multiply": operations.multiply,
+        "Negative": operations.negative,
+        "Subtract": operations.subtract,
+    }
+)
 
 
 def repair(model: openvino.Model) -> None:
@@ -126,14 +136,14 @@ def _range(operation: openvino.Node) -> None:
     operation.input(1).replace_source_output(bounded.output(0))
 
 
-def _quotient(operation: openvino.Node) -> openvino.Node | None:
-    """Of 8 bits the kernel rounds to the nearest if a size is not known: 85 / 96 is 1. No case
-    shows it."""
+def _arithmetic(operation: openvino.Node) -> openvino.Node | None:
+    """Of 8 bits the kernels saturate where ONNX drops the upper bits, and round a quotient to the
+    nearest if a size is not known: 100 + 100 is 127, and 85 / 96 is 1. No case shows it."""
     kind = operation.get_output_element_type(0)
     if kind not in _BYTES:
         return None
-    first, second = (operations.convert(operation.input_value(at), "i32") for at in (0, 1))
-    return operations.convert(operations.divide(first, second), kind)
+    wide = [operations.convert(value, "i32") for value in operation.input_values()]
+    return operations.convert(_ARITHMETIC[operation.get_type_name()](*wide), kind)
 
 
 def _pad(operation: openvino.Node) -> openvino.Node | None:
@@ -155,7 +165,7 @@ def _pad(operation: openvino.Node) -> openvino.Node | None:
 
 _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] = MappingProxyType(
     {
-        "Divide": _quotient,
+        **dict.fromkeys(_ARITHMETIC, _arithmetic),
         "NonMaxSuppression": _suppression,
         "Pad": _pad,
         "Range": _range,

@@ -78,7 +78,7 @@ def bind(
 
     Raises:
         Internal: it cannot be told which input is which.
-        InvalidModel: an output has another shape than the network says.
+        InvalidModel: an output has another type or shape than the network says.
     """
     guards = Guards.of(model)
     own = model.outputs if guards is None else model.outputs[: guards.index]
@@ -86,6 +86,7 @@ def bind(
         counts = f"{len(network.outputs)} outputs the compiled network has {len(own)}"
         raise Internal(f"of {counts}")
     for port, found in zip(network.outputs, own, strict=True):
+        _check_type(port, found.element_type)
         _check_shape(port, found.partial_shape)
     outputs = tuple(
         Port(port.name, index, port.dtype, _fixed(port.dtype, found))
@@ -111,6 +112,20 @@ def bind(
     )
     several = int(model.get_property("NUM_STREAMS")) > 1
     return Compiled(model, tuple(inputs), outputs, checkpoints, guards, several)
+
+
+def _check_type(port: NetworkPort, found: openvino.Type) -> None:
+    """
+    Raises:
+        InvalidModel: it is not the output's.
+    """
+    if found != tensors.element_type(port.dtype):
+        said = port.dtype.name.lower()
+        raise InvalidModel(
+            f"{REFUSED}output {port.name!r} would have elements of {found.get_type_name()}, where "
+            f"the network says {said}",
+            field="model",
+        )
 
 
 def _check_shape(port: NetworkPort, found: openvino.PartialShape) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 import onnx_ir as ir
 
 from headrace.plugins.openvino.checkpoint import Checkpoints
+from headrace.plugins.openvino.constants import fold_constants
 from headrace.plugins.openvino.empty_tensors import fold_empty
 from headrace.plugins.openvino.failures import load_failure
 from headrace.plugins.openvino.fusion import name_operations
@@ -87,7 +88,7 @@ class Runtime:
         """
         converted = self._read_model(model, checkpoints)
         name_operations(converted, model.graph)
-        return _guarded(converted)
+        return self._guarded(converted)
 
     def _read_model(self, model: ir.Model, checkpoints: Checkpoints | None) -> openvino.Model:
         """Large weights go by a file, which OpenVINO maps: passed as bytes they are copied several
@@ -102,7 +103,7 @@ class Runtime:
 
     def read(self, data: bytes) -> openvino.Model:
         """OpenVINO's model of a serialised network. Raises as `convert`."""
-        return _guarded(self._read(io.BytesIO(data), None))
+        return self._guarded(self._read(io.BytesIO(data), None))
 
     def _read(self, source: io.BytesIO | str, checkpoints: Checkpoints | None) -> openvino.Model:
         try:
@@ -114,6 +115,26 @@ class Runtime:
             return converted
         except Exception as error:
             raise load_failure(error) from error
+
+    def _guarded(self, model: openvino.Model) -> openvino.Model:
+        """
+        Raises:
+            HeadraceError: as `failures.load_failure` has it.
+        """
+        try:
+            fold_empty(model)
+            fold_constants(model, self._compute)
+            add_guards(model)
+        except RuntimeError as error:
+            raise load_failure(error) from error
+        return model
+
+    def _compute(self, model: openvino.Model) -> list[openvino.Tensor]:
+        """The outputs of a network without inputs."""
+        exact = {"INFERENCE_PRECISION_HINT": "f32"}
+        request = self._core.compile_model(model, "CPU", exact).create_infer_request()
+        request.infer()
+        return list(request.output_tensors)
 
     def compile(
         self, model: openvino.Model, device: str, properties: Mapping[str, object]
@@ -139,19 +160,6 @@ class Runtime:
             return self._core.import_model(native, device, dict(properties))
         except Exception as error:
             raise load_failure(error) from error
-
-
-def _guarded(model: openvino.Model) -> openvino.Model:
-    """
-    Raises:
-        HeadraceError: as `failures.load_failure` has it.
-    """
-    try:
-        fold_empty(model)
-        add_guards(model)
-    except RuntimeError as error:
-        raise load_failure(error) from error
-    return model
 
 
 def _write(model: ir.Model, folder: Path) -> Path:

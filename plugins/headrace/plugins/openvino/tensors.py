@@ -47,6 +47,11 @@ PASSED: Final = _NUMPY_KNOWS | _BY_BYTES.keys()
 """Element types that a network's inputs and outputs may have."""
 
 
+def element_type(dtype: ir.DataType) -> openvino.Type:
+    """OpenVINO's name for a type in `PASSED`."""
+    return _BY_BYTES[dtype] if dtype in _BY_BYTES else openvino.Type(dtype.numpy())
+
+
 def tensor(array: Array, dtype: ir.DataType) -> tuple[openvino.Tensor, Array]:
     """A tensor over the array's memory, and the array that must outlive its use: `array` itself, or
     a copy if its elements do not lie one after another and aligned. It is not written to."""

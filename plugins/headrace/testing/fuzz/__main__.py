@@ -24,6 +24,9 @@ from headrace.testing.fuzz.lane import Lane
 from headrace.testing.fuzz.variant import Variant, read, snippet
 from headrace.testing.fuzz.worker import run_device, run_reference
 
+_REFERENCE_SECONDS = 5.0
+"""That the reference may take for a variant. One that takes longer is a loop without an end."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0; 1 if there is a failure, or if a device that was named does not start; 2 for
@@ -74,7 +77,7 @@ class _lanes:  # noqa: N801 - a context manager
         device = DeviceUnderTest(name, config, options.factory, settings)
         self._all = (
             Lane(name, run_device, (device,), options.limit),
-            Lane("reference", run_reference, (), options.limit),
+            Lane("reference", run_reference, (), min(options.limit, _REFERENCE_SECONDS)),
             second,
         )
 

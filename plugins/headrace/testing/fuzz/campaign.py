@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from headrace.runtime.errors import HeadraceError
 from headrace.testing.fuzz.answer import Answer, How
@@ -66,7 +66,7 @@ class Campaign:
 
 
 class Fuzzer:
-    """Runs variants on a device, and on the reference at the same time.
+    """Runs variants on a device, and on the reference where that decides what an answer is worth.
 
     Args:
         device, reference: their processes.
@@ -102,29 +102,25 @@ class Fuzzer:
         try:
             self._device.start()
             self._reference.start()
-            with ThreadPoolExecutor(1) as pool:
-                for variant in variants:
-                    if time.monotonic() >= deadline:
-                        break
-                    if self._endings[variant.operator] >= _MOST_ENDINGS:
-                        campaign.skipped += 1
-                        continue
-                    answer = pool.submit(self._device.ask, variant)
-                    reference = self._reference.ask(variant)
-                    self._take(variant, answer.result(), reference, deadline)
+            for variant in variants:
+                if time.monotonic() >= deadline:
+                    break
+                if self._endings[variant.operator] >= _MOST_ENDINGS:
+                    campaign.skipped += 1
+                    continue
+                self._take(variant, self._device.ask(variant), deadline)
         finally:
             campaign.seconds += time.monotonic() - start
             campaign.restarts = self._device.restarts
             campaign.version = self._device.version
         return campaign
 
-    def _take(self, variant: Variant, answer: Answer, reference: Answer, deadline: float) -> None:
+    def _take(self, variant: Variant, answer: Answer, deadline: float) -> None:
         campaign = self.campaign
         campaign.networks += 1
         if answer.how is How.ANSWERED:
             campaign.requests += len(answer.replies)
-        findings = judge(variant, answer, lambda: reference, lambda: self._ask_second(variant))
-        for finding in findings:
+        for finding in self._judged(variant, answer):
             campaign.counts[finding.verdict] += 1
             if finding.verdict is Verdict.UNDEFINED:
                 campaign.undefined[finding.kind] += 1
@@ -185,10 +181,14 @@ class Fuzzer:
 
     def verdicts(self, variant: Variant) -> list[Finding]:
         """The verdicts on a variant, without counting it."""
-        answer = self._device.ask(variant, patience=2.0)
+        return self._judged(variant, self._device.ask(variant, patience=2.0))
+
+    def _judged(self, variant: Variant, answer: Answer) -> list[Finding]:
+        """The verdicts; the reference and the second device are asked once at most, and not at all
+        about a network that the device refuses, as most are that take long."""
         return judge(
             variant,
             answer,
-            lambda: self._reference.ask(variant),
-            lambda: self._ask_second(variant),
+            cache(lambda: self._reference.ask(variant)),
+            cache(lambda: self._ask_second(variant)),
         )

@@ -16,16 +16,18 @@ TOLERANCES = {"float64": 1e-6, "float32": 2e-3, "float16": 2e-2, "bfloat16": 6e-
 the fuzzer looks for answers that are wrong, and not for ones that are inexact."""
 
 _FEW_BITS = 0.26
+_CANCELLED = 1e-3  # of an error that is allowed: about ten steps of the type
 _SMALLEST = 1e-37  # a backend may take denormal numbers for 0
 
 
 def differs(
-    actual: Mapping[str, Any], expected: Mapping[str, Any], *, steps: int = 0
+    actual: Mapping[str, Any], expected: Mapping[str, Any], *, steps: int = 0, noise: float = 0.0
 ) -> tuple[str, str] | None:
     """The first difference, its kind and its text; None if there is none.
 
     Args:
         steps: by how much integers may differ.
+        noise: the largest number of which a part may have cancelled out.
     """
     for name, value in expected.items():
         if isinstance(value, Large) or isinstance(actual.get(name), Large):
@@ -36,6 +38,8 @@ def differs(
                 return "shape", f"{name} has shape {other.shape}, not {value.shape}"
             continue
         relative, absolute = tolerance(value, steps)
+        if relative:
+            absolute = max(absolute, _CANCELLED * relative * noise)
         with np.errstate(all="ignore"):
             found = difference(actual, {name: value}, relative, absolute)
         if found is not None:

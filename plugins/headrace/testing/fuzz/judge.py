@@ -11,7 +11,7 @@ import numpy as np
 from headrace.testing.fuzz import undefined
 from headrace.testing.fuzz.answer import Answer, How, Reply
 from headrace.testing.fuzz.compare import differs
-from headrace.testing.fuzz.variant import Variant
+from headrace.testing.fuzz.variant import Feed, Variant
 
 
 class Verdict(enum.Enum):
@@ -77,13 +77,15 @@ def judge(variant: Variant, device: Answer, reference: Ask, second: Ask) -> list
         verdict = Verdict.ENDED if device.how is How.ENDED else Verdict.HUNG
         if verdict is Verdict.HUNG and _is_endless(reference()):
             return [Finding(Verdict.NO_MEMORY, text="the reference does not end either")]
+        if device.how is How.ENDED and _takes_all_memory(variant, reference()):
+            return [Finding(Verdict.NO_MEMORY, text="a loop, for which the reference has no end")]
         return [Finding(verdict, None, f"{device.stage.value}, {device.text}", device.text)]
     if device.how is How.BROKEN:
         return [Finding(Verdict.INTERNAL, None, device.stage.value, device.text)]
     if device.how is How.NO_MEMORY:
         return [Finding(Verdict.NO_MEMORY, text=device.text)]
     if device.how is How.REFUSED:
-        if device.claimed and _runs(reference()):
+        if device.claimed and _runs(variant, reference()):
             return [Finding(Verdict.DISAGREES, None, device.stage.value, device.text)]
         return [Finding(Verdict.REFUSED, text=device.text)]
     return [
@@ -109,11 +111,12 @@ def _judge_reply(
     if reply.how is How.REFUSED:
         return Finding(Verdict.REQUEST_REFUSED, number, text=reply.text)
     first = _reply(reference(), number)
-    difference = _difference(variant, reply, first)
+    difference = _difference(variant, number, reply, first)
     if difference is None:
         return Finding(Verdict.RIGHT, number)
     why = undefined.reason(variant, number)
-    if why is not None and (first is None or difference[0] in ("values", "refused")):
+    open_kinds = ("values", "refused", *undefined.open_forms(variant))
+    if why is not None and (first is None or difference[0] in open_kinds):
         return Finding(Verdict.UNDEFINED, number, why, difference[1])
     answer = second()
     other = _reply(answer, number)
@@ -121,7 +124,7 @@ def _judge_reply(
         if first is None or first.how is not How.ANSWERED:
             return Finding(Verdict.UNKNOWN, number, text=difference[1])
         return Finding(Verdict.WRONG, number, *difference)
-    if _difference(variant, reply, other) is None:
+    if _difference(variant, number, reply, other) is None:
         return Finding(Verdict.DOUBTED, number, *difference)
     if first is None or first.how not in (How.ANSWERED, How.REFUSED):
         return Finding(Verdict.UNKNOWN, number, text=difference[1])
@@ -130,12 +133,14 @@ def _judge_reply(
             return Finding(Verdict.UNDEFINED, number, "no elements, or no answer", first.text)
         text = f"the reference: {first.text}; the other device: {other.text}"
         return Finding(Verdict.INVALID, number, "answered", text)
-    if first.how is other.how and _difference(variant, other, first) is None:
+    if first.how is other.how and _difference(variant, number, other, first) is None:
         return Finding(Verdict.WRONG, number, *difference)
     return Finding(Verdict.DISPUTED, number, *difference)
 
 
-def _difference(variant: Variant, reply: Reply, other: Reply | None) -> tuple[str, str] | None:
+def _difference(
+    variant: Variant, number: int, reply: Reply, other: Reply | None
+) -> tuple[str, str] | None:
     """What parts an answer from another opinion, its kind and its text; None if nothing does."""
     if other is None:
         return "unknown", "the reference does not take the network"
@@ -143,7 +148,8 @@ def _difference(variant: Variant, reply: Reply, other: Reply | None) -> tuple[st
         return "refused", f"refused: {other.text}"
     assert reply.outputs is not None
     assert other.outputs is not None
-    return differs(reply.outputs, other.outputs, steps=undefined.steps(variant))
+    noise = undefined.noise(variant, number)
+    return differs(reply.outputs, other.outputs, steps=undefined.steps(variant), noise=noise)
 
 
 def _reply(answer: Answer | None, number: int) -> Reply | None:
@@ -157,9 +163,36 @@ def _is_empty(reply: Reply) -> bool:
     return all(isinstance(each, np.ndarray) and not each.size for each in outputs)
 
 
-def _runs(answer: Answer | None) -> bool:
-    """Whether the network is a valid one: at least one of its requests was answered."""
-    return answer is not None and any(reply.how is How.ANSWERED for reply in answer.replies)
+def _runs(variant: Variant, answer: Answer | None) -> bool:
+    """Whether the network is a valid one: one of the requests that have the shapes which it
+    declares was answered."""
+    return answer is not None and any(
+        reply.how is How.ANSWERED and _has_declared_shapes(variant, feed)
+        for reply, feed in zip(answer.replies, variant.feeds, strict=False)
+    )
+
+
+def _has_declared_shapes(variant: Variant, feed: Feed) -> bool:
+    for port in variant.proto.graph.input:
+        value, declared = feed.get(port.name), port.type.tensor_type
+        if not isinstance(value, np.ndarray) or not declared.HasField("shape"):
+            continue
+        sizes = [
+            each.dim_value if each.HasField("dim_value") else None for each in declared.shape.dim
+        ]
+        if len(sizes) != value.ndim:
+            return False
+        if any(size not in (None, given) for size, given in zip(sizes, value.shape, strict=True)):
+            return False
+    return True
+
+
+def _takes_all_memory(variant: Variant, answer: Answer | None) -> bool:
+    """Whether the network collects the results of a loop that the reference does not end, either:
+    the limit on memory ends the process then."""
+    loops = any(node.op_type in ("Loop", "Scan") for node in variant.proto.graph.node)
+    how = {reply.how for reply in answer.replies} if answer is not None else set()
+    return loops and (_is_endless(answer) or How.NO_MEMORY in how)
 
 
 def _is_endless(answer: Answer | None) -> bool:

@@ -59,9 +59,10 @@ class Lane:
         process = GuardedProcess(self._target, self._arguments, f"fuzz-{self.name}")
         self._process = process
         self.restarts += 1
-        greeting: Any = Unavailable(f"{self.name} did not start in {_START_SECONDS:g} s")
+        seconds = _START_SECONDS * max(1.0, load())
+        greeting: Any = Unavailable(f"{self.name} did not start in {seconds:.0f} s")
         try:
-            if process.connection.poll(_START_SECONDS):
+            if process.connection.poll(seconds):
                 greeting = process.connection.recv()
         except (EOFError, OSError):
             greeting = Unavailable(f"{self.name} ended at its start: {_ending(process)}")

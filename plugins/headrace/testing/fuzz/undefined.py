@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.numpy_helper
+import onnx.shape_inference
 
-from headrace.testing.fuzz.values import is_float, is_integer
+from headrace.testing.fuzz.values import bounds, is_float, is_integer
 from headrace.testing.fuzz.variant import Feed, Variant
 
 Array = np.ndarray[Any, Any]
@@ -40,17 +41,21 @@ MOVING = frozenset(_MOVING.split())
 _QUANTISING = frozenset(
     ["DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear", "QLinearConv", "QLinearMatMul"]
 )
+_SCALES = {"QuantizeLinear": (1,), "QLinearConv": (1, 4, 6), "QLinearMatMul": (1, 4, 6)}
 _INTEGER_ARITHMETIC = frozenset(["Abs", "Div", "Mod", "Neg", "Pow", "BitShift"])
 _AVERAGING = ("Loss", "Mean", "Norm", "Pool")
 _HUGE = 1e6
+_SIZED_BY_VALUES = frozenset(["Compress", "NonMaxSuppression", "NonZero", "Range", "Unique"])
 
 
 def reason(variant: Variant, number: int) -> str | None:
     """Why the values of the outputs of the variant's request are not defined; None if they are."""
     model = variant.proto
     operators = {node.op_type for node in model.graph.node}
-    values = [*_arrays(variant.feeds[number], model)]
-    return next((found for rule in _RULES if (found := rule(operators, values))), None)
+    feed = variant.feeds[number]
+    values = [*_arrays(feed, model)]
+    found = next((found for rule in _RULES if (found := rule(operators, values))), None)
+    return found or _other_type(model) or _cast_too_far(model, feed) or _no_scale(feed, model)
 
 
 def steps(variant: Variant) -> int:
@@ -58,6 +63,51 @@ def steps(variant: Variant) -> int:
     in what precision they are computed before they are rounded."""
     operators = {node.op_type for node in variant.proto.graph.node}
     return 1 if operators & _QUANTISING or "Quantize" in variant.origin else 0
+
+
+def noise(variant: Variant, number: int) -> float:
+    """The largest number that a sum in the request may have gone through, or 1: where such sums
+    cancel out, what is left is of the size of their rounding."""
+    model = variant.proto
+    if {node.op_type for node in model.graph.node} <= POINTWISE | {"Constant"}:
+        return 0.0
+    largest = 1.0
+    for each in _arrays(variant.feeds[number], model):
+        if each.dtype != object and is_float(each.dtype) and each.size:
+            wide = np.abs(_wide(each).astype(np.float64))
+            largest = max(largest, float(wide[np.isfinite(wide)].max(initial=0.0)))
+    return largest
+
+
+def open_forms(variant: Variant) -> tuple[str, ...]:
+    """Differences in form, which follow from values in outputs whose sizes depend on them."""
+    model = variant.proto
+    operators = {node.op_type for node in model.graph.node}
+    shape = ("shape",) if operators & _SIZED_BY_VALUES else ()
+    return ("dtype", *shape) if _other_type(model) else shape
+
+
+def _other_type(model: onnx.ModelProto) -> str | None:
+    """Whether the network declares an output of another type than its layers make."""
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    for port in bare.graph.output:
+        port.type.Clear()
+    try:
+        made = onnx.shape_inference.infer_shapes(bare).graph.output
+    except Exception:  # noqa: BLE001 - nothing is known then
+        return None
+    for one, other in zip(model.graph.output, made, strict=True):
+        types = _element(one.type), _element(other.type)
+        if 0 not in types and types[0] != types[1]:
+            return "an output that is declared with another type than its layer makes"
+    return None
+
+
+def _element(declared: onnx.TypeProto) -> int:
+    if declared.HasField("sequence_type"):
+        return _element(declared.sequence_type.elem_type)
+    return int(declared.tensor_type.elem_type)
 
 
 def _extreme_floats(operators: set[str], values: list[Array]) -> str | None:
@@ -78,11 +128,53 @@ def _casts(operators: set[str], values: list[Array]) -> str | None:
     return None
 
 
+def _cast_too_far(model: onnx.ModelProto, feed: Feed) -> str | None:
+    """Whether a float is cast to an integer type that does not have it."""
+    targets = [
+        attribute.i
+        for node in model.graph.node
+        if node.op_type == "Cast"
+        for attribute in node.attribute
+        if attribute.name == "to"
+    ]
+    if any(node.op_type == "CastLike" for node in model.graph.node):
+        targets += [port.type.tensor_type.elem_type for port in model.graph.output]
+    known = {*onnx.TensorProto.DataType.values()} - {onnx.TensorProto.UNDEFINED}
+    for target in known.intersection(targets):
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(target)
+        if not is_integer(dtype):
+            continue
+        low, high = bounds(dtype)
+        for each in _arrays(feed, model):
+            if each.dtype != object and is_float(each.dtype) and each.size:
+                wide = np.trunc(_wide(each).astype(np.float64))
+                if not bool(((wide >= low) & (wide <= high)).all()):
+                    return "a cast of a number that the target type does not have"
+    return None
+
+
 def _integers(operators: set[str], values: list[Array]) -> str | None:
     if operators & _INTEGER_ARITHMETIC and any(
         is_integer(each.dtype) and bool((_wide(each) <= 0).any()) for each in values
     ):
         return "a division of integers by zero, or a result that the type does not have"
+    return None
+
+
+def _no_steps(operators: set[str], values: list[Array]) -> str | None:
+    if operators & {"GRU", "LSTM", "RNN"} and any(each.size == 0 for each in values):
+        return "a recurrent layer over no steps"
+    return None
+
+
+def _no_scale(feed: Feed, model: onnx.ModelProto) -> str | None:
+    constants = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
+    given = {**constants, **feed}
+    for node in model.graph.node:
+        for at in _SCALES.get(node.op_type, ()):
+            scale = given.get(node.input[at])
+            if scale is not None and not _wide(scale).all():
+                return "a quantisation with a scale of zero"
     return None
 
 
@@ -116,6 +208,7 @@ _RULES: tuple[Callable[[set[str], list[Array]], str | None], ...] = (
     _empty_means,
     _long_condition,
     _no_range,
+    _no_steps,
 )
 
 

@@ -85,7 +85,7 @@ def _in_this_process(device: DeviceUnderTest) -> DeviceUnderTest:
     for source in device.sources():
         if source.device == DeviceName.parse(device.name).type:
             with contextlib.suppress(Exception):  # which the core tells about
-                if not getattr(source.load(), "headrace_isolated", False):
+                if getattr(source.load(), "headrace_isolated", False) is not True:
                     return replace(device, settings={"ISOLATION": "NONE", **device.settings})
     return device
 
@@ -104,7 +104,12 @@ def _prepare() -> None:
 def _serve(connection: Connection, run: Callable[[Variant], Answer]) -> None:
     with contextlib.suppress(EOFError, BrokenPipeError):  # nobody asks any more
         while True:
-            connection.send(run(connection.recv()))
+            variant = connection.recv()
+            try:
+                answer = run(variant)
+            except MemoryError as error:  # what it answered is too large to be copied
+                answer = Answer(How.NO_MEMORY, Stage.RUN, text=_text(error))
+            connection.send(answer)
 
 
 class DeviceRunner:

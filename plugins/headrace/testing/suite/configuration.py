@@ -6,6 +6,7 @@ import pytest
 
 from headrace.runtime.config.standard_keys import EXECUTION_TIMEOUT, STANDARD_KEYS
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.testing import networks
@@ -36,14 +37,14 @@ class ConfigurationConformance(DeviceFixtures):
 
     def test_an_unknown_key_is_refused_at_load(self, plugin: Plugin) -> None:
         with pytest.raises(NotFound, match="NUM_STREAM_") as caught:
-            plugin.load_network(networks.add().network, {"NUM_STREAM_": "1"})
+            plugin.load_network(Load(networks.add().network, {"NUM_STREAM_": "1"}))
         assert caught.value.field == "config['NUM_STREAM_']"
 
     def test_a_key_of_the_whole_device_is_refused_at_load(self, plugin: Plugin) -> None:
         for key in plugin.schema:
             if key.scope == "device":
                 with pytest.raises(InvalidArgument, match=f"{key.name}.*SetConfig") as caught:
-                    plugin.load_network(networks.add().network, {key.name: "1"})
+                    plugin.load_network(Load(networks.add().network, {key.name: "1"}))
                 assert caught.value.field == f"config['{key.name}']"
 
     def test_a_key_of_the_server_is_nobody_elses_to_set(self, plugin: Plugin) -> None:
@@ -53,8 +54,8 @@ class ConfigurationConformance(DeviceFixtures):
                 changes = {key.name: key.format(key.default)}
                 for refuse in (
                     lambda config: plugin.set_config(config),
-                    lambda config: plugin.load_network(network, config),
-                    lambda config: plugin.import_network(network, b"bytes", config),
+                    lambda config: plugin.load_network(Load(network, config)),
+                    lambda config: plugin.load_network(Load(network, config, native=b"bytes")),
                     lambda config: plugin.query_network(network, config),
                 ):
                     with pytest.raises(InvalidArgument, match="configuration file") as caught:
@@ -89,7 +90,7 @@ class ConfigurationConformance(DeviceFixtures):
 
     def test_a_bad_value_is_refused_at_load(self, plugin: Plugin) -> None:
         with pytest.raises(InvalidArgument, match="PERF_COUNT"):
-            plugin.load_network(networks.add().network, {"PERF_COUNT": "maybe"})
+            plugin.load_network(Load(networks.add().network, {"PERF_COUNT": "maybe"}))
 
     def test_the_load_wins_over_the_device_over_the_default(
         self, plugin: Plugin, load: Loader
@@ -116,7 +117,7 @@ class ConfigurationConformance(DeviceFixtures):
         with pytest.raises(NotFound, match="DEVICE_ID"):
             plugin.set_config({"DEVICE_ID": "no-such-id"})
         with pytest.raises(NotFound, match="DEVICE_ID"):
-            plugin.load_network(networks.add().network, {"DEVICE_ID": "no-such-id"})
+            plugin.load_network(Load(networks.add().network, {"DEVICE_ID": "no-such-id"}))
         for device_id in plugin.device_ids():
             load(networks.add(), {"DEVICE_ID": device_id})
 

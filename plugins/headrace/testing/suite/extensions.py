@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import Unimplemented, UnsupportedLayers
 from headrace.testing import networks
@@ -32,7 +33,7 @@ class ExtensionConformance(DeviceFixtures):
     def test_a_call_is_unsupported_before_its_function_is_there(self, plugin: Plugin) -> None:
         case, _ = without_function()
         with pytest.raises(UnsupportedLayers) as caught:
-            plugin.load_network(case.network, {})
+            plugin.load_network(Load(case.network))
         assert [layer.layer for layer in caught.value.layers] == ["call"]
 
     def test_a_network_may_use_the_function_once_it_is_there(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.network.values import Value
@@ -40,7 +41,7 @@ class Loader:
         if unsupported:
             layers = "; ".join(f"{each.op_type}: {each.reason}" for each in unsupported)
             pytest.skip(f"the device does not support {layers}")
-        return self.keep(self._plugin.load_network(network, config or {}, options))
+        return self.keep(self._plugin.load_network(Load(network, config or {}, options)))
 
     def keep(self, executable: ExecutableNetwork) -> ExecutableNetwork:
         """Has a network closed at the end."""

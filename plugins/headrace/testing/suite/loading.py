@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import Cancelled, Unavailable, UnsupportedLayers
 from headrace.runtime.execution.cancel import CancelToken
@@ -28,15 +29,15 @@ class LoadConformance(DeviceFixtures):
         case = networks.relu_relu()
         network = case.network
         before = network.to_bytes()
-        first = load.keep(plugin.load_network(network, {}))
-        second = load.keep(plugin.load_network(network, {}))
+        first = load.keep(plugin.load_network(Load(network)))
+        second = load.keep(plugin.load_network(Load(network)))
         assert network.to_bytes() == before
         self.check(first, case)
         self.check(second, case)
 
     def test_a_load_lists_every_unsupported_layer(self, plugin: Plugin) -> None:
         with pytest.raises(UnsupportedLayers, match="strange") as caught:
-            plugin.load_network(networks.unknown_operators().network, {})
+            plugin.load_network(Load(networks.unknown_operators().network))
         listed = {layer.layer: layer.op_type for layer in caught.value.layers}
         assert listed == {"strange": "Strange", "stranger": "Stranger"}
         assert all(layer.reason for layer in caught.value.layers)
@@ -51,7 +52,7 @@ class LoadConformance(DeviceFixtures):
         case, token = networks.add(), CancelToken()
         token.cancel(Cancelled("not wanted any more"))
         with suppress(Cancelled):  # or it was too quick
-            load.keep(plugin.load_network(case.network, {}, token=token))
+            load.keep(plugin.load_network(Load(case.network, token=token)))
         self.check(load(case), case)
 
     def test_a_closed_network_takes_no_requests(self, load: Loader) -> None:
@@ -74,7 +75,7 @@ class LoadConformance(DeviceFixtures):
         case = networks.mlp()
         exported = load(case)
         native = exported.export()
-        imported = load.keep(plugin.import_network(case.network, native, {}))
+        imported = load.keep(plugin.load_network(Load(case.network, native=native)))
         exported.close()
         assert imported.inputs == exported.inputs
         assert imported.outputs == exported.outputs
@@ -84,12 +85,14 @@ class LoadConformance(DeviceFixtures):
         self, plugin: Plugin, load: Loader
     ) -> None:
         case = networks.mlp()
-        self.check(load.keep(plugin.import_network(case.network, b"", {})), case)
+        self.check(load.keep(plugin.load_network(Load(case.network))), case)
 
     def test_the_configuration_of_an_import_is_its_own(self, plugin: Plugin, load: Loader) -> None:
         case = networks.mlp()
         native = load(case, {"PERF_COUNT": "NO"}).export()
-        imported = load.keep(plugin.import_network(case.network, native, {"PERF_COUNT": "YES"}))
+        imported = load.keep(
+            plugin.load_network(Load(case.network, {"PERF_COUNT": "YES"}, native=native))
+        )
         request = InferRequest(imported)
         request.infer(case.inputs)
         assert request.performance_counts

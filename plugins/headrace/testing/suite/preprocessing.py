@@ -7,6 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network.values import Array
@@ -94,7 +95,7 @@ class PreprocessingConformance(DeviceFixtures):
 
     def test_what_does_not_fit_the_network_is_refused_by_name(self, plugin: Plugin) -> None:
         with pytest.raises(InvalidArgument) as caught:
-            plugin.load_network(_IMAGE.network, {}, options(layout="NH"))
+            plugin.load_network(Load(_IMAGE.network, options=options(layout="NH")))
         assert caught.value.field == "inputs['x'].layout"
 
 

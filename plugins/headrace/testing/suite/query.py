@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.transform.options import NetworkOptions
@@ -46,7 +47,7 @@ class QueryConformance(DeviceFixtures):
         network = case.network
         if plugin.query_network(network, {}).unsupported:
             pytest.skip("the device does not support it")
-        plugin.load_network(network, {}).close()
+        plugin.load_network(Load(network)).close()
 
     def test_an_operator_that_no_device_has_is_listed_with_its_reason(self, plugin: Plugin) -> None:
         result = plugin.query_network(networks.unknown_operators().network, {})

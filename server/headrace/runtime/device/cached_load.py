@@ -18,24 +18,23 @@ from headrace.runtime.device.cache_key import cache_key
 from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.extensions import Extensions
+from headrace.runtime.device.load import Load
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.metrics.cache_counters import CacheEvent
 from headrace.runtime.network.network import Network
-from headrace.runtime.transform.options import NetworkOptions
 
 _log = logging.getLogger(__name__)
 
 Compile: TypeAlias = Callable[[Network, Configuration, CancelToken], ExecutableNetwork]
-Restore: TypeAlias = Callable[[Network, bytes, Configuration, CancelToken], ExecutableNetwork]
+Restore: TypeAlias = Callable[[bytes, Network, Configuration, CancelToken], ExecutableNetwork]
 
 
 def cached(
     device: Device,
     extensions: Extensions,
-    network: Network,
+    load: Load,
     config: Configuration,
-    options: NetworkOptions,
     restore: Restore,
     compile_anew: Compile,
 ) -> Compile:
@@ -46,7 +45,7 @@ def cached(
         device.services.cache,
         device.name,
         exports=device.imports_native,
-        key=lambda: cache_key(device, network, config, options, functions),
+        key=lambda: cache_key(device, load.network, config, load.options, functions),
         key_holds=lambda: extensions.functions() == functions,
         restore=restore,
         compile_anew=compile_anew,
@@ -152,7 +151,7 @@ class _Load:
         if native is None:
             return None
         try:  # a backend may have anything against an old entry, in its own words
-            return self.how.restore(network, native, config, token)
+            return self.how.restore(native, network, config, token)
         except Exception as error:
             if token.error is not None:
                 raise token.error from error

@@ -23,6 +23,7 @@ from headrace.runtime.device.cached_load import Compile, cached
 from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.extensions import Extensions
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import (
@@ -100,37 +101,14 @@ class CompiledPlugin(Device):
         transformed = self.transform_network(network, configuration, options)
         return self._query(network, transformed, configuration)
 
-    def load_network(
-        self,
-        network: Network,
-        config: Mapping[str, str],
-        options: NetworkOptions = AS_IT_IS,
-        token: CancelToken | None = None,
-    ) -> ExecutableNetwork:
-        configuration = self._configuration(config)
-        extensions = self._extensions
-        make = cached(
-            self, extensions, network, configuration, options, self._restore, self._compile
-        )
-        return self._make(network, configuration, options, make, token)
-
-    def import_network(
-        self,
-        network: Network,
-        native: bytes,
-        config: Mapping[str, str],
-        options: NetworkOptions = AS_IT_IS,
-        token: CancelToken | None = None,
-    ) -> ExecutableNetwork:
-        if not (native and self.imports_native):
-            return self.load_network(network, config, options, token)
-
-        def make(
-            transformed: Network, configuration: Configuration, token: CancelToken
-        ) -> ExecutableNetwork:
-            return self._restore(transformed, native, configuration, token)
-
-        return self._make(network, self._configuration(config), options, make, token)
+    def load_network(self, load: Load) -> ExecutableNetwork:
+        config = self._configuration(load.config)
+        make: Compile
+        if load.native and self.imports_native:
+            make = partial(self._restore, load.native)
+        else:
+            make = cached(self, self._extensions, load, config, self._restore, self._compile)
+        return self._opened(load, config, partial(self._compile_checked, load, config, make))
 
     def add_extension(self, functions: Sequence[ir.Function]) -> None:
         self._add_extension(functions)
@@ -138,20 +116,8 @@ class CompiledPlugin(Device):
 
     # -- inside --
 
-    def _make(
-        self,
-        network: Network,
-        config: Configuration,
-        options: NetworkOptions,
-        make: Compile,
-        token: CancelToken | None,
-    ) -> ExecutableNetwork:
-        token = token or CancelToken()
-        compiled = partial(self._compile_checked, network, config, options, make, token)
-        return self._opened(compiled, config, token)
-
     def _restore(
-        self, network: Network, native: bytes, config: Configuration, token: CancelToken
+        self, native: bytes, network: Network, config: Configuration, token: CancelToken
     ) -> ExecutableNetwork:
         """A network of the backend's own bytes; compiled if the backend does not take them, as one
         does whose driver is another one now."""
@@ -167,18 +133,14 @@ class CompiledPlugin(Device):
         return restored
 
     def _compile_checked(
-        self,
-        network: Network,
-        config: Configuration,
-        options: NetworkOptions,
-        make: Compile,
-        token: CancelToken,
+        self, load: Load, config: Configuration, make: Compile
     ) -> ExecutableNetwork:
-        transformed = self.transform_network(network, config, options)
+        network = load.network
+        transformed = self.transform_network(network, config, load.options)
         if not self.compile_checks_support:
             self._refuse_unsupported(network, transformed, config)
         try:
-            made = make(transformed, config, token)
+            made = make(transformed, config, load.token)
         except HeadraceError as error:
             if isinstance(error, InvalidArgument | FailedPrecondition | Internal):
                 self._refuse_unsupported(network, transformed, config)

@@ -16,12 +16,12 @@ from headrace.runtime.config.standard_keys import (
     STANDARD_KEYS,
 )
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.metrics import Metric, standard_metrics
 from headrace.runtime.device.places import Places
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal, NotFound
-from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.streams_executor import StreamsExecutor
 from headrace.runtime.system.processors import usable_processors
 
@@ -162,7 +162,7 @@ class Device(Plugin):
         return self.schema.resolve(self.config.explicit_strings(), config)
 
     def _opened(
-        self, make: Callable[[], ExecutableNetwork], config: Configuration, token: CancelToken
+        self, load: Load, config: Configuration, make: Callable[[], ExecutableNetwork]
     ) -> ExecutableNetwork:
         """The network that `make` compiles, in its place; closed, and not there, if nobody wants it
         any more.
@@ -171,6 +171,7 @@ class Device(Plugin):
             HeadraceError: as `make`, and the token's error.
             Internal: `make` raised something else, which is the cause.
         """
+        token = load.token
         try:
             compiled = make()
         except Exception as error:
@@ -183,6 +184,7 @@ class Device(Plugin):
         try:
             if token.error is not None:
                 raise token.error
+            compiled.notes += load.notes
             device_id = self.device_id(config)
             compiled.open(self._places.place(device_id, compiled.executor))
             self._places.hold(device_id, compiled)

@@ -18,9 +18,9 @@ import onnx_ir as ir
 
 from headrace.runtime.config.schema import ConfigSchema, Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.services import Services
-from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
@@ -140,35 +140,17 @@ class Plugin(ABC):
         """Which layers the device would run; unknown configuration keys are passed over."""
 
     @abstractmethod
-    def load_network(
-        self,
-        network: Network,
-        config: Mapping[str, str],
-        options: NetworkOptions = AS_IT_IS,
-        token: CancelToken | None = None,
-    ) -> ExecutableNetwork:
-        """Compiles a network. If `token` is cancelled meanwhile, nothing is left of it.
+    def load_network(self, load: Load) -> ExecutableNetwork:
+        """Compiles a network, or makes it from the backend's own bytes.
 
         Raises:
             NotFound: on an unknown key.
             InvalidArgument: on a value, an option, or a key of the whole device.
             UnsupportedLayers: listing every layer that the device cannot run.
             InvalidModel: the backend does not take the network for another reason.
-            Cancelled: `token` was cancelled meanwhile.
+            Cancelled: the load's token was cancelled meanwhile.
             Internal: the device raised something else, which is the cause.
         """
-
-    @abstractmethod
-    def import_network(
-        self,
-        network: Network,
-        native: bytes,
-        config: Mapping[str, str],
-        options: NetworkOptions = AS_IT_IS,
-        token: CancelToken | None = None,
-    ) -> ExecutableNetwork:
-        """Makes a network from the backend's own bytes, which the caller has verified, or, if they
-        are empty or the device has no use for them, loads it. Raises as `load_network`."""
 
     @abstractmethod
     def add_extension(self, functions: Sequence[ir.Function]) -> None:

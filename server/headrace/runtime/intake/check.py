@@ -6,6 +6,7 @@ its implementation. Whether operators exist and get what they want is the device
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -180,9 +181,16 @@ class _Check:
         if len(given) != len(node.attribute):
             raise invalid(f"{label} has an attribute twice")
         if (domain, node.op_type, node.overload) not in self._functions:
-            lacking = _required(node.op_type, scope.opsets[domain], domain) - given
-            if lacking:
+            required, most = _demands(node.op_type, scope.opsets[domain], domain)
+            if lacking := required - given:
                 raise invalid(f"{label} lacks the attribute {min(lacking)!r} of {node.op_type}")
+            if (node.op_type, domain) == ("Split", ""):  # another number ends onnx's inference
+                counts = (each.i for each in node.attribute if each.name == "num_outputs")
+                most = next(counts, most)
+            if len(node.output) > most:
+                raise invalid(
+                    f"{label} has {len(node.output)} outputs, and {node.op_type} makes {most} here"
+                )
 
     def attribute(
         self,
@@ -223,13 +231,15 @@ class _Check:
 
 
 @lru_cache(maxsize=4096)
-def _required(operator: str, version: int, domain: str) -> frozenset[str]:
-    """The attributes that an operator of ONNX does not go without."""
+def _demands(operator: str, version: int, domain: str) -> tuple[frozenset[str], int]:
+    """The attributes that an operator of ONNX does not go without, and how many outputs it has at
+    most."""
     try:
         schema = onnx.defs.get_schema(operator, version, domain)
     except onnx.defs.SchemaError:
-        return frozenset()  # whether there is such an operator is the device's to say
-    return frozenset(name for name, each in schema.attributes.items() if each.required)
+        return frozenset(), sys.maxsize  # whether there is such an operator is the device's to say
+    required = (name for name, each in schema.attributes.items() if each.required)
+    return frozenset(required), schema.max_output
 
 
 _KNOWN_KINDS = frozenset(onnx.AttributeProto.AttributeType.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from headrace.runtime.config.device_name import DeviceName
@@ -13,12 +13,10 @@ from headrace.runtime.config.standard_keys import (
     PERFORMANCE_HINT_NUM_REQUESTS,
 )
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Devices
 from headrace.runtime.errors import NotFound, Unavailable
-from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.network.network import Network
-from headrace.runtime.transform.options import NetworkOptions
 
 BATCHING_DEVICE = "BATCH"
 
@@ -27,49 +25,26 @@ BATCHING_DEVICE = "BATCH"
 class AutoBatching(Protocol):
     """A device that can find out whether running requests together pays."""
 
-    def join_if_it_pays(
-        self,
-        load: Callable[[], ExecutableNetwork],
-        device: DeviceName,
-        network: Network,
-        config: Mapping[str, str],
-        options: NetworkOptions,
-        token: CancelToken,
-    ) -> ExecutableNetwork:
-        """Has `load`, which raises as the device does, make the network, and joins its requests or
-        does not; a note says which, and why.
-
-        Args:
-            device, network, config, options: what `load` loads, and where.
-        """
+    def join_if_it_pays(self, device: DeviceName, load: Load) -> ExecutableNetwork:
+        """Loads the network on the device, raises as that does, and joins its requests or does not;
+        a note says which, and why."""
 
 
-def load(
-    make: Callable[[], ExecutableNetwork],
-    device: DeviceName,
-    network: Network,
-    config: Mapping[str, str],
-    options: NetworkOptions,
-    token: CancelToken,
-    devices: Devices,
-) -> ExecutableNetwork:
-    """What `make` loads or imports, its requests joined if that is wanted and pays.
-
-    Raises as `make` does.
+def load(device: DeviceName, load: Load, devices: Devices) -> ExecutableNetwork:
+    """Loads a network, and joins its requests if that is wanted and pays. Raises as the device.
 
     Args:
-        device, network, config, options: what `make` loads, and where.
         devices: those of the server, of which one may join requests.
     """
-    if not wanted(device, devices.plugin(device.type), config):
-        return make()
-    try:
-        batching = devices.plugin(BATCHING_DEVICE)
-    except (NotFound, Unavailable):  # the server offers none
-        return make()
-    if not isinstance(batching, AutoBatching):
-        return make()
-    return batching.join_if_it_pays(make, device, network, config, options, token)
+    plugin = devices.plugin(device.type)
+    if wanted(device, plugin, load.config):
+        try:
+            batching = devices.plugin(BATCHING_DEVICE)
+        except (NotFound, Unavailable):  # the server offers none
+            return plugin.load_network(load)
+        if isinstance(batching, AutoBatching):
+            return batching.join_if_it_pays(device, load)
+    return plugin.load_network(load)
 
 
 def wanted(device: DeviceName, plugin: Plugin, config: Mapping[str, str]) -> bool:

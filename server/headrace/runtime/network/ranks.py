@@ -36,7 +36,8 @@ _ALWAYS: Final = {
 
 
 def give_ranks(nodes: Iterable[ir.Node]) -> bool:
-    """Gives the first outputs of `nodes` the rank that is certain, where only a type is known.
+    """Gives the first outputs of `nodes`, where their type is known and no shape is, the rank that
+    is certain.
 
     Returns:
         Whether any was given one.

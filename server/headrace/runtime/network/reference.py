@@ -7,8 +7,11 @@ trains the type of the input, takes the sequences of a recurrent layer for equal
 optionals, subtracts negative numbers from an L1 norm, takes the maximum over the wrong axes where a
 GlobalMaxPool has not two in space, normalises as many channels of an LRN as the batch has elements,
 rounds down where a MaxPool pads in front, cuts nothing off where a Pad is negative, takes an STFT's
-batch for its length if the signal has no axis for real and imaginary parts, and gathers few
-elements, from wherever an index outside wraps to.
+batch for its length if the signal has no axis for real and imaginary parts, gathers few elements,
+from wherever an index outside wraps to, adds padding twice where a MaxPool rounds up, takes the
+wrong point where a Resize by pytorch_half_pixel makes one element, counts classes of a fractional
+depth up, inserts what belongs behind a sequence elsewhere, takes lengths of a split that do not add
+up, drops empty texts, and continues an Attention's mask before operator set 24.
 
 A RegexFullMatch is evaluated by RE2, whose syntax ONNX specifies. Python's `re` takes exponential
 time for some expressions, and no other thread of the process runs meanwhile.
@@ -24,6 +27,7 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_gru, op_lstm, op_rnn
+from onnx.reference.ops.op_attention import Attention_24, Attention_25
 from onnx.reference.ops.op_batch_normalization import BatchNormalization_14
 from onnx.reference.ops.op_hardmax import Hardmax as OpHardmax
 from onnx.reference.ops.op_log_softmax import LogSoftmax as OpLogSoftmax
@@ -32,7 +36,13 @@ from onnx.reference.ops.op_optional import Optional as OpOptional
 from onnx.reference.ops.op_scan import Scan as OpScan
 from onnx.reference.ops.op_softmax import Softmax as OpSoftmax
 
-from headrace.runtime.network.reference_windows import LRN, GlobalMaxPool, MaxPool, Pad
+from headrace.runtime.network.reference_sequences import (
+    OneHot,
+    SequenceInsert,
+    SplitToSequence,
+    StringNormalizer,
+)
+from headrace.runtime.network.reference_windows import LRN, GlobalMaxPool, MaxPool, Pad, Resize
 from headrace.runtime.network.values import Value
 
 try:
@@ -188,6 +198,27 @@ def _expression(pattern: str) -> Any:
         raise ValueError(f"{pattern!r} is not an RE2 expression: {reason}") from None
 
 
+class Attention(OpRun):
+    """Before operator set 24 a mask is broadcast; since then a short one is continued."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        opset = _opset(self)
+        self._broadcasts = opset < 24
+        made = Attention_25 if opset >= 25 else Attention_24
+        self._wrapped: Any = made(*arguments)
+
+    def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
+        query, key, value, *rest = inputs
+        mask = rest[0] if rest else None
+        if self._broadcasts and mask is not None:
+            past = rest[1] if len(rest) > 1 else None
+            keys = key.shape[-2] + (0 if past is None else past.shape[2])
+            rest[0] = np.broadcast_to(mask, (*mask.shape[:-1], keys))
+        found: tuple[Any, ...] = self._wrapped._run(query, key, value, *rest, **options)
+        return found
+
+
 class STFT(OpRun):
     """Frames of the signal, each multiplied with the window and transformed.
 
@@ -272,6 +303,7 @@ def _coercing(base: Any) -> Any:
 _CORRECTED = (
     *map(_of_one_length, (op_gru.GRU, op_lstm.LSTM, op_rnn.RNN_14)),
     *map(_coercing, (OpHardmax, OpLogSoftmax, OpSoftmax)),
+    Attention,
     BatchNormalization,
     GatherElements,
     GlobalMaxPool,
@@ -279,9 +311,14 @@ _CORRECTED = (
     Loop,
     LpNormalization,
     MaxPool,
+    OneHot,
     Optional,
     Pad,
     RegexFullMatch,
+    Resize,
     STFT,
     Scan,
+    SequenceInsert,
+    SplitToSequence,
+    StringNormalizer,
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_max_pool import MaxPool as OpMaxPool
+from onnx.reference.ops.op_resize import Resize as OpResize
 
 _OF_MAX_POOL = (
     "auto_pad",
@@ -64,7 +66,38 @@ class MaxPool(OpMaxPool):
             after = [each // 2 for each in missing]
             before = [each - half for each, half in zip(missing, after, strict=True)]
             options |= {"auto_pad": "NOTSET", "pads": [*before, *after], "ceil_mode": 0}
+        elif options["ceil_mode"] and options["auto_pad"] in (None, "NOTSET"):
+            options |= {"pads": _rounded_up(x.shape[2:], options), "ceil_mode": 0}
         return super()._run(x, **options)  # type: ignore[no-untyped-call]
+
+
+def _rounded_up(sizes: Sequence[int], options: Mapping[str, Any]) -> list[int]:
+    """Pads with which rounding down makes as many results as rounding up does without."""
+    count, kernel = len(sizes), options["kernel_shape"]
+    pads = options["pads"] or [0] * 2 * count
+    strides = options["strides"] or [1] * count
+    dilations = options["dilations"] or [1] * count
+    after = []
+    for at, size in enumerate(sizes):
+        extent = (kernel[at] - 1) * dilations[at] + 1
+        steps = -(-(size + pads[at] + pads[at + count] - extent) // strides[at])
+        if steps * strides[at] >= size + pads[at]:
+            steps -= 1
+        due = steps * strides[at] + extent - size - pads[at]
+        after.append(max(due, pads[at + count]))
+    return [*pads[:count], *after]
+
+
+class Resize(OpResize):
+    """Where pytorch_half_pixel makes one element, it is at 0. onnx's is at -0.5, which shows where
+    more than the next two elements count."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        mode = getattr(self, "coordinate_transformation_mode", "")
+        wide = getattr(self, "mode", "") == "cubic" or getattr(self, "antialias", 0)
+        if mode == "pytorch_half_pixel" and wide:
+            raise NotImplementedError("Resize by pytorch_half_pixel, cubic or with antialias")
 
 
 class Pad(OpRun):

@@ -145,21 +145,23 @@ class TypeInference:
             opsets = [onnx.helper.make_opsetid(*each) for each in self._opsets.items()]
             model = onnx.ModelProto(graph=graph, opset_import=opsets, ir_version=10)
             inferred = onnx.shape_inference.infer_shapes(model).graph
+            types = {
+                info.name: (
+                    ir.serde.deserialize_type_proto_for_type(info.type),
+                    ir.serde.deserialize_type_proto_for_shape(info.type),
+                )
+                for info in inferred.value_info
+            }
         except Exception as error:  # noqa: BLE001 - C++ raises of every kind; nothing depends on it
             _log.info("types of %r could not be inferred: %s", nodes[0].name, error)
             if len(nodes) > 1:
                 for node in nodes:
                     self._infer([node])
             return
-        types = {info.name: info.type for info in inferred.value_info}
         for value in produced:
             found = types.get(value.name or "")
             if found is not None and not _known(value):
-                _set(
-                    value,
-                    ir.serde.deserialize_type_proto_for_type(found),
-                    ir.serde.deserialize_type_proto_for_shape(found),
-                )
+                _set(value, *found)
         if give_ranks(nodes) and len(nodes) > 1:
             self._infer(nodes)  # again, for those that read what now has a rank
 

@@ -23,15 +23,19 @@ class Target:
     """A device of the list.
 
     Attributes:
-        name: as in the list, with the id if there is one.
+        device: as in the list, with the id if there is one.
         config: what its plugin takes at load; DEVICE_ID included.
         options: the members of a virtual one.
     """
 
-    name: str
+    device: DeviceName
     plugin: Plugin
     config: Mapping[str, str]
     options: NetworkOptions
+
+    @property
+    def name(self) -> str:
+        return str(self.device)
 
 
 def read_list(
@@ -133,9 +137,7 @@ def check_owners(config: Mapping[str, str], targets: Sequence[Target]) -> None:
     Raises:
         NotFound: a key's prefix names none of the devices.
     """
-    physical = (
-        str(device) for each in targets for device in DeviceName.parse(each.name).physical()
-    )
+    physical = (str(device) for each in targets for device in each.device.physical())
     check_prefixes(config, physical)
 
 
@@ -150,8 +152,8 @@ def _target(
             for key, text in special.items()
             if any(for_device({key: text}, device) for device in inner)
         }
-        return Target(str(name), plugin, {**known, **owned}, NetworkOptions(members=name.members))
+        return Target(name, plugin, {**known, **owned}, NetworkOptions(members=name.members))
     own = {**known, **for_device(special, str(name))}
     if name.id:
         own["DEVICE_ID"] = name.id
-    return Target(str(name), plugin, own, NetworkOptions())
+    return Target(name, plugin, own, NetworkOptions())

@@ -13,6 +13,7 @@ from headrace.plugins.auto.plugin import AutoPlugin
 from headrace.plugins.cpu.config import SCHEMA as CPU_SCHEMA
 from headrace.runtime.config.device_name import DeviceName, resolve
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
@@ -57,7 +58,7 @@ class Rig:
 
     def load(self, device: str = "AUTO", **config: str) -> ExecutableNetwork:
         config = {key.replace("__", "."): text for key, text in config.items()}
-        network = self.auto.load_network(_ADD.network, config, self.options(device))
+        network = self.auto.load_network(Load(_ADD.network, config, self.options(device)))
         self._open.append(network)
         return network
 
@@ -388,7 +389,7 @@ def test_a_list_is_in_order_of_preference(rig: Rig) -> None:
 def test_a_device_that_lacks_the_networks_precision_comes_after_the_others(rig: Rig) -> None:
     rig.device("NEXT").capabilities = ("FP32", "FP64")
     case = networks.typed(np.float64, "double")
-    network = rig.auto.load_network(case.network, {}, NetworkOptions())
+    network = rig.auto.load_network(Load(case.network, options=NetworkOptions()))
     await_device(network, "NEXT")
     network.close()
 
@@ -415,7 +416,7 @@ def test_what_is_for_one_device_has_to_be_right(rig: Rig) -> None:
 def test_a_list_in_the_list_that_makes_no_sense_is_refused_by_name(rig: Rig, inner: str) -> None:
     members = DeviceName.parse(f"AUTO:[{inner}],CPU").members
     with pytest.raises(InvalidArgument, match=f"{inner} cannot be in a list of AUTO's"):
-        rig.auto.load_network(_ADD.network, {}, NetworkOptions(members=members))
+        rig.auto.load_network(Load(_ADD.network, options=NetworkOptions(members=members)))
 
 
 def test_excluding_everything_is_refused(rig: Rig) -> None:
@@ -430,7 +431,9 @@ def test_a_query_gives_the_answer_of_the_device_that_would_be_chosen(rig: Rig) -
 
 def test_a_network_that_no_device_runs_is_refused_with_every_layer(rig: Rig) -> None:
     with pytest.raises(UnsupportedLayers) as caught:
-        rig.auto.load_network(networks.unknown_operators().network, {}, rig.options("AUTO:-CUDA"))
+        rig.auto.load_network(
+            Load(networks.unknown_operators().network, options=rig.options("AUTO:-CUDA"))
+        )
     assert [layer.layer for layer in caught.value.layers] == ["strange"]
 
 
@@ -438,7 +441,7 @@ def test_a_load_that_is_cancelled_leaves_nothing(rig: Rig) -> None:
     token = CancelToken()
     token.cancel(Cancelled("not wanted"))
     with pytest.raises(Cancelled):
-        rig.auto.load_network(_ADD.network, {}, NetworkOptions(), token)
+        rig.auto.load_network(Load(_ADD.network, options=NetworkOptions(), token=token))
 
 
 # -- export and import --
@@ -448,7 +451,7 @@ def test_it_exports_what_it_chose_and_starts_on_that_again(rig: Rig) -> None:
     network = rig.load()
     await_device(network, "BEST")
     native = network.export()
-    imported = rig.auto.import_network(_ADD.network, native, {}, NetworkOptions())
+    imported = rig.auto.load_network(Load(_ADD.network, options=NetworkOptions(), native=native))
     assert serves(imported) == ["BEST"]
     assert rig.device("BEST").imported == [b"BEST"]
     assert len(rig.device("CPU").compiled) == 1  # of the first load
@@ -456,6 +459,8 @@ def test_it_exports_what_it_chose_and_starts_on_that_again(rig: Rig) -> None:
 
 
 def test_bytes_that_are_damaged_are_not_used_and_a_note_says_so(rig: Rig) -> None:
-    imported = rig.auto.import_network(_ADD.network, b"damaged", {}, NetworkOptions())
+    imported = rig.auto.load_network(
+        Load(_ADD.network, options=NetworkOptions(), native=b"damaged")
+    )
     assert any("compiled anew" in note for note in imported.notes)
     imported.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.api import plugin_api
 from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
@@ -92,7 +94,7 @@ def on(device: str) -> NetworkOptions:
 def load(
     plugin: Plugin, case: Case, device: str = "BATCH:CPU(4)", **config: str
 ) -> ExecutableNetwork:
-    return plugin.load_network(case.network, config, on(device))
+    return plugin.load_network(Load(case.network, config, on(device)))
 
 
 def network(text: str) -> Network:
@@ -121,7 +123,7 @@ def test_nonsense_is_refused_by_name(plugin: Plugin, device: str, reason: str) -
 
 def test_batch_alone_asks_for_a_device(plugin: Plugin) -> None:
     with pytest.raises(InvalidArgument, match=r"as BATCH:CPU\(8\)"):
-        plugin.load_network(networks.mlp().network, {})
+        plugin.load_network(Load(networks.mlp().network))
 
 
 def test_a_size_of_nothing_is_no_device_name() -> None:
@@ -170,7 +172,7 @@ def test_it_says_how_it_knows_that_rows_stay_apart(plugin: Plugin) -> None:
 def test_where_the_graph_does_not_tell_a_trial_does(plugin: Plugin) -> None:
     text = """m (float[N,4] x) => (float[N,4] y) {
         s = Size(x) n = Cast<to = 1>(s) e = Erf(n) y = Mul(x, e) }"""
-    loaded = plugin.load_network(network(text), {}, on("BATCH:CPU(4)"))
+    loaded = plugin.load_network(Load(network(text), options=on("BATCH:CPU(4)")))
     assert "its graph does not tell, at layer" in loaded.notes[0]
     assert "a trial has shown that each row is computed by itself" in loaded.notes[0]
     loaded.close()
@@ -180,7 +182,7 @@ def test_what_only_a_trial_finds_is_refused(plugin: Plugin) -> None:
     text = """m (float[N,4] x) => (float[N,4] y) {
         s = Size(x) n = Cast<to = 1>(s) y = Div(x, n) }"""
     with pytest.raises(FailedPrecondition, match="a row's 'y' depends on the other rows"):
-        plugin.load_network(network(text), {}, on("BATCH:CPU(4)"))
+        plugin.load_network(Load(network(text), options=on("BATCH:CPU(4)")))
 
 
 def test_what_mixes_rows_is_refused_with_the_layer(plugin: Plugin) -> None:
@@ -191,11 +193,11 @@ def test_what_mixes_rows_is_refused_with_the_layer(plugin: Plugin) -> None:
 def test_what_the_device_does_not_support_is_refused_as_by_the_device(plugin: Plugin) -> None:
     text = """m (float[N,4] x) => (float[N,4] y) { [strange] y = headrace.test.Strange(x) }"""
     with pytest.raises(UnsupportedLayers, match="strange"):
-        plugin.load_network(network(text), {}, on("BATCH:CPU(4)"))
+        plugin.load_network(Load(network(text), options=on("BATCH:CPU(4)")))
 
 
 def test_a_network_of_one_row_is_joined_too(plugin: Plugin) -> None:
-    loaded = plugin.load_network(network(ONE_ROW), {}, on("BATCH:CPU(4)"))
+    loaded = plugin.load_network(Load(network(ONE_ROW), options=on("BATCH:CPU(4)")))
     assert isinstance(loaded, BatchNetwork)
     assert loaded.inputs[0].shape == (1, 4)
     requests = [InferRequest(loaded) for _ in range(6)]
@@ -211,7 +213,7 @@ def test_a_network_of_one_row_is_joined_too(plugin: Plugin) -> None:
 
 def test_a_device_of_fixed_sizes_gets_padded_batches(plugin: Plugin) -> None:
     text = "m (float[N,4] x) => (float[N,4] y) { y = Identity(x) }"
-    loaded = plugin.load_network(network(text), {}, on("BATCH:FIXED(4)"))
+    loaded = plugin.load_network(Load(network(text), options=on("BATCH:FIXED(4)")))
     assert "padded to 4 rows" in loaded.notes[1]
     assert "sizes have to be fixed" in loaded.notes[1]
     outputs = InferRequest(loaded).infer({"x": np.ones((3, 4), np.float32)})
@@ -223,7 +225,7 @@ def test_preprocessing_is_part_of_what_runs_together(plugin: Plugin) -> None:
     case = networks.image()
     inputs = {"x": InputOptions(layout="NHWC", network_layout="NCHW")}
     options = NetworkOptions(inputs, members=DeviceName.parse("BATCH:CPU(4)").members)
-    loaded = plugin.load_network(case.network, {}, options)
+    loaded = plugin.load_network(Load(case.network, options=options))
     x = np.asarray(case.inputs["x"]).transpose(0, 2, 3, 1)
     assert_same_outputs(InferRequest(loaded).infer({"x": x}), case.expected(), 1e-4)
     loaded.close()
@@ -270,7 +272,7 @@ def test_a_query_says_what_a_load_refuses(plugin: Plugin, kind: str) -> None:
     network = Network.from_bytes(parse(f"g {text}").SerializeToString())
     asked = plugin.query_network(network, {}, on("BATCH:CPU(4)"))
     with pytest.raises(FailedPrecondition) as caught:
-        plugin.load_network(network, {}, on("BATCH:CPU(4)"))
+        plugin.load_network(Load(network, options=on("BATCH:CPU(4)")))
     assert asked.unsupported
     assert {each.reason for each in asked.unsupported} == {caught.value.message}
     assert sorted(asked.supported_layers) == kept
@@ -289,14 +291,14 @@ def test_a_query_tries_where_only_a_trial_tells(
     asked = plugin.query_network(network, {}, on("BATCH:CPU(4)"))
     assert bool(asked.unsupported) is not serves
     if serves:
-        plugin.load_network(network, {}, on("BATCH:CPU(4)")).close()
+        plugin.load_network(Load(network, options=on("BATCH:CPU(4)"))).close()
     else:
         assert [each.layer for each in asked.unsupported] == ["y"]
 
 
 def test_an_exported_network_is_loaded_anew(plugin: Plugin) -> None:
     case = networks.mlp()
-    again = plugin.import_network(case.network, b"", {}, on("BATCH:CPU(4)"))
+    again = plugin.load_network(Load(case.network, options=on("BATCH:CPU(4)")))
     assert isinstance(again, BatchNetwork)
     again.close()
 
@@ -305,7 +307,7 @@ def test_a_load_that_is_cancelled_leaves_nothing(plugin: Plugin) -> None:
     token = CancelToken()
     token.cancel(Cancelled("nobody waits"))
     with pytest.raises(Cancelled):
-        plugin.load_network(networks.mlp().network, {}, on("BATCH:CPU(4)"), token)
+        plugin.load_network(Load(networks.mlp().network, options=on("BATCH:CPU(4)"), token=token))
 
 
 def test_a_load_that_is_cancelled_at_its_very_end_leaves_nothing(
@@ -321,7 +323,7 @@ def test_a_load_that_is_cancelled_at_its_very_end_leaves_nothing(
 
     monkeypatch.setattr(loading, "load", cancel_then)
     with pytest.raises(Cancelled):
-        plugin.load_network(networks.mlp().network, {}, on("BATCH:CPU(4)"), token)
+        plugin.load_network(Load(networks.mlp().network, options=on("BATCH:CPU(4)"), token=token))
     assert made[0].inner._closed
 
 
@@ -402,17 +404,19 @@ def hinted(
     Args:
         made: takes the network that the device has by itself.
     """
-    config = {"PERFORMANCE_HINT": "THROUGHPUT", **more}
-    name, token, options = DeviceName.parse(device), CancelToken(), NetworkOptions()
+    name = DeviceName.parse(device)
+    found = plugin.services.devices.plugin(name.type)
+    load = found.load_network
 
-    def load() -> ExecutableNetwork:
-        found = plugin.services.devices.plugin(name.type)
-        plain = found.load_network(network, config, options, token)
+    def load_network(asked: Load) -> ExecutableNetwork:
+        plain = load(asked)
         if made is not None:
             made.append(plain)
         return plain
 
-    return plugin.join_if_it_pays(load, name, network, config, options, token)
+    with mock.patch.object(found, "load_network", load_network):
+        asked = Load(network, {"PERFORMANCE_HINT": "THROUGHPUT", **more})
+        return plugin.join_if_it_pays(name, asked)
 
 
 @pytest.fixture
@@ -470,7 +474,7 @@ def test_a_device_that_is_busy_with_other_networks_holds_no_load_up(
     plugin: BatchPlugin, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hint_module, "PATIENCE_SECONDS", 0.1)
-    other = services.devices.plugin("CPU").load_network(networks.add().network, {})
+    other = services.devices.plugin("CPU").load_network(Load(networks.add().network))
     with occupied(other):
         loaded = hinted(plugin, networks.mlp().network)
     (note,) = loaded.notes
@@ -483,19 +487,20 @@ def test_a_device_that_is_busy_with_other_networks_holds_no_load_up(
 
 
 def test_a_cancelled_load_is_not_taken_for_a_busy_device(
-    plugin: BatchPlugin, services: Services
+    plugin: BatchPlugin, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other, made = services.devices.plugin("CPU").load_network(networks.add().network, {}), []
-    token = CancelToken()
+    other, made = services.devices.plugin("CPU").load_network(Load(networks.add().network)), []
+    device = services.devices.plugin("CPU")
+    load_network = device.load_network
 
-    def load_and_cancel() -> ExecutableNetwork:
-        made.append(services.devices.plugin("CPU").load_network(networks.mlp().network, {}))
-        token.cancel(Cancelled("nobody waits"))
+    def load_and_cancel(load: Load) -> ExecutableNetwork:
+        made.append(load_network(load))
+        load.token.cancel(Cancelled("nobody waits"))
         return made[0]
 
-    given, options = networks.mlp().network, NetworkOptions()
+    monkeypatch.setattr(device, "load_network", load_and_cancel)
     with occupied(other), pytest.raises(Cancelled, match="nobody waits"):
-        plugin.join_if_it_pays(load_and_cancel, DeviceName.parse("CPU"), given, {}, options, token)
+        plugin.join_if_it_pays(DeviceName.parse("CPU"), Load(networks.mlp().network))
     assert made[0]._closed
     other.close()
 
@@ -528,7 +533,7 @@ def test_the_network_that_does_not_serve_is_closed(
     for given in (networks.mlp().network, network(ONE_ROW)):
         made: list[ExecutableNetwork] = []
         loaded = hinted(plugin, given, made=made)
-        (plain,) = made
+        plain, *_ = made  # the others have loaded what is batched
         assert not loaded._closed
         if isinstance(loaded, BatchNetwork):
             assert not loaded.inner._closed
@@ -557,7 +562,7 @@ def test_the_measurement_runs_both_twice_at_least_and_then_as_time_allows(
     plugin: BatchPlugin,
 ) -> None:
     case = networks.mlp()
-    plain = plugin.services.devices.plugin("CPU").load_network(case.network, {})
+    plain = plugin.services.devices.plugin("CPU").load_network(Load(case.network))
     joined = load(plugin, case)
     requests = [{"x": np.asarray(case.inputs["x"])[:1]}] * 5
     for left, rounds in ((0.0, 2), (6.0, 3), (1000.0, 5)):

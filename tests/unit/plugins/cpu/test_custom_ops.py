@@ -13,6 +13,7 @@ from headrace.plugins import cpu
 from headrace.plugins.cuda import config as cuda
 from headrace.runtime.device.cache_key import cache_key
 from headrace.runtime.device.device import Device
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, UnsupportedLayers
@@ -53,7 +54,7 @@ def test_its_operators_run_beside_those_of_onnx(plugin: Plugin) -> None:
     case = word_lengths()
     asked = plugin.query_network(case.network, {})
     assert asked.supported_layers == dict.fromkeys(("upper", "length", "square"), "CPU")
-    loaded = plugin.load_network(case.network, {})
+    loaded = plugin.load_network(Load(case.network))
     outputs = InferRequest(loaded).infer(case.inputs)
     assert list(outputs["u"]) == ["HEAD", "RACE", "Q"]  # type: ignore[arg-type]
     assert outputs["y"].tolist() == [16, 16, 1]  # type: ignore[union-attr]
@@ -62,7 +63,7 @@ def test_its_operators_run_beside_those_of_onnx(plugin: Plugin) -> None:
 
 def test_they_are_profiled_as_layers(plugin: Plugin) -> None:
     case = word_lengths()
-    loaded = plugin.load_network(case.network, {})
+    loaded = plugin.load_network(Load(case.network))
     request = InferRequest(loaded)
     request.start_async(case.inputs, profile=True)
     request.result(60)
@@ -75,7 +76,7 @@ def test_without_it_their_layers_are_refused_with_the_domain_and_the_remedy(
 ) -> None:
     plain = cpu.create_plugin("CPU", offered, {})
     with pytest.raises(UnsupportedLayers) as caught:
-        plain.load_network(word_lengths().network, {})
+        plain.load_network(Load(word_lengths().network))
     assert [each.layer for each in caught.value.layers] == ["upper", "length"]
     for each in caught.value.layers:
         assert f"the domain {DOMAIN!r} has no operator {each.op_type} here" in each.reason
@@ -101,7 +102,7 @@ def test_a_layer_that_gets_another_type_than_the_operator_takes_is_refused(plugi
 
 def test_clients_are_told_its_name_and_not_its_folder(plugin: Plugin) -> None:
     name = Path(library()).name
-    loaded = plugin.load_network(networks.add().network, {})
+    loaded = plugin.load_network(Load(networks.add().network))
     assert plugin.get_config(KEY) == loaded.config.get_parameter(KEY) == name
     assert KEY not in plugin.settings()  # what the state directory keeps
     loaded.close()
@@ -115,7 +116,7 @@ def test_what_is_compiled_depends_on_it(offered: Services, plugin: Plugin) -> No
     case, options = networks.add(), NetworkOptions()
     keys = set()
     for each in (plugin, cpu.create_plugin("CPU", offered, {})):
-        loaded = each.load_network(case.network, {})
+        loaded = each.load_network(Load(case.network))
         assert isinstance(each, Device)
         keys.add(cache_key(each, case.network, loaded.config, options).name)
         loaded.close()

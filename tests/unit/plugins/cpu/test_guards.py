@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from headrace.plugins import cpu
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument, UnsupportedLayers
 from headrace.runtime.network.network import Network
@@ -40,7 +41,7 @@ def network(text: str, opset: int = 23, rankless: bool = False, **weights: Any) 
 
 def run(plugin: Plugin, given: Network, *inputs: Any) -> dict[str, Any]:
     """What the network makes of these inputs, in their order."""
-    compiled = plugin.load_network(given, {"DISABLE_TRANSFORMATIONS": "YES"})
+    compiled = plugin.load_network(Load(given, {"DISABLE_TRANSFORMATIONS": "YES"}))
     try:
         names = [port.name for port in compiled.inputs]
         return InferRequest(compiled).infer(dict(zip(names, inputs, strict=True)))
@@ -305,7 +306,7 @@ def test_what_is_computed_at_the_load_ends_no_process(plugin: Plugin, op_type: s
 
 def test_a_constant_divisor_needs_no_guard(plugin: Plugin) -> None:
     given = network("g (int32[1] x) => (int32[1] y) { y = Div(x, b) }", b=np.array([2], np.int32))
-    compiled = plugin.load_network(given, {})
+    compiled = plugin.load_network(Load(given))
     assert [node.op_type for node in compiled.network.nodes()] == ["Div"]
     compiled.close()
 
@@ -351,7 +352,7 @@ def test_a_layer_that_lacks_an_input_is_refused(
     (layer,) = plugin.query_network(given, {}).unsupported
     assert layer.reason.endswith("is left out, which ONNX does not allow here")
     with pytest.raises(UnsupportedLayers, match="is left out"):
-        plugin.load_network(given, {})
+        plugin.load_network(Load(given))
 
 
 @pytest.mark.parametrize(
@@ -413,7 +414,7 @@ def test_attributes_that_the_backend_does_not_survive_are_refused(
     given = network(text)
     assert why in plugin.query_network(given, {}).unsupported[0].reason
     with pytest.raises(UnsupportedLayers, match=why):
-        plugin.load_network(given, {})
+        plugin.load_network(Load(given))
 
 
 def test_an_empty_tensor_that_is_known_before_is_blamed_on_its_layer(plugin: Plugin) -> None:
@@ -423,7 +424,7 @@ def test_an_empty_tensor_that_is_known_before_is_blamed_on_its_layer(plugin: Plu
     )
     assert [each.layer for each in plugin.query_network(given, {}).unsupported] == ["norm"]
     with pytest.raises(UnsupportedLayers, match="norm"):
-        plugin.load_network(given, {})
+        plugin.load_network(Load(given))
 
 
 def test_a_depth_that_is_an_empty_constant_ends_no_process(plugin: Plugin) -> None:
@@ -444,3 +445,147 @@ def test_a_network_is_not_loaded_to_judge_a_layer_if_another_ends_the_process(
         "u = ConcatFromSequence<axis = 0>(t) v = headrace.test.Strange(u) y = Abs(v) }"
     )
     assert "split is 0" in [each.reason for each in plugin.query_network(given, {}).unsupported]
+
+
+_JOINED = "g (float[a,b,c] x, float[d,e,f] z) => (float y) { y = Concat<axis=0>(x, z) }"
+
+
+@pytest.mark.parametrize("opset", [7, 13, 23])
+@pytest.mark.parametrize("rankless", [False, True])
+@pytest.mark.parametrize(
+    ("first", "second", "wanted"),
+    [
+        ((3, 3, 0), (3, 3, 3), None),  # left half of the output as the memory was
+        ((3, 3, 3), (3, 3, 0), None),
+        ((2, 4, 1), (3, 0, 1), None),
+        ((2, 0, 1), (3, 4, 1), None),
+        ((0, 3, 1), (2, 4, 1), None),
+        ((0, 3, 1), (2, 3, 1), (2, 3, 1)),
+        ((2, 0, 1), (3, 0, 1), (5, 0, 1)),
+        ((2, 3, 4), (5, 3, 4), (7, 3, 4)),
+    ],
+)
+def test_tensors_are_joined_only_if_their_other_axes_are_alike(
+    plugin: Plugin, first: Any, second: Any, wanted: Any, rankless: bool, opset: int
+) -> None:
+    given = network(_JOINED, opset, rankless)
+    if wanted is None:
+        with pytest.raises(InvalidArgument):
+            run(plugin, given, ones(*first), ones(*second))
+    else:
+        assert run(plugin, given, ones(*first), ones(*second))["y"].shape == wanted
+
+
+@pytest.mark.parametrize(
+    ("axis", "first", "second"),
+    [(2, (5, 0), (2, 5, 8)), (0, (0,), (3, 3, 3)), (-1, (3, 0), (3, 3, 3)), (0, (3, 0), (2, 0, 4))],
+)
+def test_tensors_of_different_ranks_are_not_joined(
+    plugin: Plugin, axis: int, first: Any, second: Any
+) -> None:
+    text = f"g (float[a] x, float[b] z) => (float y) {{ y = Concat<axis={axis}>(x, z) }}"
+    with pytest.raises(InvalidArgument):  # the process ended
+        run(plugin, network(text, rankless=True), ones(*first), ones(*second))
+
+
+def test_a_concatenation_along_a_batch_that_is_one_input_s_alone_needs_no_guard(
+    plugin: Plugin,
+) -> None:
+    text = """g (float[batch,3,8] x) => (float y) {
+        a = Relu(x)
+        b = Neg(x)
+        y = Concat<axis=1>(a, b)
+    }"""
+    compiled = plugin.load_network(Load(network(text), {"DISABLE_TRANSFORMATIONS": "YES"}))
+    layers = [each.op_type for each in compiled.network.nodes()]
+    compiled.close()
+    assert layers == ["Relu", "Neg", "Concat"]
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs"),
+    [
+        (
+            "g (float[n,c] x, int64[m] t) => (float y) { y = NegativeLogLikelihoodLoss(x, t) }",
+            [ones(2, 3), np.zeros(1, np.int64)],
+        ),
+        (
+            "g (float[n,c] x, int64[m] t) => (float y) { y = SoftmaxCrossEntropyLoss(x, t) }",
+            [ones(2, 3), np.zeros(1, np.int64)],
+        ),
+        (
+            "g (float[a,b,c] x, int64[n] s) => (float y) { y = CenterCropPad(x, s) }",
+            [ones(3, 3, 3), np.array([5])],
+        ),
+        (
+            "g (float[a,b] x, int64[n] s) => (float y) { y = CenterCropPad<axes=[0, 1]>(x, s) }",
+            [ones(3, 3), np.array([5])],
+        ),
+        (
+            "g (float[a,b] x, int64[n] s) => (float y) { y = Squeeze(x, s) }",
+            [ones(3, 1), np.zeros(0, np.int64)],
+        ),
+        (
+            "g (float[a,b,c] x, float[d,e,f] z) => (float y) { y = MatMul(x, z) }",
+            [ones(1, 1, 0), ones(2, 0, 1)],
+        ),
+        (
+            "g (string[n] x) => (string y, int64 z) { y, z = StringSplit(x) }",
+            [np.array(["a\tb"], object)],
+        ),
+        (
+            "g (string[n] x) => (string y, int64 z) { y, z = StringSplit<maxsplit=1>(x) }",
+            [np.array(["a b "], object)],
+        ),
+    ],
+)
+def test_values_that_the_backend_takes_for_others_are_refused(
+    plugin: Plugin, text: str, inputs: list[Any]
+) -> None:
+    with pytest.raises(InvalidArgument, match="layer 'y'"):
+        run(plugin, network(text), *inputs)
+
+
+def test_texts_are_split_at_spaces(plugin: Plugin) -> None:
+    given = network("g (string[n] x) => (string y, int64 z) { y, z = StringSplit(x) }")
+    found = run(plugin, given, np.array([" a  b ", "", "c"], object))
+    assert found["y"].tolist() == [["a", "b"], ["", ""], ["c", ""]]
+    assert found["z"].tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize("stacks", [0, 1])
+@pytest.mark.parametrize(
+    ("shapes", "is_sound"),
+    [
+        (((2, 4), (3, 0)), (False, False)),
+        (((3, 0), (2, 4)), (False, False)),
+        (((5, 0), (2, 5, 8)), (False, False)),  # the process ended
+        (((3, 0), (3,)), (False, False)),
+        (((2, 4), (0, 4)), (True, False)),
+        (((2, 4), (2, 4)), (True, True)),
+    ],
+)
+def test_tensors_of_a_sequence_are_joined_only_if_they_are_alike(
+    plugin: Plugin, shapes: Any, is_sound: tuple[bool, bool], stacks: int
+) -> None:
+    text = """g (float[a] x, float[b] z) => (float y) {
+        s = SequenceConstruct(x, z)
+        y = ConcatFromSequence<axis=0, new_axis=N>(s)
+    }"""
+    given = network(text.replace("N", str(stacks)), 17, rankless=True)
+    parts = [ones(*shape) for shape in shapes]
+    if is_sound[stacks]:
+        wanted = np.stack(parts) if stacks else np.concatenate(parts)
+        np.testing.assert_array_equal(run(plugin, given, *parts)["y"], wanted)
+    else:
+        with pytest.raises(InvalidArgument):
+            run(plugin, given, *parts)
+
+
+def test_a_sequence_is_not_joined_where_a_loop_cannot_look_at_it(plugin: Plugin) -> None:
+    given = network(
+        "g (seq(float) x) => (float y) { [join] y = ConcatFromSequence<axis=0>(x) }", 11
+    )
+    assert [each.layer for each in plugin.query_network(given, {}).unsupported] == ["join"]
+    with pytest.raises(UnsupportedLayers, match="join"):
+        plugin.load_network(Load(given))

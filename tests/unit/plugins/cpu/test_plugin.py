@@ -21,6 +21,7 @@ from headrace.runtime.config.key import Range
 from headrace.runtime.device.api import PLUGIN_API_VERSION
 from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import (
     Cancelled,
@@ -47,7 +48,9 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugin]:
 
 
 def load(plugin: Plugin, text: str, config: dict[str, str] | None = None) -> ExecutableNetwork:
-    return plugin.load_network(Network.from_bytes(parse(text).SerializeToString()), config or {})
+    return plugin.load_network(
+        Load(Network.from_bytes(parse(text).SerializeToString()), config or {})
+    )
 
 
 def infer(network: ExecutableNetwork, **inputs: Any) -> dict[str, Any]:
@@ -106,14 +109,14 @@ def test_for_latency_a_network_with_much_work_takes_one_of_the_devices_streams(
 def test_a_tiny_one_runs_on_one_thread_and_leaves_the_others_to_other_requests(
     plugin: Plugin,
 ) -> None:
-    network = plugin.load_network(networks.add().network, {"PERFORMANCE_HINT": "LATENCY"})
+    network = plugin.load_network(Load(networks.add().network, {"PERFORMANCE_HINT": "LATENCY"}))
     assert network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == PROCESSORS
     network.close()
 
 
 def test_a_network_shows_what_a_hint_has_become(plugin: Plugin) -> None:
     hint = {"PERFORMANCE_HINT": "THROUGHPUT", "PERFORMANCE_HINT_NUM_REQUESTS": "2"}
-    network = plugin.load_network(networks.add().network, hint)
+    network = plugin.load_network(Load(networks.add().network, hint))
     shown = network.config.to_strings()
     assert (shown["NUM_STREAMS"], shown["INFERENCE_NUM_THREADS"]) == ("2", "2")
     assert shown["PERFORMANCE_HINT"] == "THROUGHPUT"
@@ -126,7 +129,7 @@ def test_a_network_shows_what_a_hint_has_become(plugin: Plugin) -> None:
 def test_streams_that_run_are_not_bound_any_more(plugin: Plugin) -> None:
     plugin.set_config({"CPU_BIND_THREAD": "YES"})
     plugin.set_config({"CPU_BIND_THREAD": "NO"})
-    network = plugin.load_network(networks.add().network, {})
+    network = plugin.load_network(Load(networks.add().network))
     with pytest.raises(FailedPrecondition, match="before the first load"):
         plugin.set_config({"CPU_BIND_THREAD": "YES"})
     assert plugin.get_config("CPU_BIND_THREAD") is False
@@ -136,7 +139,7 @@ def test_streams_that_run_are_not_bound_any_more(plugin: Plugin) -> None:
 
 def test_bfloat16_arithmetic_is_not_promised(plugin: Plugin) -> None:
     with pytest.raises(InvalidArgument, match="INFERENCE_PRECISION_HINT"):
-        plugin.load_network(networks.add().network, {"INFERENCE_PRECISION_HINT": "bf16"})
+        plugin.load_network(Load(networks.add().network, {"INFERENCE_PRECISION_HINT": "bf16"}))
 
 
 # -- networks of every kind --
@@ -158,14 +161,14 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_network_computes_what_the_reference_does(plugin: Plugin, case: Case) -> None:
-    network = plugin.load_network(case.network, {})
+    network = plugin.load_network(Load(case.network))
     assert_same_outputs(InferRequest(network).infer(case.inputs), case.expected(), 1e-5)
     network.close()
 
 
 def test_the_batch_may_change_from_request_to_request(plugin: Plugin) -> None:
     case = networks.mlp()
-    network = plugin.load_network(case.network, {})
+    network = plugin.load_network(Load(case.network))
     for batch in (1, 5, 2):
         inputs = {"x": networks.random(batch, 8)}
         assert_same_outputs(InferRequest(network).infer(inputs), case.expected(inputs), 1e-5)
@@ -205,7 +208,7 @@ def test_types_that_numpy_lacks_go_in_and_out(plugin: Plugin, onnx_type: str, dt
 
 def test_an_input_that_is_not_contiguous_is_read_right(plugin: Plugin) -> None:
     case = networks.add()
-    network = plugin.load_network(case.network, {})
+    network = plugin.load_network(Load(case.network))
     wide = networks.random(3, 2).T
     result = infer(network, x=wide, y=np.zeros((2, 3), np.float32))
     np.testing.assert_array_equal(result["z"], wide)
@@ -216,7 +219,7 @@ def test_a_network_newer_than_the_backend_is_computed(plugin: Plugin) -> None:
     model = parse("n (float[2] x) => (float[2] y) { y = Abs(x) }")
     model.opset_import[0].version = onnx.defs.onnx_opset_version()
     model.ir_version = onnx.IR_VERSION
-    network = plugin.load_network(Network.from_bytes(model.SerializeToString()), {})
+    network = plugin.load_network(Load(Network.from_bytes(model.SerializeToString())))
     assert infer(network, x=np.array([-1, 2], np.float32))["y"].tolist() == [1, 2]
     network.close()
 
@@ -225,7 +228,7 @@ def test_a_network_of_operators_newer_than_the_backend_is_explained(plugin: Plug
     model = parse("n (float[2,4] x) => (float[2,2] y) { [gate] y = SwiGLU(x) }")
     model.opset_import[0].version = onnx.defs.onnx_opset_version()
     with pytest.raises(UnsupportedLayers, match="operator set") as caught:
-        plugin.load_network(Network.from_bytes(model.SerializeToString()), {})
+        plugin.load_network(Load(Network.from_bytes(model.SerializeToString())))
     assert [layer.layer for layer in caught.value.layers] == ["gate"]
 
 
@@ -241,7 +244,7 @@ def test_what_loads_and_would_be_wrong_is_not_loaded(plugin: Plugin) -> None:
 @pytest.mark.parametrize("profile", [False, True])
 def test_an_endless_loop_ends_within_a_second_of_its_cancel(plugin: Plugin, profile: bool) -> None:
     case = networks.endless()
-    network = plugin.load_network(case.network, {})
+    network = plugin.load_network(Load(case.network))
     request = InferRequest(network)
     request.start_async(case.inputs, profile=profile)
     assert not request.wait(0.1)
@@ -256,8 +259,8 @@ def test_an_endless_loop_ends_within_a_second_of_its_cancel(plugin: Plugin, prof
 
 def test_a_cancel_leaves_the_next_request_alone(plugin: Plugin) -> None:
     endless, case = networks.endless(), networks.add()
-    network = plugin.load_network(endless.network, {})
-    other = plugin.load_network(case.network, {})
+    network = plugin.load_network(Load(endless.network))
+    other = plugin.load_network(Load(case.network))
     for _ in range(3):
         request = InferRequest(network)
         request.start_async(endless.inputs)

@@ -16,6 +16,7 @@ from headrace.plugins.cpu.fusion import trace
 from headrace.plugins.cpu.profiling import Profiler
 from headrace.plugins.cpu.session import Provider
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.execution.job import LayerProfile
@@ -39,7 +40,7 @@ def plugin(scratch: Path) -> Iterator[Plugin]:
 
 
 def profile(plugin: Plugin, case: Case) -> tuple[ExecutableNetwork, list[LayerProfile]]:
-    loaded = plugin.load_network(case.network, {"PERF_COUNT": "YES"})
+    loaded = plugin.load_network(Load(case.network, {"PERF_COUNT": "YES"}))
     request = InferRequest(loaded)
     request.infer(case.inputs)
     return loaded, list(request.performance_counts)
@@ -80,7 +81,7 @@ def test_layers_in_bodies_have_entries_of_their_own(plugin: Plugin, case: Case) 
 
 def test_what_failed_leaves_no_file_behind(plugin: Plugin, scratch: Path) -> None:
     case = networks.fragile()
-    loaded = plugin.load_network(case.network, {"PERF_COUNT": "YES"})
+    loaded = plugin.load_network(Load(case.network, {"PERF_COUNT": "YES"}))
     request = InferRequest(loaded)
     request.infer(case.inputs)
     (folder,) = scratch.iterdir()
@@ -92,7 +93,7 @@ def test_what_failed_leaves_no_file_behind(plugin: Plugin, scratch: Path) -> Non
 
 
 def test_nothing_is_written_before_somebody_asks(plugin: Plugin, scratch: Path) -> None:
-    loaded = plugin.load_network(networks.add().network, {})
+    loaded = plugin.load_network(Load(networks.add().network))
     InferRequest(loaded).infer(networks.add().inputs)
     assert not list(scratch.iterdir())
     loaded.close()

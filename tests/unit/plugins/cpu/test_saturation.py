@@ -10,6 +10,7 @@ import pytest
 
 from headrace.plugins import cpu
 from headrace.plugins.cpu.saturation import saturates
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.network.network import Network
 from headrace.testing.case import parse
@@ -34,7 +35,7 @@ def full_range(dtype: Any, *sizes: int) -> Any:
 def run(plugin: Plugin, text: str, feed: dict[str, Any], constants: dict[str, Any]) -> Any:
     given = Network.from_bytes(parse(text, constants).SerializeToString())
     assert not plugin.query_network(given, {}).unsupported
-    compiled = plugin.load_network(given, {})
+    compiled = plugin.load_network(Load(given))
     try:
         (found,) = InferRequest(compiled).infer(feed).values()
     finally:
@@ -169,7 +170,7 @@ def test_weights_that_cannot_saturate_stay_as_they_are(plugin: Plugin) -> None:
     small = np.clip(full_range(np.int8, 64, 32), -64, 64)
     for weights, changed in ((small, False), (full_range(np.int8, 64, 32), saturates())):
         model = parse(DYNAMIC, {"b": weights})
-        compiled = plugin.load_network(Network.from_bytes(model.SerializeToString()), {})
+        compiled = plugin.load_network(Load(Network.from_bytes(model.SerializeToString())))
         notes = compiled.get_metric("NOTES")
         names = list(compiled.network.model.graph.initializers)
         compiled.close()

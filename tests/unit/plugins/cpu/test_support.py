@@ -14,6 +14,7 @@ from onnx.backend.test.case.node import collect_testcases
 from headrace.plugins.cpu import create_plugin
 from headrace.plugins.cpu.session import Provider
 from headrace.plugins.cpu.support import Trials
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import UnsupportedLayers
 from headrace.runtime.network.network import Network
@@ -128,7 +129,7 @@ def test_pools_over_more_axes_than_there_are_kernels_for_are_refused(
     assert bool(refused) == (axes == 4)
     if refused:
         with pytest.raises(UnsupportedLayers, match="spatial axes"):
-            plugin.load_network(given, {})
+            plugin.load_network(Load(given))
 
 
 @pytest.mark.parametrize(("scale", "supported"), [(2.0, True), (1.5, True), (0.6, False)], ids=str)
@@ -157,7 +158,7 @@ def test_of_onnxs_own_cases_every_one_that_is_claimed_runs_and_is_right(
         given = Network.from_bytes(case.model.SerializeToString())
         if reasons(plugin, given):
             continue
-        loaded = plugin.load_network(given, {})
+        loaded = plugin.load_network(Load(given))
         for inputs, outputs in case.data_sets:
             names = [port.name for port in given.inputs]
             arrays = {

@@ -10,12 +10,13 @@ from pathlib import Path
 PROGRAM = """
 import os
 from headrace.plugins.cpu import create_plugin
+from headrace.sdk import Load
 from headrace.testing import networks
 from headrace.testing.services import services
 
 with services() as offered:
     plugin = create_plugin("CPU", offered, {})
-    plugin.load_network(networks.add().network, {}).close()
+    plugin.load_network(Load(networks.add().network)).close()
 print(os.environ["ORT_DISABLE_TELEMETRY"])
 """
 

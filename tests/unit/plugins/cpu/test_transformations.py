@@ -9,6 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from headrace.plugins import cpu
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.network.network import Network
 from headrace.testing.case import parse
@@ -31,7 +32,7 @@ def network(text: str) -> Network:
 
 
 def test_a_frequency_that_is_not_there_is_none(plugin: Plugin) -> None:
-    compiled = plugin.load_network(network(SPECTRUM), {})
+    compiled = plugin.load_network(Load(network(SPECTRUM)))
     x = np.full((1, 10, 1), 540, np.float32)
     y = InferRequest(compiled).infer({"x": x})["y"]
     compiled.close()
@@ -52,7 +53,7 @@ def test_a_window_is_widened_with_its_signal_and_the_rest_is_not(plugin: Plugin)
     }"""
     query = plugin.query_network(network(text), {})
     assert not query.unsupported
-    compiled = plugin.load_network(network(text), {})
+    compiled = plugin.load_network(Load(network(text)))
     casts = [each for each in compiled.network.nodes() if each.op_type == "Cast"]
     compiled.close()
     assert [each.inputs[0].name for each in casts if each.inputs[0]][:2] == ["x", "window"]
@@ -60,7 +61,7 @@ def test_a_window_is_widened_with_its_signal_and_the_rest_is_not(plugin: Plugin)
 
 
 def test_one_of_float64_stays_as_it_is(plugin: Plugin) -> None:
-    compiled = plugin.load_network(network(SPECTRUM.replace("float", "double")), {})
+    compiled = plugin.load_network(Load(network(SPECTRUM.replace("float", "double"))))
     assert [each.op_type for each in compiled.network.nodes()] == ["DFT"]
     assert compiled.outputs[0].dtype == ir.DataType.DOUBLE
     compiled.close()
@@ -77,7 +78,7 @@ def test_one_of_float64_stays_as_it_is(plugin: Plugin) -> None:
 def test_a_network_says_that_its_transforms_are_computed_in_float64(
     plugin: Plugin, given: str, config: dict[str, str], notes: int
 ) -> None:
-    compiled = plugin.load_network(network(given), config)
+    compiled = plugin.load_network(Load(network(given), config))
     found = compiled.get_metric("NOTES")
     compiled.close()
     assert isinstance(found, list)
@@ -106,7 +107,7 @@ def test_a_reduction_of_nothing_has_the_right_shape(
     )
     model = parse(text)
     model.opset_import[0].version = opset
-    compiled = plugin.load_network(Network.from_bytes(model.SerializeToString()), {})
+    compiled = plugin.load_network(Load(Network.from_bytes(model.SerializeToString())))
     request = InferRequest(compiled)
     shapes = [
         np.asarray(request.infer({"x": np.ones(shape, np.float32)})["y"]).shape
@@ -122,7 +123,7 @@ def test_layers_that_are_fused_into_a_layer_normalization_still_are(plugin: Plug
         m = ReduceMean(x, axes) d = Sub(x, m) p = Pow(d, two) v = ReduceMean(p, axes)
         e = Add(v, epsilon) r = Sqrt(e) n = Div(d, r) t = Mul(n, s) y = Add(t, o)
     }"""
-    compiled = plugin.load_network(network(text), {"PERF_COUNT": "YES"})
+    compiled = plugin.load_network(Load(network(text), {"PERF_COUNT": "YES"}))
     request = InferRequest(compiled)
     request.infer(
         {

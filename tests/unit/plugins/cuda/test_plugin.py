@@ -22,6 +22,7 @@ from headrace.plugins.cuda.memory import PinnedMemory
 from headrace.runtime.config.schema import Range
 from headrace.runtime.device.api import PLUGIN_API_VERSION
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import (
     FailedPrecondition,
@@ -58,7 +59,7 @@ def network(text: str) -> Network:
 
 
 def load(plugin: PaperCuda, text: str, **config: str) -> ExecutableNetwork:
-    return plugin.load_network(network(text), config)
+    return plugin.load_network(Load(network(text), config))
 
 
 def infer(loaded: ExecutableNetwork, **inputs: Any) -> Mapping[str, Any]:
@@ -89,7 +90,7 @@ def test_each_gpu_tells_what_it_is(plugin: PaperCuda) -> None:
 def test_memory_is_what_the_driver_tells_or_else_the_weights(offered: Services) -> None:
     management = PaperManagement(taken=512)
     plugin = PaperCuda("CUDA", offered, {}, machine(management))
-    loaded = plugin.load_network(networks.mlp().network, {})
+    loaded = plugin.load_network(Load(networks.mlp().network))
     assert plugin.memory_bytes("0") == 512
     management.taken = None
     assert plugin.memory_bytes("0") == loaded.network.weight_bytes
@@ -188,7 +189,7 @@ def test_a_gpu_that_the_provider_cannot_use_is_no_lack_of_kernels(offered: Servi
     "case", [networks.add(), networks.mlp(), networks.image()], ids=lambda case: case.name
 )
 def test_staged_runs_compute_what_is_expected(plugin: PaperCuda, case: Any) -> None:
-    loaded = plugin.load_network(case.network, {})
+    loaded = plugin.load_network(Load(case.network))
     for _ in range(2):
         assert_same_outputs(InferRequest(loaded).infer(case.inputs), case.expected(), 1e-5)
 

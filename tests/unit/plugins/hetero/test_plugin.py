@@ -21,6 +21,7 @@ from headrace.runtime.config.standard_keys import EXECUTION_TIMEOUT, NUM_STREAMS
 from headrace.runtime.device.api import plugin_api
 from headrace.runtime.device.compiled_plugin import Support
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
@@ -136,9 +137,12 @@ def subgraphs(
 
 
 def test_without_a_list_it_says_how_to_give_one(plugin: HeteroPlugin) -> None:
-    for ask in (plugin.query_network, plugin.load_network):
+    for ask in (
+        lambda: plugin.query_network(CASE.network, {}),
+        lambda: plugin.load_network(Load(CASE.network)),
+    ):
         with pytest.raises(InvalidArgument, match="HETERO:CPU,TEMPLATE") as caught:
-            ask(CASE.network, {})
+            ask()
         assert caught.value.field == "device"
 
 
@@ -146,7 +150,7 @@ def test_the_list_may_be_configured_and_the_devices_name_wins(plugin: HeteroPlug
     plugin.set_config({"TARGET_FALLBACK": "PICKY,TEMPLATE", **ISLANDS_STAY})
     assert subgraphs(plugin, CASE, NetworkOptions())[0][0] == "PICKY"
     assert subgraphs(plugin, CASE, over("TEMPLATE"))[0][0] == "TEMPLATE"
-    network = plugin.load_network(CASE.network, {}, over("TEMPLATE,PICKY"))
+    network = plugin.load_network(Load(CASE.network, options=over("TEMPLATE,PICKY")))
     assert network.get_metric("TARGET_FALLBACK") == "TEMPLATE,PICKY"
     network.close()
 
@@ -159,15 +163,15 @@ def test_a_device_of_the_list_that_is_not_there_is_named(
     plugin: HeteroPlugin, listed: str, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        plugin.load_network(CASE.network, {"TARGET_FALLBACK": listed})
+        plugin.load_network(Load(CASE.network, {"TARGET_FALLBACK": listed}))
 
 
 @pytest.mark.parametrize("listed", ["[HETERO:CPU,TEMPLATE],PICKY", "[MULTI:[HETERO:CPU]],CPU"])
 def test_it_does_not_split_what_is_split_already(plugin: HeteroPlugin, listed: str) -> None:
     with pytest.raises(InvalidArgument, match="HETERO"):
-        plugin.load_network(CASE.network, {}, over(listed))
+        plugin.load_network(Load(CASE.network, options=over(listed)))
     with pytest.raises(InvalidArgument, match="HETERO"):
-        plugin.load_network(CASE.network, {"TARGET_FALLBACK": listed})
+        plugin.load_network(Load(CASE.network, {"TARGET_FALLBACK": listed}))
 
 
 # -- who runs what --
@@ -181,7 +185,7 @@ def test_a_layer_goes_to_the_first_device_that_runs_it(plugin: HeteroPlugin) -> 
 def test_a_lone_layer_joins_its_neighbours_where_they_are_supported(plugin: HeteroPlugin) -> None:
     found = subgraphs(plugin, CASE, over("PICKY,TEMPLATE"))
     assert found == [("TEMPLATE", ("a", "b", "y"))]
-    network = plugin.load_network(CASE.network, {}, over("PICKY,TEMPLATE"))
+    network = plugin.load_network(Load(CASE.network, options=over("PICKY,TEMPLATE")))
     assert any("moved from PICKY to TEMPLATE" in note for note in network.notes)
     network.close()
 
@@ -201,11 +205,11 @@ def test_the_metadata_of_a_node_says_where_it_goes_and_the_request_wins(
 
 def test_an_affinity_that_cannot_be_followed_names_the_layer(plugin: HeteroPlugin) -> None:
     with pytest.raises(InvalidArgument, match="'b'"):
-        plugin.load_network(CASE.network, {}, over("CPU,PICKY", b="TEMPLATE"))
+        plugin.load_network(Load(CASE.network, options=over("CPU,PICKY", b="TEMPLATE")))
     with pytest.raises(FailedPrecondition, match="no Relu here"):
-        plugin.load_network(CASE.network, {}, over("CPU,PICKY", b="PICKY"))
+        plugin.load_network(Load(CASE.network, options=over("CPU,PICKY", b="PICKY")))
     with pytest.raises(InvalidArgument, match="'nobody'"):
-        plugin.load_network(CASE.network, {}, over("CPU,PICKY", nobody="CPU"))
+        plugin.load_network(Load(CASE.network, options=over("CPU,PICKY", nobody="CPU")))
 
 
 def test_a_layer_with_bodies_goes_where_its_insides_want(plugin: HeteroPlugin) -> None:
@@ -233,7 +237,7 @@ def test_each_unsupported_layer_is_listed_once_with_every_devices_reason(
     assert reasons["outside"] == "PICKY: no Add here; OTHER: no Add here"
     assert set(reasons) == set(case.network.layer_names)
     with pytest.raises(UnsupportedLayers, match="HETERO:PICKY,OTHER does not support") as caught:
-        plugin.load_network(case.network, {}, over("PICKY,OTHER"))
+        plugin.load_network(Load(case.network, options=over("PICKY,OTHER")))
     assert list(caught.value.layers) == result.unsupported
 
 
@@ -263,8 +267,10 @@ def test_a_tensor_read_for_its_type_alone_does_not_cross(plugin: HeteroPlugin) -
 def test_a_cast_to_float16_elsewhere_leaves_what_a_device_computes_in_float32(
     plugin: HeteroPlugin, services: Services
 ) -> None:
-    alone = services.devices.plugin("CPU").load_network(IN_HALVES.network, {})
-    split = plugin.load_network(IN_HALVES.network, {}, over("CPU,TEMPLATE", like="TEMPLATE"))
+    alone = services.devices.plugin("CPU").load_network(Load(IN_HALVES.network))
+    split = plugin.load_network(
+        Load(IN_HALVES.network, options=over("CPU,TEMPLATE", like="TEMPLATE"))
+    )
     assert split.get_metric("HETERO_NUMBER_OF_SUBGRAPHS") == 2
     one, other = (InferRequest(each).infer(IN_HALVES.inputs)["y"] for each in (alone, split))
     assert np.array_equal(np.asarray(one), np.asarray(other))
@@ -314,7 +320,7 @@ def test_a_tensor_of_unknown_type_that_has_to_cross_is_a_reason(
     case = Case("t", parse(UNTYPED), {})
     options = over("PICKY,STRANGE", before="PICKY", strange="STRANGE", after="PICKY")
     with pytest.raises(FailedPrecondition, match="the type of 'b' is not known"):
-        with_strange.load_network(case.network, {}, options)
+        with_strange.load_network(Load(case.network, options=options))
 
 
 # -- what is handed on --
@@ -327,7 +333,7 @@ def test_keys_go_to_the_devices_that_they_are_for(plugin: HeteroPlugin, picky: P
         "PICKY.NUM_STREAMS": "1",
         **ISLANDS_STAY,
     }
-    network = plugin.load_network(CASE.network, config, over("PICKY,TEMPLATE"))
+    network = plugin.load_network(Load(CASE.network, config, over("PICKY,TEMPLATE")))
     assert network.config[EXECUTION_TIMEOUT] == 5.0
     assert [(each[EXECUTION_TIMEOUT], each[NUM_STREAMS]) for each in picky.loaded] == [(7.0, 1)] * 2
     network.close()
@@ -337,7 +343,7 @@ def test_keys_are_judged_for_devices_that_get_no_layer_too(plugin: HeteroPlugin)
     """THROUGHPUT_STREAMS is TEMPLATE's alone, and one of the whole device."""
     for key in ("THROUGHPUT_STREAMS", "TEMPLATE.NUM_STREAM"):
         with pytest.raises((InvalidArgument, NotFound), match=key.rpartition(".")[2]):
-            plugin.load_network(CASE.network, {key: "1"}, over("CPU,TEMPLATE"))
+            plugin.load_network(Load(CASE.network, {key: "1"}, over("CPU,TEMPLATE")))
 
 
 def test_what_was_set_on_it_holds_for_its_devices_and_the_load_wins(
@@ -347,7 +353,7 @@ def test_what_was_set_on_it_holds_for_its_devices_and_the_load_wins(
     options = over("PICKY,TEMPLATE", a="PICKY")
     for config, expected in (({}, 5.0), ({"EXECUTION_TIMEOUT": "6"}, 6.0)):
         picky.loaded.clear()
-        plugin.load_network(CASE.network, config, options).close()
+        plugin.load_network(Load(CASE.network, config, options)).close()
         assert picky.loaded[0][EXECUTION_TIMEOUT] == expected
 
 
@@ -355,13 +361,13 @@ def test_what_was_set_on_it_holds_for_its_devices_and_the_load_wins(
 def test_a_key_that_nobody_knows_is_refused_at_load_alone(plugin: HeteroPlugin, key: str) -> None:
     plugin.query_network(CASE.network, {key: "1"}, over("CPU,PICKY"))
     with pytest.raises(NotFound):
-        plugin.load_network(CASE.network, {key: "1"}, over("CPU,PICKY"))
+        plugin.load_network(Load(CASE.network, {key: "1"}, over("CPU,PICKY")))
 
 
 def test_a_change_of_a_loaded_network_reaches_its_subgraphs(
     plugin: HeteroPlugin, picky: PickyPlugin
 ) -> None:
-    network = plugin.load_network(CASE.network, {}, over("PICKY,TEMPLATE", a="PICKY"))
+    network = plugin.load_network(Load(CASE.network, options=over("PICKY,TEMPLATE", a="PICKY")))
     network.set_config({"EXECUTION_TIMEOUT": "3"})
     parts = [each.executable for each in network._subgraphs]  # type: ignore[attr-defined]
     assert [part.config[EXECUTION_TIMEOUT] for part in parts] == [3.0, 3.0]
@@ -387,7 +393,7 @@ def test_preprocessing_is_done_once_and_does_not_touch_what_others_read(
         inputs={"x": InputOptions(dtype=ir.DataType.INT32)},
         outputs={"y": OutputOptions(dtype=ir.DataType.INT64)},
     )
-    network = plugin.load_network(case.network, {"PERF_COUNT": "YES"}, options)
+    network = plugin.load_network(Load(case.network, {"PERF_COUNT": "YES"}, options))
     request = InferRequest(network)
     sent = networks.random(2) * 10
     outputs = request.infer({"x": sent.astype("int32")})
@@ -402,7 +408,7 @@ def test_outputs_that_no_layer_makes_are_copies(plugin: HeteroPlugin) -> None:
     text = "t (float[2] x) => (float[2] y, float[2] w) { y = Abs(x) }"
     weights = networks.random(2)
     case = Case("t", parse(text, {"w": weights}), {})
-    network = plugin.load_network(case.network, {}, over("CPU"))
+    network = plugin.load_network(Load(case.network, options=over("CPU")))
     for _ in range(2):
         outputs = InferRequest(network).infer({"x": weights})
         assert_same_outputs({"w": outputs["w"]}, {"w": weights}, 0)
@@ -419,7 +425,7 @@ def test_a_device_that_fails_to_compile_is_named_and_nothing_stays_loaded(
     text = "t (float[2] x) => (float[2] y) { [fine] a = Relu(x) [spoilt] y = Neg(a) }"
     case = Case("t", parse(text), {})
     with pytest.raises(InvalidModel, match="subgraph 2 of 2 on PICKY: spoilt layers"):
-        plugin.load_network(case.network, {}, over("CPU,PICKY", spoilt="PICKY"))
+        plugin.load_network(Load(case.network, options=over("CPU,PICKY", spoilt="PICKY")))
 
 
 # -- export and import --
@@ -433,13 +439,12 @@ def test_a_device_whose_worker_ends_at_a_part_gets_nothing_of_the_network(
     native = exported(plugin, over("PICKY,TEMPLATE", a="PICKY", y="PICKY")) if imported else b""
     asked: list[Network] = []
 
-    def end(network: Network, *_: object) -> ExecutableNetwork:
-        asked.append(network)
+    def end(load: Load) -> ExecutableNetwork:
+        asked.append(load.network)
         raise EndedWorker("this model ended the worker process", metadata={"device": "PICKY"})
 
     monkeypatch.setattr(picky, "load_network", end)
-    monkeypatch.setattr(picky, "import_network", end)
-    network = plugin.import_network(CASE.network, native, ISLANDS_STAY, options)
+    network = plugin.load_network(Load(CASE.network, ISLANDS_STAY, options, native=native))
     assert len(asked) == 1
     assert network.get_metric("EXECUTION_DEVICES") == ["TEMPLATE.0"]
     assert any("nothing runs on PICKY: subgraph 1" in note for note in network.notes)
@@ -456,7 +461,7 @@ def test_where_no_other_device_is_left_the_reason_is_the_workers_end(
     monkeypatch.setattr(picky, "load_network", end)
     case = Case("t", parse("t (float[2] x) => (float[2] y) { y = Abs(x) }"), {})
     with pytest.raises(UnsupportedLayers, match="ended the worker process"):
-        plugin.load_network(case.network, {}, over("PICKY"))
+        plugin.load_network(Load(case.network, options=over("PICKY")))
 
 
 @pytest.mark.parametrize(("devices", "noted"), [("PICKY,TEMPLATE", True), ("TEMPLATE", False)])
@@ -466,13 +471,13 @@ def test_a_note_says_that_quantising_computed_values_makes_differences_larger(
     text = "f (float[4] x) => (uint8[4] y) { a = Abs(x) y, s, z = DynamicQuantizeLinear(a) }"
     network = Network.from_bytes(parse(text).SerializeToString())
     affinities = {"a": "PICKY"} if noted else {}
-    loaded = plugin.load_network(network, {}, over(devices, **affinities))
+    loaded = plugin.load_network(Load(network, options=over(devices, **affinities)))
     assert any("quantises" in note for note in loaded.notes) is noted
     loaded.close()
 
 
 def exported(plugin: HeteroPlugin, options: NetworkOptions) -> bytes:
-    network = plugin.load_network(CASE.network, {}, options)
+    network = plugin.load_network(Load(CASE.network, options=options))
     native = network.export()
     network.close()
     return native
@@ -481,7 +486,7 @@ def exported(plugin: HeteroPlugin, options: NetworkOptions) -> bytes:
 def test_each_device_imports_its_own_bytes(plugin: HeteroPlugin, picky: PickyPlugin) -> None:
     options = over("PICKY,TEMPLATE", a="PICKY", y="PICKY")
     native = exported(plugin, options)
-    network = plugin.import_network(CASE.network, native, {}, options)
+    network = plugin.load_network(Load(CASE.network, options=options, native=native))
     assert picky.imported == [b"a", b"y"]
     assert not network.notes
     assert_same_outputs(InferRequest(network).infer(CASE.inputs), CASE.expected(), 1e-6)
@@ -492,7 +497,7 @@ def test_an_import_keeps_the_subgraphs_without_being_told_the_affinities(
     plugin: HeteroPlugin,
 ) -> None:
     native = exported(plugin, over("PICKY,TEMPLATE", a="PICKY", y="PICKY"))
-    network = plugin.import_network(CASE.network, native, {}, over("PICKY,TEMPLATE"))
+    network = plugin.load_network(Load(CASE.network, options=over("PICKY,TEMPLATE"), native=native))
     assert network.get_metric("HETERO_NUMBER_OF_SUBGRAPHS") == 3
     network.close()
 
@@ -503,7 +508,7 @@ def test_bytes_of_another_backend_version_are_not_used(
     options = over("PICKY,TEMPLATE", a="PICKY", y="PICKY")
     native = exported(plugin, options)
     monkeypatch.setattr(picky, "backend_version", "next")
-    network = plugin.import_network(CASE.network, native, {}, options)
+    network = plugin.load_network(Load(CASE.network, options=options, native=native))
     assert not picky.imported
     assert any("compiled anew" in note and "next" in note for note in network.notes)
     assert_same_outputs(InferRequest(network).infer(CASE.inputs), CASE.expected(), 1e-6)
@@ -519,14 +524,16 @@ def test_subgraphs_that_do_not_fit_are_split_anew(
     plugin: HeteroPlugin, case: Case, devices: str
 ) -> None:
     native = exported(plugin, over("PICKY,TEMPLATE", a="PICKY", y="PICKY"))
-    network = plugin.import_network(case.network, native, {}, over(devices))
+    network = plugin.load_network(Load(case.network, options=over(devices), native=native))
     assert any("split anew" in note for note in network.notes)
     assert_same_outputs(InferRequest(network).infer(case.inputs), case.expected(), 1e-6)
     network.close()
 
 
 def test_bytes_that_are_no_container_are_not_used(plugin: HeteroPlugin) -> None:
-    network = plugin.import_network(CASE.network, b"of something else", {}, over("CPU,TEMPLATE"))
+    network = plugin.load_network(
+        Load(CASE.network, options=over("CPU,TEMPLATE"), native=b"of something else")
+    )
     assert any("split anew" in note for note in network.notes)
     network.close()
 

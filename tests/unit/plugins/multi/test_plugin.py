@@ -15,6 +15,7 @@ from headrace.plugins.multi.executable_network import MultiNetwork
 from headrace.plugins.multi.plugin import MultiPlugin
 from headrace.runtime.config.device_name import DeviceName, resolve
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
@@ -64,7 +65,7 @@ class Rig:
 
     def load(self, device: str = "MULTI:A,B", **config: str) -> ExecutableNetwork:
         config = {key.replace("__", "."): text for key, text in config.items()}
-        network = self.multi.load_network(_ADD.network, config, self.options(device))
+        network = self.multi.load_network(Load(_ADD.network, config, self.options(device)))
         self._open.append(network)
         network.count_as("n", self.services.counters.network("n", "MULTI"))
         return network
@@ -151,7 +152,7 @@ def test_what_is_no_list_of_devices_is_refused(rig: Rig, text: str, error: type[
 def test_a_list_in_the_list_that_makes_no_sense_is_refused_by_name(rig: Rig, inner: str) -> None:
     members = DeviceName.parse(f"MULTI:A,[{inner}]").members
     with pytest.raises(InvalidArgument, match=re.escape(f"{inner} cannot be in a list")):
-        rig.multi.load_network(_ADD.network, {}, NetworkOptions(members=members))
+        rig.multi.load_network(Load(_ADD.network, options=NetworkOptions(members=members)))
 
 
 # -- configuration --
@@ -193,13 +194,13 @@ def test_affinities_go_to_the_devices_that_split_networks(rig: Rig) -> None:
     options = NetworkOptions(
         affinities={"sum": "B"}, members=DeviceName.parse("MULTI:[HETERO:A,B],C").members
     )
-    network = rig.multi.load_network(_ADD.network, {}, options)
+    network = rig.multi.load_network(Load(_ADD.network, options=options))
     assert network.get_metric("EXECUTION_DEVICES") == ["B", "C"]
     assert not network.notes
     network.close()
     whole = NetworkOptions(affinities={"sum": "B"}, members=DeviceName.parse("MULTI:A,B").members)
     with pytest.raises(InvalidArgument, match="affinities"):
-        rig.multi.load_network(_ADD.network, {}, whole)
+        rig.multi.load_network(Load(_ADD.network, options=whole))
 
 
 # -- devices that do not load --
@@ -251,7 +252,7 @@ def test_the_class_that_their_errors_share_stays(rig: Rig) -> None:
 def test_a_layer_that_no_device_runs_is_listed_once_with_each_reason(rig: Rig) -> None:
     network = networks.unknown_operators().network
     with pytest.raises(UnsupportedLayers) as caught:
-        rig.multi.load_network(network, {}, rig.options("MULTI:A,B"))
+        rig.multi.load_network(Load(network, options=rig.options("MULTI:A,B")))
     assert [layer.layer for layer in caught.value.layers] == ["strange"]
     assert caught.value.layers[0].reason == "A, B: no kernel"
 
@@ -682,7 +683,9 @@ def test_a_query_says_what_is_in_the_way(rig: Rig) -> None:
 
 def test_each_device_gets_its_own_bytes_back(rig: Rig) -> None:
     native = rig.load().export()
-    imported = rig.multi.import_network(_ADD.network, native, {}, rig.options("MULTI:B,A"))
+    imported = rig.multi.load_network(
+        Load(_ADD.network, options=rig.options("MULTI:B,A"), native=native)
+    )
     assert [rig.device(name).imported for name in "AB"] == [[b"A"], [b"B"]]
     assert not imported.notes
     imported.close()
@@ -691,8 +694,8 @@ def test_each_device_gets_its_own_bytes_back(rig: Rig) -> None:
 def test_bytes_of_another_version_are_not_used_and_a_note_says_so(rig: Rig) -> None:
     network = rig.load()
     rig.device("A").backend_version = "2"
-    imported = rig.multi.import_network(
-        _ADD.network, network.export(), {}, rig.options("MULTI:A,B")
+    imported = rig.multi.load_network(
+        Load(_ADD.network, options=rig.options("MULTI:A,B"), native=network.export())
     )
     assert imported.notes == ("A: compiled anew: backend version '', here '2'",)
     assert not rig.device("A").imported
@@ -702,7 +705,9 @@ def test_bytes_of_another_version_are_not_used_and_a_note_says_so(rig: Rig) -> N
 @pytest.mark.parametrize("spoil", [lambda b: b"x" + b, lambda b: b[:-1], lambda b: b[:-1] + b"x"])
 def test_bytes_that_are_damaged_are_not_used(rig: Rig, spoil: Callable[[bytes], bytes]) -> None:
     native = spoil(rig.load().export())
-    imported = rig.multi.import_network(_ADD.network, native, {}, rig.options("MULTI:A,B"))
+    imported = rig.multi.load_network(
+        Load(_ADD.network, options=rig.options("MULTI:A,B"), native=native)
+    )
     assert "compiled anew" in imported.notes[0]
     assert not rig.device("A").imported
     imported.close()

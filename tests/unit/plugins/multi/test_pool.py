@@ -15,6 +15,7 @@ from headrace.plugins.auto.plugin import AutoPlugin
 from headrace.plugins.multi.plugin import MultiPlugin
 from headrace.plugins.multi.pooled_network import PooledNetwork
 from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import Cancelled, InvalidArgument, Unavailable
@@ -116,7 +117,7 @@ def test_every_request_has_one_answer_whatever_happens(
         services.states.set("C", DeviceState.DOWN, "not yet")
         name = kind.__name__.removesuffix("Plugin").upper()
         options = NetworkOptions(members=DeviceName.parse(f"{name}:A,B,C").members)
-        network = kind(name, services, {}).load_network(_ADD.network, {}, options)
+        network = kind(name, services, {}).load_network(Load(_ADD.network, options=options))
         assert isinstance(network, PooledNetwork)
         life = Life(network, services, seed)
         life.run()

@@ -18,10 +18,11 @@ from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.raw_constants import make_raw
 from headrace.plugins.openvino.start import start_openvino
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import UnsupportedLayers
 from headrace.runtime.network.network import Network
-from headrace.testing.case import parse
+from headrace.testing.case import Case, parse
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services
 
@@ -57,7 +58,7 @@ def typed(name: str) -> onnx.TensorProto:
 
 
 def result(plugin: Plugin, model: onnx.ModelProto, **inputs: Any) -> list[float]:
-    network = plugin.load_network(Network.from_bytes(model.SerializeToString()), {})
+    network = plugin.load_network(Load(Network.from_bytes(model.SerializeToString())))
     output: list[float] = InferRequest(network).infer(inputs)["y"].tolist()  # type: ignore[union-attr]
     return output
 
@@ -118,3 +119,54 @@ def test_a_constant_layer_of_a_type_that_does_not_pass_stays_within(plugin: Plug
 def test_but_it_is_not_returned(plugin: Plugin) -> None:
     with pytest.raises(UnsupportedLayers, match="int4"):
         result(plugin, int4_layer("(float[2] z, int4[2] c) { z = Neg(x) }"), x=ZEROS)
+
+
+CONVOLUTION = (
+    "d = Constant<value = float[1,1,2,2] {1, 2, 3, 4}>()"
+    " w = Constant<value = float[1,1,1,1] {2}>() c = Conv(d, w)"
+)
+GATHER = (
+    "d = Constant<value = float[1,1,2,2] {1, 2, 3, 4}>()"
+    " i = Constant<value = int64[1,1,2,2] {1, 0, 0, 1}>() c = GatherElements<axis = 3>(d, i)"
+)
+POOL = (
+    "d = Constant<value = float[1,1,3,3] {1, 2, 3, 4, 5, 6, 7, 8, 9}>()"
+    " c = AveragePool<kernel_shape = [2,2]>(d)"
+)
+LIST = "s = Constant<value = int64[1] {4}>() l = Reshape(c, s)"
+SHAPES = "(float[1,1,2,2] x) => (float[1,1,2,2] y)"
+OF_CONSTANTS = {
+    "convolution": f"{SHAPES} {{ {CONVOLUTION} y = Mul(c, x) }}",
+    "gather": f"{SHAPES} {{ {GATHER} y = Mul(c, x) }}",
+    "pool": f"{SHAPES} {{ {POOL} y = Mul(c, x) }}",
+    "reshape_after_it": f"(float[4] x) => (float[4] y) {{ {CONVOLUTION} {LIST} y = Mul(l, x) }}",
+    "more_after_it": f"{SHAPES} {{ {CONVOLUTION} n = Neg(c) e = Exp(n) y = Mul(e, x) }}",
+    "read_twice": f"{SHAPES} {{ {CONVOLUTION} m = Mul(c, x) y = Sub(m, c) }}",
+    "given_too": "(float[1,1,2,2] x) => (float[1,1,2,2] y, float[1,1,2,2] c)"
+    f" {{ {CONVOLUTION} y = Mul(c, x) }}",
+    "in_a_branch": f"(bool b, float[1,1,2,2] x) => (float[1,1,2,2] y) {{ y = If(b)"
+    f" <then_branch = t () => (float[1,1,2,2] u) {{ {CONVOLUTION} u = Mul(c, x) }},"
+    " else_branch = e () => (float[1,1,2,2] v) { v = Neg(x) }> }",
+    "in_a_loop": "(int64 n, float[1,1,2,2] x) => (float[1,1,2,2] y) {"
+    " t = Constant<value = bool {1}>() y = Loop(n, t, x)"
+    " <body = a (int64 k, bool d, float[1,1,2,2] v) => (bool e, float[1,1,2,2] u)"
+    f" {{ e = Identity(d) {CONVOLUTION.replace('d =', 'f =').replace('(d,', '(f,')}"
+    " u = Mul(c, v) }> }",
+}
+
+
+@pytest.mark.parametrize("name", OF_CONSTANTS)
+def test_what_constants_give_is_the_same_in_every_request(plugin: Plugin, name: str) -> None:
+    """A request's products stood where the constant was, and the next one multiplied them."""
+    case = Case("f", parse(f"f {OF_CONSTANTS[name]}"), {})
+    request = InferRequest(plugin.load_network(Load(case.network)))
+    known = {"b": np.array(True), "n": np.array(2)}
+    for factor in (2, 3, 5):
+        inputs: dict[str, Any] = {}
+        for port in case.network.inputs:
+            assert port.shape is not None
+            shape = [size for size in port.shape if isinstance(size, int)]
+            inputs[port.name] = known.get(port.name, np.full(shape, factor, np.float32))
+        outputs = request.infer(inputs)
+        for output, expected in case.expected(inputs).items():
+            np.testing.assert_allclose(np.asarray(outputs[output]), expected, rtol=1e-6)

@@ -22,6 +22,7 @@ from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.library import openvino
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.start import start_openvino
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import UnsupportedLayers
 from headrace.runtime.network.network import Network
@@ -170,7 +171,7 @@ def test_a_layer_that_would_be_wrong_is_refused(
     assert not agrees(as_it_is(compiler, case), case)
     assert plugin.query_network(case.network, {}).unsupported
     with pytest.raises(UnsupportedLayers):
-        plugin.load_network(case.network, {})
+        plugin.load_network(Load(case.network))
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -178,14 +179,14 @@ def test_what_may_be_wrong_is_refused_too(plugin: Plugin, name: str) -> None:
     network = Network.from_bytes(parse(f"f {OTHERS[name]}").SerializeToString())
     assert plugin.query_network(network, {}).unsupported
     with pytest.raises(UnsupportedLayers):
-        plugin.load_network(network, {})
+        plugin.load_network(Load(network))
 
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_layer_that_is_right_all_the_same_is_not_refused(plugin: Plugin, name: str) -> None:
     case = case_of(RIGHT[name])
     assert not plugin.query_network(case.network, {}).unsupported
-    network = plugin.load_network(case.network, {})
+    network = plugin.load_network(Load(case.network))
     assert agrees(InferRequest(network).infer(case.inputs), case)
 
 
@@ -199,6 +200,6 @@ def test_an_operation_that_is_known_to_be_sound_is_right_of_nothing(
     needed = {value.name: values[value.name] for value in model.graph.input if value.name != "x"}
     columns = model.graph.input[0].type.tensor_type.shape.dim[1].dim_value
     empty = Case("f", model, {"x": np.ones((0, columns), np.float32), **needed})
-    request = InferRequest(plugin.load_network(empty.network, {}))
+    request = InferRequest(plugin.load_network(Load(empty.network)))
     request.infer({"x": np.ones((1, columns), np.float32), **needed})
     assert agrees(request.infer(empty.inputs), empty)

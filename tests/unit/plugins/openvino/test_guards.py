@@ -23,6 +23,7 @@ from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.start import start_openvino
 from headrace.runtime.cache.cache import NetworkCache
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument, UnsupportedLayers
 from headrace.testing.case import Case, parse
@@ -57,11 +58,17 @@ def sequence(length: int, *lengths: int) -> Inputs:
     return {"x": floats(length, 1, 2) / 9, "l": np.array(lengths, np.int32), **weights}
 
 
+def integers(dtype: type, **values: Any) -> Inputs:
+    return {name: np.array(each, dtype) for name, each in values.items()}
+
+
 GATHER_ND = "(float[N] x, int64[M,1] i) => (float[K] y) {{ {0} }}"
 INDEX = "out of bounds"
 NOTHING = "elements of a tensor that has none"
 ZERO = "an integer by 0"
 NEGATIVE = "negative length"
+COUNT = "another count of sizes or scales"
+EXACT = "an integer that the device cannot compute exactly"
 
 
 def positions(*values: int) -> Inputs:
@@ -222,7 +229,70 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
     "tile": (
         "(float[N,M] x, int64[2] s) => (float[A,B] y) { y = Tile(x, s) }",
         [{"x": floats(2, 3), "s": indices(2, 0)}, {"x": floats(0, 3), "s": indices(1, 2)}],
-        [({"x": floats(2, 3), "s": indices(-1, 1)}, NEGATIVE)],
+        [({"x": floats(2, 3), "s": indices(-1, 1)}, f"{NEGATIVE}|lower than zero")],
+    ),
+    "factors": (
+        "(float[1,1,H,W] x, float[S] s) => (float[A,B,C,D] y) { y = Resize(x, , s) }",
+        [{**image(2, 2), "s": np.array([1, 1, 2, 2], np.float32)}],
+        [({**image(2, 2), "s": np.ones(count, np.float32)}, COUNT) for count in (5, 8)],
+    ),
+    "factors_of_axes": (
+        "(float[1,1,H,W] x, float[S] s) => (float[A,B,C,D] y) { y = Resize<axes = [2,3]>(x, , s) }",
+        [{**image(2, 2), "s": np.array([2, 1], np.float32)}],
+        [({**image(2, 2), "s": np.ones(3, np.float32)}, COUNT)],
+    ),
+    "largest": (
+        "(float[N] x, int64[1] k) => (float[K] y, int64[K] i) { y, i = TopK(x, k) }",
+        [{"x": floats(3), "k": indices(3)}, {"x": floats(3), "k": indices(0)}],
+        [({"x": floats(3), "k": indices(4)}, "larger count")],
+    ),
+    "largest_of_few": (
+        "(float[N] x) => (float[K] y, int64[K] i)"
+        " { k = Constant<value = int64[1] {3}>() y, i = TopK(x, k) }",
+        [{"x": floats(3)}, {"x": floats(4)}],
+        [({"x": floats(2)}, "larger count")],
+    ),
+    "blocks": (
+        "(float[1,4,N] x, int64[2] s) => (float[A,B,C,D] y)"
+        " { b = Constant<value = int64[2] {2, 2}>() y = Col2Im(x, s, b) }",
+        [{"x": floats(1, 4, 4), "s": indices(3, 3)}],
+        [({"x": floats(1, 4, count), "s": indices(3, 3)}, "blocks") for count in (3, 5)],
+    ),
+    "product_with_nothing": (
+        "(float[N,K] x, float[A,4] w) => (float[N,4] y) { y = MatMul(x, w) }",
+        [
+            {"x": floats(2, 3) / 9, "w": floats(3, 4) / 9},
+            {"x": floats(2, 0), "w": floats(0, 4)},
+        ],
+        [({"x": floats(2, 0), "w": floats(3, 4)}, "Incompatible")],
+    ),
+    "product_of_integers": (
+        "(int32[N,2] x, int32[2,M] w) => (int32[N,M] y) { y = MatMul(x, w) }",
+        [integers(np.int32, x=[[4000, 1]], w=[[4000], [1]])],
+        [
+            (integers(np.int32, x=[[5001, 1]], w=[[5001], [0]]), EXACT),
+            (integers(np.int32, x=[[2**30, 2**30]], w=[[1], [-1]]), EXACT),
+        ],
+    ),
+    "sum_of_integers": (
+        "(int64[N] x) => (int64[1] y) { y = ReduceSum(x) }",
+        [integers(np.int64, x=[2**24 - 4, 3])],
+        [(integers(np.int64, x=[2**24, 1]), EXACT), (integers(np.int64, x=[2**30]), EXACT)],
+    ),
+    "power_of_integers": (
+        "(int32[N] x, int32[N] n) => (int32[N] y) { y = Pow(x, n) }",
+        [integers(np.int32, x=[4095, -3], n=[2, 3])],
+        [(integers(np.int32, x=[4097, 1], n=[2, 1]), EXACT)],
+    ),
+    "integers_of_64_bits": (
+        "(int64[N] x, int64[N] d) => (int64[N] y, int64[N] z, int64[N] w)"
+        " { y = Add(x, d) z = Sub(x, d) w = Mul(x, d) }",
+        [integers(np.int64, x=[2**30, -(2**30)], d=[-1, 1])],
+        [
+            (integers(np.int64, x=[2**30, 0], d=[2**30, 0]), EXACT),
+            (integers(np.int64, x=[2**16, 0], d=[2**15, 0]), EXACT),
+            (integers(np.int64, x=[2**31 - 1, 0], d=[-(2**31), 0]), EXACT),
+        ],
     ),
     "list": (
         "(float[N,M] x, int64[1] s) => (float[A] y) { y = Reshape(x, s) }",
@@ -237,6 +307,7 @@ NEVER_RIGHT = {
     " { i = Constant<value = int64 {2}>() y = Gather(x, i) }",
     "gather_nd": "(float[2] x) => (float y)"
     " { i = Constant<value = int64[1] {-3}>() y = GatherND(x, i) }",
+    "factors": "(float[1,1,H,W] x, float[8] s) => (float[A,B,C,D] y) { y = Resize(x, , s) }",
     "quotient": "(int32[N] x) => (int32[N] y) { d = Constant<value = int32 {0}>() y = Div(x, d) }",
     "split": "(float[2] x) => (float[A] y, float[B] z)"
     " { s = Constant<value = int64[2] {-1, 3}>() y, z = Split(x, s) }",
@@ -266,7 +337,7 @@ def case_of(text: str) -> Case:
 def test_what_is_right_runs_and_what_is_not_fails(plugin: Plugin, name: str) -> None:
     text, right, wrong = NETWORKS[name]
     case = case_of(text)
-    request = InferRequest(plugin.load_network(case.network, {}))
+    request = InferRequest(plugin.load_network(Load(case.network)))
     for inputs, why in wrong:
         with pytest.raises(InvalidArgument, match=why):
             request.infer(inputs)
@@ -284,13 +355,13 @@ def test_what_is_right_runs_and_what_is_not_fails(plugin: Plugin, name: str) -> 
 def test_a_constant_that_is_never_right_is_refused_at_the_load(plugin: Plugin, name: str) -> None:
     network = case_of(NEVER_RIGHT[name]).network
     with pytest.raises(UnsupportedLayers):
-        plugin.load_network(network, {})
+        plugin.load_network(Load(network))
     assert plugin.query_network(network, {}).unsupported
 
 
 def test_the_error_names_the_layer_and_the_input_that_is_empty(plugin: Plugin) -> None:
     case = case_of(NETWORKS["average"][0])
-    request = InferRequest(plugin.load_network(case.network, {}))
+    request = InferRequest(plugin.load_network(Load(case.network)))
     with pytest.raises(InvalidArgument) as raised:
         request.infer(image(0, 3))
     assert "layer 'y'" in raised.value.message
@@ -300,9 +371,9 @@ def test_the_error_names_the_layer_and_the_input_that_is_empty(plugin: Plugin) -
 
 def test_an_imported_network_is_guarded_as_well(plugin: Plugin) -> None:
     case = case_of(NETWORKS["gather_nd"][0])
-    native = plugin.load_network(case.network, {}).export()
+    native = plugin.load_network(Load(case.network)).export()
     assert native
-    request = InferRequest(plugin.import_network(case.network, native, {}))
+    request = InferRequest(plugin.load_network(Load(case.network, native=native)))
     assert outputs(request, points(1))["y"].tolist() == [2]
     with pytest.raises(InvalidArgument, match=INDEX):
         request.infer(points(3))
@@ -316,10 +387,10 @@ def test_a_network_that_was_exported_before_there_were_guards_is_compiled_anew(
     with monkeypatch.context() as patch:
         patch.setattr(session, "add_guards", lambda _: None)
         patch.setattr(guards, "_STAMP", stamp)
-        unguarded = plugin.load_network(case.network, {})
+        unguarded = plugin.load_network(Load(case.network))
         native = unguarded.export()
     assert native
-    network = plugin.import_network(case.network, native, {})
+    network = plugin.load_network(Load(case.network, native=native))
     assert not network.restored
     assert any("exported without the guards" in each for each in network.notes)
     with pytest.raises(InvalidArgument, match=INDEX):
@@ -337,8 +408,8 @@ def test_a_cache_entry_from_before_there_were_guards_is_replaced(
         with monkeypatch.context() as patch:
             patch.setattr(session, "add_guards", lambda _: None)
             patch.setattr(guards, "_STAMP", stamp)
-            plugin.load_network(network, {})
-        anew, again = plugin.load_network(network, {}), plugin.load_network(network, {})
+            plugin.load_network(Load(network))
+        anew, again = plugin.load_network(Load(network)), plugin.load_network(Load(network))
         assert "compiled anew: the cache's entry was not used" in anew.notes
         assert [each.loaded_from_cache for each in (anew, again)] == [False, True]
         for each in (anew, again):
@@ -349,7 +420,19 @@ def test_a_cache_entry_from_before_there_were_guards_is_replaced(
 
 def test_a_network_of_known_shapes_and_without_indices_has_no_guards(plugin: Plugin) -> None:
     text = "(float[2,4] x, float[4,4] w) => (float[2,4] y) { m = MatMul(x, w) y = Relu(m) }"
-    network = plugin.load_network(case_of(text).network, {})
+    network = plugin.load_network(Load(case_of(text).network))
+    assert network._sound_pool().compiled.guards is None  # type: ignore[attr-defined]
+
+
+def test_integers_that_come_of_shapes_need_no_guards(plugin: Plugin) -> None:
+    text = "(float[N,M] x) => (float[P] y) { s = Shape(x) p = ReduceProd(s) y = Reshape(x, p) }"
+    network = plugin.load_network(Load(case_of(text).network))
+    assert network._sound_pool().compiled.guards is None  # type: ignore[attr-defined]
+    text = (
+        "(float[N,M] x) => (int64[1] y) { s = Shape(x) a = Add(s, s) m = Mul(a, s)"
+        " y = ReduceSum(m) }"
+    )
+    network = plugin.load_network(Load(case_of(text).network))
     assert network._sound_pool().compiled.guards is None  # type: ignore[attr-defined]
 
 
@@ -358,7 +441,7 @@ def test_axes_that_all_outputs_share_need_no_guards(plugin: Plugin) -> None:
         "(float[N,S,4] x, float[4,4] w, float[4] s) => (float[A,B,C] y) { m = MatMul(x, w)"
         " n = LayerNormalization(m, s) a = Softmax(n) c = Concat<axis = 1>(a, x) y = Relu(c) }"
     )
-    network = plugin.load_network(case_of(text).network, {})
+    network = plugin.load_network(Load(case_of(text).network))
     assert network._sound_pool().compiled.guards is None  # type: ignore[attr-defined]
 
 
@@ -380,5 +463,5 @@ def test_attention_without_queries_ends_no_process(
     opset = onnx.helper.make_opsetid("", 24)
     case = Case("f", onnx.helper.make_model(graph, opset_imports=[opset], ir_version=11), {})
     values = {name: floats(*shape) / 300 for name, shape in shapes.items()}
-    found = outputs(InferRequest(plugin.load_network(case.network, {})), values)
+    found = outputs(InferRequest(plugin.load_network(Load(case.network))), values)
     np.testing.assert_allclose(found["y"], case.expected(values)["y"], rtol=1e-5)

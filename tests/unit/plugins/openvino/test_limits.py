@@ -132,6 +132,8 @@ def reasons(text: str, opset: int) -> list[str]:
         ),
         ("(float[A,B,C] x) => (float[A,B,C] y) { y = Hardmax<axis = 1>(x) }", "shape"),
         ("(float x, int64[0] s) => (float y) { y = Expand(x, s) }", "scalar"),
+        ("(float[N,3] x, int64 a) => (float[N,1] y) { y = ReduceMax(x, a) }", "scalar"),
+        ("(float[N,3] x, int64 a) => (float[N,1] y) { y = ReduceLogSum(x, a) }", "scalar"),
     ],
 )
 def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:

@@ -27,6 +27,7 @@ from headrace.plugins.openvino.session import Runtime
 from headrace.plugins.openvino.start import start_openvino
 from headrace.runtime.device.api import PLUGIN_API_VERSION
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.execution.job import Job
@@ -54,7 +55,7 @@ def load(
     plugin: Plugin, model: str | onnx.ModelProto, config: dict[str, str] | None = None
 ) -> ExecutableNetwork:
     proto = parse(model) if isinstance(model, str) else model
-    return plugin.load_network(Network.from_bytes(proto.SerializeToString()), config or {})
+    return plugin.load_network(Load(Network.from_bytes(proto.SerializeToString()), config or {}))
 
 
 def infer(network: ExecutableNetwork, **inputs: Any) -> dict[str, Any]:
@@ -96,7 +97,7 @@ def test_it_tells_what_kind_of_device_each_is(compiler: Compiler, plugin: Plugin
 
 
 def test_a_network_is_on_the_device_that_clients_name(plugin: Plugin) -> None:
-    network = plugin.load_network(matrices().network, {"DEVICE_ID": "CPU"})
+    network = plugin.load_network(Load(matrices().network, {"DEVICE_ID": "CPU"}))
     assert network.get_metric("EXECUTION_DEVICES") == ["OPENVINO.CPU"]
 
 
@@ -111,7 +112,7 @@ def matrices() -> Case:
 def worst(plugin: Plugin, config: dict[str, str]) -> float:
     """The largest error of a product of matrices, in units of its largest element."""
     case = matrices()
-    outputs = infer(plugin.load_network(case.network, config), **case.inputs)
+    outputs = infer(plugin.load_network(Load(case.network, config)), **case.inputs)
     expected = case.expected()["y"]
     return float(np.abs(outputs["y"] - expected).max() / np.abs(expected).max())
 
@@ -119,7 +120,9 @@ def worst(plugin: Plugin, config: dict[str, str]) -> float:
 def test_a_network_computes_in_float32_unless_asked_otherwise(plugin: Plugin) -> None:
     assert worst(plugin, {}) < 1e-5
     assert (
-        plugin.load_network(matrices().network, {}).config.get_parameter("INFERENCE_PRECISION_HINT")
+        plugin.load_network(Load(matrices().network)).config.get_parameter(
+            "INFERENCE_PRECISION_HINT"
+        )
         == "f32"
     )
 
@@ -141,7 +144,10 @@ def test_a_precision_that_the_device_lacks_is_refused(
     plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Runtime, "capabilities", lambda *_: ("FP32",))
-    for use in (plugin.set_config, lambda config: plugin.load_network(matrices().network, config)):
+    for use in (
+        plugin.set_config,
+        lambda config: plugin.load_network(Load(matrices().network, config)),
+    ):
         with pytest.raises(InvalidArgument, match="does not compute in bf16") as caught:
             use({"INFERENCE_PRECISION_HINT": "bf16"})
         assert caught.value.field == "config['INFERENCE_PRECISION_HINT']"
@@ -177,7 +183,7 @@ def test_a_device_gets_the_properties_that_it_has() -> None:
 
 def test_local_functions_are_inlined(plugin: Plugin) -> None:
     case = networks.local_function()
-    network = plugin.load_network(case.network, {"DISABLE_TRANSFORMATIONS": "YES"})
+    network = plugin.load_network(Load(case.network, {"DISABLE_TRANSFORMATIONS": "YES"}))
     assert_same_outputs(infer(network, **case.inputs), case.expected(), 1e-5)
     assert plugin.query_network(case.network, {}).supported_layers == {"call": "OPENVINO"}
 
@@ -238,7 +244,7 @@ def test_integers_that_it_would_cut_off_are_refused(
 
 
 def test_extra_inputs_of_loops_are_not_the_clients(plugin: Plugin) -> None:
-    network = plugin.load_network(networks.loop().network, {})
+    network = plugin.load_network(Load(networks.loop().network))
     assert [port.name for port in network.inputs] == ["times", "x"]
 
 
@@ -249,18 +255,18 @@ def test_an_exported_network_comes_back_without_being_compiled(
     plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = networks.image()
-    native = plugin.load_network(case.network, {}).export()
+    native = plugin.load_network(Load(case.network)).export()
     assert native
     monkeypatch.delattr(Runtime, "convert")
-    network = plugin.import_network(case.network, native, {})
+    network = plugin.load_network(Load(case.network, native=native))
     assert network.notes == ()
     assert_same_outputs(infer(network, **case.inputs), case.expected(), 1e-4)
 
 
 def test_a_network_that_came_back_profiles_the_layers_that_it_had(plugin: Plugin) -> None:
     case = networks.image()
-    first = plugin.load_network(case.network, {})
-    second = plugin.import_network(case.network, first.export(), {})
+    first = plugin.load_network(Load(case.network))
+    second = plugin.load_network(Load(case.network, native=first.export()))
     origins = [
         {each for layer in network.layers() for each in layer.origins}
         for network in (first, second)
@@ -270,16 +276,16 @@ def test_a_network_that_came_back_profiles_the_layers_that_it_had(plugin: Plugin
 
 def test_bytes_that_are_none_of_its_own_are_compiled_anew_and_it_says_so(plugin: Plugin) -> None:
     case = networks.mlp()
-    network = plugin.import_network(case.network, b"no such network", {})
+    network = plugin.load_network(Load(case.network, native=b"no such network"))
     assert any("compiled anew" in note for note in network.notes)
     assert_same_outputs(infer(network, **case.inputs), case.expected(), 1e-5)
 
 
 def test_a_network_that_was_imported_can_be_exported_and_imported_again(plugin: Plugin) -> None:
     case = networks.mlp()
-    native = plugin.load_network(case.network, {}).export()
-    restored = plugin.import_network(case.network, native, {})
-    again = plugin.import_network(case.network, restored.export(), {})
+    native = plugin.load_network(Load(case.network)).export()
+    restored = plugin.load_network(Load(case.network, native=native))
+    again = plugin.load_network(Load(case.network, native=restored.export()))
     assert restored.restored
     assert again.restored
     assert again.notes == ()
@@ -287,7 +293,7 @@ def test_a_network_that_was_imported_can_be_exported_and_imported_again(plugin: 
 
 
 def test_a_network_with_loops_exports_nothing(plugin: Plugin) -> None:
-    assert plugin.load_network(networks.loop().network, {}).export() == b""
+    assert plugin.load_network(Load(networks.loop().network)).export() == b""
 
 
 # -- profiles --
@@ -295,7 +301,7 @@ def test_a_network_with_loops_exports_nothing(plugin: Plugin) -> None:
 
 def test_a_profile_names_the_layers_that_were_fused(plugin: Plugin) -> None:
     case = networks.image()
-    network = plugin.load_network(case.network, {})
+    network = plugin.load_network(Load(case.network))
     ended = threading.Event()
     job = Job(case.inputs, lambda _: ended.set(), profile=True)
     network.submit(job)

@@ -92,6 +92,31 @@ def test_integers_have_no_infinite_extreme(runtime: Runtime) -> None:
     equal(run(runtime, text, x=np.array([[-5, -7]], np.int32)), y=[[-5]])
 
 
+SHAPES = {"known": ("[2,1,8]", "[2,3,8]"), "unknown": ("[A,B,C]", "[D,E,F]")}
+
+
+@pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("type_name", ["int8", "uint8"])
+@pytest.mark.parametrize("operator", ["Abs", "Add", "Mul", "Neg", "Sub"])
+def test_arithmetic_in_8_bits_drops_the_upper_ones(
+    runtime: Runtime, operator: str, type_name: str, shapes: tuple[str, str]
+) -> None:
+    if (operator, type_name) == ("Neg", "uint8"):
+        pytest.skip("ONNX has none")
+    dtype, rng = np.dtype(type_name), np.random.default_rng(1)
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    x, y = (rng.integers(low, high, (2, rows, 8), dtype, endpoint=True) for rows in (1, 3))
+    x[0, 0, 0] = low
+    one = operator in ("Abs", "Neg")
+    inputs = {"x": x} if one else {"x": x, "y": y}
+    ports = ", ".join(f"{type_name}{each} {n}" for each, n in zip(shapes, inputs, strict=False))
+    text = f"f ({ports}) => ({type_name}[P,Q,R] z) {{ z = {operator}({', '.join(inputs)}) }}"
+    compute = {
+        "Abs": np.abs, "Add": np.add, "Mul": np.multiply, "Neg": np.negative, "Sub": np.subtract
+    }  # fmt: skip
+    equal(run(runtime, text, **inputs), z=compute[operator](*inputs.values()))
+
+
 @pytest.mark.parametrize(("threshold", "kept"), [(0.5, 2), (0.499, 1), (0.501, 2)])
 def test_boxes_that_overlap_by_the_threshold_alone_stay(
     runtime: Runtime, threshold: float, kept: int

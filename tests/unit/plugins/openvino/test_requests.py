@@ -19,6 +19,7 @@ from headrace.plugins.openvino.failures import load_failure, readable, run_failu
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.session import Runtime
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import (
     Cancelled,
@@ -56,7 +57,7 @@ def host(value: Value) -> Array:
 
 
 def load(plugin: Plugin, text: str, **config: str) -> ExecutableNetwork:
-    return plugin.load_network(Network.from_bytes(parse(text).SerializeToString()), config)
+    return plugin.load_network(Load(Network.from_bytes(parse(text).SerializeToString()), config))
 
 
 # -- tensors --
@@ -153,14 +154,23 @@ def test_an_output_of_another_shape_than_the_network_says_is_refused(
     network = Network.from_bytes(parse(text).SerializeToString())
     assert plugin.query_network(network, {}).unsupported
     with pytest.raises(UnsupportedLayers, match="'y' would have the shape"):
-        plugin.load_network(network, {})
+        plugin.load_network(Load(network))
+
+
+@pytest.mark.parametrize("layer", ["Cast<to = 10>(x)", "EyeLike<dtype = 6>(x)"])
+def test_so_is_one_of_another_type(plugin: Plugin, layer: str) -> None:
+    text = f"f (float[2,2] x) => (float[2,2] y) {{ y = {layer} }}"
+    network = Network.from_bytes(parse(text).SerializeToString())
+    assert plugin.query_network(network, {}).unsupported
+    with pytest.raises(UnsupportedLayers, match="'y' would have elements of"):
+        plugin.load_network(Load(network))
 
 
 def test_so_is_a_returned_initialiser_that_openvino_takes_for_a_scalar(plugin: Plugin) -> None:
     model = parse("f (float[1] x) => (float[1] y, float[1,0] c) { y = Neg(x) }")
     model.graph.initializer.append(numpy_helper.from_array(np.zeros((1, 0), np.float32), "c"))
     with pytest.raises(UnsupportedLayers, match="'c' would have the shape"):
-        plugin.load_network(Network.from_bytes(model.SerializeToString()), {})
+        plugin.load_network(Load(Network.from_bytes(model.SerializeToString())))
 
 
 # -- bounds of slices --
@@ -260,7 +270,7 @@ def test_a_request_whose_shapes_take_more_than_there_is_is_told_so(plugin: Plugi
 
 def test_a_cancel_ends_a_run_and_the_next_one_is_not_touched(plugin: Plugin) -> None:
     case = networks.endless()
-    network = plugin.load_network(case.network, {"NUM_STREAMS": "1"})
+    network = plugin.load_network(Load(case.network, {"NUM_STREAMS": "1"}))
     for _ in range(3):
         request = InferRequest(network)
         request.start_async(case.inputs)
@@ -269,7 +279,7 @@ def test_a_cancel_ends_a_run_and_the_next_one_is_not_touched(plugin: Plugin) -> 
         with pytest.raises(Cancelled):
             request.result(30)
     add = networks.add()
-    InferRequest(plugin.load_network(add.network, {"NUM_STREAMS": "1"})).infer(add.inputs)
+    InferRequest(plugin.load_network(Load(add.network, {"NUM_STREAMS": "1"}))).infer(add.inputs)
 
 
 @pytest.mark.parametrize(("streams", "threads"), [("1", "1"), ("1", "2"), ("2", "2")])
@@ -339,7 +349,7 @@ def test_a_request_that_does_not_fit_spoils_no_later_one(plugin: Plugin) -> None
     """OpenVINO alone says to the last of these what it said to the one before."""
     text = "f (float[3,1,5] x, float[N] y) => (float[A,B,C] z) { z = Add(x, y) }"
     network = plugin.load_network(
-        Network.from_bytes(parse(text).SerializeToString()), {"NUM_STREAMS": "1"}
+        Load(Network.from_bytes(parse(text).SerializeToString()), {"NUM_STREAMS": "1"})
     )
     request, x = InferRequest(network), np.ones((3, 1, 5), np.float32)
     for size, fits in ((5, True), (33, False), (3, False), (5, True)):

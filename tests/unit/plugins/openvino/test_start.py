@@ -12,6 +12,7 @@ import pytest
 from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.start import FirstUse, installed_version, start_openvino
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin_source import factory_source
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceEvent, DeviceState
@@ -73,7 +74,7 @@ def test_the_first_load_starts_it_and_shows_its_devices(offered: Services) -> No
     starts = Starts()
     plugin = OpenVinoPlugin("OPENVINO", offered, {}, starts)
     plugin.announce()
-    plugin.load_network(networks.add().network, {}).close()
+    plugin.load_network(Load(networks.add().network)).close()
     assert starts.count == 1
     assert plugin.names() == [f"OPENVINO.{device}" for device in plugin.device_ids()]
 
@@ -90,7 +91,7 @@ def test_a_start_that_fails_takes_the_device_down_with_its_reason(offered: Servi
     plugin = OpenVinoPlugin("OPENVINO", offered, {}, starts)
     for _ in range(2):
         with pytest.raises(Unavailable, match="finds no device"):
-            plugin.load_network(networks.add().network, {})
+            plugin.load_network(Load(networks.add().network))
     assert starts.count == 1
     assert [(each.device, each.state) for each in heard] == [("OPENVINO", DeviceState.DOWN)]
     assert heard[0].reason == "OpenVINO finds no device on this machine"
@@ -147,7 +148,7 @@ def test_its_process_starts_when_something_needs_it(offered: Services) -> None:
         assert plugin.names() == ["OPENVINO"]
         assert plugin.memory_bytes("CPU") == 0
         assert not is_running(plugin)
-        network = plugin.load_network(networks.add().network, {})
+        network = plugin.load_network(Load(networks.add().network))
         assert is_running(plugin)
         assert plugin.names() == [f"OPENVINO.{device}" for device in plugin.device_ids()]
         assert network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 2
@@ -201,6 +202,6 @@ def test_a_reason_that_the_plugin_has_in_its_process_takes_the_device_down_for_g
     plugin = IsolatedPlugin("LATE", offered, {}, path, face=face)
     for _ in range(2):
         with pytest.raises(Unavailable, match="is not installed; install the driver"):
-            plugin.load_network(networks.add().network, {})
+            plugin.load_network(Load(networks.add().network))
     plugin.close()
     assert [(each.device, each.state) for each in heard] == [("LATE", DeviceState.DOWN)]

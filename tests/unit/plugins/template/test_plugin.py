@@ -15,6 +15,7 @@ from headrace.plugins.template.executable_network import TemplateNetwork
 from headrace.runtime.config.key import Range
 from headrace.runtime.device.api import PLUGIN_API_VERSION
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network.network import Network
@@ -89,7 +90,7 @@ def test_networks_run_on_the_one_device_there_is(plugin: Plugin) -> None:
 
 def test_layers_in_bodies_are_part_of_the_layer_around_them(plugin: Plugin) -> None:
     case = networks.loop()
-    network = plugin.load_network(case.network, {})
+    network = plugin.load_network(Load(case.network))
     request = InferRequest(network)
     request.infer(case.inputs)
     assert [count.layer for count in request.performance_counts] == ["yes", "repeat"]
@@ -98,7 +99,7 @@ def test_layers_in_bodies_are_part_of_the_layer_around_them(plugin: Plugin) -> N
 
 def test_a_layer_that_fails_is_named_with_its_reason(plugin: Plugin) -> None:
     case = networks.fragile()
-    request = InferRequest(plugin.load_network(case.network, {}))
+    request = InferRequest(plugin.load_network(Load(case.network)))
     request.start_async({**case.inputs, "at": np.array([7])})
     with pytest.raises(InvalidArgument, match=r"layer 'pick' \(Gather\).*out of bounds") as caught:
         request.result()
@@ -106,12 +107,12 @@ def test_a_layer_that_fails_is_named_with_its_reason(plugin: Plugin) -> None:
 
 
 def load(plugin: Plugin) -> ExecutableNetwork:
-    return plugin.load_network(networks.add().network, {})
+    return plugin.load_network(Load(networks.add().network))
 
 
 def test_an_answer_has_the_type_that_its_port_declares(plugin: Plugin) -> None:
     text = "g (int32[2] x) => (int32[a] y) { y = ReduceSumSquare(x) }"
-    compiled = plugin.load_network(Network.from_bytes(parse(text).SerializeToString()), {})
+    compiled = plugin.load_network(Load(Network.from_bytes(parse(text).SerializeToString())))
     found = InferRequest(compiled).infer({"x": np.array([3, 4], np.int32)})["y"]
     compiled.close()
     assert isinstance(found, np.ndarray)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from headrace.plugins import template
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.network.network import Layer
 from headrace.testing import networks
@@ -23,7 +24,7 @@ def plugin() -> Iterator[Plugin]:
 
 
 def layers(plugin: Plugin, case: Case, **config: str) -> list[Layer]:
-    return list(plugin.load_network(case.network, config).layers())
+    return list(plugin.load_network(Load(case.network, config)).layers())
 
 
 def operators(plugin: Plugin, case: Case, **config: str) -> list[str]:
@@ -38,7 +39,7 @@ def test_a_floating_point_division_becomes_a_product_with_the_reciprocal(plugin:
 def test_a_division_of_integers_stays(plugin: Plugin) -> None:
     case = networks.divide()
     assert operators(plugin, case).count("Div") == 1
-    outputs = InferRequest(plugin.load_network(case.network, {})).infer(case.inputs)
+    outputs = InferRequest(plugin.load_network(Load(case.network))).infer(case.inputs)
     assert np.array_equal(np.asarray(outputs["b"]), [3, -4])
 
 

@@ -11,6 +11,7 @@ import pytest
 from headrace.plugins import cpu, hetero
 from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import (
@@ -71,8 +72,8 @@ def entries(folder: Path) -> list[Path]:
 def test_the_second_load_is_restored_and_says_so(
     plugin: ExportingPlugin, network: Network, cache: NetworkCache
 ) -> None:
-    first = plugin.load_network(network, {})
-    second = plugin.load_network(networks.add().network, {})
+    first = plugin.load_network(Load(network))
+    second = plugin.load_network(Load(networks.add().network))
     assert first.get_metric("LOADED_FROM_CACHE") is False
     assert second.get_metric("LOADED_FROM_CACHE") is True
     assert len(plugin.compiled) == len(plugin.imported) == 1
@@ -84,25 +85,27 @@ def test_without_a_cache_every_load_compiles(network: Network) -> None:
     with services() as without:
         plugin = ExportingPlugin("STORED", without, {})
         for _ in range(2):
-            assert plugin.load_network(network, {}).notes == ()
+            assert plugin.load_network(Load(network)).notes == ()
         assert len(plugin.compiled) == 2
 
 
 def test_a_load_that_asks_for_a_cache_that_is_not_there_is_told(network: Network) -> None:
     with services() as without:
-        made = ExportingPlugin("STORED", without, {}).load_network(network, {"CACHE_DIR": "a"})
+        made = ExportingPlugin("STORED", without, {}).load_network(
+            Load(network, {"CACHE_DIR": "a"})
+        )
         assert made.notes == ("not cached: the server has no --cache-dir",)
 
 
 def test_an_empty_name_turns_the_cache_off_for_a_load_or_a_device(
     plugin: ExportingPlugin, network: Network, cache: NetworkCache, tmp_path: Path
 ) -> None:
-    plugin.load_network(network, {"CACHE_DIR": ""})
+    plugin.load_network(Load(network, {"CACHE_DIR": ""}))
     assert entries(tmp_path) == []
     plugin.set_config({"CACHE_DIR": ""})
-    plugin.load_network(network, {})
+    plugin.load_network(Load(network))
     assert entries(tmp_path) == []
-    plugin.load_network(network, {"CACHE_DIR": "team-a"})
+    plugin.load_network(Load(network, {"CACHE_DIR": "team-a"}))
     assert [path.parent.name for path in entries(tmp_path)] == ["team-a"]
     assert len(plugin.compiled) == 3
     assert events(cache) == {"miss": 1}
@@ -113,14 +116,14 @@ def test_a_name_that_leads_elsewhere_is_refused(
     plugin: ExportingPlugin, network: Network, tmp_path: Path, name: str
 ) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        plugin.load_network(network, {"CACHE_DIR": name})
+        plugin.load_network(Load(network, {"CACHE_DIR": name}))
     assert caught.value.field == "config['CACHE_DIR']"
     assert entries(tmp_path) == []
 
 
 def test_folders_do_not_see_each_others_networks(plugin: ExportingPlugin, network: Network) -> None:
     for folder in ("team-a", "team-b", "team-a"):
-        plugin.load_network(network, {"CACHE_DIR": folder})
+        plugin.load_network(Load(network, {"CACHE_DIR": folder}))
     assert len(plugin.compiled) == 2
     assert len(plugin.imported) == 1
 
@@ -129,8 +132,8 @@ def test_a_device_that_exports_nothing_keeps_nothing_and_tells_who_asked(
     offered: Services, network: Network, cache: NetworkCache, tmp_path: Path
 ) -> None:
     plugin = HookPlugin("HOOK", offered, {})
-    assert plugin.load_network(network, {}).notes == ()
-    asked = plugin.load_network(network, {"CACHE_DIR": "a"})
+    assert plugin.load_network(Load(network)).notes == ()
+    asked = plugin.load_network(Load(network, {"CACHE_DIR": "a"}))
     assert asked.notes == ("not cached: HOOK exports nothing that would load faster",)
     assert entries(tmp_path) == []
     assert events(cache, "HOOK") == {"skipped": 2}
@@ -141,7 +144,7 @@ def test_a_network_that_cannot_be_exported_is_compiled_each_time(
 ) -> None:
     plugin.exports = lambda _: b""
     for _ in range(2):
-        made = plugin.load_network(network, {})
+        made = plugin.load_network(Load(network))
         assert made.notes == ("not cached: STORED exports nothing of this network",)
     assert entries(tmp_path) == []
     assert events(cache) == {"miss": 2}
@@ -169,10 +172,10 @@ def test_an_entry_that_is_not_trusted_costs_a_warning_and_compiling(
     caplog: pytest.LogCaptureFixture,
     spoil: Callable[[Path], None],
 ) -> None:
-    plugin.load_network(network, {})
+    plugin.load_network(Load(network))
     (entry,) = entries(tmp_path)
     spoil(entry)
-    made = plugin.load_network(network, {})
+    made = plugin.load_network(Load(network))
     assert "compiled anew: the cache's entry was not used" in made.notes
     assert made.get_metric("LOADED_FROM_CACHE") is False
     assert plugin.imported == []
@@ -183,11 +186,11 @@ def test_an_entry_that_is_not_trusted_costs_a_warning_and_compiling(
 def test_an_entry_that_was_not_trusted_is_replaced(
     plugin: ExportingPlugin, network: Network, tmp_path: Path
 ) -> None:
-    plugin.load_network(network, {})
+    plugin.load_network(Load(network))
     (entry,) = entries(tmp_path)
     _planted(entry)
-    plugin.load_network(network, {})
-    assert plugin.load_network(network, {}).loaded_from_cache
+    plugin.load_network(Load(network))
+    assert plugin.load_network(Load(network)).loaded_from_cache
 
 
 @pytest.mark.parametrize("error", [FailedPrecondition("another driver"), RuntimeError("no")])
@@ -197,9 +200,9 @@ def test_a_backend_that_does_not_take_an_entry_compiles(
     def refuse(_: bytes) -> None:
         raise error
 
-    plugin.load_network(network, {})
+    plugin.load_network(Load(network))
     plugin.takes = refuse
-    made = plugin.load_network(network, {})
+    made = plugin.load_network(Load(network))
     assert not made.loaded_from_cache
     assert "compiled anew: the cache's entry was not used" in made.notes
     assert len(plugin.compiled) == 2
@@ -214,7 +217,7 @@ def test_a_cache_that_cannot_be_written_to_costs_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     (tmp_path / "default").write_bytes(b"no folder")
-    made = plugin.load_network(network, {})
+    made = plugin.load_network(Load(network))
     assert "not cached: the server could not keep it, its log says why" in made.notes
     assert events(cache)["write_failed"] == 1
     assert "was not cached" in caplog.text
@@ -227,7 +230,7 @@ def test_an_export_that_fails_does_not_fail_the_load(
         raise RuntimeError("out of memory")
 
     plugin.exports = fail
-    plugin.load_network(network, {})
+    plugin.load_network(Load(network))
     assert entries(tmp_path) == []
     assert events(cache) == {"miss": 1, "write_failed": 1}
 
@@ -239,7 +242,7 @@ def test_a_device_that_cannot_say_what_it_is_loads_without_the_cache(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     plugin.capabilities = (object(),)  # type: ignore[assignment]  # as no device should
-    plugin.load_network(network, {})
+    plugin.load_network(Load(network))
     assert len(plugin.compiled) == 1
     assert events(cache) == {}
     assert "no key for the cache" in caplog.text
@@ -249,7 +252,7 @@ def test_a_mistake_of_the_callers_is_no_event_to_be_warned_of(
     plugin: ExportingPlugin, network: Network, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(NotFound, match="DEVICE_ID"):
-        plugin.load_network(network, {"DEVICE_ID": "7"})
+        plugin.load_network(Load(network, {"DEVICE_ID": "7"}))
     assert caplog.text == ""
 
 
@@ -261,7 +264,7 @@ def test_a_load_that_fails_leaves_no_entry(
 
     plugin.on_compile = fail
     with pytest.raises(InvalidModel, match="no such thing"):
-        plugin.load_network(network, {})
+        plugin.load_network(Load(network))
     assert entries(tmp_path) == []
 
 
@@ -270,10 +273,10 @@ def test_a_load_that_is_cancelled_leaves_no_entry_and_takes_none(
 ) -> None:
     plugin.on_compile = lambda token: token.cancel(Cancelled("nobody waits"))
     with pytest.raises(Cancelled):
-        plugin.load_network(network, {}, token=CancelToken())
+        plugin.load_network(Load(network, token=CancelToken()))
     assert entries(tmp_path) == []
     plugin.on_compile = lambda _: None
-    plugin.load_network(network, {})
+    plugin.load_network(Load(network))
     token = CancelToken()
 
     def cancel(_: bytes) -> None:
@@ -282,7 +285,7 @@ def test_a_load_that_is_cancelled_leaves_no_entry_and_takes_none(
 
     plugin.takes = cancel
     with pytest.raises(Cancelled):
-        plugin.load_network(network, {}, token=token)
+        plugin.load_network(Load(network, token=token))
     assert len(plugin.compiled) == 2, "and it is not compiled for nobody"
 
 
@@ -291,20 +294,20 @@ def test_an_extension_that_comes_while_a_network_is_compiled_keeps_it_from_being
 ) -> None:
     functions = read_functions(_EXTENSION.SerializeToString())
     plugin.on_compile = lambda _: plugin.add_extension(functions)
-    plugin.load_network(network, {})
+    plugin.load_network(Load(network))
     assert entries(tmp_path) == [], "which of the two it was compiled with cannot be told"
     plugin.on_compile = lambda _: None
-    plugin.load_network(network, {})
+    plugin.load_network(Load(network))
     assert len(entries(tmp_path)) == 1
 
 
 def test_an_import_without_native_bytes_is_a_load(
     plugin: ExportingPlugin, network: Network, cache: NetworkCache
 ) -> None:
-    plugin.load_network(network, {})
-    assert plugin.import_network(network, b"", {}).loaded_from_cache
+    plugin.load_network(Load(network))
+    assert plugin.load_network(Load(network)).loaded_from_cache
     native = plugin.compiled[0].export()
-    imported = plugin.import_network(network, native, {})
+    imported = plugin.load_network(Load(network, native=native))
     assert imported.restored
     assert not imported.loaded_from_cache
     assert events(cache) == {"miss": 1, "hit": 1}
@@ -313,7 +316,7 @@ def test_an_import_without_native_bytes_is_a_load(
 def test_an_import_that_the_backend_does_not_take_is_compiled_and_says_why(
     plugin: ExportingPlugin, network: Network
 ) -> None:
-    made = plugin.import_network(network, b"of another device", {})
+    made = plugin.load_network(Load(network, native=b"of another device"))
     assert made.notes == ("compiled anew: these are not this device's bytes",)
     assert not made.restored
 
@@ -332,7 +335,7 @@ def test_devices_of_a_list_keep_their_parts(
     with services(sources, cache=cache) as offered:
         splitter = hetero.create_plugin("HETERO", offered, {})
         for _ in range(2):
-            splitter.load_network(networks.mlp().network, {}, options).close()
+            splitter.load_network(Load(networks.mlp().network, options=options)).close()
     stored = events(cache)
     assert stored["hit"] == stored["miss"] >= 1
     assert "write_failed" not in stored

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.services import Services
 from headrace.runtime.network.network import Network
 from headrace.testing.case import parse
@@ -32,7 +33,7 @@ def plugin(offered: Services) -> HookPlugin:
 def load(plugin: HookPlugin, device_id: str = "") -> ExecutableNetwork:
     model = parse("m (float[N,16] x) => (float[N,16] y) { y = MatMul(x, w) }", {"w": WEIGHT})
     network = Network.from_bytes(model.SerializeToString())
-    loaded = plugin.load_network(network, {"DEVICE_ID": device_id})
+    loaded = plugin.load_network(Load(network, {"DEVICE_ID": device_id}))
     plugin.compiled.clear()
     return loaded
 

@@ -8,6 +8,7 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
+from headrace.runtime.device.load import Load
 from headrace.runtime.errors import (
     Cancelled,
     Internal,
@@ -45,14 +46,14 @@ def test_a_cancel_while_the_device_compiles_ends_the_load_though_it_succeeds(
 ) -> None:
     plugin.on_compile = lambda token: token.cancel(Cancelled("nobody waits"))
     with pytest.raises(Cancelled, match="nobody waits"):
-        plugin.load_network(network, {}, token=CancelToken())
+        plugin.load_network(Load(network, token=CancelToken()))
     assert [each.closed for each in plugin.compiled] == [1]
 
 
 def test_a_cancelled_import_leaves_nothing_either(plugin: HookPlugin, network: Network) -> None:
     plugin.on_compile = lambda token: token.cancel(Cancelled("nobody waits"))
     with pytest.raises(Cancelled):
-        plugin.import_network(network, b"", {}, token=CancelToken())
+        plugin.load_network(Load(network, token=CancelToken()))
     assert [each.closed for each in plugin.compiled] == [1]
 
 
@@ -66,7 +67,7 @@ def test_whatever_a_cancelled_load_raises_it_was_cancelled(
 
     plugin.on_compile = fail
     with pytest.raises(Cancelled) as caught:
-        plugin.load_network(network, {}, token=CancelToken())
+        plugin.load_network(Load(network, token=CancelToken()))
     assert caught.value.__cause__ is not None
 
 
@@ -76,7 +77,7 @@ def test_a_bug_in_a_device_is_internal_and_its_text_the_cause_alone(
 ) -> None:
     plugin.on_compile = raising(error)
     with pytest.raises(Internal) as caught:
-        plugin.load_network(network, {})
+        plugin.load_network(Load(network))
     assert SECRET not in caught.value.message
     assert caught.value.__cause__ is error
 
@@ -86,16 +87,16 @@ def test_a_bug_in_a_transformation_or_a_verdict_is_internal_too(
 ) -> None:
     plugin.on_support = raising(RuntimeError(SECRET))
     with pytest.raises(Internal):
-        plugin.load_network(network, {})
+        plugin.load_network(Load(network))
     plugin.passes = [raising(RuntimeError(SECRET))]
     with pytest.raises(Internal):
-        plugin.load_network(network, {})
+        plugin.load_network(Load(network))
 
 
 def test_a_refusal_of_the_backend_is_the_models_fault(plugin: HookPlugin, network: Network) -> None:
     plugin.on_compile = raising(Internal("weights of the wrong rank"))
     with pytest.raises(InvalidModel, match="wrong rank"):
-        plugin.load_network(network, {})
+        plugin.load_network(Load(network))
 
 
 def test_a_load_and_a_query_transform_the_network_once(
@@ -110,11 +111,11 @@ def test_a_load_and_a_query_transform_the_network_once(
     plugin.passes = [count]
     plugin.query_network(network, {})
     assert len(seen) == 1
-    plugin.load_network(network, {}).close()
+    plugin.load_network(Load(network)).close()
     assert len(seen) == 2
     plugin.on_compile = raising(InvalidArgument("no"))
     with pytest.raises(InvalidArgument):  # which puts every layer to the device once more
-        plugin.load_network(network, {})
+        plugin.load_network(Load(network))
     assert len(seen) == 3
 
 
@@ -123,13 +124,13 @@ def test_the_network_that_is_judged_is_the_one_that_is_compiled(
 ) -> None:
     judged: list[Network] = []
     plugin.on_support = judged.append
-    loaded = plugin.load_network(network, {})
+    loaded = plugin.load_network(Load(network))
     assert [each.network for each in plugin.compiled] == judged
     loaded.close()
 
 
 def test_a_load_lists_what_the_device_does_not_support(plugin: HookPlugin) -> None:
     with pytest.raises(UnsupportedLayers) as caught:
-        plugin.load_network(networks.unknown_operators().network, {})
+        plugin.load_network(Load(networks.unknown_operators().network))
     assert [layer.layer for layer in caught.value.layers] == ["strange"]
     assert not plugin.compiled

@@ -200,6 +200,18 @@ BROKEN: dict[str, tuple[bytes | onnx.ModelProto, str]] = {
         model([node("Cast", ["x"], ["y"])], [value("x")], [value("y")]),
         "lacks the attribute 'to' of Cast",
     ),
+    "a Split into fewer parts": (
+        model(
+            [node("Split", ["x"], ["y", "z"], num_outputs=1)],
+            [value("x")],
+            [value("y"), value("z")],
+        ),
+        "layer 'y' has 2 outputs, and Split makes 1 here",
+    ),
+    "a Relu with two outputs": (
+        model([node("Relu", ["x"], ["y", "z"])], [value("x")], [value("y"), value("z")]),
+        "layer 'y' has 2 outputs, and Relu makes 1 here",
+    ),
     "a function's attribute outside": (
         changed(lambda p: setattr(p.graph.node[0].attribute[0], "ref_attr_name", "p")),
         "outside of functions",

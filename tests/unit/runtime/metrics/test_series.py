@@ -7,7 +7,7 @@ import pytest
 from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.metrics.histogram import Histogram
 from headrace.runtime.metrics.series import Family, SeriesSnapshot
-from headrace.server.metrics import make_registry
+from headrace.server.http.metrics import make_registry
 
 BYTES = Family("cut_bytes_total", "counter", ("subgraph",), "Bytes.")
 SECONDS = Family("cut_seconds", "histogram", ("subgraph",), "Seconds.", (0.1, 1.0))

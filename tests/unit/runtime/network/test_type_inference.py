@@ -188,6 +188,13 @@ def test_inference_ends_where_functions_call_functions_without_end(
     infer_types(network(proto).model)  # of 2,048 calls
 
 
+def test_a_type_that_there_is_not_is_not_known() -> None:
+    text = "g (float[2] x) => (float[a] z) { y = SequenceEmpty<dtype = 77>() z = Relu(x) }"
+    found = inferred(parse(text))
+    assert found["y"] == "NoneNone"
+    assert found["z"].startswith("FLOAT")
+
+
 def test_what_is_declared_stays() -> None:
     weights = {"w": np.ones(3, np.float32)}
     proto = model([node("Add", ["x", "w"], ["y"])], [value("x", ("N", 3))], [], weights)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -24,12 +25,12 @@ from headrace.runtime.device.cached_load import cached
 from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.extensions import Extensions
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.metrics import Metric, standard_metrics
 from headrace.runtime.device.plugin import AS_IT_IS, Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import Unavailable
-from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.isolation.server.blame import Work
 from headrace.runtime.isolation.server.host import Launch, WorkerHost
@@ -157,39 +158,19 @@ class IsolatedPlugin(Device):
             facts, _ = host.query(Work(network, place, "queried"), arguments, [file])
         return query_from_json(facts)
 
-    def load_network(
-        self,
-        network: Network,
-        config: Mapping[str, str],
-        options: NetworkOptions = AS_IT_IS,
-        token: CancelToken | None = None,
-    ) -> ExecutableNetwork:
-        token = token or CancelToken()
-        effective = self._configuration(config)
+    def load_network(self, load: Load) -> ExecutableNetwork:
+        config = self._configuration(load.config)
+        if load.native:
+            return self._opened(load, config, partial(self._load, load, config))
         make = cached(
             self,
             self._extensions,
-            network,
-            effective,
-            options,
-            lambda network, native, _, token: self._load(network, native, config, options, token),
-            lambda network, _, token: self._load(network, None, config, options, token),
+            load,
+            config,
+            lambda native, *_: self._load(replace(load, native=native), config),
+            lambda *_: self._load(load, config),
         )
-        return self._opened(partial(make, network, effective, token), effective, token)
-
-    def import_network(
-        self,
-        network: Network,
-        native: bytes,
-        config: Mapping[str, str],
-        options: NetworkOptions = AS_IT_IS,
-        token: CancelToken | None = None,
-    ) -> ExecutableNetwork:
-        if not native:
-            return self.load_network(network, config, options, token)
-        token = token or CancelToken()
-        make = partial(self._load, network, native, config, options, token)
-        return self._opened(make, self._configuration(config), token)
+        return self._opened(load, config, partial(make, load.network, config, load.token))
 
     def add_extension(self, functions: Sequence[ir.Function]) -> None:
         self._used_host().extend(write_functions(functions))
@@ -197,21 +178,13 @@ class IsolatedPlugin(Device):
 
     # -- inside --
 
-    def _load(
-        self,
-        network: Network,
-        native: bytes | None,
-        config: Mapping[str, str],
-        options: NetworkOptions,
-        token: CancelToken,
-    ) -> ExecutableNetwork:
-        effective = self._configuration(config)
+    def _load(self, load: Load, effective: Configuration) -> IsolatedNetwork:
         host = self._used_host()
-        worker_network = WorkerNetwork(network, config, options, native, self.device_id(effective))
-        facts = host.load(worker_network, token)
+        worker_network = WorkerNetwork(load, self.device_id(effective))
+        facts = host.load(worker_network, load.token)
         try:
             loaded = IsolatedNetwork(
-                network,
+                load.network,
                 effective,
                 self.executor(effective),
                 self.share(effective),

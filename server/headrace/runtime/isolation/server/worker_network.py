@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any
 
+from headrace.runtime.device.load import Load
 from headrace.runtime.errors import EndedWorker, HeadraceError, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake import onnx_bytes
@@ -15,8 +16,7 @@ from headrace.runtime.isolation.server.blame import RUN, Work
 from headrace.runtime.isolation.server.exchange import Exchange
 from headrace.runtime.isolation.server.process import WorkerProcess
 from headrace.runtime.isolation.wire.shared_memory import write_file
-from headrace.runtime.network.network import Network
-from headrace.runtime.transform.options import NetworkOptions, options_to_json
+from headrace.runtime.transform.options import options_to_json
 
 _log = logging.getLogger(__name__)
 
@@ -28,26 +28,15 @@ class WorkerNetwork:
         loading, running: what its worker does to it.
 
     Args:
-        network: as it was given, before any transformation.
-        config: of the load. `config` gives it again for each worker.
-        native: the backend's own bytes of an import; None for a load.
+        load: what the device is asked for. `config` gives the configuration again for each worker.
         place: id of its device.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        config: Mapping[str, str],
-        options: NetworkOptions,
-        native: bytes | None,
-        place: str,
-    ) -> None:
-        self.loading = Work(network, place, "loaded" if native is None else "imported")
-        self.running = Work(network, place, RUN)
-        self._network = network
-        self.config: Callable[[], Mapping[str, str]] = lambda: config
-        self._options = options
-        self._native = native
+    def __init__(self, load: Load, place: str) -> None:
+        self.loading = Work(load.network, place, "imported" if load.native else "loaded")
+        self.running = Work(load.network, place, RUN)
+        self.config: Callable[[], Mapping[str, str]] = lambda: load.config
+        self._load = load
         self._lock = threading.Lock()
         self._exchange: Exchange | None = None
         self._unloaded = False
@@ -88,12 +77,12 @@ class WorkerNetwork:
         Raises:
             As `WorkerProcess.call`.
         """
-        arguments = {"config": dict(self.config()), "options": options_to_json(self._options)}
+        arguments = {"config": dict(self.config()), "options": options_to_json(self._load.options)}
         with ExitStack() as stack:
-            model = onnx_bytes.serialize(self._network.model)
+            model = onnx_bytes.serialize(self._load.network.model)
             files = [stack.enter_context(write_file(model))]
-            if self._native is not None:
-                files.append(stack.enter_context(write_file((self._native,))))
+            if self._load.native:
+                files.append(stack.enter_context(write_file((self._load.native,))))
             with worker.doing(self.loading):
                 facts, _ = worker.call("load", arguments, files, token=token)
         with self._lock:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import create_plugin, factory_source
 from headrace.runtime.device.services import Services
@@ -128,14 +129,10 @@ class WorkerDevice:
         return query_to_json(self._plugin.query_network(network, call.arguments["config"], options))
 
     def load(self, call: Call) -> Any:
-        network = _network(call.files[0])
+        native = bytes(call.files[1]) if len(call.files) > 1 else b""
         options = options_from_json(call.arguments["options"])
-        config = call.arguments["config"]
-        if len(call.files) > 1:
-            native = bytes(call.files[1])
-            loaded = self._plugin.import_network(network, native, config, options, call.token)
-        else:
-            loaded = self._plugin.load_network(network, config, options, call.token)
+        load = Load(_network(call.files[0]), call.arguments["config"], options, native, call.token)
+        loaded = self._plugin.load_network(load)
         number = next(self._numbers)
         counters = NetworkCounters("", self._plugin.name)  # the server knows the network's name
         loaded.count_as("", counters)

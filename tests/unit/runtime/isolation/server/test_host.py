@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin_source import PluginSource, factory_source
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceEvent, DeviceState
@@ -98,7 +99,7 @@ def isolated(
 
 
 def relu(plugin: IsolatedPlugin, config: Mapping[str, str] | None = None) -> ExecutableNetwork:
-    return plugin.load_network(Network.from_bytes(_RELU), config or {})
+    return plugin.load_network(Load(Network.from_bytes(_RELU), config or {}))
 
 
 def infer(network: ExecutableNetwork, *values: float) -> list[float]:
@@ -143,7 +144,7 @@ def test_a_crash_costs_what_ran_and_everything_comes_back(services: Services) ->
         assert infer(network, -1, 2) == [0, 2]
         case = networks.local_function()
         del case.model.functions[:]  # the extension brings it
-        again = plugin.load_network(case.network, {})
+        again = plugin.load_network(Load(case.network))
         assert InferRequest(again).infer(case.inputs)
         counted = services.counters.device("FRAGILE.0").snapshot().kinds["request"].requests
         assert counted.in_flight == 0
@@ -223,7 +224,7 @@ def test_a_model_that_ended_the_worker_is_refused_from_then_on_and_nothing_else_
 
         def ask() -> None:
             if verb == "loaded":
-                plugin.load_network(layer_called(layer), {})
+                plugin.load_network(Load(layer_called(layer)))
             else:
                 plugin.query_network(layer_called(layer), {})
 
@@ -233,9 +234,9 @@ def test_a_model_that_ended_the_worker_is_refused_from_then_on_and_nothing_else_
         survivor = worker_of(plugin)
         for refused in (
             ask,
-            lambda: plugin.load_network(layer_called(layer), {"PERF_COUNT": "YES"}),
+            lambda: plugin.load_network(Load(layer_called(layer), {"PERF_COUNT": "YES"})),
             lambda: plugin.query_network(layer_called(layer), {}),
-            lambda: plugin.import_network(layer_called(layer), b"native", {}),
+            lambda: plugin.load_network(Load(layer_called(layer), native=b"native")),
         ):
             with pytest.raises(EndedWorker, match="until the server is restarted"):
                 refused()
@@ -250,10 +251,10 @@ def test_a_network_that_ends_the_worker_that_is_to_have_it_again_is_given_up(
 ) -> None:
     states = States(services)
     with isolated(services) as plugin:
-        network, other = relu(plugin), plugin.load_network(layer_called("other"), {})
+        network, other = relu(plugin), plugin.load_network(Load(layer_called("other")))
         # It compiled once, and ends the next worker.
         worker_network, deadly = network._worker_network, layer_called(CRASHING_LAYER)  # type: ignore[attr-defined]
-        worker_network._network, worker_network.loading = deadly, Work(deadly, "0", "loaded")
+        worker_network._load, worker_network.loading = Load(deadly), Work(deadly, "0", "loaded")
         os.kill(worker_of(plugin), signal.SIGKILL)
         states.wait_for(DeviceState.UP, after=2)
         assert DeviceState.DOWN in states.seen
@@ -269,7 +270,7 @@ def test_a_request_that_alone_ended_the_worker_says_so_and_the_third_ends_its_ne
 ) -> None:
     states = States(services)
     with isolated(services) as plugin:
-        network, other = relu(plugin), plugin.load_network(layer_called("other"), {})
+        network, other = relu(plugin), plugin.load_network(Load(layer_called("other")))
         for _ in range(ENDS):
             before = len(states.seen)
             with pytest.raises(EndedWorker, match="do not send it again"):
@@ -294,7 +295,7 @@ def test_a_model_that_was_loaded_when_another_ended_the_worker_is_tried_alone_an
         network = relu(plugin)
         with ThreadPoolExecutor(1) as pool:
             innocent = layer_called(f"{HELD}{held}")
-            load = pool.submit(plugin.load_network, innocent, {})
+            load = pool.submit(plugin.load_network, Load(innocent))
             eventually(lambda: plugin._host.worker()._under_way != [], "the load")
             with pytest.raises(Unavailable, match="try again"):  # it cannot be told which it was
                 infer(network, CRASH)
@@ -303,7 +304,7 @@ def test_a_model_that_was_loaded_when_another_ended_the_worker_is_tried_alone_an
         states.wait_for(DeviceState.UP, after=2)
         held.unlink()
         survivor, before = worker_of(plugin), len(states.seen)
-        with closing(plugin.load_network(layer_called(f"{HELD}{held}"), {})) as again:
+        with closing(plugin.load_network(Load(layer_called(f"{HELD}{held}")))) as again:
             assert infer(again, -1, 2) == [0, 2]
         assert worker_of(plugin) == survivor
         assert not plugin._host._blamed.suspects(Work(innocent, "0", "loaded"))
@@ -321,7 +322,7 @@ def test_a_suspected_model_that_ends_its_own_worker_costs_the_device_nothing(
         plugin._host._blamed.judge(End("SIGSEGV", crashed=True, works=works))
         survivor, before = worker_of(plugin), len(states.seen)
         with pytest.raises(EndedWorker, match="until the server is restarted"):
-            plugin.load_network(other, {})
+            plugin.load_network(Load(other))
         assert (worker_of(plugin), len(states.seen)) == (survivor, before)
         assert infer(network, 3) == [3]
         network.close()
@@ -423,7 +424,7 @@ def test_cancelling_reaches_the_worker_and_a_run_that_ignores_its_timeout_is_kil
     states = States(services)
     with isolated(services, {"NUM_STREAMS": "2"}) as plugin:
         case = networks.endless()
-        endless = plugin.load_network(case.network, {})
+        endless = plugin.load_network(Load(case.network))
         request = InferRequest(endless)
         request.start_async(case.inputs)
         eventually(lambda: endless.executor is not None and endless.executor.busy == 1, "a run")
@@ -454,7 +455,7 @@ def test_a_cancelled_load_leaves_nothing(services: Services) -> None:
         token = CancelToken()
         token.cancel(Cancelled("not wanted"))
         with pytest.raises(Cancelled):
-            plugin.load_network(Network.from_bytes(_RELU), {}, token=token)
+            plugin.load_network(Load(Network.from_bytes(_RELU), token=token))
         assert plugin._host._worker_networks == []
 
 
@@ -520,6 +521,7 @@ def test_the_worker_dies_with_its_server_whatever_it_does(tmp_path: Path) -> Non
     script.write_text(
         "import sys, threading\n"
         "import numpy as np\n"
+        "from headrace.runtime.device.load import Load\n"
         "from headrace.runtime.isolation.server.plugin import IsolatedPlugin\n"
         "from headrace.testing.infer_request import InferRequest\n"
         "from headrace.runtime.network.network import Network\n"
@@ -527,7 +529,7 @@ def test_the_worker_dies_with_its_server_whatever_it_does(tmp_path: Path) -> Non
         "from tests.unit.runtime.isolation.server.test_host import _PATH, _RELU, STALL\n"
         "with services() as offered:\n"
         "    plugin = IsolatedPlugin('FRAGILE', offered, {}, _PATH)\n"
-        "    network = plugin.load_network(Network.from_bytes(_RELU), {})\n"
+        "    network = plugin.load_network(Load(Network.from_bytes(_RELU)))\n"
         "    request = InferRequest(network)\n"
         "    request.start_async({'x': np.array([STALL], np.float32)})\n"
         "    print(plugin._host.worker().pid, flush=True)\n"

@@ -1,0 +1,236 @@
+"""The asyncio client: runs the same plans on an asyncio channel. All on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import grpc
+import grpc.aio
+
+from headrace.client import client_plans, errors, network_plans, plan, transport
+from headrace.client.aio.infer_many import InferMany
+from headrace.client.aio.request import InferRequest
+from headrace.client.conversation import Conversation
+from headrace.client.errors import Error
+from headrace.client.info import NetworkInfo
+from headrace.client.network_plans import LoadedNetwork
+from headrace.client.plan import Call, Pause, Plan
+
+__all__ = ["Client", "InferMany", "InferRequest", "Network"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _method(
+    make: Callable[P, Plan[T]],
+) -> Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]:
+    """The method of `Client` that runs a plan."""
+
+    async def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.run(make(*args, **kwargs))
+
+    plan.present(method, make, bound=False)
+    return method
+
+
+def _loading_method(
+    make: Callable[P, Plan[NetworkInfo]],
+) -> Callable[Concatenate[Client, P], Coroutine[Any, Any, Network]]:
+    """The method of `Client` that runs a plan and returns a network."""
+
+    async def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Network:
+        return Network(self, await self.run(make(*args, **kwargs)))
+
+    plan.present(method, make, bound=False)
+    return method
+
+
+def _network_method(
+    make: Callable[Concatenate[LoadedNetwork, P], Plan[T]],
+) -> Callable[Concatenate[Network, P], Coroutine[Any, Any, T]]:
+    """The method of `Network` that runs a plan."""
+
+    async def method(self: Network, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.client.run(make(self, *args, **kwargs))
+
+    plan.present(method, make, bound=True)
+    return method
+
+
+class Client:
+    """A connection to a server, made and used on one event loop.
+
+    Connecting happens with the first call. The arguments are those of `headrace.client.Client`.
+    """
+
+    def __init__(
+        self,
+        target: str = transport.DEFAULT_TARGET,
+        *,
+        timeout: float = transport.DEFAULT_TIMEOUT_SECONDS,
+        credentials: grpc.ChannelCredentials | None = None,
+        max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
+    ) -> None:
+        self.target = transport.address(target)
+        self.timeout_seconds = plan.checked_seconds(timeout)
+        options = transport.channel_options(self.target, max_message_bytes)
+        self._channel = (
+            grpc.aio.insecure_channel(self.target, options)
+            if credentials is None
+            else grpc.aio.secure_channel(self.target, credentials, options)
+        )
+        self._callables = transport.callables(self._channel)
+        self._closed = False
+
+    load_network = _loading_method(client_plans.load_network)
+    import_network = _loading_method(client_plans.import_network)
+    network = _loading_method(client_plans.network)
+    query_network = _method(client_plans.query_network)
+    devices = _method(client_plans.devices)
+    get_metric = _method(client_plans.get_metric)
+    get_config = _method(client_plans.get_config)
+    set_config = _method(client_plans.set_config)
+    add_extension = _method(client_plans.add_extension)
+
+    async def networks(self, *, timeout: float | None = None) -> list[Network]:
+        """All networks of the server, those that are loading or have failed included."""
+        found = await self.run(client_plans.networks(timeout=timeout))
+        return [Network(self, network) for network in found]
+
+    async def close(self) -> None:
+        """Closes the connection and cancels what is in flight. Idempotent."""
+        self._closed = True
+        await self._channel.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def callable(self, method: str) -> Any:
+        """gRPC's callable of a method.
+
+        Raises:
+            FailedPrecondition: the client is closed.
+        """
+        if self._closed:
+            raise errors.client_closed()
+        return self._callables[method]
+
+    async def run(self, steps: Plan[T]) -> T:
+        """Runs a plan to its end."""
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    reply = await self._do(step)
+                except Error as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(reply)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    async def _do(self, step: Call | Pause) -> Any:
+        if isinstance(step, Pause):
+            await asyncio.sleep(step.seconds)
+            return None
+        seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
+        call = self.callable(step.method)(step.request, timeout=seconds)
+        try:
+            if isinstance(call, grpc.aio.UnaryStreamCall):
+                reply: Any = [part async for part in call]
+            else:
+                reply = await call
+            if transport.logs_requests():
+                transport.log_request(step.method, await call.trailing_metadata())
+            return reply
+        except grpc.aio.AioRpcError as error:
+            raise errors.from_call(error, self.target) from None
+        except asyncio.CancelledError:
+            # gRPC reports a status CANCELLED of the server's in the same way as this task's end.
+            task = asyncio.current_task()
+            if task is None or task.cancelling() or not call.done():
+                raise
+            raise await errors.from_cancelled(call, self.target) from None
+
+
+class Network(LoadedNetwork):
+    """A loaded network."""
+
+    def __init__(self, client: Client, network: NetworkInfo) -> None:
+        super().__init__(network, client.timeout_seconds)
+        self.client = client
+
+    infer = _network_method(network_plans.infer)
+    get_metric = _network_method(network_plans.get_metric)
+    get_config = _network_method(network_plans.get_config)
+    set_config = _network_method(network_plans.set_config)
+    performance_counts = _network_method(network_plans.performance_counts)
+    layers = _network_method(network_plans.layers)
+    export = _network_method(network_plans.export)
+    unload = _network_method(network_plans.unload)
+
+    def start_async(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        outputs: Sequence[str] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        performance_counts: bool = False,
+    ) -> InferRequest:
+        """Starts a request; the arrays passed in may change afterwards. Not awaited itself.
+
+        The arguments are those of `infer`.
+
+        Raises:
+            InvalidArgument: an input that does not fit the network; all else comes with the result.
+        """
+        data = self.encoder.encode_bytes(
+            inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
+        )
+        self.client.callable("Infer")  # raises now if the client is closed, not with the result
+        seconds = self.timeout_seconds if timeout is None else timeout
+        steps = network_plans.infer_encoded(data, seconds)
+        return InferRequest(asyncio.ensure_future(self.client.run(steps)))
+
+    def infer_many(
+        self,
+        inputs: Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]],
+        *,
+        in_flight: int = 32,
+        outputs: Sequence[str] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        performance_counts: bool = False,
+    ) -> InferMany:
+        """Runs the network once for each of many inputs, over one stream.
+
+        Much cheaper than a call each. Inputs are drawn when there is room for them, by a task of
+        their own: results arrive while an asynchronous source waits.
+
+        Args:
+            in_flight: how many may be unanswered at a time.
+            timeout: of each request.
+
+        Returns:
+            An asynchronous iterator over (index, outputs or error) in the order in which requests
+            finish; one that fails ends nothing but itself. Iterating raises `Error` where the
+            stream fails.
+        """
+        conversation = Conversation(
+            self.encoder,
+            in_flight=in_flight,
+            outputs=outputs,
+            priority=priority,
+            timeout=timeout,
+            performance_counts=performance_counts,
+        )
+        call = self.client.callable("InferStream")
+        return InferMany(conversation, inputs, call, self.client.target)

@@ -1,0 +1,1 @@
+"""``headrace benchmark``: load, figures and pictures."""

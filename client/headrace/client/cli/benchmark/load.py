@@ -1,0 +1,142 @@
+"""The load of a benchmark: closed loops, or requests at times of their own.
+
+In a closed loop each caller waits for its answer before it asks again, so a slow server is asked
+less. An open loop asks at times that were fixed before, whatever becomes of the answers, and a
+request's latency counts from the time at which it was meant to start: a server that stands still
+for a second is charged with all who would have come in it, which a closed loop hides ("coordinated
+omission", G. Tene, "How NOT to Measure Latency", 2013).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from headrace.client.cli.benchmark.results import Answer, Results
+from headrace.client.errors import Error
+from headrace.client.outputs import Outputs
+
+MOST_IN_FLIGHT: Final = 10_000
+"""Of an open loop; requests beyond fail unsent."""
+UNSENT: Final = "UNSENT"
+
+Ask: TypeAlias = Callable[[int], Coroutine[Any, Any, Outputs]]
+"""Sends request number N, and awaits the answer."""
+
+
+class Schedule(NamedTuple):
+    """Times of an open loop.
+
+    Attributes:
+        per_second: requests, on average.
+        poisson: at random times that know nothing of each other; otherwise at equal distances.
+    """
+
+    per_second: float
+    poisson: bool = True
+
+    def times(self, random: np.random.Generator) -> Iterator[float]:
+        """Without end, in seconds, from 0.0 on."""
+        at = 0.0
+        while True:
+            yield at
+            step = 1 / self.per_second
+            at += float(random.exponential(step)) if self.poisson else step
+
+
+class Load:
+    """One run of a benchmark on one event loop.
+
+    Args:
+        warm_up: seconds before the measurement; their requests do not count.
+        seconds: of the measurement.
+        clock, sleep: in seconds.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        warm_up: float,
+        seconds: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self._ask = ask
+        self._warm_up = warm_up
+        self._seconds = seconds
+        self._begin: float | None = None
+        self._answers: list[Answer] = []
+        self._asked = 0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start, warm-up included; never more than all."""
+        if self._begin is None:
+            return 0.0
+        return min(self._now() + self._warm_up, self._warm_up + self._seconds)
+
+    @property
+    def answered(self) -> int:
+        """Requests answered so far, those of the warm-up included."""
+        return len(self._answers)
+
+    async def closed(self, callers: int) -> Results:
+        """Each caller asks again once it has its answer."""
+        self._start()
+
+        async def caller() -> None:
+            while (now := self._now()) < self._seconds:
+                await self._request(now)
+
+        await asyncio.gather(*(caller() for _ in range(callers)))
+        return self._results()
+
+    async def open(self, schedule: Schedule, random: np.random.Generator) -> Results:
+        """Requests start at the schedule's times."""
+        self._start()
+        in_flight: set[asyncio.Task[None]] = set()
+        for at in schedule.times(random):
+            meant = at - self._warm_up
+            if meant >= self._seconds:
+                break
+            # Late is late: nothing is left out to catch up, and the wait for a turn of the event
+            # loop lets answers in.
+            await self._sleep(max(0.0, meant - self._now()))
+            if len(in_flight) >= MOST_IN_FLIGHT:
+                self._answers.append(Answer(meant, self._now(), error=UNSENT))
+                continue
+            task = asyncio.ensure_future(self._request(meant))
+            in_flight.add(task)
+            task.add_done_callback(in_flight.discard)
+        await asyncio.gather(*in_flight)
+        return self._results()
+
+    def _start(self) -> None:
+        self._begin = self._clock() + self._warm_up
+
+    def _now(self) -> float:
+        """Seconds since the measurement began; below zero during the warm-up."""
+        assert self._begin is not None
+        return self._clock() - self._begin
+
+    async def _request(self, meant: float) -> None:
+        number = self._asked
+        self._asked += 1
+        try:
+            timings = (await self._ask(number)).timings
+        except Error as error:
+            self._answers.append(Answer(meant, self._now(), error=error.code.name))
+            return
+        end = self._now()
+        self._answers.append(Answer(meant, end, timings.queue_seconds, timings.execution_seconds))
+
+    def _results(self) -> Results:
+        measured: Sequence[Answer] = [each for each in self._answers if each.start >= 0]
+        return Results(self._seconds, measured)

@@ -1,0 +1,62 @@
+"""Layers of ours, put into the graph before another one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from headrace.runtime.intake.naming import Names
+
+AXES_AS_INPUTS = {"ReduceMean": 18, "ReduceSum": 13, "Unsqueeze": 13}
+"""The operator set since which an operator takes its axes as an input."""
+
+
+class Inserted:
+    """Puts layers before `node`, in its graph.
+
+    Args:
+        names: of the network's values, so that new names are free.
+        suffix: of the new layers' names, after the node's own.
+        opset: the version of ONNX's operator set that the network uses.
+    """
+
+    def __init__(self, node: ir.Node, names: Names, suffix: str, opset: int) -> None:
+        self.node = node
+        self.names = names
+        self.suffix = suffix
+        self.opset = opset
+
+    def constant(self, array: Any) -> ir.Value:
+        tensor = ir.tensor(array)
+        return self.layer("Constant", value=tensor, type=ir.TensorType(tensor.dtype))
+
+    def layer(
+        self,
+        op_type: str,
+        *inputs: ir.Value,
+        type: ir.TypeProtocol | None = None,
+        shape: ir.Shape | None = None,
+        **attributes: Any,
+    ) -> ir.Value:
+        """The new layer's output. Its type is that of the first input, if none is given."""
+        name = self.names.fresh(f"{self.node.name}{self.suffix}")
+        if op_type == "Shape":
+            type = ir.TensorType(ir.DataType.INT64)
+        output = ir.Value(name=name, type=type or inputs[0].type, shape=shape)
+        self.place(ir.node(op_type, inputs, attributes, outputs=[output], name=name))
+        return output
+
+    def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+        kind = ir.TensorType(dtype)
+        return self.layer("Cast", value, type=kind, shape=value.shape, to=dtype.value)
+
+    def over(self, op_type: str, value: ir.Value, axes: list[int], **attributes: Any) -> ir.Value:
+        """A layer that takes axes, in the way of the operator set."""
+        if self.opset >= AXES_AS_INPUTS[op_type]:
+            return self.layer(op_type, value, self.constant(axes), **attributes)
+        return self.layer(op_type, value, axes=axes, **attributes)
+
+    def place(self, node: ir.Node) -> None:
+        assert self.node.graph is not None
+        self.node.graph.insert_before(self.node, node)

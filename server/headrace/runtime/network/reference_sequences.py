@@ -1,0 +1,78 @@
+"""Operators of sequences and texts, as onnx's reference evaluator should compute them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_one_hot import OneHot as OpOneHot
+from onnx.reference.ops.op_split_to_sequence import SplitToSequence as OpSplitToSequence
+
+
+class OneHot(OpOneHot):
+    """A depth of another type is cast to an integer."""
+
+    def _run(self, indices: Any, depth: Any, values: Any, axis: int = -1) -> tuple[Any, ...]:
+        whole = int(np.asarray(depth).reshape(-1)[0])
+        found: tuple[Any, ...] = super()._run(  # type: ignore[no-untyped-call]
+            indices, whole, values, axis=axis
+        )
+        return found
+
+
+class SequenceInsert(OpRun):
+    """A position is from minus the length of the sequence to its length, which is the end."""
+
+    def _run(self, sequence: Any, tensor: Any, position: Any = None) -> tuple[Any, ...]:
+        made = [*sequence]
+        at = len(made) if position is None else int(np.asarray(position).reshape(-1)[0])
+        if not -len(made) <= at <= len(made):
+            raise IndexError(f"position {at} is outside of a sequence of {len(made)}")
+        made.insert(at, tensor)
+        return (made,)
+
+
+class SplitToSequence(OpSplitToSequence):
+    """Lengths that are given add up to the size of the axis."""
+
+    def _run(
+        self, data: Any, split: Any = None, axis: int = 0, keepdims: int = 1
+    ) -> tuple[Any, ...]:
+        if split is not None and np.ndim(split):
+            if (split < 0).any() or split.sum() != data.shape[axis]:
+                raise ValueError(f"lengths of {split.sum()} for {data.shape[axis]} elements")
+        elif split is not None and split < 1:
+            raise ValueError(f"a length of {split}")
+        found: tuple[Any, ...] = super()._run(data, split, axis=axis, keepdims=keepdims)
+        return found
+
+
+class StringNormalizer(OpRun):
+    """Drops texts that are stop words, and no others. If none is left, it is one empty text.
+
+    https://onnx.ai/onnx/operators/onnx__StringNormalizer.html
+    """
+
+    def _run(
+        self,
+        x: Any,
+        case_change_action: str = "NONE",
+        is_case_sensitive: int = 0,
+        locale: str | None = None,  # noqa: ARG002 - the change of case is Unicode's own
+        stopwords: list[str] | None = None,
+    ) -> tuple[Any, ...]:
+        if x.ndim not in (1, 2) or (x.ndim == 2 and x.shape[0] != 1):
+            raise ValueError(f"texts of shape {x.shape}, neither [C] nor [1, C]")
+        changes: dict[str, Callable[[str], str]] = {
+            "LOWER": str.lower,
+            "UPPER": str.upper,
+            "NONE": str,
+        }
+        change = changes[case_change_action]
+        compare: Callable[[str], str] = str if is_case_sensitive else str.lower
+        dropped = {compare(each) for each in stopwords or ()}
+        texts = map(str, x.reshape(-1).tolist())
+        kept = [change(each) for each in texts if compare(each) not in dropped] or [""]
+        return (np.array(kept, object).reshape((*x.shape[:-1], len(kept))),)

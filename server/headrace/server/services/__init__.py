@@ -1,0 +1,1 @@
+"""What is served, apart from how it is carried."""

@@ -1,0 +1,267 @@
+"""The service's methods but for inference: each decodes, delegates to the core, encodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+import grpc
+
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.core import Core
+from headrace.runtime.device.state import DeviceState
+from headrace.runtime.errors import InvalidArgument, Unavailable
+from headrace.runtime.loading.registry import NetworkEntry, NetworkState, check_network_name
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import LoadRequest, Reference
+from headrace.server.repository import Repository
+from headrace.server.services.convert import (
+    executable_layers,
+    layer_profiles,
+    network_info,
+    network_options,
+    query_reply,
+)
+from headrace.server.services.health import HealthReporter
+from headrace.server.services.targets import Targets
+from headrace.server.services.uploads import Uploads
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.message import parse_request
+from headrace.wire.parameters import encode_parameter
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+_STATES = {
+    DeviceState.UP: pb.UP,
+    DeviceState.DOWN: pb.DOWN,
+    DeviceState.RESTARTING: pb.RESTARTING,
+}
+
+
+class Servicer:
+    """Belongs to the event loop's thread; what takes time runs on the core's load executor, and
+    what may wait on the loop's own."""
+
+    def __init__(
+        self,
+        core: Core,
+        uploads: Uploads,
+        repository: Repository,
+        health: HealthReporter,
+    ) -> None:
+        self._core = core
+        self._targets = Targets(core)
+        self._uploads = uploads
+        self._repository = repository
+        self._health = health
+
+    # -- networks --
+
+    async def upload_model(self, context: Any) -> pb.UploadModelReply:
+        async def chunks() -> AsyncIterator[bytes]:
+            while (data := await context.read()) is not grpc.aio.EOF:
+                yield parse_request(pb.UploadModelRequest, data).chunk
+
+        digest, size = await self._uploads.receive(chunks())
+        return pb.UploadModelReply(digest=digest, size_bytes=size)
+
+    async def load_network(self, request: pb.LoadNetworkRequest, _: Any) -> pb.NetworkInfo:
+        name = request.name or request.model.repository
+        check_network_name(name)
+        load = self._load_request(request, name)
+        await _in_thread(self._core.plugin, load.device)
+        future = self._core.load_network(
+            load, self._network(request.model, spooled=True), replace=request.replace
+        )
+        return await self._loaded(name, future)
+
+    async def unload_network(
+        self, request: pb.UnloadNetworkRequest, _: Any
+    ) -> pb.UnloadNetworkReply:
+        future = self._core.unload_network(request.name)
+        self._health.network_gone(request.name)
+        await _result(future)
+        return pb.UnloadNetworkReply()
+
+    async def list_networks(self, _request: Any, _: Any) -> pb.ListNetworksReply:
+        entries = self._core.networks.entries()
+        return pb.ListNetworksReply(networks=[network_info(entry) for entry in entries])
+
+    async def get_network(self, request: pb.GetNetworkRequest, _: Any) -> pb.GetNetworkReply:
+        entry = self._core.networks.find(request.name)
+        reply = pb.GetNetworkReply(info=network_info(entry))
+        executable = entry.executable
+        if executable is not None:
+            reply.layers.extend(executable_layers(executable.layers()))
+            reply.performance_counts.extend(layer_profiles(executable.last_profile))
+        return reply
+
+    async def query_network(self, request: pb.QueryNetworkRequest, _: Any) -> pb.QueryNetworkReply:
+        query = self._load_request(request)
+        await _in_thread(self._core.plugin, query.device)
+        future = self._core.query_network(
+            query.device,
+            query.config,
+            query.options,
+            self._network(request.model),
+            graph=request.graph,
+        )
+        return query_reply(await _result(future))
+
+    def _load_request(
+        self, request: pb.LoadNetworkRequest | pb.QueryNetworkRequest, name: str = ""
+    ) -> LoadRequest:
+        """What is asked for; of a network of the repository, its folder says what is left out."""
+        device, config, options = request.device, dict(request.config), network_options(request)
+        if request.model.WhichOneof("source") == "repository":
+            reference = Reference(request.model.repository, device, config, options)
+            return self._repository.load_request(name, reference)
+        return LoadRequest(name, DeviceName.parse(device), config, options)
+
+    async def import_network(self, context: Any) -> pb.NetworkInfo:
+        first = await context.read()
+        if first is grpc.aio.EOF:
+            raise InvalidArgument("the stream ended before the options", field="options")
+        part = parse_request(pb.ImportNetworkRequest, first)
+        if part.WhichOneof("part") != "options":
+            raise InvalidArgument("the first message must hold the options", field="options")
+        options = part.options
+        check_network_name(options.name)
+
+        async def chunks() -> AsyncIterator[bytes]:
+            while (data := await context.read()) is not grpc.aio.EOF:
+                part = parse_request(pb.ImportNetworkRequest, data)
+                if part.WhichOneof("part") != "chunk":
+                    raise InvalidArgument(
+                        "each message after the first must hold a chunk", field="chunk"
+                    )
+                yield part.chunk
+
+        digest, _size = await self._uploads.receive(chunks(), blob=True)
+        return await self._loaded(options.name, await self._imported(options, digest))
+
+    async def _imported(self, options: pb.ImportOptions, digest: str) -> Future[NetworkEntry]:
+        """The load, begun on another thread: to verify a gigabyte takes a second."""
+
+        def begin() -> Future[NetworkEntry]:
+            name, config, blob = options.name, dict(options.config), self._uploads.read(digest)
+            return self._core.import_network(
+                name, options.device, config, blob, replace=options.replace
+            )
+
+        def give_up(begun: asyncio.Future[Future[NetworkEntry]]) -> None:
+            if not begun.cancelled() and begun.exception() is None:
+                self._core.cancel_load(begun.result())
+
+        begun = asyncio.get_running_loop().run_in_executor(None, begin)
+        try:
+            return await asyncio.shield(begun)
+        except asyncio.CancelledError:
+            begun.add_done_callback(give_up)
+            raise
+
+    async def export_network(
+        self, request: pb.ExportNetworkRequest, _: Any
+    ) -> AsyncGenerator[bytes, None]:
+        loop = asyncio.get_running_loop()
+        pieces = await loop.run_in_executor(None, self._core.export_network, request.name)
+        while True:
+            piece = await loop.run_in_executor(None, next, pieces, None)
+            if piece is None:
+                return
+            yield pb.ExportNetworkReply(chunk=piece).SerializeToString()
+
+    # -- metrics and configuration --
+
+    async def get_metric(self, request: pb.GetMetricRequest, _: Any) -> pb.GetMetricReply:
+        value = await _in_thread(self._targets.metric, request)
+        return pb.GetMetricReply(value=encode_parameter(value))
+
+    async def get_config(self, request: pb.GetConfigRequest, _: Any) -> pb.GetConfigReply:
+        value = await _in_thread(self._targets.config, request)
+        return pb.GetConfigReply(value=encode_parameter(value))
+
+    async def set_config(self, request: pb.SetConfigRequest, _: Any) -> pb.SetConfigReply:
+        await _in_thread(self._targets.set_config, request)
+        return pb.SetConfigReply()
+
+    # -- devices --
+
+    async def add_extension(self, request: pb.AddExtensionRequest, _: Any) -> pb.AddExtensionReply:
+        device = DeviceName.parse(request.device)
+        operators = await _in_thread(self._core.add_extension, device, request.functions)
+        return pb.AddExtensionReply(operators=operators)
+
+    async def list_devices(self, _request: Any, _: Any) -> pb.ListDevicesReply:
+        return await _in_thread(self._devices)
+
+    def _devices(self) -> pb.ListDevicesReply:
+        reply = pb.ListDevicesReply()
+        plugins = self._core.plugins.plugins()
+        reasons = self._core.plugins.reasons()
+        for name in self._core.plugins.names():
+            info = reply.devices.add(name=name, reason=reasons.get(name, ""), state=pb.DOWN)
+            plugin = plugins.get(name)
+            if plugin is not None:
+                info.backend_version = plugin.backend_version
+                with suppress(Unavailable):  # its backend does not start, and its state says so
+                    info.full_name = plugin.full_name or name
+                    # A virtual device is one device without an id.
+                    info.device_ids.extend(filter(None, plugin.device_ids()))
+            event = self._core.states.get(name)
+            if event is not None:
+                info.state = _STATES[event.state]
+                info.reason = event.reason
+        return reply
+
+    # -- inside --
+
+    async def _loaded(self, name: str, future: Future[NetworkEntry]) -> pb.NetworkInfo:
+        loop = asyncio.get_running_loop()
+
+        def tell() -> None:
+            # Whoever asked may be gone by now; the network is there all the same, unless somebody
+            # else has unloaded it already.
+            if future.cancelled() or future.exception() is not None:
+                return
+            if future.result().state is NetworkState.READY:
+                self._health.network_ready(name)
+
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(tell))
+        try:
+            return network_info(await _result(future))
+        except asyncio.CancelledError:
+            self._core.cancel_load(future)
+            raise
+
+    def _network(self, source: pb.ModelSource, *, spooled: bool = False) -> Callable[[], Network]:
+        limits = self._core.limits
+        kind = source.WhichOneof("source")
+        if kind == "data":
+            data = source.data
+            return lambda: Network.from_bytes(data, limits, spooled=spooled)
+        if kind == "digest":
+            digest = source.digest
+            return lambda: Network.from_bytes(self._uploads.read(digest), limits, spooled=spooled)
+        if kind == "repository":
+            name = source.repository
+            return lambda: self._repository.network(name, spooled=spooled)
+        raise InvalidArgument("give data, a digest or a name in the repository", field="model")
+
+
+async def _result(future: Future[T]) -> T:
+    """The future's result; the caller's going away does not cancel it."""
+    return await asyncio.shield(asyncio.wrap_future(future))
+
+
+async def _in_thread(call: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
+    """What the call returns, on another thread, for it may wait: for a worker process, or for a
+    backend that is started when it is first needed."""
+    run = partial(call, *arguments, **named)
+    return await asyncio.get_running_loop().run_in_executor(None, run)

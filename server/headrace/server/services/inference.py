@@ -1,0 +1,154 @@
+"""Infer and InferStream: the hot path.
+
+Everything here runs on the event loop's thread. A request to a tiny network on an idle device is
+computed right here; any other goes to a stream of its device, whose completion comes back through
+the sink.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from headrace.runtime.errors import Cancelled, DeadlineExceeded
+from headrace.runtime.execution.job import Job
+from headrace.runtime.loading.registry import NetworkRegistry
+from headrace.server.logs import CURRENT_REQUEST
+from headrace.server.services.completion_sink import CompletionSink
+from headrace.server.services.convert import layer_profiles
+from headrace.server.transport.boundary import ended_code
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.codec import encode_values
+from headrace.wire.message import parse_infer_request, serialize
+from headrace.wire.reply import encode_small_reply
+from headrace.wire.request import (
+    MAX_ID_LENGTH,
+    Inputs,
+    Request,
+    RequestLayouts,
+    decode_request,
+)
+
+
+class Inference:
+    """Turns messages into jobs and finished jobs into messages."""
+
+    def __init__(self, networks: NetworkRegistry, sink: CompletionSink) -> None:
+        self.networks = networks
+        self.sink = sink
+        self._ids = itertools.count(1)
+        self._layouts = RequestLayouts()
+        self._wake = partial(sink.put, _wake)
+
+    async def infer(self, data: bytes, context: Any) -> bytes:
+        """The unary call, from and to serialised messages.
+
+        Raises:
+            CodecError: the message breaks the protocol.
+            As `NetworkRegistry.acquire` and `ExecutableNetwork.submit`, and what the job raised.
+        """
+        known = self._layouts.read(data)
+        if known is None:
+            message, attachments = parse_infer_request(data)
+            identifier = message.id or f"r{next(self._ids)}"
+            CURRENT_REQUEST.set(identifier[:MAX_ID_LENGTH])
+            request, inputs = decode_request(message, attachments)
+            self._layouts.learn(data, request, inputs)
+        else:
+            request, inputs = known
+            identifier = f"r{next(self._ids)}"
+            CURRENT_REQUEST.set(identifier)
+        job = self.start(request, inputs, context.time_remaining(), self._wake)
+        if job.outcome is None:
+            # `_wake` runs on this thread, so it has not been missed.
+            job.waiter = asyncio.get_running_loop().create_future()
+            try:
+                await job.waiter
+            except asyncio.CancelledError:
+                cancel(job, expired=ended_code(context) == "DEADLINE_EXCEEDED")
+                raise
+        if job.error is not None:
+            raise job.take_error()
+        small = encode_small(identifier, job)
+        if small is not None:
+            return small
+        reply, parts = build_reply(identifier, job)
+        return serialize(reply, parts)
+
+    def start(
+        self,
+        request: Request,
+        inputs: Inputs,
+        remaining: float | None,
+        done: Callable[[Job], None],
+    ) -> Job:
+        """Submits a request.
+
+        Args:
+            remaining: seconds until the call's own deadline.
+            done: as `Job` has it.
+        """
+        name, identifier, outputs, priority, profile, timeout = request
+        values: Any = inputs
+        job = Job(
+            values,
+            done,
+            output_names=outputs,
+            deadline=_deadline(timeout, remaining) if timeout or remaining is not None else None,
+            priority=priority,
+            profile=profile,
+            may_run_inline=True,
+            trace=identifier,
+        )
+        self.networks.submit(self.networks.acquire(name), job)
+        return job
+
+
+def _wake(job: Job) -> None:
+    waiter = job.waiter
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
+
+
+def cancel(job: Job, *, expired: bool) -> None:
+    """Tells a job that its caller is gone."""
+    job.token.cancel(
+        DeadlineExceeded("the deadline passed before the request finished")
+        if expired
+        else Cancelled("the caller cancelled the request")
+    )
+
+
+def encode_small(identifier: str, job: Job) -> bytes | None:
+    """The serialised reply of a completed job, if it is so plain that no message is needed."""
+    if job.layers:
+        return None
+    times = job.queue_seconds, job.execution_seconds, job.inference_seconds
+    outputs: Any = job.outputs
+    return encode_small_reply(identifier, job.output_names, outputs, times, job.generation)
+
+
+def build_reply(identifier: str, job: Job) -> tuple[pb.InferReply, list[Any]]:
+    """The reply of a completed job, and its attachments."""
+    reply = pb.InferReply(id=identifier, generation=job.generation)
+    parts: list[Any] = []
+    outputs: Any = {name: job.outputs[name] for name in job.output_names}
+    encode_values(outputs, reply.outputs, parts)
+    timings = reply.timings
+    timings.queue_seconds = job.queue_seconds
+    timings.execution_seconds = job.execution_seconds
+    timings.inference_seconds = job.inference_seconds
+    if job.layers:
+        reply.performance_counts.extend(layer_profiles(job.layers))
+    return reply, parts
+
+
+def _deadline(timeout: float, remaining: float | None) -> float:
+    if timeout:
+        remaining = timeout if remaining is None else min(timeout, remaining)
+    assert remaining is not None
+    return time.monotonic() + remaining

@@ -1,0 +1,147 @@
+"""The server's settings, each declared once with default, kind of value and description."""
+
+# ruff: noqa: RUF009 - option() returns a dataclass field, not a shared value
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from headrace.server.settings.option import (
+    GIB,
+    HOST,
+    MIB,
+    NAMES,
+    PATH,
+    SECONDS,
+    SWITCH,
+    Option,
+    choice,
+    integer,
+    option,
+    size,
+)
+
+PORT = integer(0, 65535)
+COUNT = integer(1)
+SIZE = size(MIB)
+MESSAGE = size(2 * MIB)  # exported networks travel in pieces of 1 MiB
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSettings:
+    """A `[plugins.NAME]` table of the configuration file.
+
+    Attributes:
+        name: the device's name on this server.
+        factory: ``module:function`` that makes the plugin, instead of an installed one.
+        device: the installed plugin to register under this name; "" means `name` itself.
+        config: what the plugin is configured with before any client configures it.
+        enabled: whether the device exists at all.
+    """
+
+    name: str
+    factory: str | None = None
+    device: str = ""
+    config: Mapping[str, str] = field(default_factory=dict)
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings of one server. `settings_sources.load_settings` reads and validates them."""
+
+    host: str = option("127.0.0.1", HOST, "address for gRPC; 0.0.0.0 listens on all interfaces")
+    port: int = option(9000, PORT, "port for gRPC; 0 picks a free one")
+    metrics_host: str = option(
+        "", HOST, "address for metrics and probes; default: the same as --host"
+    )
+    metrics_port: int = option(
+        9001, PORT, "HTTP port for /metrics, /healthz and /readyz; 0 picks a free one"
+    )
+    config: Path | None = option(None, PATH, "TOML file with settings and tables for devices")
+    model_repository: Path | None = option(
+        None, PATH, "model repository: a folder with a sub-folder for each network"
+    )
+    state_dir: Path | None = option(
+        None, PATH, "folder that keeps loaded networks over a restart; default: nothing is kept"
+    )
+    cache_dir: Path | None = option(
+        None,
+        PATH,
+        "folder that keeps compiled networks; a client's CACHE_DIR is a folder inside it",
+    )
+    max_cache_bytes: int = option(
+        10 * GIB, SIZE, "disk space for compiled networks; the least recently used are removed"
+    )
+    devices: tuple[str, ...] = option(
+        (), NAMES, "devices to offer, separated by commas; default: all"
+    )
+    isolate_devices: bool = option(
+        False,
+        SWITCH,
+        "run every device that computes in a process of its own; use this if people whom you do "
+        "not trust load networks",
+    )
+    grace_seconds: float = option(
+        30.0, SECONDS, "seconds for running requests to finish after SIGTERM"
+    )
+    max_message_bytes: int = option(64 * MIB, MESSAGE, "largest gRPC message")
+    max_model_bytes: int = option(2 * GIB, SIZE, "largest model that a client may send")
+    max_uploads_bytes: int = option(8 * GIB, SIZE, "disk space for all uploaded models")
+    max_networks: int = option(256, COUNT, "most networks that are loaded at a time")
+    max_concurrent_rpcs: int = option(
+        1024,
+        COUNT,
+        "most calls at a time, and as many streams; one connection gets at most half",
+    )
+    max_streams_in_flight: int = option(256, COUNT, "most requests in flight on one InferStream")
+    max_stream_bytes: int = option(
+        512 * MIB,
+        SIZE,
+        "memory for the requests and unread results of all streams; one connection gets a ninth",
+    )
+    mac_key_file: Path | None = option(
+        None,
+        PATH,
+        "file with the key that signs exported and cached networks; it is made if it is missing, "
+        "and servers may share it; default: blob.key in the state directory, or without one a new "
+        "key at each start",
+    )
+    scheduling: str = option(
+        "batch",
+        choice("batch", "normal"),
+        "how Linux schedules the server's threads: batch (they do not interrupt each other) or "
+        "normal (for machines where other busy processes share the processors)",
+    )
+    log_level: str = option(
+        "info", choice("debug", "info", "warning", "error"), "lowest level that is logged"
+    )
+    log_format: str = option("text", choice("text", "json"), "format of the log: text or json")
+    plugins: tuple[PluginSettings, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.metrics_host:
+            object.__setattr__(self, "metrics_host", self.host)
+
+
+def options() -> tuple[Option, ...]:
+    """Every option of `Settings`, in the order of their declaration."""
+    return tuple(
+        Option(
+            name=declared.name,
+            kind=declared.metadata["kind"],
+            default=declared.default,
+            description=declared.metadata["description"],
+        )
+        for declared in fields(Settings)
+        if "kind" in declared.metadata
+    )
+
+
+def settings_table() -> str:
+    """The options as a Markdown table, for the documentation."""
+    rows = ["| option | default | meaning |", "| --- | --- | --- |"]
+    rows += [f"| `{each.flag}` | {each.shown_default} | {each.description} |" for each in options()]
+    return "\n".join(rows) + "\n"

@@ -1,0 +1,182 @@
+"""Where settings come from: command line, over environment, over TOML file, over defaults.
+
+An unknown setting is an error wherever it stands, since a misspelt limit is a limit not set.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from headrace.runtime.errors import InvalidArgument, NotFound, did_you_mean
+from headrace.server.settings.option import Option
+from headrace.server.settings.settings import PluginSettings, Settings, options
+
+PREFIX = "HEADRACE_"
+# Variables of the command-line client, which may run in the same environment.
+_CLIENT_VARIABLES = frozenset({"HEADRACE_SERVER"})
+_PLUGIN_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_PLUGIN_KEYS = ("factory", "device", "config", "enabled")
+
+
+def load_settings(
+    arguments: Mapping[str, object | None], environment: Mapping[str, str]
+) -> Settings:
+    """The settings in effect.
+
+    Args:
+        arguments: options given on the command line, by name as `max_networks`; None: not given.
+        environment: the process's; only variables that start with ``HEADRACE_`` matter, and an
+            empty one counts as not set.
+
+    Raises:
+        NotFound: a setting that does not exist; says "did you mean".
+        InvalidArgument: a value that is not of its setting's kind, or a file that cannot be read.
+    """
+    known = {each.name: each for each in options()}
+    given = {name: value for name, value in arguments.items() if value is not None}
+    values = _parsed(given, known, "the command line")
+    values = _parsed_environment(environment, known) | values
+    plugins: tuple[PluginSettings, ...] = ()
+    path = values.get("config")
+    if isinstance(path, Path):
+        table = _read(path)
+        plugins = _plugins(table.pop("plugins", {}), str(path))
+        in_file = {name: each for name, each in known.items() if name != "config"}
+        values = _parsed(table, in_file, str(path)) | values
+    settings = Settings(plugins=plugins, **values)  # type: ignore[arg-type]  # parsed by kind
+    _check(settings)
+    return settings
+
+
+def _parsed(
+    given: Mapping[str, object], known: Mapping[str, Option], source: str
+) -> dict[str, object]:
+    _refuse_unknown("setting", given, known, source)
+    return {name: _value(known[name], value, name, source) for name, value in given.items()}
+
+
+def _parsed_environment(
+    environment: Mapping[str, str], known: Mapping[str, Option]
+) -> dict[str, object]:
+    by_variable = {each.variable: each for each in known.values()}
+    given = {
+        variable: text
+        for variable, text in environment.items()
+        if variable.startswith(PREFIX) and variable not in _CLIENT_VARIABLES
+    }
+    if any(text.startswith("tcp://") for text in given.values()):
+        raise InvalidArgument(
+            "the environment holds HEADRACE_* variables that Kubernetes made for a Service named "
+            "headrace; set enableServiceLinks: false in the pod's specification",
+            field="environment",
+        )
+    _refuse_unknown("variable", given, by_variable, "the environment")
+    return {
+        by_variable[variable].name: _value(by_variable[variable], text, variable, "the environment")
+        for variable, text in given.items()
+        if text
+    }
+
+
+def _refuse_unknown(what: str, given: Iterable[str], known: Iterable[str], source: str) -> None:
+    names = tuple(known)
+    for name in given:
+        if name not in names:
+            hint = did_you_mean(name, names)
+            raise NotFound(f"unknown {what} {name!r} in {source}{hint}", field=name)
+
+
+def _value(option: Option, value: object, name: str, source: str) -> object:
+    try:
+        return option.kind.parse(value)
+    except ValueError:
+        raise InvalidArgument(
+            f"{name} in {source}: {value!r} is not {option.kind.expects}", field=name
+        ) from None
+
+
+def _read(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidArgument(
+            f"cannot read the configuration file {path}: {error.strerror}", field="config"
+        ) from error
+    except ValueError as error:  # not TOML, or not UTF-8
+        raise InvalidArgument(f"{path} is not a TOML file: {error}", field="config") from error
+
+
+def _plugins(tables: object, source: str) -> tuple[PluginSettings, ...]:
+    if not isinstance(tables, dict):
+        raise InvalidArgument(f"plugins in {source} must be tables [plugins.NAME]", field="plugins")
+    return tuple(_plugin(name, table, source) for name, table in tables.items())
+
+
+def _plugin(name: str, table: object, source: str) -> PluginSettings:
+    field = f"plugins.{name}"
+    if not _PLUGIN_NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"{field} in {source}: a device's name has capital letters, digits and _ only",
+            field=field,
+        )
+    if not isinstance(table, dict):
+        raise InvalidArgument(f"{field} in {source} must be a table", field=field)
+    _refuse_unknown("plugin setting", table, _PLUGIN_KEYS, f"[{field}] of {source}")
+    factory = table.get("factory")
+    device = table.get("device", "")
+    enabled = table.get("enabled", True)
+    config = table.get("config", {})
+    if factory is not None and not (isinstance(factory, str) and _FACTORY.fullmatch(factory)):
+        raise _wrong(field, "factory", "'module:function'", source)
+    if not isinstance(device, str) or (device and not _PLUGIN_NAME.fullmatch(device)):
+        raise _wrong(field, "device", "the name of an installed device", source)
+    if factory is not None and device:
+        raise InvalidArgument(
+            f"{field} in {source}: give factory or device, not both", field=f"{field}.device"
+        )
+    if not isinstance(enabled, bool):
+        raise _wrong(field, "enabled", "true or false", source)
+    if not isinstance(config, dict):
+        raise _wrong(field, "config", "a table of keys and values", source)
+    texts = {
+        key: _config_text(value, f"{field}.config", key, source) for key, value in config.items()
+    }
+    return PluginSettings(name, factory, device, texts, enabled)
+
+
+def _config_text(value: object, field: str, key: str, source: str) -> str:
+    """A TOML value as a client would write it: devices are configured with strings."""
+    if isinstance(value, bool):
+        return "YES" if value else "NO"
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise _wrong(field, key, "text, a number or a truth value", source)
+
+
+def _wrong(field: str, key: str, expected: str, source: str) -> InvalidArgument:
+    return InvalidArgument(f"{field}.{key} in {source} is not {expected}", field=f"{field}.{key}")
+
+
+def _check(settings: Settings) -> None:
+    """Refuses settings that are right one by one but not together."""
+    if not settings.host:
+        raise InvalidArgument(
+            "host is empty: give an address, as 127.0.0.1, or 0.0.0.0 for all interfaces",
+            field="host",
+        )
+    same_host = settings.host == settings.metrics_host
+    if same_host and settings.port == settings.metrics_port != 0:
+        raise InvalidArgument(
+            f"port and metrics_port are both {settings.port}; give them different ports",
+            field="metrics_port",
+        )
+    if settings.max_model_bytes > settings.max_uploads_bytes:
+        raise InvalidArgument(
+            "max_model_bytes is above max_uploads_bytes, so the largest model could not be "
+            "uploaded; raise max_uploads_bytes",
+            field="max_uploads_bytes",
+        )

@@ -1,0 +1,1 @@
+"""How calls come in: gRPC's connections, places for calls, statuses."""

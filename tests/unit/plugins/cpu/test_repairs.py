@@ -1,0 +1,136 @@
+"""What ONNX Runtime computes otherwise than ONNX says is right on the CPU device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+
+from headrace.plugins import cpu
+from headrace.runtime.device.load import Load
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.network.network import Network
+from headrace.testing.case import parse
+from headrace.testing.infer_request import InferRequest
+from headrace.testing.services import services
+
+
+@pytest.fixture
+def plugin() -> Iterator[Plugin]:
+    with services() as offered:
+        yield cpu.create_plugin("CPU", offered, {})
+
+
+def run(plugin: Plugin, text: str, *inputs: Any, opset: int = 25) -> list[Any]:
+    model = parse(text)
+    model.opset_import[0].version = opset
+    network = Network.from_bytes(model.SerializeToString())
+    compiled = plugin.load_network(Load(network, {"DISABLE_TRANSFORMATIONS": "YES"}))
+    try:
+        names = [port.name for port in compiled.inputs]
+        return [*InferRequest(compiled).infer(dict(zip(names, inputs, strict=True))).values()]
+    finally:
+        compiled.close()
+
+
+@pytest.mark.parametrize("layer", ["Cast", "CastLike"])
+@pytest.mark.parametrize("target", ["int4", "uint4", "int2", "uint2"])
+def test_a_float_is_truncated_to_an_integer_of_few_bits(
+    plugin: Plugin, target: str, layer: str
+) -> None:
+    code = onnx.TensorProto.DataType.Value(target.upper())
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(code)
+    for word in ("float", "double", "float16", "bfloat16", "float8e5m2"):
+        source = onnx.TensorProto.DataType.Value("FLOAT" if word == "float" else word.upper())
+        x = np.array([0.5, 0.75, 1.5, 1.75, -0.5], np.float32)
+        x = x.astype(onnx.helper.tensor_dtype_to_np_dtype(source))
+        if layer == "Cast":
+            text = f"g ({word}[n] x) => ({target}[n] y) {{ y = Cast<to={code}>(x) }}"
+            (y,) = run(plugin, text, x)
+        else:
+            text = f"g ({word}[n] x, {target}[m] z) => ({target}[n] y) {{ y = CastLike(x, z) }}"
+            (y,) = run(plugin, text, x, np.zeros(1, dtype))
+        assert y.dtype == dtype
+        assert y.astype(np.int8).tolist() == [0, 0, 1, 1, 0]
+
+
+def test_a_negative_zero_of_eight_bits_is_false(plugin: Plugin) -> None:
+    x = np.array([0.0, -0.0, 1.0]).astype(ml_dtypes.float8_e4m3fn)
+    (y,) = run(plugin, "g (float8e4m3fn[n] x) => (bool[n] y) { y = Cast<to=9>(x) }", x)
+    assert y.tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize(("target", "largest"), [("float8e4m3fn", 448), ("float8e5m2", 57344)])
+def test_without_saturation_a_number_beyond_the_largest_becomes_what_infinity_does(
+    plugin: Plugin, target: str, largest: int
+) -> None:
+    code = onnx.TensorProto.DataType.Value(target.upper())
+    text = f"g (float[n] x) => ({target}[n] y) {{ y = Cast<to={code}, saturate=0>(x) }}"
+    steps = np.linspace(largest, 2 * largest, 257, dtype=np.float32)
+    x = np.concatenate([steps, -steps, [np.inf, -np.inf]]).astype(np.float32)
+    (y,) = run(plugin, text, x)
+    expected = x.astype(y.dtype).astype(np.float32)
+    np.testing.assert_array_equal(y.astype(np.float32), expected)
+
+
+@pytest.mark.parametrize("opset", [13, 18])
+@pytest.mark.parametrize("number", [0.0, 0.1, 3e4])
+def test_a_row_of_one_number_is_normalised_to_zeros(
+    plugin: Plugin, number: float, opset: int
+) -> None:
+    text = "g (float[a,b,c,d] x) => (float[a,b,c,d] y) { y = MeanVarianceNormalization(x) }"
+    (y,) = run(plugin, text, np.full((3, 2, 5, 7), number, np.float32), opset=opset)
+    np.testing.assert_allclose(y, 0, atol=1e-6)
+
+
+def test_rows_are_normalised_over_the_axes_that_are_given(plugin: Plugin) -> None:
+    text = "g (float16[a,b] x) => (float16[a,b] y) { y = MeanVarianceNormalization<axes=[-1]>(x) }"
+    (y,) = run(plugin, text, np.array([[1, 3], [-8, 0]], np.float16))
+    assert y.tolist() == [[-1, 1], [-1, 1]]
+
+
+@pytest.mark.parametrize("rank", ["a,b,c", ""])
+@pytest.mark.parametrize("layer", ["ReduceMax", "ReduceSum", "ReduceL1", "ReduceLogSumExp"])
+def test_an_axis_counted_from_the_last_is_reduced_where_there_are_no_elements(
+    plugin: Plugin, layer: str, rank: str
+) -> None:
+    model = f"g (float[{rank}] x, int64[n] axes) => (float y) {{ y = {layer}(x, axes) }}"
+    if not rank:
+        model = model.replace("float[]", "float[a,b,c]")
+    (y,) = run(plugin, model, np.zeros((3, 2, 0), np.float32), np.array([-2]), opset=20)
+    assert y.shape == (3, 1, 0)
+
+
+def test_no_axes_are_squeezed_where_none_are_named(plugin: Plugin) -> None:
+    text = "g (float[a,b] x) => (float y) <int64[0] axes = {}> { y = Squeeze(x, axes) }"
+    (y,) = run(plugin, text, np.zeros((1, 3), np.float32))
+    assert y.shape == (1, 3)
+
+
+def test_an_empty_text_is_one_part_where_a_delimiter_is_given(plugin: Plugin) -> None:
+    text = """g (string[n] x) => (string[n,m] y, int64[n] count) {
+        y, count = StringSplit<delimiter=",">(x)
+    }"""
+    for given, parts in (
+        ([""], [[""]]),
+        (["", ""], [[""], [""]]),
+        (["a,b", ""], [["a", "b"], ["", ""]]),
+    ):
+        y, count = run(plugin, text, np.array(given, object))
+        assert y.tolist() == parts
+        assert count.tolist() == [len(each.split(",")) for each in given]
+    y, count = run(plugin, text, np.zeros(0, object))
+    assert (y.shape, count.shape) == ((0, 0), (0,))
+
+
+def test_a_repaired_layer_is_still_one_to_whoever_asks(plugin: Plugin) -> None:
+    model = parse("""g (float[a,b,c,d] x) => (int4[a,b,c,d] y) {
+        [norm] n = MeanVarianceNormalization(x)
+        [narrow] y = Cast<to=22>(n)
+    }""")
+    query = plugin.query_network(Network.from_bytes(model.SerializeToString()), {})
+    assert query.supported_layers == {"norm": "CPU", "narrow": "CPU"}

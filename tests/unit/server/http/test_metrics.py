@@ -1,0 +1,186 @@
+"""Metrics: every counter under its declared name, and an exposition that promtool accepts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from headrace.runtime.execution.job import Outcome
+from headrace.runtime.metrics.cache_counters import CacheCounters
+from headrace.runtime.metrics.counters import Counters
+from headrace.runtime.metrics.series import NOTES
+from headrace.server.http.metrics import DECLARED, PREFIX, make_registry, metrics_table
+
+
+@pytest.fixture
+def counters() -> Counters:
+    """Counters with something in each of them."""
+    cache = CacheCounters(10_000)
+    cache.count("CPU", "hit")
+    cache.count("CPU", "miss", "refused")
+    cache.count("CPU", "write_failed")
+    cache.count("TEMPLATE", "skipped")
+    cache.evict()
+    cache.hold(8192)
+    counters = Counters(cache)
+    device = counters.device("CPU")
+    device.accept()
+    device.observe(Outcome.COMPLETED, 0.0002, 0.003)
+    device.accept(part=True)
+    device.observe(Outcome.FAILED, 0.0002, 0.003, part=True)
+    device.refuse("queue_full")
+    device.register_gauge("queue_depth", lambda: 3)
+    device.register_gauge("queue_capacity", lambda: 1024)
+    device.register_gauge("streams", lambda: 2)
+    device.register_gauge("streams_busy", lambda: 1)
+    device.register_gauge("memory_bytes", lambda: 4096)
+    network = counters.network("m", "CPU")
+    network.accept()
+    network.observe(Outcome.COMPLETED, 0.004, 8)
+    network.observe_load(1.5)
+    counters.grpc("Infer")["OK"] = 1
+    return counters
+
+
+@pytest.fixture
+def registry(counters: Counters) -> CollectorRegistry:
+    return make_registry(counters, lambda: {"CPU": True, "OPENCL": False})
+
+
+def sample(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
+    return registry.get_sample_value(PREFIX + name, labels)
+
+
+def test_device_requests_are_labelled_by_kind_and_outcome(registry: CollectorRegistry) -> None:
+    def value(kind: str, outcome: str) -> float | None:
+        labels = {"device": "CPU", "kind": kind, "outcome": outcome}
+        return sample(registry, "device_requests_total", **labels)
+
+    assert value("request", "completed") == 1
+    assert value("part", "failed") == 1
+    assert value("request", "expired") == 0
+    assert sample(registry, "device_accepted_total", device="CPU", kind="part") == 1
+    assert sample(registry, "device_refused_total", device="CPU", reason="queue_full") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("device_queue_depth", 3),
+        ("device_queue_capacity", 1024),
+        ("device_streams", 2),
+        ("device_streams_busy", 1),
+        ("device_memory_bytes", 4096),
+        ("device_up", 1),
+    ],
+)
+def test_gauges_of_a_device(registry: CollectorRegistry, name: str, value: float) -> None:
+    assert sample(registry, name, device="CPU") == value
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "value"),
+    [
+        ("cache_hits_total", {"device": "CPU"}, 1),
+        ("cache_misses_total", {"device": "CPU"}, 1),
+        ("cache_refused_total", {"device": "CPU"}, 1),
+        ("cache_write_failures_total", {"device": "CPU"}, 1),
+        ("cache_skipped_total", {"device": "TEMPLATE"}, 1),
+        ("cache_evicted_total", {}, 1),
+        ("cache_bytes", {}, 8192),
+        ("cache_capacity_bytes", {}, 10_000),
+    ],
+)
+def test_what_befell_loads_in_the_cache(
+    registry: CollectorRegistry, name: str, labels: dict[str, str], value: float
+) -> None:
+    assert sample(registry, name, **labels) == value
+
+
+def test_a_server_without_a_cache_has_no_series_of_one() -> None:
+    registry = make_registry(Counters(), dict)
+    assert sample(registry, "cache_bytes") is None
+    assert sample(registry, "cache_evicted_total") is None
+
+
+def test_a_device_that_is_down_shows_so(registry: CollectorRegistry) -> None:
+    assert sample(registry, "device_up", device="OPENCL") == 0
+
+
+def test_histogram_buckets_are_cumulated(registry: CollectorRegistry) -> None:
+    def bucket(bound: str) -> float | None:
+        labels = {"network": "m", "device": "CPU", "le": bound}
+        return sample(registry, "network_request_seconds_bucket", **labels)
+
+    assert [bucket(bound) for bound in ("0.0025", "0.005", "60.0", "+Inf")] == [0, 1, 1, 1]
+    labels = {"network": "m", "device": "CPU"}
+    assert sample(registry, "network_request_seconds_count", **labels) == 1
+    assert sample(registry, "network_request_seconds_sum", **labels) == pytest.approx(0.004)
+    assert sample(registry, "network_batch_size_sum", **labels) == 8
+    assert sample(registry, "network_load_seconds_sum", **labels) == 1.5
+
+
+def test_rpcs_and_the_build_are_there(registry: CollectorRegistry) -> None:
+    assert sample(registry, "grpc_requests_total", method="Infer", code="OK") == 1
+    assert b"headrace_build_info{" in generate_latest(registry)
+
+
+def test_the_series_of_a_removed_network_vanish(
+    registry: CollectorRegistry, counters: Counters
+) -> None:
+    counters.remove_network("m", "CPU")
+    assert b'network="m"' not in generate_latest(registry)
+
+
+def test_the_process_is_measured_too(registry: CollectorRegistry) -> None:
+    assert (registry.get_sample_value("process_resident_memory_bytes") or 0) > 0
+
+
+def test_two_servers_in_one_process_have_registries_of_their_own(counters: Counters) -> None:
+    other = make_registry(Counters(), dict)
+    assert sample(other, "grpc_requests_total", method="Infer", code="OK") is None
+    assert sample(make_registry(counters, dict), "grpc_requests_total", method="Infer", code="OK")
+
+
+def test_exactly_the_declared_metrics_are_exposed(registry: CollectorRegistry) -> None:
+    exposed = {
+        line.split()[2].removeprefix(PREFIX)
+        for line in generate_latest(registry).decode().splitlines()
+        if line.startswith(f"# TYPE {PREFIX}")
+    }
+    assert exposed == {each.name for each in DECLARED}
+
+
+def test_the_labels_are_the_declared_ones(registry: CollectorRegistry) -> None:
+    by_name = {each.name: set(each.labels) for each in DECLARED}
+    for family in registry.collect():
+        for each in family.samples:
+            name = each.name.removeprefix(PREFIX)
+            for suffix in ("", "_bucket", "_sum", "_count"):
+                labels = by_name.get(name.removesuffix(suffix)) if suffix else by_name.get(name)
+                if labels is not None:
+                    assert set(each.labels) - {"le"} == labels
+
+
+def test_every_metric_is_in_the_documentations_table() -> None:
+    table = metrics_table([NOTES])
+    for each in DECLARED:
+        assert f"| `{PREFIX}{each.name}` | {each.kind} | {', '.join(each.labels)} |" in table
+    assert f"| `{PREFIX}{NOTES.name}` | counter | network | {NOTES.help} |" in table
+
+
+def test_promtool_finds_nothing_to_complain_about(registry: CollectorRegistry) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("promtool is missing: apt-get install prometheus")
+        pytest.skip("promtool is not installed; Debian's package prometheus has it")
+    result = subprocess.run(
+        [promtool, "check", "metrics"], input=generate_latest(registry), capture_output=True
+    )
+    assert result.stdout + result.stderr == b""
+    assert result.returncode == 0

@@ -1,0 +1,120 @@
+"""Completions come to the event loop's thread: each one once, in order, with few wake-ups."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from headrace.runtime.execution.job import Job
+from headrace.server.services.completion_sink import CompletionSink
+from tests.support.gate import join, run_together
+
+
+class Loop:
+    """The part of an event loop that the sink uses; runs what waits when the test says so."""
+
+    def __init__(self) -> None:
+        self.wakeups: list[Callable[[], object]] = []
+
+    def call_soon_threadsafe(self, callback: Callable[[], object]) -> None:
+        self.wakeups.append(callback)
+
+    def run(self) -> None:
+        self.wakeups.pop(0)()
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+@pytest.fixture
+def sink(loop: Loop) -> CompletionSink:
+    return CompletionSink(cast(asyncio.AbstractEventLoop, loop))
+
+
+def elsewhere(action: Callable[[], object]) -> None:
+    """Calls `action` on another thread, and returns when it has."""
+    thread = threading.Thread(target=action)
+    thread.start()
+    join(thread)
+
+
+def jobs(count: int) -> list[Job]:
+    return [Job({}, lambda _: None) for _ in range(count)]
+
+
+def test_on_the_loop_s_own_thread_a_completion_is_delivered_at_once(
+    sink: CompletionSink, loop: Loop
+) -> None:
+    delivered: list[Job] = []
+    (job,) = jobs(1)
+    sink.put(delivered.append, job)
+    assert delivered == [job]
+    assert not loop.wakeups
+
+
+def test_completions_of_another_thread_wait_for_the_loop_and_wake_it_once(
+    sink: CompletionSink, loop: Loop
+) -> None:
+    delivered: list[Job] = []
+    many = jobs(100)
+
+    def put() -> None:
+        for job in many:
+            sink.put(delivered.append, job)
+
+    elsewhere(put)
+    assert not delivered
+    assert len(loop.wakeups) == 1
+    loop.run()
+    assert delivered == many
+
+
+def test_what_comes_while_completions_are_delivered_is_not_left_behind(
+    sink: CompletionSink, loop: Loop
+) -> None:
+    delivered: list[Job] = []
+    first, second = jobs(2)
+
+    def deliver(job: Job) -> None:
+        delivered.append(job)
+        if job is first:
+            elsewhere(lambda: sink.put(deliver, second))
+
+    elsewhere(lambda: sink.put(deliver, first))
+    while loop.wakeups:
+        loop.run()
+    assert delivered == [first, second]
+
+
+def test_completions_of_many_threads_are_each_delivered_once() -> None:
+    threads, each = 8, 500
+
+    async def run() -> list[Any]:
+        delivered: list[Job] = []
+        done = asyncio.Event()
+
+        def deliver(job: Job) -> None:
+            delivered.append(job)
+            if len(delivered) == threads * each:
+                done.set()
+
+        sink = CompletionSink(asyncio.get_running_loop())
+        batches = [jobs(each) for _ in range(threads)]
+
+        def put(batch: list[Job]) -> None:
+            for job in batch:
+                sink.put(deliver, job)
+
+        actions = [lambda batch=batch: put(batch) for batch in batches]
+        await asyncio.to_thread(run_together, *actions)
+        await done.wait()
+        assert {id(job) for job in delivered} == {id(job) for batch in batches for job in batch}
+        return delivered
+
+    assert len(asyncio.run(run())) == threads * each

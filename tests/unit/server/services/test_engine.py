@@ -1,0 +1,187 @@
+"""The service's methods, where the order of events on the loop matters."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+
+from headrace.plugins import hetero, template
+from headrace.plugins.template.plugin import TemplatePlugin
+from headrace.runtime.core import Core
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.plugin_source import PluginSource
+from headrace.runtime.device.services import Services
+from headrace.runtime.device.state import DeviceState
+from headrace.runtime.errors import Unavailable
+from headrace.runtime.loading.registry import NetworkState
+from headrace.server.services.engine import Servicer
+from headrace.server.services.health import HealthReporter
+from headrace.server.services.uploads import Uploads
+from headrace.v1 import inference_engine_pb2 as pb
+
+
+class LoadingCore:
+    """A core that loads one network, for as long as the test likes, and cannot stop it any more."""
+
+    limits = None
+
+    def __init__(self) -> None:
+        self.load: Future[Any] = Future()
+        self.cancelled = False
+        self.asked = asyncio.Event()
+
+    def plugin(self, _: object) -> None: ...
+
+    def load_network(self, *_: object, **__: object) -> Future[Any]:
+        self.asked.set()
+        return self.load
+
+    def cancel_load(self, load: Future[Any]) -> None:
+        assert load is self.load
+        self.cancelled = True
+
+
+async def check(health: HealthReporter, name: str) -> int:
+    request = health_pb2.HealthCheckRequest(service=name)
+    reply = await health.service.check(request, None)
+    return int(reply.status)
+
+
+@pytest.mark.parametrize("state", [NetworkState.READY, NetworkState.DRAINING])
+def test_a_network_is_healthy_while_it_is_there_although_whoever_loaded_it_left(
+    state: NetworkState,
+) -> None:
+    async def scenario() -> None:
+        core, health = LoadingCore(), HealthReporter()
+        core_: Any = core
+        nothing: Any = None
+        servicer = Servicer(core_, nothing, nothing, health)
+        model = pb.ModelSource(data=b"model")
+        request = pb.LoadNetworkRequest(name="net", device="CPU", model=model)
+        call = asyncio.create_task(servicer.load_network(request, None))
+        await core.asked.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert core.cancelled
+        core.load.set_result(SimpleNamespace(state=state))
+        await asyncio.sleep(0)  # the loop hears of it
+        there = state is NetworkState.READY
+        assert health.service.services() == (["net"] if there else [])
+        if there:
+            assert await check(health, "net") == health_pb2.HealthCheckResponse.SERVING
+
+    asyncio.run(scenario())
+
+
+class ImportingCore(LoadingCore):
+    """Takes its time to look at the blob."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen, self.threads = threading.Event(), set[int]()
+        self.given_up = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def import_network(self, *_: object, **__: object) -> Future[Any]:
+        self.threads.add(threading.get_ident())
+        self._loop.call_soon_threadsafe(self.asked.set)
+        self.seen.wait()
+        return self.load
+
+    def cancel_load(self, load: Future[Any]) -> None:
+        super().cancel_load(load)
+        self.given_up.set()
+
+
+class Parts:
+    """The messages of an import."""
+
+    def __init__(self) -> None:
+        options = pb.ImportOptions(name="net", device="CPU")
+        self._left: list[Any] = [
+            pb.ImportNetworkRequest(options=options).SerializeToString(),
+            pb.ImportNetworkRequest(chunk=b"blob").SerializeToString(),
+            grpc.aio.EOF,
+        ]
+
+    async def read(self) -> Any:
+        return self._left.pop(0)
+
+
+def test_a_blob_is_looked_at_beside_the_loop_and_given_up_with_its_caller() -> None:
+    async def scenario() -> None:
+        core = ImportingCore()
+        core_: Any = core
+        nothing: Any = None
+        with closing(Uploads(100, 100)) as uploads:
+            servicer = Servicer(core_, uploads, nothing, HealthReporter())
+            call = asyncio.create_task(servicer.import_network(Parts()))
+            await core.asked.wait()
+            assert threading.get_ident() not in core.threads
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            core.seen.set()
+            await core.given_up.wait()
+            assert core.cancelled
+
+    asyncio.run(scenario())
+
+
+class LatePlugin(TemplatePlugin):
+    """Starts its backend when it is asked for its devices, and finds that it cannot."""
+
+    def _device_ids(self) -> list[str]:
+        self.services.states.set(self.name, DeviceState.DOWN, "the driver is missing")
+        raise Unavailable("the driver is missing")
+
+    def announce(self) -> None:
+        """Knows no device yet."""
+
+
+@plugin_api(1)
+def create_late(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
+    return LatePlugin(name, services, config)
+
+
+def test_a_device_whose_backend_does_not_start_when_it_is_looked_at_is_down_with_the_reason() -> (
+    None
+):
+    core = Core([PluginSource("LATE", lambda: create_late)], blob_key=b"key")
+    try:
+        assert core.devices_up() == {"LATE": True}
+        nothing: Any = None
+        servicer = Servicer(core, nothing, nothing, HealthReporter())
+        reply = asyncio.run(servicer.list_devices(nothing, nothing))
+        (device,) = reply.devices
+        assert (device.state, device.reason) == (pb.DOWN, "the driver is missing")
+        assert core.devices_up() == {"LATE": False}
+    finally:
+        core.stop()
+
+
+def test_a_device_without_an_id_is_listed_with_none() -> None:
+    sources = [
+        PluginSource("TEMPLATE", lambda: template.create_plugin),
+        PluginSource("HETERO", lambda: hetero.create_plugin),
+    ]
+    core = Core(sources, blob_key=b"key")
+    try:
+        nothing: Any = None
+        servicer = Servicer(core, nothing, nothing, HealthReporter())
+        reply = asyncio.run(servicer.list_devices(nothing, nothing))
+        listed = {device.name: list(device.device_ids) for device in reply.devices}
+        assert listed == {"TEMPLATE": ["0"], "HETERO": []}
+    finally:
+        core.stop()

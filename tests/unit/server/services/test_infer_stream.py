@@ -1,0 +1,229 @@
+"""InferStream's order of events, where a caller that reads slowly, or not at all, decides it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from headrace.runtime.errors import Unavailable
+from headrace.runtime.execution.job import Job
+from headrace.runtime.metrics.counters import Counters
+from headrace.server.services.completion_sink import CompletionSink
+from headrace.server.services.infer_stream import InferStreams
+from headrace.server.transport.boundary import Boundary
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.codec import CodecError
+from headrace.wire.errors import from_status
+from headrace.wire.stream import StreamResult, parse_infer_stream_reply
+
+GARBAGE = b"\xff\xff"
+RESULT_BYTES = 1 << 20
+
+
+class Echo:
+    """Inference whose every request is completed at once with a mebibyte."""
+
+    def __init__(self) -> None:
+        self.sink = CompletionSink(asyncio.get_running_loop())
+        self.started = 0
+
+    def start(
+        self, request: Any, _inputs: Any, _remaining: Any, done: Callable[[Job], None]
+    ) -> Job:
+        self.started += 1
+        job = Job({}, done, output_names=("y",))
+        job.outputs = {"y": np.zeros(RESULT_BYTES, np.uint8)}
+        job.complete()
+        return job
+
+
+class Sink:
+    """Delivers what is completed after whatever is being done."""
+
+    def __init__(self, soon: Callable[..., object]) -> None:
+        self.put = soon
+
+
+class Caller:
+    """Sends messages, and reads only while `reads` is set."""
+
+    def __init__(self, *messages: bytes, more: bool = False, peer: str = "ipv4:10.0.0.1:1") -> None:
+        self._messages = list(messages)
+        self._more = more
+        self._peer = peer
+        self.reads = asyncio.Event()
+        self.asked = asyncio.Event()
+        self.writing = asyncio.Event()
+        self.results: list[StreamResult] = []
+
+    def peer(self) -> str:
+        return self._peer
+
+    def time_remaining(self) -> None:
+        return None
+
+    async def read(self) -> Any:
+        if self._messages:
+            return self._messages.pop(0)
+        self.asked.set()
+        if self._more:
+            await asyncio.Event().wait()
+        return grpc.aio.EOF
+
+    async def write(self, message: bytes) -> None:
+        self.writing.set()
+        await self.reads.wait()
+        self.writing.clear()
+        self.results += parse_infer_stream_reply(message)
+
+
+def message(*identifiers: str) -> bytes:
+    requests = [pb.InferRequest(network="net", id=each) for each in identifiers]
+    return pb.InferStreamRequest(requests=requests).SerializeToString()
+
+
+def streams(max_stream_bytes: int = 1 << 30) -> InferStreams:
+    inference: Any = Echo()
+    return InferStreams(inference, Boundary(Counters(), 100), 256, max_stream_bytes)
+
+
+def code(result: StreamResult) -> str:
+    return "OK" if result.error is None else str(from_status(result.error).code.name)
+
+
+def test_an_error_ends_the_stream_only_when_no_message_is_being_written() -> None:
+    async def scenario() -> None:
+        caller = Caller(message("a"), GARBAGE)
+        serving = asyncio.create_task(streams().serve(caller))
+        await caller.writing.wait()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not serving.done(), "gRPC takes no status beside a message"
+        caller.reads.set()
+        with pytest.raises(CodecError):
+            await serving
+        assert not caller.writing.is_set()
+
+    asyncio.run(scenario())
+
+
+def test_the_end_of_the_server_ends_a_stream_only_when_all_is_written() -> None:
+    async def scenario() -> None:
+        owner, caller = streams(), Caller(message("a"), more=True)
+        serving = asyncio.create_task(owner.serve(caller))
+        await caller.writing.wait()
+        draining = asyncio.create_task(owner.drain())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not serving.done()
+        caller.reads.set()
+        with pytest.raises(Unavailable):
+            await serving
+        await draining
+        assert [each.id for each in caller.results] == ["a"]
+
+    asyncio.run(scenario())
+
+
+def test_a_stream_that_its_caller_has_ended_ends_well_although_the_server_stops() -> None:
+    async def scenario() -> None:
+        owner, caller = streams(), Caller(message("a"))
+        serving = asyncio.create_task(owner.serve(caller))
+        await caller.writing.wait()
+        await caller.asked.wait()
+        draining = asyncio.create_task(owner.drain())
+        await asyncio.sleep(0)
+        caller.reads.set()
+        await serving
+        await draining
+
+    asyncio.run(scenario())
+
+
+def test_a_stream_that_is_not_read_is_not_read_from_once_its_share_is_used() -> None:
+    async def scenario() -> None:
+        owner = streams(16 * RESULT_BYTES)
+        caller = Caller(*(message(f"r{number}") for number in range(100)))
+        serving = asyncio.create_task(owner.serve(caller))
+        await caller.writing.wait()
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert not caller.asked.is_set()
+        assert owner.inference.started < 4  # type: ignore[attr-defined]
+        assert owner.memory.taken <= owner.memory.capacity
+        caller.reads.set()
+        await serving
+        assert [code(each) for each in caller.results] == ["OK"] * 100, "and none of them failed"
+        assert owner.memory.taken == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_result_for_which_there_is_no_room_is_an_error_and_the_stream_goes_on() -> None:
+    async def scenario() -> None:
+        owner = streams(8 * RESULT_BYTES)
+        caller = Caller(message(*(f"r{number}" for number in range(20))))
+        # All of one message are started before there is a result to learn their size from.
+        soon = asyncio.get_running_loop().call_soon
+        owner.inference.sink = Sink(soon)  # type: ignore[assignment]
+        serving = asyncio.create_task(owner.serve(caller))
+        await caller.asked.wait()
+        assert owner.memory.taken <= owner.memory.capacity
+        caller.reads.set()
+        await serving
+        codes = [code(each) for each in caller.results]
+        assert len(codes) == 20
+        assert set(codes) == {"OK", "RESOURCE_EXHAUSTED"}
+        assert owner.memory.taken == 0
+
+    asyncio.run(scenario())
+
+
+def test_streams_that_are_not_read_leave_room_for_others() -> None:
+    async def scenario() -> None:
+        owner = streams(32 * RESULT_BYTES)
+        idle = [
+            Caller(*(message(f"r{number}") for number in range(100)), peer=f"ipv4:10.0.0.{host}:1")
+            for host in range(5)
+        ]
+        serving = [asyncio.create_task(owner.serve(caller)) for caller in idle]
+        for caller in idle:
+            await caller.writing.wait()
+        for _ in range(500):
+            await asyncio.sleep(0)
+        good = Caller(message("good"), peer="ipv4:10.0.0.9:1")
+        good.reads.set()
+        await owner.serve(good)
+        assert [code(each) for each in good.results] == ["OK"]
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+        assert owner.memory.taken == 0, "what nobody will read is given back"
+
+    asyncio.run(scenario())
+
+
+def test_a_reply_that_cannot_be_made_is_its_request_s_error() -> None:
+    async def scenario() -> None:
+        owner, caller = streams(), Caller(message("a", "b"))
+        start = owner.inference.start
+
+        def spoil(request: Any, inputs: Any, remaining: Any, done: Callable[[Job], None]) -> Job:
+            def spoilt(job: Job) -> None:
+                if request.id == "a":
+                    job.outputs = {}
+                done(job)
+
+            return start(request, inputs, remaining, spoilt)
+
+        owner.inference.start = spoil  # type: ignore[method-assign]
+        caller.reads.set()
+        await owner.serve(caller)
+        assert {each.id: code(each) for each in caller.results} == {"a": "INTERNAL", "b": "OK"}
+
+    asyncio.run(scenario())

@@ -1,0 +1,246 @@
+"""Settings: precedence of their sources, kinds of value, plugin tables, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.runtime.errors import InvalidArgument, NotFound
+from headrace.server.app import plugin_sources
+from headrace.server.settings.option import GIB, MIB
+from headrace.server.settings.settings import (
+    SIZE,
+    PluginSettings,
+    Settings,
+    options,
+    settings_table,
+)
+from headrace.server.settings.sources import load_settings
+
+
+@pytest.fixture
+def toml(tmp_path: Path) -> Path:
+    return tmp_path / "headrace.toml"
+
+
+def test_without_any_source_the_defaults_hold() -> None:
+    settings = load_settings({}, {})
+    assert settings == Settings()
+    assert (settings.host, settings.port, settings.metrics_port) == ("127.0.0.1", 9000, 9001)
+    assert settings.max_message_bytes == 64 * MIB
+
+
+def test_the_command_line_wins_over_environment_over_file(toml: Path) -> None:
+    toml.write_text("port = 1\nmax_networks = 1\ngrace_seconds = 1\n")
+    environment = {"HEADRACE_PORT": "2", "HEADRACE_MAX_NETWORKS": "2"}
+    settings = load_settings({"config": toml, "port": 3}, environment)
+    assert (settings.port, settings.max_networks, settings.grace_seconds) == (3, 2, 1.0)
+
+
+def test_an_argument_that_was_not_given_leaves_the_other_sources_alone() -> None:
+    assert load_settings({"port": None}, {"HEADRACE_PORT": "2"}).port == 2
+
+
+def test_the_environment_can_name_the_file(toml: Path) -> None:
+    toml.write_text("port = 1\n")
+    assert load_settings({}, {"HEADRACE_CONFIG": str(toml)}).port == 1
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    assert load_settings({}, {"HEADRACE_PORT": "", "HEADRACE_STATE_DIR": ""}) == Settings()
+
+
+def test_metrics_are_served_beside_grpc_unless_told_otherwise() -> None:
+    assert load_settings({"host": "0.0.0.0"}, {}).metrics_host == "0.0.0.0"
+    given = {"host": "0.0.0.0", "metrics_host": "127.0.0.1"}
+    assert load_settings(given, {}).metrics_host == "127.0.0.1"
+
+
+def test_values_are_read_from_text() -> None:
+    environment = {
+        "HEADRACE_DEVICES": "CPU, TEMPLATE",
+        "HEADRACE_MAX_MESSAGE_BYTES": "128 MiB",
+        "HEADRACE_MODEL_REPOSITORY": "/models",
+        "HEADRACE_GRACE_SECONDS": "2.5",
+        "HEADRACE_LOG_FORMAT": "JSON",
+    }
+    settings = load_settings({}, environment)
+    assert settings.devices == ("CPU", "TEMPLATE")
+    assert settings.max_message_bytes == 128 * MIB
+    assert settings.model_repository == Path("/models")
+    assert settings.grace_seconds == 2.5
+    assert settings.log_format == "json"
+
+
+def test_values_are_read_from_toml(toml: Path) -> None:
+    toml.write_text('devices = ["CPU"]\nmax_message_bytes = 4194304\nmax_model_bytes = "1 GiB"\n')
+    settings = load_settings({"config": toml}, {})
+    assert settings.devices == ("CPU",)
+    assert (settings.max_message_bytes, settings.max_model_bytes) == (4 * MIB, GIB)
+
+
+@given(st.integers(MIB, 1 << 50))
+def test_a_size_reads_the_same_as_number_and_as_text(size: int) -> None:
+    assert SIZE.parse(size) == SIZE.parse(str(size)) == size
+    assert SIZE.parse(f"{size}KiB") == size * 1024
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"port": "http"}, "port"),
+        ({"port": 65536}, "port"),
+        ({"port": -1}, "port"),
+        ({"port": True}, "port"),
+        ({"max_networks": 0}, "max_networks"),
+        ({"grace_seconds": "nan"}, "grace_seconds"),
+        ({"grace_seconds": -1}, "grace_seconds"),
+        ({"grace_seconds": [1]}, "grace_seconds"),
+        ({"max_message_bytes": "0"}, "max_message_bytes"),
+        ({"max_message_bytes": 1}, "max_message_bytes"),
+        ({"max_model_bytes": "1 KiB"}, "max_model_bytes"),
+        ({"max_cache_bytes": 1}, "max_cache_bytes"),
+        ({"max_message_bytes": "1 TB"}, "max_message_bytes"),
+        ({"max_message_bytes": 1.5}, "max_message_bytes"),
+        ({"log_level": "loud"}, "log_level"),
+        ({"host": 1}, "host"),
+        ({"host": ""}, "host"),
+        ({"devices": 1}, "devices"),
+        ({"port": 5000, "metrics_port": 5000}, "metrics_port"),
+        ({"max_uploads_bytes": 1}, "max_uploads_bytes"),
+    ],
+)
+def test_a_wrong_value_is_refused_and_named(arguments: dict[str, object], field: str) -> None:
+    with pytest.raises(InvalidArgument, match=field) as caught:
+        load_settings(arguments, {})
+    assert caught.value.field == field
+
+
+def test_brackets_around_an_ipv6_address_are_its_writing() -> None:
+    settings = load_settings({"host": "[::1]", "metrics_host": "[::]"}, {})
+    assert (settings.host, settings.metrics_host) == ("::1", "::")
+
+
+def test_both_ports_may_be_picked_freely() -> None:
+    assert load_settings({"port": 0, "metrics_port": 0}, {}).metrics_port == 0
+
+
+def test_the_message_says_what_is_expected_and_where_the_value_came_from() -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        load_settings({}, {"HEADRACE_PORT": "http"})
+    assert str(caught.value) == (
+        "HEADRACE_PORT in the environment: 'http' is not a whole number, 0 to 65535"
+    )
+
+
+def test_an_unknown_setting_in_the_file_is_refused_with_the_closest_name(toml: Path) -> None:
+    toml.write_text("max_network = 3\n")
+    with pytest.raises(NotFound, match="did you mean 'max_networks'"):
+        load_settings({"config": toml}, {})
+
+
+def test_an_unknown_variable_is_refused_with_the_closest_name() -> None:
+    with pytest.raises(NotFound, match="did you mean 'HEADRACE_LOG_LEVEL'"):
+        load_settings({}, {"HEADRACE_LOGLEVEL": "debug"})
+
+
+def test_other_variables_and_the_clients_own_are_left_alone() -> None:
+    assert load_settings({}, {"HEADRACE_SERVER": "far:9000", "PATH": "/bin"}) == Settings()
+
+
+def test_variables_that_kubernetes_makes_for_a_service_are_explained() -> None:
+    with pytest.raises(InvalidArgument, match="enableServiceLinks: false"):
+        load_settings({}, {"HEADRACE_PORT": "tcp://10.0.0.1:9000"})
+
+
+def test_the_file_cannot_name_another_file(toml: Path) -> None:
+    toml.write_text('config = "other.toml"\n')
+    with pytest.raises(NotFound, match="config"):
+        load_settings({"config": toml}, {})
+
+
+def test_a_file_that_is_missing_or_no_toml_is_refused(toml: Path) -> None:
+    with pytest.raises(InvalidArgument, match="cannot read the configuration file"):
+        load_settings({"config": toml}, {})
+    toml.write_bytes(b"\xff port = ")
+    with pytest.raises(InvalidArgument, match="is not a TOML file"):
+        load_settings({"config": toml}, {})
+
+
+def test_plugin_tables_restrict_rename_and_configure(toml: Path) -> None:
+    toml.write_text(
+        """
+        [plugins.TEMPLATE]
+        enabled = false
+
+        [plugins.SLOW]
+        device = "CPU"
+        config = { NUM_STREAMS = 1, PERF_COUNT = true }
+
+        [plugins.MINE]
+        factory = "my.devices:create_plugin"
+        """
+    )
+    assert load_settings({"config": toml}, {}).plugins == (
+        PluginSettings("TEMPLATE", enabled=False),
+        PluginSettings("SLOW", device="CPU", config={"NUM_STREAMS": "1", "PERF_COUNT": "YES"}),
+        PluginSettings("MINE", factory="my.devices:create_plugin"),
+    )
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        PluginSettings("CPUU", enabled=False),
+        PluginSettings("CPUU", config={"NUM_STREAMS": "2"}),
+        PluginSettings("MINE", device="CPUU"),
+    ],
+)
+def test_a_table_for_a_device_that_is_not_there_is_a_mistake(table: PluginSettings) -> None:
+    with pytest.raises(NotFound, match="unknown plugin 'CPUU'; did you mean 'CPU'") as caught:
+        plugin_sources(Settings(plugins=(table,)))
+    assert caught.value.field == f"plugins.{table.name}"
+
+
+@pytest.mark.parametrize(
+    ("table", "named"),
+    [
+        ("[plugins.cpu]\nenabled = true\n", "plugins.cpu"),
+        ("[plugins.CPU]\nenable = true\n", "did you mean 'enabled'"),
+        ('[plugins.CPU]\nenabled = "no"\n', "plugins.CPU.enabled"),
+        ('[plugins.CPU]\nfactory = "no colon"\n', "plugins.CPU.factory"),
+        ("[plugins.CPU]\ndevice = 3\n", "plugins.CPU.device"),
+        ('[plugins.CPU]\nconfig = "x"\n', "plugins.CPU.config"),
+        ("[plugins.CPU]\nconfig = { A = [1] }\n", "plugins.CPU.config.A"),
+        ('[plugins.A]\ndevice = "CPU"\nfactory = "a:b"\n', "not both"),
+        ("[plugins]\nCPU = 1\n", "plugins.CPU"),
+        ("plugins = 1\n", "plugins"),
+    ],
+)
+def test_a_wrong_plugin_table_is_refused_and_named(toml: Path, table: str, named: str) -> None:
+    toml.write_text(table)
+    with pytest.raises((InvalidArgument, NotFound), match=named):
+        load_settings({"config": toml}, {})
+
+
+def test_every_option_is_in_the_table_with_flag_and_default() -> None:
+    table = settings_table()
+    for each in options():
+        assert f"| `{each.flag}` | {each.shown_default} |" in table
+    assert "| `--max-message-bytes` | 64 MiB |" in table
+    assert "| `--grace-seconds` | 30 |" in table
+
+
+def test_the_environment_has_one_variable_for_each_option() -> None:
+    variables = {each.flag: each.variable for each in options()}
+    assert variables["--max-networks"] == "HEADRACE_MAX_NETWORKS"
+    assert len(set(variables.values())) == len(variables)
+
+
+def test_every_default_is_a_right_value() -> None:
+    for each in options():
+        if each.default is not None:
+            assert each.kind.parse(each.default) == each.default

@@ -1,0 +1,138 @@
+"""The boundary around the service's methods: which request a reply or a line of the log is of."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from typing import Any
+
+import grpc
+import pytest
+
+from headrace.runtime.errors import NotFound
+from headrace.runtime.metrics.counters import Counters
+from headrace.server.logs import configure_logging
+from headrace.server.transport.boundary import Boundary, describe
+from headrace.wire.errors import REQUEST_ID_KEY, from_trailing_metadata
+
+pytestmark = pytest.mark.usefixtures("restored_logging")
+
+
+class Aborted(Exception):
+    """What the context's `abort` ends the handler with."""
+
+
+class Context:
+    """Of one call: keeps the trailing metadata that the client would get."""
+
+    def __init__(self, *invocation: tuple[str, str]) -> None:
+        self.invocation = invocation
+        self.trailing: dict[str, Any] = {}
+        self.code: Any = None
+        self.message = ""
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return self.invocation
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
+    def add_done_callback(self, callback: Any) -> None:
+        pass
+
+    async def read(self) -> bytes:
+        return b""
+
+    def set_trailing_metadata(self, metadata: Any) -> None:
+        self.trailing = dict(metadata)
+
+    async def abort(self, code: Any, message: str, metadata: Any) -> None:
+        self.code, self.message, self.trailing = code, message, dict(metadata)
+        raise Aborted
+
+
+async def succeed(_request: Any, _context: Any) -> str:
+    return "reply"
+
+
+async def refuse(_request: Any, _context: Any) -> str:
+    raise NotFound("there is none")
+
+
+def run(
+    handler: Callable[[Any, Any], Awaitable[Any]], context: Context, **options: Any
+) -> dict[str, Any]:
+    """The trailing metadata of one call, in a task of its own, as gRPC runs it."""
+
+    async def call() -> None:
+        await Boundary(Counters(), max_calls=1).unary("Method", handler, **options)(None, context)
+
+    try:
+        copy_context().run(asyncio.run, call())
+    except Aborted:
+        assert context.code is not None
+    return context.trailing
+
+
+def test_a_reply_comes_with_the_id_under_which_the_log_knows_the_call() -> None:
+    stream = io.StringIO()
+    configure_logging("debug", "json", stream)
+    identifier = run(succeed, Context())[REQUEST_ID_KEY]
+    events = map(json.loads, stream.getvalue().splitlines())
+    (ended,) = (each for each in events if each["event"].startswith("Method: OK"))
+    assert ended["request_id"] == identifier
+
+
+def test_an_error_comes_with_the_same_id_as_a_reply_would() -> None:
+    context = Context((REQUEST_ID_KEY, "mine"))
+    trailing = run(refuse, context)
+    assert trailing[REQUEST_ID_KEY] == "mine"
+    details = from_trailing_metadata(context.code, context.message, trailing.items())
+    assert (details.message, details.request_id) == ("there is none", "mine")
+
+
+def test_the_caller_may_name_the_call() -> None:
+    assert run(succeed, Context((REQUEST_ID_KEY, "mine")))[REQUEST_ID_KEY] == "mine"
+
+
+def test_no_two_calls_without_a_name_have_one_id() -> None:
+    ids = {run(succeed, Context((REQUEST_ID_KEY, "")))[REQUEST_ID_KEY] for _ in range(8)}
+    assert len(ids) == 8
+    assert all(ids)
+
+
+def test_an_id_that_metadata_cannot_hold_does_not_fail_the_call() -> None:
+    assert run(succeed, Context((REQUEST_ID_KEY, "two\nlines"))) == {}
+
+
+def test_a_reply_that_says_itself_which_request_it_answers_costs_no_metadata() -> None:
+    class Untouched(Context):
+        def set_trailing_metadata(self, metadata: Any) -> None:
+            pytest.fail("on the hot path")
+
+        def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+            pytest.fail("on the hot path")
+
+    configure_logging("info", "json", io.StringIO())
+    assert run(succeed, Untouched(), names_request=True) == {}
+
+
+def test_a_bug_is_logged_with_the_id_of_the_request_of_a_stream_that_met_it() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream)
+    details = describe(RuntimeError("a bug"), where="InferStream", request="r7")
+    (event,) = map(json.loads, stream.getvalue().splitlines())
+    assert event["request_id"] == details.request_id == "r7"
+    assert event["error_id"] == details.metadata["error_id"]
+
+
+def test_a_call_that_ends_before_it_can_be_refused_counts_as_cancelled_and_logs_no_error() -> None:
+    class Ended(Context):
+        async def abort(self, *_: Any) -> None:
+            raise grpc.aio.InternalError("execute_batch failed")
+
+    with pytest.raises(asyncio.CancelledError):
+        run(refuse, Ended())
