@@ -132,13 +132,12 @@ def own_config(
     }
 
 
-def check_owners(config: Mapping[str, str], targets: Sequence[Target]) -> None:
+def check_owners(config: Mapping[str, str], devices: Iterable[DeviceName]) -> None:
     """
     Raises:
         NotFound: a key's prefix names none of the devices.
     """
-    physical = (str(device) for each in targets for device in each.device.physical())
-    check_prefixes(config, physical)
+    check_prefixes(config, (str(each) for device in devices for each in device.physical()))
 
 
 def _target(
