@@ -49,18 +49,16 @@ class Pool:
         *,
         spill: bool,
         changed: Callable[[], object] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._label = label
         self._states = states
-        self._clock = clock
         self._changed = changed
         self._counters = MemberCounters()
         self._lock = threading.Lock()
         self._members = {each.name: each for each in members}
         self._counts = {each.name: each.count for each in members}
         limits = [(each.name, _limit(each, each.count)) for each in members]
-        self._schedule: Schedule[Job] = Schedule(limits, clock(), spill=spill)
+        self._schedule: Schedule[Job] = Schedule(limits, time.monotonic(), spill=spill)
         self._trampoline: Trampoline[_Instruction] = Trampoline()
         self._leaving: dict[str, Callable[[], object]] = {}
         self._alarm = Alarm(timer, self._on_alarm)
@@ -131,7 +129,7 @@ class Pool:
         """Has a device run the job, now or when one is free."""
         request = PoolRequest(job, self._cancelled, self._ended)
         with self._lock:
-            todo = self._schedule.arrive(request, self._clock())
+            todo = self._schedule.arrive(request, time.monotonic())
             waits = request.device is None
             self._alarm.set(self._schedule.wake_at)
         self._do(todo, inline=job.may_run_inline)
@@ -239,7 +237,7 @@ class Pool:
 
     def _event(self, event: Callable[[float], list[_Instruction]]) -> list[_Instruction]:
         with self._lock:
-            todo = event(self._clock())
+            todo = event(time.monotonic())
             self._alarm.set(self._schedule.wake_at)
         return todo
 
