@@ -543,3 +543,52 @@ def test_a_pattern_that_no_case_has_is_wrong_usage(monkeypatch: pytest.MonkeyPat
 
 def test_a_finding_of_a_network_names_no_request() -> None:
     assert Finding(Verdict.REFUSED).feed is None
+
+
+def test_what_cancels_out_may_differ_by_the_rounding_of_what_it_was() -> None:
+    given = variant(
+        "g (float[n] x) => (float y) { y = ReduceSum(x) }", {"x": np.float32([3e4, -3e4])}
+    )
+    zero = Answer(How.ANSWERED, Stage.RUN, replies=(_of(y=np.array(0, np.float32)),))
+    near = Answer(How.ANSWERED, Stage.RUN, replies=(_of(y=np.array(1e-3, np.float32)),))
+    far = Answer(How.ANSWERED, Stage.RUN, replies=(_of(y=np.array(1, np.float32)),))
+    assert judge(given, near, lambda: zero, lambda: zero)[0].verdict is Verdict.RIGHT
+    assert judge(given, far, lambda: zero, lambda: zero)[0].verdict is Verdict.WRONG
+
+
+def test_a_refusal_is_compared_by_requests_of_the_declared_shapes_alone() -> None:
+    given = variant("g (float[2] x) => (float[2] y) { y = Abs(x) }", {"x": np.ones(3, np.float32)})
+    refused = Answer(How.REFUSED, Stage.LOAD, claimed=True)
+    runs = Answer(How.ANSWERED, Stage.RUN, replies=(_of(y=np.ones(3, np.float32)),))
+    assert judge(given, refused, lambda: runs, lambda: None)[0].verdict is Verdict.REFUSED
+    fits = replace(given, feeds=({"x": ONE},))
+    assert judge(fits, refused, lambda: runs, lambda: None)[0].verdict is Verdict.DISAGREES
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "is_open"),
+    [
+        ("g (float[n] x) => (int4[n] y) { y = Cast<to=22>(x) }", 7.9, False),
+        ("g (float[n] x) => (int4[n] y) { y = Cast<to=22>(x) }", 8.0, True),
+        ("g (float[n] x) => (double[n] y) { y = Abs(x) }", 1.0, True),
+        ("g (float[n] x) => (float[n] y) { y = Abs(x) }", 1.0, False),
+    ],
+)
+def test_casts_out_of_range_and_types_that_do_not_fit_have_no_right_answer(
+    text: str, value: float, is_open: bool
+) -> None:
+    given = variant(text, {"x": np.array([value], np.float32)})
+    assert (undefined.reason(given, 0) is not None) == is_open
+
+
+def test_a_loop_that_fills_the_memory_is_none_that_ends_the_process() -> None:
+    body = "<body = b (int64 i, bool c) => (bool d, int64 s) { d = Identity(c) s = Identity(i) }>"
+    given = variant(f"g (int64 n) => (int64 y) {{ y = Loop {body} (n) }}", {"n": np.array(2**40)})
+    ended = Answer(How.ENDED, Stage.RUN)
+    endless = Answer(How.HUNG, Stage.RUN)
+    assert judge(given, ended, lambda: endless, lambda: None)[0].verdict is Verdict.NO_MEMORY
+    assert judge(given, ended, lambda: None, lambda: None)[0].verdict is Verdict.ENDED
+
+
+def _of(**outputs: Any) -> Reply:
+    return Reply(How.ANSWERED, outputs)

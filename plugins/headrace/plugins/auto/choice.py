@@ -72,7 +72,7 @@ class Choice:
         """
         if self._loading is not None:
             return []
-        self._loading = self._wanted(serving)
+        self._loading = self._next(serving)
         return [] if self._loading is None else [Load(self._loading)]
 
     def loaded(self, serving: Collection[str]) -> list[Instruction]:
@@ -97,7 +97,7 @@ class Choice:
         """The device that failed may work now; to be followed by `look`."""
         self._failed.discard(device)
 
-    def _wanted(self, serving: Collection[str]) -> str | None:
+    def _next(self, serving: Collection[str]) -> str | None:
         """The best device that has not been tried, if it is better than those that are loaded, or
         if none of these serves."""
         nothing_serves = self._fallback and not self._loaded & set(serving)

@@ -60,10 +60,10 @@ def needs(network: Network) -> frozenset[str]:
     """The OPTIMIZATION_CAPABILITIES that a device should have for the network."""
     graph = network.model.graph
     values = [*graph.inputs, *graph.outputs, *graph.initializers.values()]
-    found = {_CAPABILITIES[v.dtype] for v in values if v.dtype in _CAPABILITIES}
+    capabilities = {_CAPABILITIES[v.dtype] for v in values if v.dtype in _CAPABILITIES}
     if any(node.op_type in _QUANTIZED for node in graph):
-        found.add("INT8")
-    return frozenset(found)
+        capabilities.add("INT8")
+    return frozenset(capabilities)
 
 
 def ranked(

@@ -14,12 +14,14 @@ from dataclasses import dataclass, replace
 from headrace.plugins.batch import rows as rows_of
 from headrace.plugins.batch.request import BatchJob, BatchMember, Run, reason
 from headrace.plugins.batch.scheduler import BatchScheduler
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Cancelled, QueueFull, Unavailable
 from headrace.runtime.execution.alarm import Alarm
 from headrace.runtime.execution.job import Job, LayerProfile, Ticket
 from headrace.runtime.execution.timer import Timer
 from headrace.runtime.execution.trampoline import Trampoline
 from headrace.runtime.network.values import Value
+from headrace.runtime.virtual.part_job import submit
 
 _NOT_THE_VALUES = (Cancelled, QueueFull, Unavailable)
 """Errors of a batch that no member's values can have caused."""
@@ -49,7 +51,7 @@ class Collector:
     where they are, takes its run with it and ends when that does.
 
     Args:
-        submit: of the network that runs the batches.
+        network: runs the batches.
         origins: makes a batch's profile one of the network as it was loaded.
         count: told the rows of every batch that ran.
     """
@@ -58,7 +60,7 @@ class Collector:
         self,
         scheduler: BatchScheduler[BatchMember],
         shape: Shape,
-        submit: Callable[[Job], None],
+        network: ExecutableNetwork,
         ticket: Ticket,
         timer: Timer,
         origins: Mapping[str, tuple[str, ...]],
@@ -66,7 +68,7 @@ class Collector:
     ) -> None:
         self._scheduler = scheduler
         self._shape = shape
-        self._submit_batch = submit
+        self._network = network
         self._ticket = ticket
         self._alarm = Alarm(timer, self._tick)
         self._origins = origins
@@ -139,14 +141,10 @@ class Collector:
             self._over(run)
             return
         batch = BatchJob(run, members, inputs, self._ended, self._ticket, inline=inline)
-        try:
-            if error is not None:
-                raise error
-            if run.token.error is not None:
-                raise run.token.error
-            self._submit_batch(batch)
-        except Exception as raised:  # noqa: BLE001 - whatever a device does, each has an outcome
-            batch.fail(raised)
+        if error is not None:
+            batch.fail(error)
+        else:
+            submit(batch, self._network)
 
     def _inputs(self, run: Run, jobs: Sequence[Job]) -> Mapping[str, Value]:
         if not jobs or (run.alone and not self._shape.padded_to):

@@ -73,7 +73,7 @@ class BatchNetwork(ExecutableNetwork):
         self._collector = Collector(
             BatchScheduler[BatchMember](self.size, self._slots(), self._timeout()),
             self._shape,
-            self.inner.submit,
+            self.inner,
             place.admission.ticket,
             place.timer,
             self._origins,

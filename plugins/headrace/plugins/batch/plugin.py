@@ -30,7 +30,7 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
 from headrace.runtime.transform.transform import transform_network
-from headrace.runtime.virtual.members import Target, check_owners, own_config, targets
+from headrace.runtime.virtual.members import Target, targets
 from headrace.runtime.virtual.plugin import VirtualPlugin
 
 _CHOOSING = ("BATCH", "MULTI", "AUTO")
@@ -124,13 +124,7 @@ class BatchPlugin(VirtualPlugin):
         _refuse_nonsense(member.device, member.count)
         settings = self.settings()
         found = targets([member.device], config, settings, self.services.devices, NOT_FOR_MEMBERS)
-        own = own_config(self.schema, config, found)
-        self.schema.refuse_server_keys(own, self.name)
-        if not ignore_unknown:
-            check_owners(config, found)
-            self.schema.refuse_device_keys(own, self.name)
-        resolved = self.schema.resolve(settings, own, ignore_unknown=ignore_unknown)
-        self.device_id(resolved)
+        resolved = self._own_configuration(config, found, ignore_unknown=ignore_unknown)
         size = member.count or min(
             DEFAULT_SIZE, resolved[PERFORMANCE_HINT_NUM_REQUESTS] or DEFAULT_SIZE
         )

@@ -37,7 +37,7 @@ class Sample:
     results: Sequence[Mapping[str, Value]]
 
 
-def sample(inputs: Sequence[Port], apart: Run, count: int = ROWS, seed: int = 0) -> Sample:
+def sample(inputs: Sequence[Port], apart: Run, count: int = ROWS) -> Sample:
     """Finds rows that run.
 
     Args:
@@ -49,7 +49,7 @@ def sample(inputs: Sequence[Port], apart: Run, count: int = ROWS, seed: int = 0)
     """
     reason = ""
     for size in _sizes(inputs):
-        rows = _random_rows(inputs, size, count, seed)
+        rows = _random_rows(inputs, size, count)
         try:
             return Sample(rows, [apart(row) for row in rows])
         except (Cancelled, Unavailable):
@@ -99,14 +99,12 @@ def try_out(given: Sample, together: Run) -> tuple[str, frozenset[str]]:
     return "", frozenset(shared)
 
 
-def _random_rows(
-    inputs: Sequence[Port], size: int, count: int, seed: int
-) -> list[dict[str, Array]]:
+def _random_rows(inputs: Sequence[Port], size: int, count: int) -> list[dict[str, Array]]:
     """
     Args:
         size: of dimensions that are not fixed, the batch's aside.
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     return [
         {port.name: _value(port, size, scale, random) for port in inputs}
         for scale in _SCALES[:count]

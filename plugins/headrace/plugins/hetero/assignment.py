@@ -197,10 +197,10 @@ class _Search:
 
     def _cut(self, homes: Sequence[str]) -> tuple[Part, ...]:
         """The parts without constants, with the layers that no device runs."""
-        found = partition(self._edges, [homes[place] for place in self._nodes], self._devices)
+        parts = partition(self._edges, [homes[place] for place in self._nodes], self._devices)
         nodes = self._nodes
         return tuple(
-            Part(part.affinity, tuple(nodes[index] for index in part.nodes)) for part in found
+            Part(part.affinity, tuple(nodes[index] for index in part.nodes)) for part in parts
         )
 
     def _with_constants(self, parts: Sequence[Part]) -> tuple[Part, ...]:

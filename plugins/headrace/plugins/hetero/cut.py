@@ -133,13 +133,13 @@ class Cutter:
     def _functions(self, nodes: Iterable[ir.Node]) -> list[ir.Function]:
         """Those that the nodes call, and those that they call in turn, in the model's order."""
         known = self._model.functions
-        wanted = {node.op_identifier() for node in walk(nodes)} & known.keys()
-        fresh = wanted
+        needed = {node.op_identifier() for node in walk(nodes)} & known.keys()
+        fresh = needed
         while fresh:
             called = {key for each in fresh for key in calls(known[each])}
-            fresh = (called & known.keys()) - wanted
-            wanted |= fresh
-        return [function.clone() for key, function in known.items() if key in wanted]
+            fresh = (called & known.keys()) - needed
+            needed |= fresh
+        return [function.clone() for key, function in known.items() if key in needed]
 
 
 def _enters(value: ir.Value, own: set[ir.Node]) -> bool:

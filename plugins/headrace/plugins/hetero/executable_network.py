@@ -56,8 +56,8 @@ class HeteroNetwork(ExecutableNetwork):
 
     def _start(self, job: Job) -> None:
         names = job.output_names
-        found = self._flow if names == self._all else self._flow_to(names)
-        HeteroRequest(job, self._subgraphs, found, self._constants, self._counters).start()
+        flow = self._flow if names == self._all else self._flow_to(names)
+        HeteroRequest(job, self._subgraphs, flow, self._constants, self._counters).start()
 
     def _export(self) -> bytes:
         return write_frames(each.export() for each in self._subgraphs)

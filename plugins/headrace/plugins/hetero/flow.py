@@ -39,14 +39,14 @@ class Flow:
     reads: dict[str, int]
 
 
-def flow(subgraphs: Sequence[Ends], wanted: Iterable[str]) -> Flow:
-    """The flow of tensors to the outputs `wanted`.
+def flow(subgraphs: Sequence[Ends], results: Iterable[str]) -> Flow:
+    """The flow of tensors to the outputs `results`.
 
     Args:
         subgraphs: each after all whose outputs it takes.
     """
     source = {name: at for at, each in enumerate(subgraphs) for name in each.outputs}
-    reads = Counter(name for name in wanted if name in source)
+    reads = Counter(name for name in results if name in source)
     needed = {source[name] for name in reads}
     handed: list[tuple[str, ...]] = [()] * len(subgraphs)
     for at in reversed(range(len(subgraphs))):

@@ -37,13 +37,13 @@ def layer_of(node: ir.Node) -> Layer:
     Raises:
         InvalidArgument: the bodies of a node are to run on several devices.
     """
-    wanted = {
+    affinities = {
         each.metadata_props[AFFINITY]: each
         for each in walk([node])
         if AFFINITY in each.metadata_props
     }
-    if len({device.casefold() for device in wanted}) > 1:
-        one, other, *_ = (f"{each.name} on {device}" for device, each in wanted.items())
+    if len({device.casefold() for device in affinities}) > 1:
+        one, other, *_ = (f"{each.name} on {device}" for device, each in affinities.items())
         raise InvalidArgument(
             f"layer {node.name!r} is not split, but its metadata wants {one} and {other}",
             field="model",
@@ -51,7 +51,7 @@ def layer_of(node: ir.Node) -> Layer:
     return Layer(
         name=node.name or "",
         op_type=node.op_type,
-        affinity=next(iter(wanted), ""),
+        affinity=next(iter(affinities), ""),
         constant=is_constant(node),
         inside=tuple(each.name or "" for each in walk([node]) if each is not node),
     )
@@ -80,7 +80,7 @@ def pinned_layers(
     """
     places = {layer.name: place for place, layer in enumerate(layers)}
     owners = {name: layer.name for layer in layers for name in layer.inside}
-    wanted = {place: layer.affinity for place, layer in enumerate(layers) if layer.affinity}
+    pinned = {place: layer.affinity for place, layer in enumerate(layers) if layer.affinity}
     for name, device in affinities.items():
         if name in owners:
             raise InvalidArgument(
@@ -93,10 +93,10 @@ def pinned_layers(
                 f"the network has no layer {name!r}{did_you_mean(name, places)}",
                 field=f"affinities[{name!r}]",
             )
-        wanted[places[name]] = device
+        pinned[places[name]] = device
     by_name = {device.partition(".")[0].casefold(): device for device in reversed(devices)}
     by_name.update((device.casefold(), device) for device in devices)
-    for place, device in wanted.items():
+    for place, device in pinned.items():
         if device.casefold() not in by_name:
             name = layers[place].name
             raise InvalidArgument(
@@ -104,4 +104,4 @@ def pinned_layers(
                 f"{', '.join(devices)}",
                 field=f"affinities[{name!r}]",
             )
-    return {place: by_name[device.casefold()] for place, device in wanted.items()}
+    return {place: by_name[device.casefold()] for place, device in pinned.items()}

@@ -89,16 +89,16 @@ def parts_of(
         if not places.keys() >= set(frame.layers):
             raise _mismatch(f"subgraph {number} has other layers")
         parts.append(Part(frame.device, tuple(sorted(places[name] for name in frame.layers))))
-    found = [_ends(piece.network) for piece in cut(network, parts)]
-    if found != [frame.ends for frame in frames]:
+    ends_now = [_ends(piece.network) for piece in cut(network, parts)]
+    if ends_now != [frame.ends for frame in frames]:
         raise _mismatch("they have other inputs or outputs")
-    given = {value.name for value in network.model.graph.inputs}
-    given.update(network.model.graph.initializers)
-    for ends in (*found, Ends(tuple(port.name for port in network.outputs), ())):
+    made = {value.name for value in network.model.graph.inputs}
+    made.update(network.model.graph.initializers)
+    for ends in (*ends_now, Ends(tuple(port.name for port in network.outputs), ())):
         for name in ends.inputs:
-            if name not in given:
+            if name not in made:
                 raise _mismatch(f"none of them makes {name!r} in time")
-        given.update(ends.outputs)
+        made.update(ends.outputs)
     return parts
 
 

@@ -93,7 +93,7 @@ def plan(
         unknown.note(part.affinity, refused)
         return refused
 
-    found = assign(
+    assignment = assign(
         layers,
         edges_between(nodes),
         [each.name for each in targets],
@@ -102,9 +102,9 @@ def plan(
         recheck=recheck,
         merge_islands=merge_islands,
     )
-    unsupported = [*_unsupported(found, nodes, verdicts), *unknown.left(found.parts)]
-    notes = (*found.notes, *_rounding(network, found.devices))
-    return Plan(network, found.parts, found.devices, tuple(unsupported), notes)
+    unsupported = [*_unsupported(assignment, nodes, verdicts), *unknown.left(assignment.parts)]
+    notes = (*assignment.notes, *_rounding(network, assignment.devices))
+    return Plan(network, assignment.parts, assignment.devices, tuple(unsupported), notes)
 
 
 def _reasons(network: Network, target: Target, token: CancelToken) -> Reasons:
@@ -114,11 +114,11 @@ def _reasons(network: Network, target: Target, token: CancelToken) -> Reasons:
 
 
 def _unsupported(
-    found: Assignment, nodes: Sequence[ir.Node], verdicts: Mapping[str, Reasons]
+    assignment: Assignment, nodes: Sequence[ir.Node], verdicts: Mapping[str, Reasons]
 ) -> Iterator[UnsupportedLayer]:
     """Each layer once, with what each device says; each followed by those in its bodies."""
     by_layer: dict[str, dict[str, str]] = {}
-    for layer in found.unsupported:
+    for layer in assignment.unsupported:
         by_layer.setdefault(layer.layer, {})[layer.device] = layer.reason
     for node in nodes:
         for each in walk([node]) if node.name in by_layer else ():

@@ -28,7 +28,7 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
 from headrace.runtime.transform.transform import transform_network
-from headrace.runtime.virtual.members import Target, check_owners, listed, own_config
+from headrace.runtime.virtual.members import Target, listed
 from headrace.runtime.virtual.plugin import VirtualPlugin
 
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -99,16 +99,11 @@ class HeteroPlugin(VirtualPlugin):
         settings = self.settings()
         fallback = config.get(TARGET_FALLBACK.name, settings.get(TARGET_FALLBACK.name, ""))
         found = targets(options, fallback, config, settings, self.services.devices)
-        own = own_config(self.schema, config, found)
-        self.schema.refuse_server_keys(own, self.name)
+        own = {TARGET_FALLBACK.name: listed(found)}
+        resolved = self._own_configuration(config, found, own, ignore_unknown=ignore_unknown)
         if not ignore_unknown:
-            check_owners(config, found)
-            self.schema.refuse_device_keys(own, self.name)
             for each in found:
                 _check_config(each)
-        own[TARGET_FALLBACK.name] = listed(found)
-        resolved = self.schema.resolve(settings, own, ignore_unknown=ignore_unknown)
-        self.device_id(resolved)
         return _Wish(resolved, found)
 
     def _plan(self, load: Load, wish: _Wish, ended: Mapping[str, str] = _NONE) -> Plan:

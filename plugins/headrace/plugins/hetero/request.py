@@ -14,13 +14,13 @@ import numpy as np
 
 from headrace.plugins.hetero.flow import Flow
 from headrace.plugins.hetero.subgraph import Subgraph, SubgraphCounters, named, not_the_callers
-from headrace.runtime.errors import Cancelled, HeadraceError, Internal
+from headrace.runtime.errors import Cancelled, HeadraceError
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.inline_budget import LIMIT_SECONDS
 from headrace.runtime.execution.job import Job, LayerProfile
 from headrace.runtime.execution.trampoline import Trampoline
 from headrace.runtime.network.values import Value, size_bytes
-from headrace.runtime.virtual.part_job import PartJob
+from headrace.runtime.virtual.part_job import PartJob, submit
 
 
 class SubgraphJob(PartJob):
@@ -105,21 +105,12 @@ class HeteroRequest:
         token = self._token.child()
         names = self._flow.outputs[at]
         part = SubgraphJob(job, at, inputs, self._part_ended, names, token, inline=inline)
-        try:
-            if token.error is not None:
-                raise token.error
-            subgraph.executable.submit(part)
-        except Exception as error:  # noqa: BLE001 - whatever a device does, the request has an outcome
-            part.fail(error)
+        submit(part, subgraph.executable)
 
     def _part_ended(self, part: Job) -> None:
         assert isinstance(part, SubgraphJob)
-        at, given, taken = part.at, part.outputs, part.inputs
-        part.inputs, part.outputs = {}, {}  # others may hold the part for a while
-        part.token.close()
-        error = part.error
-        if error is None and not given.keys() >= set(self._flow.outputs[at]):
-            error = Internal(f"the device gave {sorted(given)}, not {self._flow.outputs[at]}")
+        at, inputs = part.at, part.inputs
+        outputs, error = part.take_outputs(self._flow.outputs[at])
         ready: list[int] = []
         with self._lock:
             failed = False
@@ -127,14 +118,14 @@ class HeteroRequest:
                 failed = True
                 self._failure = self._named(at, error)
             elif error is None:
-                self._take(part, given)
+                self._take(part, outputs)
                 self._free(at)
                 ready = self._released(at) if self._failure is None else []
             self._unfinished += len(ready) - 1
             ended = not self._unfinished
         if error is None:
-            self._count(at, part, taken)
-        del given, taken  # the arrays; the frame lives on while others run from here
+            self._count(at, part, inputs)
+        del inputs, outputs  # the arrays; the frame lives on while others run from here
         if failed:
             self._token.cancel(Cancelled("another subgraph of the request failed"))
         if ended:
@@ -142,9 +133,9 @@ class HeteroRequest:
         elif ready:
             self._go_on(ready, inline=True)
 
-    def _take(self, part: SubgraphJob, given: dict[str, Value]) -> None:
+    def _take(self, part: SubgraphJob, outputs: dict[str, Value]) -> None:
         job, at = self._job, part.at
-        self._values.update((name, given[name]) for name in self._flow.outputs[at])
+        self._values.update((name, outputs[name]) for name in self._flow.outputs[at])
         job.prepared = job.prepared or part.prepared
         job.inferred = max(job.inferred, part.inferred)
         if part.layers:
@@ -166,9 +157,9 @@ class HeteroRequest:
                 ready.append(follower)
         return ready
 
-    def _count(self, at: int, part: SubgraphJob, taken: Mapping[str, Value]) -> None:
+    def _count(self, at: int, part: SubgraphJob, inputs: Mapping[str, Value]) -> None:
         if self._counters:
-            crossed = sum(size_bytes(taken[name]) for name in self._flow.handed[at])
+            crossed = sum(size_bytes(inputs[name]) for name in self._flow.handed[at])
             self._counters[at].observe(part.execution_seconds, crossed)
 
     # -- the end --
@@ -195,8 +186,8 @@ class HeteroRequest:
     def _named(self, at: int, error: BaseException) -> HeadraceError:
         number, device = self._subgraphs[at].number, self._subgraphs[at].device
         place = f"subgraph {number} of {len(self._subgraphs)} on {device}"
-        found = named(error, place, subgraph=str(number), device=device)
-        return not_the_callers(found, self._flow.handed[at])
+        placed = named(error, place, subgraph=str(number), device=device)
+        return not_the_callers(placed, self._flow.handed[at])
 
     def _say_where(self, job: Job) -> None:
         """The reason for which a request was cancelled says nothing of a subgraph."""

@@ -155,16 +155,16 @@ def named(error: BaseException, place: str, **facts: str) -> HeadraceError:
     """
     if isinstance(error, Internal) or not isinstance(error, HeadraceError):
         text = error.message if isinstance(error, HeadraceError) else repr(error)
-        found: HeadraceError = Internal(f"{place}: {text}", metadata={"place": place, **facts})
+        copy: HeadraceError = Internal(f"{place}: {text}", metadata={"place": place, **facts})
     else:
         # Not by its constructor: each class has its own.
-        found = type(error).__new__(type(error))
-        found.__dict__.update(error.__dict__)
-        found.message = f"{place}: {error.message}"
-        found.args = (found.message,)
-        found.metadata = {**error.metadata, "place": place, **facts}
-    found.__cause__ = error
-    return found
+        copy = type(error).__new__(type(error))
+        copy.__dict__.update(error.__dict__)
+        copy.message = f"{place}: {error.message}"
+        copy.args = (copy.message,)
+        copy.metadata = {**error.metadata, "place": place, **facts}
+    copy.__cause__ = error
+    return copy
 
 
 def not_the_callers(error: HeadraceError, passed_on: Iterable[str]) -> HeadraceError:
@@ -177,9 +177,9 @@ def not_the_callers(error: HeadraceError, passed_on: Iterable[str]) -> HeadraceE
     fields = [f"inputs[{name!r}]" for name in passed_on]
     if not isinstance(error, InvalidArgument) or error.field not in fields:
         return error
-    found = FailedPrecondition(
+    other = FailedPrecondition(
         f"{error.message} (another subgraph made this tensor; give its layers another device)",
         metadata=error.metadata,
     )
-    found.__cause__ = error
-    return found
+    other.__cause__ = error
+    return other

@@ -63,18 +63,18 @@ class UnknownTypes:
     def left(self, parts: Sequence[Part]) -> list[UnsupportedLayer]:
         """The readers of tensors that pass between parts all the same."""
         numbers = {place: number for number, part in enumerate(parts) for place in part.nodes}
-        found: dict[str, UnsupportedLayer] = {}
+        readers: dict[str, UnsupportedLayer] = {}
         for name, source, reader in self._tensors:
             if {source, reader} <= numbers.keys() and numbers[source] != numbers[reader]:
                 layer = self._name(reader)
-                found[layer] = UnsupportedLayer(
+                readers[layer] = UnsupportedLayer(
                     layer,
                     self._nodes[reader].op_type,
                     f"it reads {name!r}, whose type is not known, from another subgraph; give "
                     f"{self._name(source)!r} and {layer!r} one affinity",
                     parts[numbers[reader]].affinity,
                 )
-        return list(found.values())
+        return list(readers.values())
 
     def _name(self, place: int) -> str:
         return self._nodes[place].name or ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from headrace.plugins.multi.config import PRIORITIES
 from headrace.runtime.config.device_name import Member
-from headrace.runtime.config.schema import ConfigSchema, check_prefixes
+from headrace.runtime.config.schema import ConfigSchema
 from headrace.runtime.device.services import Devices
 from headrace.runtime.errors import HeadraceError, InvalidArgument, Unavailable
 from headrace.runtime.network.memory import forget_locals
@@ -103,14 +103,6 @@ def find(
         candidates.append(Candidate(replace(target, options=own), member.count))
     started = [each.target for each in candidates]
     return Listed(tuple(candidates), tuple(failures), own_config(schema, config, started))
-
-
-def check_prefixes_of(members: Sequence[Member], config: Mapping[str, str]) -> None:
-    """
-    Raises:
-        NotFound: a key's prefix names none of the devices.
-    """
-    check_prefixes(config, (str(each) for member in members for each in member.device.physical()))
 
 
 def check_candidate(candidate: Candidate) -> None:

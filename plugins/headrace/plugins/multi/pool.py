@@ -17,12 +17,12 @@ from headrace.plugins.multi.loading import Member
 from headrace.plugins.multi.requests import Answer, Instruction, PoolRequest, Report, Run
 from headrace.plugins.multi.schedule import Schedule
 from headrace.runtime.device.state import DeviceEvent, DeviceStates
-from headrace.runtime.errors import Internal
 from headrace.runtime.execution.alarm import Alarm
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.timer import Timer
 from headrace.runtime.execution.trampoline import Trampoline
 from headrace.runtime.virtual.networks import optimal_requests
+from headrace.runtime.virtual.part_job import PartJob, submit
 
 _log = logging.getLogger(__name__)
 
@@ -49,18 +49,16 @@ class Pool:
         *,
         spill: bool,
         changed: Callable[[], object] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._label = label
         self._states = states
-        self._clock = clock
         self._changed = changed
         self._counters = MemberCounters()
         self._lock = threading.Lock()
         self._members = {each.name: each for each in members}
         self._counts = {each.name: each.count for each in members}
         limits = [(each.name, _limit(each, each.count)) for each in members]
-        self._schedule: Schedule[Job] = Schedule(limits, clock(), spill=spill)
+        self._schedule: Schedule[Job] = Schedule(limits, time.monotonic(), spill=spill)
         self._trampoline: Trampoline[_Instruction] = Trampoline()
         self._leaving: dict[str, Callable[[], object]] = {}
         self._alarm = Alarm(timer, self._on_alarm)
@@ -131,7 +129,7 @@ class Pool:
         """Has a device run the job, now or when one is free."""
         request = PoolRequest(job, self._cancelled, self._ended)
         with self._lock:
-            todo = self._schedule.arrive(request, self._clock())
+            todo = self._schedule.arrive(request, time.monotonic())
             waits = request.device is None
             self._alarm.set(self._schedule.wake_at)
         self._do(todo, inline=job.may_run_inline)
@@ -208,11 +206,9 @@ class Pool:
         self._bring(self._schedule.tick)
 
     def _ended(self, request: PoolRequest, part: Job) -> None:
-        outputs, part.inputs, part.outputs = part.outputs, {}, {}  # others may hold it for a while
-        part.token.close()
-        job, error = request.item, part.error
-        if error is None and any(name not in outputs for name in job.output_names):
-            error = Internal(f"the device gave {sorted(outputs)}, not {job.output_names}")
+        assert isinstance(part, PartJob)
+        job = request.item
+        outputs, error = part.take_outputs(job.output_names)
         assert request.device is not None
         assert part.outcome is not None
         device, outcome = request.device.name, part.outcome.value
@@ -241,7 +237,7 @@ class Pool:
 
     def _event(self, event: Callable[[float], list[_Instruction]]) -> list[_Instruction]:
         with self._lock:
-            todo = event(self._clock())
+            todo = event(time.monotonic())
             self._alarm.set(self._schedule.wake_at)
         return todo
 
@@ -260,13 +256,7 @@ class Pool:
     def _run(self, run: Run[Job], inline: bool) -> None:
         request = run.request
         assert isinstance(request, PoolRequest)
-        part = request.part(inline=inline)
-        try:
-            if part.token.error is not None:
-                raise part.token.error
-            self._members[run.device].executable.submit(part)
-        except Exception as error:  # noqa: BLE001 - whatever a device does, the request has an outcome
-            part.fail(error)
+        submit(request.part(inline=inline), self._members[run.device].executable)
 
     def _report(self, report: Report) -> None:
         if report.reason:

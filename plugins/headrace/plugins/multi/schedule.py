@@ -11,7 +11,7 @@ many of these as were on devices that failed meanwhile. A failure that may be th
 fault takes the device out only once another device has run the request. A device that refuses a
 request's values stays; another one that serves is asked, once.
 
-Where no device serves, requests wait for `patience` seconds and are then told so.
+If no device serves, requests wait for PATIENCE_SECONDS and are then told so.
 
 Pure and not thread-safe: times are arguments, in seconds.
 """
@@ -45,7 +45,6 @@ class Schedule(Generic[T]):
         limits: the devices, the preferred one first, and how many requests each runs at once.
         spill: whether a device takes what those before it have no room for; otherwise it takes
             requests only while none of those serves.
-        patience: seconds for which requests wait while no device serves.
     """
 
     def __init__(
@@ -54,10 +53,8 @@ class Schedule(Generic[T]):
         now: float,
         *,
         spill: bool = True,
-        patience: float = PATIENCE_SECONDS,
     ) -> None:
         self._spill = spill
-        self._patience = patience
         self._queue: FairQueue[Request[T]] = FairQueue()
         self._flow: Flow[Request[T]] = Flow(sys.maxsize)
         self._retries: dict[Request[T], None] = {}
@@ -89,9 +86,9 @@ class Schedule(Generic[T]):
         if self._is_undisturbed():
             return math.inf
         due = [each.until for each in self._order if each.standing is Standing.OUT]
-        due += (request.stranded_since + self._patience for request in self._retries)
+        due += (request.stranded_since + PATIENCE_SECONDS for request in self._retries)
         if len(self._queue) and not self._any_takes(None):
-            due.append(self._none_serves_since + self._patience)
+            due.append(self._none_serves_since + PATIENCE_SECONDS)
         return min(due, default=math.inf)
 
     # -- events --
@@ -254,10 +251,10 @@ class Schedule(Generic[T]):
                 continue
             request.stranded_since = min(request.stranded_since, now)
             alone = all(each is failed_on for each in self._order)
-            if alone or now >= request.stranded_since + self._patience:
+            if alone or now >= request.stranded_since + PATIENCE_SECONDS:
                 del self._retries[request]
                 self._answers.append(Answer(request, request.error))
-        if now >= self._none_serves_since + self._patience and not self._any_takes(None):
+        if now >= self._none_serves_since + PATIENCE_SECONDS and not self._any_takes(None):
             for request in self._queue.drain():
                 self._answers.append(Answer(request, self._nobody_serves(now)))
 
@@ -265,7 +262,7 @@ class Schedule(Generic[T]):
         reasons = "; ".join(f"{each.name}: {each.reason}" for each in self._order)
         error = Unavailable(f"none of the network's devices works; {reasons}")
         until = min((each.until for each in self._order), default=math.inf)
-        error.retry_delay_seconds = max(until - now, 0.05) if until < math.inf else self._patience
+        error.retry_delay_seconds = max(until - now, 0.05) if until < math.inf else PATIENCE_SECONDS
         return error
 
     def _leave(self, request: Request[T]) -> tuple[ScheduledDevice, bool]:

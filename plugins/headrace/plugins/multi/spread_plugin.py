@@ -25,7 +25,7 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
 from headrace.runtime.virtual.frames import Frame
-from headrace.runtime.virtual.members import withheld_keys
+from headrace.runtime.virtual.members import check_owners, withheld_keys
 from headrace.runtime.virtual.plugin import VirtualPlugin
 
 
@@ -77,7 +77,7 @@ class SpreadPlugin(VirtualPlugin):
             load = replace(load, notes=(*load.notes, f"compiled anew: {error.message}"))
         members = self._members(load.network, load.options, load.config)
         listed = self._find(members, load.config, load.options)
-        lists.check_prefixes_of(members, load.config)
+        check_owners(load.config, (each.device for each in members))
         listed = self._check(listed, load.config)
         own = self._configuration(listed.own)
         self.device_id(own)

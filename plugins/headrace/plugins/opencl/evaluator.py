@@ -182,6 +182,11 @@ class Evaluator:
         if node.op_type == "Unsqueeze" and isinstance(arguments[-1], int):
             arguments[-1] = [arguments[-1]]
         options = dict(self._attributes_of(node))
+        if node.op_type == "Unsqueeze":
+            axes = options["axes"] if "axes" in options else arguments[-1]
+            rank = arguments[0].ndim + len(axes)
+            if len({axis % rank for axis in axes}) < len(axes):
+                raise InvalidArgument(f"Unsqueeze: axes {[*axes]} name one twice", field="inputs")
         if node.op_type == "Split" and "num_outputs" not in options:
             options["num_outputs"] = len(node.outputs)
         function = self._functions.get(node)

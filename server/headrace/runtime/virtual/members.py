@@ -114,13 +114,13 @@ def ask(target: Target, network: Network) -> QueryResult:
         )
 
 
-def listed(found: Iterable[Target]) -> str:
+def listed(targets: Iterable[Target]) -> str:
     """The list as it stands in a device name."""
-    return ",".join(f"[{each.name}]" if ":" in each.name else each.name for each in found)
+    return ",".join(f"[{each.name}]" if ":" in each.name else each.name for each in targets)
 
 
 def own_config(
-    schema: ConfigSchema, config: Mapping[str, str], found: Sequence[Target]
+    schema: ConfigSchema, config: Mapping[str, str], targets: Sequence[Target]
 ) -> dict[str, str]:
     """What of a load's configuration is the virtual device's own to judge: its keys, and those that
     nobody knows."""
@@ -128,17 +128,16 @@ def own_config(
         key: text
         for key, text in config.items()
         if "." not in key
-        and (key in schema or not any(key in each.plugin.schema for each in found))
+        and (key in schema or not any(key in each.plugin.schema for each in targets))
     }
 
 
-def check_owners(config: Mapping[str, str], found: Sequence[Target]) -> None:
+def check_owners(config: Mapping[str, str], devices: Iterable[DeviceName]) -> None:
     """
     Raises:
         NotFound: a key's prefix names none of the devices.
     """
-    physical = (str(device) for each in found for device in each.device.physical())
-    check_prefixes(config, physical)
+    check_prefixes(config, (str(each) for device in devices for each in device.physical()))
 
 
 def _target(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.errors import Internal
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.values import Value
@@ -43,6 +45,20 @@ class PartJob(Job):
             trace=request.trace,
         )
 
+    def take_outputs(self, names: Collection[str]) -> tuple[dict[str, Value], BaseException | None]:
+        """The outputs of a part that has ended, and why it failed if it did. The part lets go of
+        all values, for others may hold it for a while.
+
+        Args:
+            names: the outputs that the device was to give.
+        """
+        outputs, error = self.outputs, self.error
+        self.inputs, self.outputs = {}, {}
+        self.token.close()
+        if error is None and any(name not in outputs for name in names):
+            error = Internal(f"the device gave {sorted(outputs)}, not {names}")
+        return outputs, error
+
     @property
     def started(self) -> float:
         return self._started
@@ -52,3 +68,13 @@ class PartJob(Job):
         self._started = seconds
         if seconds and not self._request.started:
             self._request.started = seconds
+
+
+def submit(part: Job, network: ExecutableNetwork) -> None:
+    """Submits a part, which may be cancelled already. A device that raises has failed it."""
+    try:
+        if part.token.error is not None:
+            raise part.token.error
+        network.submit(part)
+    except Exception as error:  # noqa: BLE001 - as the outcome of the part
+        part.fail(error)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 import onnx_ir as ir
 
+from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.device import Device
 from headrace.runtime.errors import Unimplemented
+from headrace.runtime.virtual.members import Target, check_owners, own_config
+
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class VirtualPlugin(Device):
     """Has no threads. The devices that a query or a load names decide what it answers, so each
-    virtual device has its own `query_network`, `load_network` and `import_network`."""
+    virtual device has its own `query_network` and `load_network`."""
 
     full_name: str = ""
     architecture: str = platform.machine()
@@ -23,3 +29,31 @@ class VirtualPlugin(Device):
         raise Unimplemented(
             f"{self.name} computes nothing: give the extension to the devices of its list"
         )
+
+    def _own_configuration(
+        self,
+        config: Mapping[str, str],
+        targets: Sequence[Target],
+        decided: Mapping[str, str] = _NOTHING,
+        *,
+        ignore_unknown: bool = False,
+    ) -> Configuration:
+        """What of a configuration is the virtual device's own.
+
+        Args:
+            config: of a load or query, with what it says to the devices of the list.
+            decided: values that win over those in `config`.
+            ignore_unknown: whether unknown keys are passed over, as a query does.
+
+        Raises:
+            NotFound, InvalidArgument: on a key, its prefix or its value, or on the device id.
+        """
+        own = own_config(self.schema, config, targets)
+        self.schema.refuse_server_keys(own, self.name)
+        if not ignore_unknown:
+            check_owners(config, (each.device for each in targets))
+            self.schema.refuse_device_keys(own, self.name)
+        own.update(decided)
+        resolved = self.schema.resolve(self.settings(), own, ignore_unknown=ignore_unknown)
+        self.device_id(resolved)
+        return resolved

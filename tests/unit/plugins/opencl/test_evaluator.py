@@ -11,6 +11,7 @@ pytest.importorskip("tinygrad", reason="tinygrad is not installed: pip install '
 from tinygrad.tensor import Tensor
 
 from headrace.plugins.opencl import evaluator, values
+from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
 from headrace.testing.case import parse
@@ -46,3 +47,15 @@ def test_a_layer_whose_kernels_had_to_be_made_is_computed_once_more_and_only_tha
     once = [[layer, f"wait for {DEVICE}"] for layer in ("Exp", "Softplus")]
     assert profile() == [*once[0], *once[0], "timed", *once[1], *once[1], "timed"]
     assert profile() == [*once[0], "timed", *once[1], "timed"]
+
+
+@pytest.mark.parametrize("axes", [[0, 0], [1, -2]])
+def test_an_axis_is_put_in_once(axes: list[int]) -> None:
+    text = "g (float[2] x, int64[2] axes) => (float[a,b,c] y) { y = Unsqueeze(x, axes) }"
+    made = evaluator.Evaluator(Network.from_bytes(parse(text).SerializeToString()).model, DEVICE)
+    given = {
+        "x": values.to_device(np.zeros(2, np.float32), DEVICE),
+        "axes": values.to_device(np.array(axes), DEVICE),
+    }
+    with pytest.raises(InvalidArgument, match="name one twice"):
+        made.evaluate(evaluator.Evaluation(CancelToken()), given)
