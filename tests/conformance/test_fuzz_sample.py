@@ -17,7 +17,7 @@ from headrace.testing.fuzz.worker import run_device, run_reference
 
 SEED = 20
 LIMIT_SECONDS = 60.0
-SAMPLES = {"CPU": 50, "OPENVINO": 40, "TEMPLATE": 30}
+SAMPLES = {"CPU": 100, "OPENVINO": 40, "TEMPLATE": 60}
 
 
 @pytest.fixture(scope="module")
