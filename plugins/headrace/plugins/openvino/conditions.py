@@ -91,6 +91,14 @@ def _gather(operation: openvino.Node) -> Iterator[Condition]:
     yield _inside(_signed(operation.input_value(1)), _size(operation, 2)), _INDEX
 
 
+def _regions(operation: openvino.Node) -> Iterator[Condition]:
+    """The kernel leaves regions alone from the first one on that has the image -1."""
+    images = _signed(operation.input_value(2))
+    low = operations.greater_equal(images, np.int64(0))
+    inside = operations.less(images, _sizes(operation.input_value(0), [0]))
+    yield _all(operations.logical_and(low, inside)), _INDEX
+
+
 def _scatter_elements(operation: openvino.Node) -> Iterator[Condition]:
     """The kernel writes before the tensor where an index is too far below zero."""
     yield _bounded(operation, _size(operation, 3)), _INDEX
@@ -182,6 +190,22 @@ def _count(operation: openvino.Node) -> Iterator[Condition]:
     yield _all(operations.less_equal(given, there)), "gets a larger count than there are elements"
 
 
+def _edges(operation: openvino.Node) -> Iterator[Condition]:
+    """Where nothing is left of an axis, the kernel repeats what it has cut away."""
+    if operation.get_attributes()["pad_mode"] == "constant":
+        return
+    pads = operation.input_value(1), operation.input_value(2)
+    if all(each.get_node().get_type_name() == "Constant" for each in pads) and all(
+        each.get_node().data.min(initial=0) >= 0 for each in pads
+    ):
+        return
+    left = operations.shape_of(operation.input_value(0), "i64")
+    for each in pads:
+        cut = operations.minimum(operations.convert(each, "i64"), np.int64(0))
+        left = operations.add(left, cut)
+    yield left, EMPTY
+
+
 def _lengths(operation: openvino.Node) -> Iterator[Condition]:
     """A length of -1 is what is left, which the reader of ONNX makes use of itself."""
     lengths = operation.input_value(2)
@@ -265,10 +289,12 @@ _CONDITIONS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]]
         "MatMul": _in_floats,
         "Mod": _division,
         "Multiply": _in_32_bits,
+        "Pad": _edges,
         "Power": _in_floats,
         "RNNSequence": _sequence,
         "ReduceMean": _in_floats,
         "ReduceSum": _in_floats,
+        "ROIAlign": _regions,
         "Reshape": _pattern,
         "ScatterElementsUpdate": _scatter_elements,
         "Subtract": _in_32_bits,

@@ -60,6 +60,10 @@ def _attention(node: ir.Node, version: int) -> str | None:
     windows = [attributes.get(f"{side}_window_size") for side in ("left", "right")]
     if any(size is not None and size.as_int() >= 0 for size in windows):
         return "the backend ignores windows"
+    for at, name in enumerate(("q_num_heads", "kv_num_heads")):
+        sizes = sizes_of(input_of(node, at)) or []
+        if len(sizes) == 4 and attributes.get_int(name, sizes[1]) != sizes[1]:
+            return f"the backend ignores {name}, and the tensor may have another number of heads"
     causal = attributes.get_int("is_causal", 0)
     if version < 24 and causal and input_of(node, 4) is not None:
         return "the backend's causal mask after past keys is that of operator set 24"
@@ -94,6 +98,15 @@ def _cast(node: ir.Node, _: int) -> str | None:
     rounding = node.attributes.get_string("round_mode", "up")
     if target == ir.DataType.FLOAT8E8M0 and rounding == "up":
         return "the backend does not round up when it casts to float8e8m0"
+    return None
+
+
+def _convolution(node: ir.Node, _: int) -> str | None:
+    """No case has a kernel_shape that is not that of the weights."""
+    kernel = node.attributes.get_ints("kernel_shape", [])
+    weights = sizes_of(input_of(node, 3 if node.op_type == "QLinearConv" else 1))
+    if kernel and weights is not None and list(kernel) != weights[2:]:
+        return "the backend ignores kernel_shape, and the weights may have another"
     return None
 
 
@@ -166,6 +179,8 @@ def _max_pool(node: ir.Node, _: int) -> str | None:
     pads = attributes.get_ints("pads", [0] * (2 * rank))
     dilations = attributes.get_ints("dilations", [1] * rank)
     sizes = (sizes_of(input_of(node, 0)) or [None] * (rank + 2))[2:]
+    if {len(sizes), len(strides), len(dilations), len(pads) / 2} != {rank}:
+        return "its attributes do not fit the rank of the image"
     for axis, size in enumerate(sizes):
         window = (kernel[axis] - 1) * dilations[axis] + 1
         begin, end, stride = pads[axis], pads[axis + rank], strides[axis]
@@ -257,7 +272,11 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "BitShift": _bit_shift,
         "Cast": _cast,
         "CastLike": _cast,
+        "Conv": _convolution,
+        "ConvInteger": _convolution,
+        "ConvTranspose": _convolution,
         "DFT": _dft,
+        "DeformConv": _convolution,
         "DynamicQuantizeLinear": _dynamic_quantize,
         "Expand": _expand,
         "GRU": _recurrent,
@@ -265,6 +284,7 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "LRN": _lrn,
         "LSTM": _lstm,
         "MaxPool": _max_pool,
+        "QLinearConv": _convolution,
         "QuantizeLinear": _quantize,
         "RNN": _recurrent,
         "Reduce": _reduce,  # and all whose names begin so

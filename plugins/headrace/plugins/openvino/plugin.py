@@ -133,7 +133,7 @@ class OpenVinoPlugin(CompiledPlugin):
         self, network: Network, config: Configuration, options: NetworkOptions
     ) -> Network:
         """As every device, and local functions inlined, which OpenVINO has none of, and constants
-        as it reads them."""
+        as it reads them. Inputs that have a default are constants, for no request gives them."""
         transformed = super().transform_network(network, config, options)
         model = transformed.model
         if model.functions:
@@ -141,6 +141,8 @@ class OpenVinoPlugin(CompiledPlugin):
             infer_types(model)
             name_layers(model.graph)
             transformed = Network(model)
+        inputs = model.graph.inputs
+        inputs[:] = [value for value in inputs if not value.is_initializer()]
         make_raw(model)
         return transformed
 

@@ -144,6 +144,11 @@ OF_CONSTANTS = {
     "read_twice": f"{SHAPES} {{ {CONVOLUTION} m = Mul(c, x) y = Sub(m, c) }}",
     "given_too": "(float[1,1,2,2] x) => (float[1,1,2,2] y, float[1,1,2,2] c)"
     f" {{ {CONVOLUTION} y = Mul(c, x) }}",
+    "quantised": "(uint8[1] z) => (uint8[1,1,2,2] y) {"
+    " x = Constant<value = uint8[1,1,2,2] {250, 2, 30, 4}>() s = Constant<value = float {0.5}>()"
+    " w = Constant<value = uint8[1,1,1,1] {7}>() t = Constant<value = float[1] {0.5}>()"
+    " a = Constant<value = int64[1] {0}>() o = Squeeze(z, a)"
+    " y = QLinearConv(x, s, o, w, t, z, s, o) }",
     "in_a_branch": f"(bool b, float[1,1,2,2] x) => (float[1,1,2,2] y) {{ y = If(b)"
     f" <then_branch = t () => (float[1,1,2,2] u) {{ {CONVOLUTION} u = Mul(c, x) }},"
     " else_branch = e () => (float[1,1,2,2] v) { v = Neg(x) }> }",
@@ -166,7 +171,7 @@ def test_what_constants_give_is_the_same_in_every_request(plugin: Plugin, name: 
         for port in case.network.inputs:
             assert port.shape is not None
             shape = [size for size in port.shape if isinstance(size, int)]
-            inputs[port.name] = known.get(port.name, np.full(shape, factor, np.float32))
+            inputs[port.name] = known.get(port.name, np.full(shape, factor, port.dtype.numpy()))
         outputs = request.infer(inputs)
         for output, expected in case.expected(inputs).items():
             np.testing.assert_allclose(np.asarray(outputs[output]), expected, rtol=1e-6)

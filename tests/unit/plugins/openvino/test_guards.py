@@ -53,6 +53,11 @@ def image(height: int, width: int) -> Inputs:
     return {"x": floats(1, 1, height, width)}
 
 
+def regions(index: int) -> Inputs:
+    corners = np.array([[0, 0, 3, 3], [0, 0, 2, 2]], np.float32)
+    return {"x": floats(2, 1, 4, 4), "r": corners, "b": indices(0, index)}
+
+
 def sequence(length: int, *lengths: int) -> Inputs:
     weights = {"w": floats(1, 6, 2) / 50, "r": floats(1, 6, 2) / 50}
     return {"x": floats(length, 1, 2) / 9, "l": np.array(lengths, np.int32), **weights}
@@ -184,6 +189,12 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [image(2, 2)],
         [(image(1, 2), NOTHING)],
     ),
+    "regions": (
+        "(float[2,1,H,W] x, float[2,4] r, int64[2] b) => (float[A,B,C,D] y)"
+        " { y = RoiAlign<output_height = 2, output_width = 2>(x, r, b) }",
+        [regions(0), regions(1)],
+        [(regions(-1), INDEX), (regions(-5), "less, than -1"), (regions(2), "exist")],
+    ),
     "points_of_an_image": (
         "(float[1,1,H,W] x) => (float[A,B,C,D] y) { g = Constant<value = float[1,1,1,2]"
         " {0, 0}>() y = GridSample<align_corners = 1>(x, g) }",
@@ -257,6 +268,14 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         " { b = Constant<value = int64[2] {2, 2}>() y = Col2Im(x, s, b) }",
         [{"x": floats(1, 4, 4), "s": indices(3, 3)}],
         [({"x": floats(1, 4, count), "s": indices(3, 3)}, "blocks") for count in (3, 5)],
+    ),
+    "edges": (
+        '(float[N,M] x, int64[4] p) => (float[A,B] y) { y = Pad<mode = "edge">(x, p) }',
+        [
+            {"x": floats(2, 3), "p": indices(0, 0, 1, 2)},
+            {"x": floats(2, 3), "p": indices(0, 0, 0, 0)},
+        ],
+        [({"x": floats(2, 3), "p": indices(0, -3, 0, 4)}, NOTHING)],
     ),
     "product_with_nothing": (
         "(float[N,K] x, float[A,4] w) => (float[N,4] y) { y = MatMul(x, w) }",

@@ -48,6 +48,11 @@ def reasons(text: str, opset: int) -> list[str]:
             "windows",
         ),
         (
+            "(float[1,2,4,8] q, float[1,2,6,8] k) => (float[1,2,4,8] y)"
+            " { y = Attention<q_num_heads = 3>(q, k, k) }",
+            "q_num_heads",
+        ),
+        (
             '(int32[2] x, int32[2] n) => (int32[2] y) { y = BitShift<direction = "LEFT">(x, n) }',
             "signed",
         ),
@@ -133,6 +138,26 @@ def reasons(text: str, opset: int) -> list[str]:
         ("(float[A,B,C] x) => (float[A,B,C] y) { y = Hardmax<axis = 1>(x) }", "shape"),
         ("(float x, int64[0] s) => (float y) { y = Expand(x, s) }", "scalar"),
         ("(float[N,3] x, int64 a) => (float[N,1] y) { y = ReduceMax(x, a) }", "scalar"),
+        (
+            "(float[1,1,4,4] x, float[1,1,1,1] w) => (float[1,1,2,2] y)"
+            " { y = Conv<kernel_shape = [3,3]>(x, w) }",
+            "kernel_shape",
+        ),
+        (
+            "(float[1,1,4,4] x, float[1,1,H,W] w) => (float[1,1,C,D] y)"
+            " { y = ConvTranspose<kernel_shape = [3,3]>(x, w) }",
+            "kernel_shape",
+        ),
+        (
+            "(float[1,1,4,4,4] x) => (float[A,B,C,D,E] y)"
+            " { y = MaxPool<ceil_mode = 1, kernel_shape = [3,3]>(x) }",
+            "rank",
+        ),
+        (
+            "(float[1,1,4,4] x) => (float[A,B,C,D] y)"
+            " { y = MaxPool<ceil_mode = 1, kernel_shape = [3,3], strides = [1]>(x) }",
+            "rank",
+        ),
         ("(float[N,3] x, int64 a) => (float[N,1] y) { y = ReduceLogSum(x, a) }", "scalar"),
     ],
 )
