@@ -191,7 +191,7 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
     ),
     "regions": (
         "(float[2,1,H,W] x, float[2,4] r, int64[2] b) => (float[A,B,C,D] y)"
-        " { y = RoiAlign<output_height = 2, output_width = 2>(x, r, b) }",
+        " { y = RoiAlign<output_height = 2, output_width = 2, sampling_ratio = 2>(x, r, b) }",
         [regions(0), regions(1)],
         [(regions(-1), INDEX), (regions(-5), "less, than -1"), (regions(2), "exist")],
     ),
