@@ -523,7 +523,7 @@ def test_a_finding_of_a_network_names_no_request() -> None:
 
 def test_what_cancels_out_may_differ_by_the_rounding_of_what_it_was() -> None:
     given = variant(
-        "g (float[n] x) => (float y) { y = ReduceSum(x) }", {"x": np.float32([3e4, -3e4])}
+        "g (float[n] x) => (float y) { y = ReduceSum(x) }", {"x": np.array([3e4, -3e4], np.float32)}
     )
     zero = Answer(How.ANSWERED, Stage.RUN, replies=(_of(y=np.array(0, np.float32)),))
     near = Answer(How.ANSWERED, Stage.RUN, replies=(_of(y=np.array(1e-3, np.float32)),))
