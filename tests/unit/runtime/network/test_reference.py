@@ -341,41 +341,38 @@ def test_a_maximum_with_same_lower_pads_in_front(config: str, size: int) -> None
     assert found.tolist() == expected.tolist()
 
 
-def outputs(evaluator: CorrectedEvaluator, feed: dict[str, Any]) -> Any:
-    return evaluator.run(None, feed)
-
-
 def test_a_sequence_takes_a_tensor_behind_its_last() -> None:
     text = "g (seq(float) s, float t, int64 p) => (seq(float) y) { y = SequenceInsert(s, t, p) }"
-    evaluator = CorrectedEvaluator(parsed(18, text))
+    evaluator: Any = CorrectedEvaluator(parsed(18, text))
     first, last = np.float32(1), np.float32(2)
-    (y,) = outputs(evaluator, {"s": [first], "t": last, "p": np.array(1)})
+    (y,) = evaluator.run(None, {"s": [first], "t": last, "p": np.array(1)})
     assert [float(each) for each in y] == [1, 2]
     with pytest.raises(IndexError):
-        outputs(evaluator, {"s": [first], "t": last, "p": np.array(2)})
+        evaluator.run(None, {"s": [first], "t": last, "p": np.array(2)})
 
 
 def test_lengths_of_a_split_add_up() -> None:
     text = "g (float[a] x, int64[n] s) => (seq(float[b]) y) { y = SplitToSequence(x, s) }"
-    evaluator = CorrectedEvaluator(parsed(18, text))
+    evaluator: Any = CorrectedEvaluator(parsed(18, text))
     x = np.arange(3, dtype=np.float32)
-    assert [len(each) for each in outputs(evaluator, {"x": x, "s": np.array([2, 1])})[0]] == [2, 1]
+    assert [len(each) for each in evaluator.run(None, {"x": x, "s": np.array([2, 1])})[0]] == [2, 1]
     with pytest.raises(ValueError, match="lengths"):
-        outputs(evaluator, {"x": x, "s": np.array([2])})
+        evaluator.run(None, {"x": x, "s": np.array([2])})
 
 
 def test_only_stop_words_are_dropped() -> None:
     text = 'g (string[n] x) => (string[m] y) { y = StringNormalizer<stopwords=["a"]>(x) }'
-    evaluator = CorrectedEvaluator(parsed(18, text))
-    (y,) = outputs(evaluator, {"x": np.array(["A", "", "b"], object)})
+    evaluator: Any = CorrectedEvaluator(parsed(18, text))
+    (y,) = evaluator.run(None, {"x": np.array(["A", "", "b"], object)})
     assert y.tolist() == ["", "b"]
-    assert outputs(evaluator, {"x": np.array(["a"], object)})[0].tolist() == [""]
+    assert evaluator.run(None, {"x": np.array(["a"], object)})[0].tolist() == [""]
 
 
 def test_a_fractional_depth_is_cut() -> None:
     text = "g (int64[n] i, float d, float[2] v) => (float[n, m] y) { y = OneHot(i, d, v) }"
     feed = {"i": np.array([0]), "d": np.float32(1.9), "v": np.array([0, 1], np.float32)}
-    assert outputs(CorrectedEvaluator(parsed(18, text)), feed)[0].tolist() == [[1]]
+    evaluator: Any = CorrectedEvaluator(parsed(18, text))
+    assert evaluator.run(None, feed)[0].tolist() == [[1]]
 
 
 def test_pads_count_once_where_a_pool_rounds_up() -> None:
@@ -384,7 +381,8 @@ def test_pads_count_once_where_a_pool_rounds_up() -> None:
     }"""
     for size, wanted in ((1, 2), (2, 2), (3, 3), (4, 3)):
         x = np.ones((1, 1, size, size), np.float32)
-        (y,) = outputs(CorrectedEvaluator(parsed(18, text)), {"x": x})
+        evaluator: Any = CorrectedEvaluator(parsed(18, text))
+        (y,) = evaluator.run(None, {"x": x})
         assert y.shape == (1, 1, wanted, wanted)
 
 
@@ -397,5 +395,6 @@ def test_a_mask_of_one_column_is_for_all_keys_before_operator_set_24() -> None:
     )
     k = np.arange(12, dtype=np.float32).reshape(1, 1, 3, 4)
     feed = {"q": np.zeros((1, 1, 1, 4), np.float32), "k": k, "mask": np.zeros((1, 1), np.float32)}
-    (y,) = outputs(CorrectedEvaluator(model), feed)
+    evaluator: Any = CorrectedEvaluator(model)
+    (y,) = evaluator.run(None, feed)
     np.testing.assert_allclose(y, k.mean(2, keepdims=True))
