@@ -37,7 +37,7 @@ _CHOOSING = ("BATCH", "MULTI", "AUTO")
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _Resolved:
     """What a load or query asks for."""
 
     config: Configuration
@@ -67,15 +67,15 @@ class BatchPlugin(VirtualPlugin):
     ) -> QueryResult:
         """What the other device says, less the layers at which rows of a batch meet. Where only a
         trial tells, the network is loaded for it, and closed."""
-        wish = self._wish(config, options, ignore_unknown=True)
-        members = replace(options, members=wish.target.options.members)
-        found = wish.target.plugin.query_network(network, wish.target.config, members)
+        resolved = self._resolve(config, options, ignore_unknown=True)
+        members = replace(options, members=resolved.target.options.members)
+        found = resolved.target.plugin.query_network(network, resolved.target.config, members)
         if found.unsupported:
             return found
-        whole = self.transform_network(network, wish.config, options)
+        whole = self.transform_network(network, resolved.config, options)
         try:
             if not batchable(whole).is_certain:
-                self._batched(Load(network, options=options), wish).network.close()
+                self._batched(Load(network, options=options), resolved).network.close()
         except CannotBatch as error:
             return _without_batches(found, network, whole, error)
         except (FailedPrecondition, InvalidModel) as error:
@@ -90,30 +90,32 @@ class BatchPlugin(VirtualPlugin):
             As `Plugin.load_network`.
             FailedPrecondition: its requests cannot run together, and why.
         """
-        wish = self._wish(load.config, load.options)
-        return self._opened(load, wish.config, partial(self._batched, load, wish))
+        resolved = self._resolve(load.config, load.options)
+        return self._opened(load, resolved.config, partial(self._batched, load, resolved))
 
     def join_if_it_pays(self, device: DeviceName, load: Load) -> ExecutableNetwork:
         """As `AutoBatching` has it."""
         own = {key: text for key, text in load.config.items() if key != DEVICE_ID.name}
         options = replace(load.options, members=(Member(device),))
-        wish = self._wish(own, options)
+        resolved = self._resolve(own, options)
         plugin = self.services.devices.plugin(device.type)
 
         def batched(plain: ExecutableNetwork, token: CancelToken) -> BatchNetwork:
             asked = replace(load, options=options, token=token)
-            made = self._opened(asked, wish.config, partial(self._batched, asked, wish, plain))
+            made = self._opened(
+                asked, resolved.config, partial(self._batched, asked, resolved, plain)
+            )
             assert isinstance(made, BatchNetwork)
             return made
 
         plain = partial(plugin.load_network, load)
-        return hinted.choose(plain, batched, wish.size, load.token, self.services.timer)
+        return hinted.choose(plain, batched, resolved.size, load.token, self.services.timer)
 
     # -- inside --
 
-    def _wish(
+    def _resolve(
         self, config: Mapping[str, str], options: NetworkOptions, *, ignore_unknown: bool = False
-    ) -> _Wish:
+    ) -> _Resolved:
         if not options.members:
             raise InvalidArgument(
                 "BATCH needs to know on which device, and may be told how many rows run together: "
@@ -124,16 +126,18 @@ class BatchPlugin(VirtualPlugin):
         _refuse_nonsense(member.device, member.count)
         settings = self.settings()
         found = targets([member.device], config, settings, self.services.devices, NOT_FOR_MEMBERS)
-        resolved = self._own_configuration(config, found, ignore_unknown=ignore_unknown)
-        size = member.count or min(
-            DEFAULT_SIZE, resolved[PERFORMANCE_HINT_NUM_REQUESTS] or DEFAULT_SIZE
-        )
+        own = self._own_configuration(config, found, ignore_unknown=ignore_unknown)
+        size = member.count or min(DEFAULT_SIZE, own[PERFORMANCE_HINT_NUM_REQUESTS] or DEFAULT_SIZE)
         (target,) = found
-        return _Wish(resolved, target, max(2, size))
+        return _Resolved(own, target, max(2, size))
 
-    def _batched(self, load: Load, wish: _Wish, plain: ExecutableNetwork | None = None) -> Loaded:
-        whole = self.transform_network(load.network, wish.config, load.options)
-        return loading.load(whole, wish.config, wish.target, wish.size, load.token, plain)
+    def _batched(
+        self, load: Load, resolved: _Resolved, plain: ExecutableNetwork | None = None
+    ) -> Loaded:
+        whole = self.transform_network(load.network, resolved.config, load.options)
+        return loading.load(
+            whole, resolved.config, resolved.target, resolved.size, load.token, plain
+        )
 
 
 def _without_batches(

@@ -9,10 +9,10 @@ from types import MappingProxyType
 
 from headrace.plugins.hetero import loading
 from headrace.plugins.hetero.config import MERGE_ISLANDS, SCHEMA, TARGET_FALLBACK
-from headrace.plugins.hetero.members import targets
 from headrace.plugins.hetero.planning import Plan, plan
 from headrace.plugins.hetero.subgraph import read_frames
 from headrace.plugins.hetero.transformations import TRANSFORMATIONS
+from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import DISABLE_TRANSFORMATIONS
 from headrace.runtime.device.executable_network import ExecutableNetwork
@@ -28,15 +28,21 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
 from headrace.runtime.transform.transform import transform_network
-from headrace.runtime.virtual.members import Target, listed
+from headrace.runtime.virtual.members import (
+    Target,
+    listed,
+    read_list,
+    targets,
+    withheld_keys,
+)
 from headrace.runtime.virtual.plugin import VirtualPlugin
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
-    """What a load or query asks for, put apart: HETERO's own configuration and the devices."""
+class _Resolved:
+    """What a load or query asks for: HETERO's own configuration, and the devices."""
 
     config: Configuration
     targets: tuple[Target, ...]
@@ -76,8 +82,8 @@ class HeteroPlugin(VirtualPlugin):
         self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
     ) -> QueryResult:
         """Which device runs which layer, in which subgraphs; raises as `plan` does."""
-        wish = self._wish(config, options, ignore_unknown=True)
-        return self._plan(Load(network, options=options), wish).query_result()
+        resolved = self._resolve(config, options, ignore_unknown=True)
+        return self._plan(Load(network, options=options), resolved).query_result()
 
     def load_network(self, load: Load) -> ExecutableNetwork:
         """Splits a network as a query says, and loads its parts; or makes it of the subgraphs that
@@ -87,51 +93,79 @@ class HeteroPlugin(VirtualPlugin):
         Raises:
             As `Plugin.load_network`, and where an affinity cannot be followed.
         """
-        wish = self._wish(load.config, load.options)
+        resolved = self._resolve(load.config, load.options)
         make = self._join if load.native else self._split
-        return self._opened(load, wish.config, partial(make, load, wish))
+        return self._opened(load, resolved.config, partial(make, load, resolved))
 
     # -- inside --
 
-    def _wish(
+    def _resolve(
         self, config: Mapping[str, str], options: NetworkOptions, *, ignore_unknown: bool = False
-    ) -> _Wish:
-        settings = self.settings()
-        fallback = config.get(TARGET_FALLBACK.name, settings.get(TARGET_FALLBACK.name, ""))
-        found = targets(options, fallback, config, settings, self.services.devices)
-        own = {TARGET_FALLBACK.name: listed(found)}
-        resolved = self._own_configuration(config, found, own, ignore_unknown=ignore_unknown)
+    ) -> _Resolved:
+        settings, devices = self.settings(), self.services.devices
+        names = self._listed(options, {**settings, **config}.get(TARGET_FALLBACK.name, ""))
+        found = targets(names, config, settings, devices, withheld_keys(self.schema))
+        decided = {TARGET_FALLBACK.name: listed(found)}
+        own = self._own_configuration(config, found, decided, ignore_unknown=ignore_unknown)
         if not ignore_unknown:
             for each in found:
                 _check_config(each)
-        return _Wish(resolved, found)
+        return _Resolved(own, found)
 
-    def _plan(self, load: Load, wish: _Wish, ended: Mapping[str, str] = _NONE) -> Plan:
+    def _listed(self, options: NetworkOptions, fallback: str) -> list[DeviceName]:
+        """The devices in order of preference.
+
+        Args:
+            options: its members are the list, if it has any.
+            fallback: the list otherwise, as TARGET_FALLBACK gives it.
+
+        Raises:
+            InvalidArgument: there is no list, or it holds HETERO.
+            NotFound: a device does not exist.
+        """
+        if not options.members and not fallback:
+            raise InvalidArgument(
+                "HETERO needs to know which devices to split over: name them in order of "
+                f"preference, as HETERO:CPU,TEMPLATE, or set {TARGET_FALLBACK.name} to such a list",
+                field="device",
+            )
+        for member in options.members or read_list("HETERO", fallback, TARGET_FALLBACK):
+            if "HETERO" in member.device.types():
+                raise InvalidArgument(
+                    f"{member.device} in a list of HETERO's would split what is split already; put "
+                    "its devices into the list itself",
+                    field="device",
+                )
+        available = self.services.devices.available()
+        members = options.members or read_list("HETERO", fallback, TARGET_FALLBACK, available)
+        return [member.device for member in members]
+
+    def _plan(self, load: Load, resolved: _Resolved, ended: Mapping[str, str] = _NONE) -> Plan:
         planned = plan(
-            self.transform_network(load.network, wish.config, load.options),
-            wish.targets,
+            self.transform_network(load.network, resolved.config, load.options),
+            resolved.targets,
             load.options.affinities,
-            merge_islands=wish.config[MERGE_ISLANDS],
+            merge_islands=resolved.config[MERGE_ISLANDS],
             ended=ended,
             token=load.token,
         )
         return replace(planned, unsupported=_as_given(planned.unsupported, load.network))
 
-    def _join(self, load: Load, wish: _Wish) -> Loaded:
+    def _join(self, load: Load, resolved: _Resolved) -> Loaded:
         """Loads the subgraphs that were exported, or splits the network anew."""
-        whole = self.transform_network(load.network, wish.config, load.options)
+        whole = self.transform_network(load.network, resolved.config, load.options)
         try:
             frames = read_frames(load.native)
-            parts = loading.parts_of(whole, frames, wish.targets)
+            parts = loading.parts_of(whole, frames, resolved.targets)
         except InvalidArgument as error:
-            loaded = self._split(load, wish)
+            loaded = self._split(load, resolved)
             return replace(loaded, notes=(f"split anew: {error.message}", *loaded.notes))
         try:
-            return loading.load(whole, parts, wish.targets, wish.config, load.token, frames)
+            return loading.load(whole, parts, resolved.targets, resolved.config, load.token, frames)
         except EndedWorker as error:
-            return self._split(load, wish, _ended(error))
+            return self._split(load, resolved, _ended(error))
 
-    def _split(self, load: Load, wish: _Wish, ended: Mapping[str, str] = _NONE) -> Loaded:
+    def _split(self, load: Load, resolved: _Resolved, ended: Mapping[str, str] = _NONE) -> Loaded:
         """Splits and loads a network. A device whose worker process ends at a part gets nothing of
         this network any more: each further try might end the process again, with all that others
         have there.
@@ -139,15 +173,15 @@ class HeteroPlugin(VirtualPlugin):
         Args:
             ended: such devices, with what is to be said of each.
         """
-        planned = self._plan(load, wish, ended)
+        planned = self._plan(load, resolved, ended)
         if planned.unsupported:
-            raise UnsupportedLayers(wish.name, planned.unsupported)
+            raise UnsupportedLayers(resolved.name, planned.unsupported)
         try:
             loaded = loading.load(
-                planned.network, planned.parts, wish.targets, wish.config, load.token
+                planned.network, planned.parts, resolved.targets, resolved.config, load.token
             )
         except EndedWorker as error:
-            return self._split(load, wish, {**ended, **_ended(error)})
+            return self._split(load, resolved, {**ended, **_ended(error)})
         notes = (f"nothing runs on {device}: {why}" for device, why in ended.items())
         return replace(loaded, notes=(*notes, *planned.notes, *loaded.notes))
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
-from headrace.plugins.multi import device_list as lists
+from headrace.plugins.multi import device_list
 from headrace.plugins.multi.device_list import Listed
 from headrace.plugins.multi.loading import none_serves, read_frames
 from headrace.plugins.multi.pooled_network import PooledNetwork
@@ -65,7 +65,7 @@ class SpreadPlugin(VirtualPlugin):
         if not listed.candidates:
             raise none_serves(self.name, listed.failures)
         strict = self._needs_all(own)
-        return lists.query(network, listed.candidates, strict=strict, lenient=self.chooses)
+        return device_list.query(network, listed.candidates, strict=strict, lenient=self.chooses)
 
     def load_network(self, load: Load) -> ExecutableNetwork:
         """Loads the network on devices of the list. One that cannot use what it exported compiles
@@ -92,8 +92,8 @@ class SpreadPlugin(VirtualPlugin):
     def _find(
         self, members: Sequence[Member], config: Mapping[str, str], options: NetworkOptions
     ) -> Listed:
-        lists.refuse_nested(members, self.name, self.refused)
-        listed = lists.find(
+        device_list.refuse_nested(members, self.name, self.refused)
+        listed = device_list.find(
             members,
             config,
             self.settings(),
@@ -123,7 +123,7 @@ class SpreadPlugin(VirtualPlugin):
     def _check(self, listed: Listed, config: Mapping[str, str]) -> Listed:
         """The devices that take their part of the configuration; raises as `check_candidate`."""
         for each in listed.candidates:
-            lists.check_candidate(each)
+            device_list.check_candidate(each)
         return listed
 
     @abstractmethod
