@@ -47,7 +47,7 @@ TOKENS = (16, 64)
 
 
 class Figures(NamedTuple):
-    """Of one load: answers a second, processor milliseconds for each, p50 in milliseconds."""
+    """One load: answers a second, processor milliseconds for each, p50 in milliseconds."""
 
     per_second: float
     processor: float
@@ -154,7 +154,7 @@ def report(found: dict[str, list[Figures]], tokens: int) -> None:
         return f"{what:44} {median(name, 'per_second'):8.1f} {median(name, 'processor'):8.2f}"
 
     def gain(name: str, other: str) -> str:
-        """Of throughput, and of processor time."""
+        """The ratios of throughput and of processor time."""
         faster, cheaper = ratio(name, other, "per_second"), ratio(other, name, "processor")
         return f"{faster:6.2f} {cheaper:6.2f}"
 

@@ -39,7 +39,7 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
 
 
 def seconds(core: Core, data: bytes, device: str, folder: str) -> tuple[float, float, bool]:
-    """Of one load, and of the processor; and whether it came from the cache."""
+    """The time of one load, the processor's, and whether it came from the cache."""
     request = LoadRequest("n", DeviceName.parse(device), {"CACHE_DIR": folder})
     start, used = time.perf_counter(), time.process_time()
     entry = core.load_network(request, lambda: Network.from_bytes(data, spooled=True)).result()

@@ -62,7 +62,7 @@ def networks() -> Iterator[tuple[ExecutableNetwork, ExecutableNetwork]]:
 
 
 class Cost(NamedTuple):
-    """Of one request, in seconds; `processor` is of all threads."""
+    """The time of one request in seconds; `processor` is that of all threads."""
 
     wall: float
     processor: float

@@ -74,7 +74,7 @@ def cases(device: str) -> Iterator[Case]:
 
 
 class Figures(NamedTuple):
-    """Of one load: answers a second, p50 in milliseconds, processor microseconds an answer."""
+    """One load: answers a second, p50 in milliseconds, processor microseconds an answer."""
 
     per_second: float
     p50: float

@@ -155,7 +155,7 @@ def throughput() -> None:
 
 
 def cost() -> None:
-    """Of a request to a tiny network, with one caller."""
+    """The time of a request to a tiny network, with one caller."""
     case = networks.add()
     with devices() as offered:
         print(f"\n{'one tiny request at a time':36} {'CPU µs':>8} {'more':>8}")

@@ -69,7 +69,7 @@ def assert_others_go_on(server: Server, device: str) -> None:
 
 
 def answer(server: Server, device: str) -> object:
-    """Of the device's other network; None while there is no device."""
+    """What the device's other network answers; None while there is no device."""
     try:
         (y,) = server.infer(f"other_{device}", {"x": np.array([-1, 2], np.float32)}).values()
     except grpc.RpcError as error:

@@ -56,7 +56,7 @@ def literal_partition(
 
 
 def reachable(edges: Sequence[tuple[int, int]], count: int) -> list[int]:
-    """Of each node of an acyclic graph, all that can be reached from it: the transitive closure."""
+    """For each node of an acyclic graph, all that it reaches: the transitive closure."""
     reach = [0] * count
     for source, target in edges:
         reach[source] |= 1 << target

@@ -139,7 +139,7 @@ class Startup:
         self._tell_health(request.name)
 
     def _tell_health(self, name: str) -> None:
-        """By what has the name now: a client may have unloaded or loaded it meanwhile."""
+        """Looks at what has the name now: a client may have unloaded or loaded it meanwhile."""
         try:
             state = self._core.networks.find(name).state
         except NotFound:

@@ -113,7 +113,7 @@ class AutoNetwork(PooledNetwork):
     # -- hooks --
 
     def _export(self) -> bytes:
-        """Of the device that serves, or that would."""
+        """What the device exports that serves, or that would."""
         return export([self._front()])
 
     def _close(self) -> None:

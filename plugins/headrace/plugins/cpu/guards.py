@@ -185,7 +185,7 @@ def _quantize(node: ir.Node, guard: Guard) -> None:
 
 
 def _reduce(node: ir.Node, guard: Guard) -> None:
-    """Of an input without elements the backend keeps the size of an axis that is counted from the
+    """If an input has no elements, the backend keeps the size of an axis that is counted from the
     last. `repairs` counts axes anew where the graph can."""
     axes = node.attributes.get_ints("axes", ()) or [node.attributes.get_int("axis", 0)]
     if any(axis < 0 for axis in axes):

@@ -27,7 +27,7 @@ def reason(node: ir.Node) -> str | None:
 
 
 def _omitted(node: ir.Node) -> str | None:
-    """Of any number of inputs none may be left out; the backend crashes if one is."""
+    """None of a variable number of inputs may be left out: the backend crashes if one is."""
     if None not in node.inputs or not defs.has(node.op_type) or node.op_type == "Scan":
         return None  # a Scan before operator set 9 has an optional input in front
     declared = defs.get_schema(node.op_type).inputs

@@ -111,7 +111,7 @@ def _become_cast(node: ir.Node, value: ir.Value, dtype: ir.DataType) -> None:
 
 
 def _count_axes_from_the_first(node: ir.Node, before: Inserted) -> None:
-    """Of an input without elements the backend keeps the sizes of axes that are counted from the
+    """If an input has no elements, the backend keeps the sizes of axes that are counted from the
     last. Where not even the rank is known, axes that are attributes stay as they are (`guards`)."""
     data = node.inputs[0]
     if data is None:

@@ -153,7 +153,7 @@ def _phases(
 
 
 def _components(edges: Sequence[tuple[int, int]], phases: Sequence[int]) -> list[int]:
-    """Of each node the one that stands for its component, joined by edges inside of a phase."""
+    """For each node, the one that stands for its component, joined by edges inside a phase."""
     root = list(range(len(phases)))
     for source, target in edges:
         if phases[source] == phases[target]:

@@ -27,7 +27,7 @@ def name_types_of_casts(model: ir.Model) -> bool:
 
 
 def _type_like(node: ir.Node) -> ir.DataType | None:
-    """Of a CastLike the type that it casts to, if it is known; else None."""
+    """The type that a CastLike casts to; None if it is not known."""
     if node.op_type != "CastLike" or node.domain not in ("", "ai.onnx"):
         return None
     like = node.inputs[1]

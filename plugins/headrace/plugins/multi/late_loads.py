@@ -110,7 +110,7 @@ class LateLoads:
 
     @property
     def failures(self) -> dict[str, Failure]:
-        """Of devices that are not loaded, by name."""
+        """The failures of devices that are not loaded, by name."""
         with self._lock:
             return dict(self._failures)
 

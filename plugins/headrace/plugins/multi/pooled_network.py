@@ -160,7 +160,7 @@ class PooledNetwork(ExecutableNetwork):
         return execution_devices(each.executable for each in serving)
 
     def _states_of_all(self) -> list[str]:
-        """Of every device, those that are not loaded included."""
+        """The states of all devices, those that are not loaded included."""
         failures = self._late.failures
         failed = {name: f"failed: {each.reason}" for name, each in failures.items()}
         return _lines({**self.pool.standings(), **self._not_loaded(), **failed})

@@ -21,7 +21,7 @@ _BY_ROW = frozenset({"GatherND", "ScatterND"})
 
 
 class _Bound(NamedTuple):
-    """Of the indices of a layer.
+    """The bounds of a layer's indices.
 
     Attributes:
         axis: that the indices lead along; the first of those that rows of indices lead along.

@@ -60,7 +60,7 @@ class Evaluation:
 
 
 class Evaluator:
-    """Of one model, on one device.
+    """Evaluates one model on one device.
 
     Args:
         model: transformed; its weights are copied to the device now.

@@ -116,7 +116,7 @@ def _empty(folder: Path) -> None:
 
 
 def _bytes(folder: Path) -> int:
-    """Of all files; one that another process takes away meanwhile is none."""
+    """The size of all files. A file that another process deletes meanwhile does not count."""
     total, folders = 0, [str(folder)]
     while folders:
         with suppress(OSError), os.scandir(folders.pop()) as entries:

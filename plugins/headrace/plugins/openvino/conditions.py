@@ -131,7 +131,7 @@ def _division(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _in_floats(operation: openvino.Node) -> Iterator[Condition]:
-    """Of integers the kernels compute in float32, which has all of them up to 2**24. A sum beyond
+    """The kernels compute integers in float32, which has all of them up to 2**24. A sum beyond
     may be rounded to that."""
     yield from _no_more(operation, 2.0**24 - 1)
 

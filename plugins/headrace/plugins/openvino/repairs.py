@@ -43,7 +43,7 @@ def repair(model: openvino.Model) -> None:
 
 
 def _top_k(operation: openvino.Node) -> None:
-    """Of equal elements ONNX takes those of lower index first: test_top_k_same_values. Where more
+    """ONNX takes equal elements of lower index first: test_top_k_same_values. Where more
     are wanted than there are, the kernel reads beyond them and crashes: all are given then. Where
     none are wanted, which it refuses, one is taken and cut away."""
     attributes = operation.get_attributes()
@@ -137,7 +137,7 @@ def _range(operation: openvino.Node) -> None:
 
 
 def _arithmetic(operation: openvino.Node) -> openvino.Node | None:
-    """Of 8 bits the kernels saturate where ONNX drops the upper bits, and round a quotient to the
+    """In 8 bits the kernels saturate where ONNX drops the upper bits, and round a quotient to the
     nearest if a size is not known: 100 + 100 is 127, and 85 / 96 is 1. No case shows it."""
     kind = operation.get_output_element_type(0)
     if kind not in _BYTES:

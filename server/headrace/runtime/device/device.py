@@ -152,7 +152,7 @@ class Device(Plugin):
         self._close()
 
     def kill(self) -> None:
-        """By default there is nothing that does not end by itself."""
+        """Does nothing by default: everything ends by itself."""
 
     # -- inside --
 

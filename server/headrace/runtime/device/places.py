@@ -88,7 +88,7 @@ class Places:
             self._weights[name] = [*self._held(name), held]
 
     def weight_bytes(self, device_id: str) -> int:
-        """Of the networks that a device holds."""
+        """The bytes of weights of the networks that a device holds."""
         name = self._name(device_id)
         with self._lock:
             self._weights[name] = self._held(name)

@@ -21,7 +21,7 @@ class Declarations:
         self._limits = limits
 
     def values(self, values: Iterable[onnx.ValueInfoProto]) -> None:
-        """Of a graph or function: their names, and types where they have any."""
+        """The values of a graph or function: their names, and types where they have any."""
         for value in values:
             self.name(value.name, "a value's name")
             if value.metadata_props:

@@ -267,7 +267,7 @@ def serialize_apart(model: ir.Model, location: str) -> tuple[bytes, list[memoryv
 
 
 def large_bytes(model: ir.Model) -> int:
-    """Of the large initialisers, which `serialize` shares."""
+    """The data of the large initialisers, which `serialize` shares."""
     values = model.graph.initializers.values()
     return sum(int(tensor.nbytes) for value in values if (tensor := _beside(value)) is not None)
 

@@ -189,7 +189,7 @@ def _wrong_isolation(message: str) -> InvalidArgument:
 
 
 def _is_misconfigured(error: Exception) -> TypeGuard[HeadraceError]:
-    """By the field, since what a machine lacks is no argument's fault."""
+    """The field tells: what a machine lacks is no fault of an argument."""
     return isinstance(error, InvalidArgument | NotFound) and str(error.field).startswith("config[")
 
 

@@ -20,7 +20,7 @@ class HistogramSnapshot:
         return sum(self.counts)
 
     def __add__(self, other: HistogramSnapshot) -> HistogramSnapshot:
-        """Of values in the same buckets: all of both."""
+        """The values of both histograms, which have the same buckets."""
         if self.bounds != other.bounds:
             raise ValueError("histograms with different buckets have no sum")
         counts = tuple(map(sum, zip(self.counts, other.counts, strict=True)))

@@ -163,7 +163,7 @@ class Network:
 
     @cached_property
     def weight_bytes(self) -> int:
-        """Of all initialisers and of tensors in attributes, bodies and functions included."""
+        """The size of all initialisers and tensors in attributes, bodies and functions included."""
         tensors: list[ir.TensorProtocol | None] = []
         for graph in self.model.graphs():
             tensors += (value.const_value for value in graph.initializers.values())

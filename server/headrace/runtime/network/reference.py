@@ -256,7 +256,7 @@ class STFT(OpRun):
 
 
 class LpNormalization(OpRun):
-    """By a norm of absolute values; a norm of 0 makes zeros."""
+    """Divides by a norm of absolute values; a norm of 0 makes zeros."""
 
     def _run(self, x: Any, axis: int = -1, p: int = 2) -> tuple[Any, ...]:
         norm = np.linalg.norm(x, p, axis, keepdims=True)

@@ -64,7 +64,7 @@ def _gemm(node: ir.Node, rows: frozenset[str]) -> int:
 
 
 def _conv(node: ir.Node, rows: frozenset[str]) -> int:
-    """Of each output: the kernel over the channels of its group."""
+    """For each output: the kernel over the channels of its group."""
     return math.prod(_shape(node.inputs[1], rows)[1:])
 
 
@@ -77,7 +77,7 @@ def _conv_transpose(node: ir.Node, rows: frozenset[str]) -> int:
 
 
 def _recurrent(node: ir.Node, rows: frozenset[str]) -> int:
-    """Of each output of the sequence: the gates' rows over its input and the state."""
+    """For each output of the sequence: the gates' rows over its input and the state."""
     weights, again = _shape(node.inputs[1], rows), _shape(node.inputs[2], rows)
     return weights[1] * (weights[2] + again[2]) // max(1, again[2])
 

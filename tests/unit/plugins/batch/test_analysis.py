@@ -12,7 +12,7 @@ from headrace.testing.case import Case, parse
 
 
 def of(text: str, inputs: str = "float[N,4] x", outputs: str = "float[N,4] y") -> Analysis:
-    """Of a network of these layers; `w` is float[4,4], `v` float[2,4]."""
+    """Analyses a network of these layers; `w` is float[4,4], `v` float[2,4]."""
     weights = {"w": np.eye(4, dtype=np.float32), "v": np.ones((2, 4), np.float32)}
     model = parse(f"m ({inputs}) => ({outputs}) {{ {text} }}", weights)
     return analyse(Network.from_bytes(model.SerializeToString()).model)

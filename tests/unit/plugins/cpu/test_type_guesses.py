@@ -14,7 +14,7 @@ from headrace.testing.case import parse
 
 
 def guesses(text: str) -> list[dict[str, str]]:
-    """Of the last layer, whose inputs come from an operator that nobody knows."""
+    """The guesses for the last layer, whose inputs come from an operator that nobody knows."""
     model = parse(f"g (float[2] x) => (float[2] z) {{ {text} }}").SerializeToString()
     network = transform_network(Network.from_bytes(model), common=False)
     *_, node = network.nodes()

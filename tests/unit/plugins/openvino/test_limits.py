@@ -225,7 +225,7 @@ def test_a_layer_inside_a_body_is_judged_too() -> None:
 
 
 def test_the_backend_never_sees_a_layer_that_is_refused_anyway() -> None:
-    """Of a network with a Fourier transform in a Scan it ended the process at the query."""
+    """A network with a Fourier transform in a Scan ended the process at the query."""
     text = """(float[8,2] s, float[N,8,2] x) => (float[8,2] y, float[N,8,2] z) {
         a = Neg(x)
         b, c = Scan<num_scan_inputs = 1, body = g (float[8,2] p, float[8,2] q)

@@ -14,7 +14,7 @@ from headrace.runtime.system.mapped_files import MappedFiles
 
 
 def resident_bytes(what: str) -> int:
-    """Of the maps of files whose path has `what` in it."""
+    """The size of the maps of files whose path has `what` in it."""
     size, inside = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if "-" in line.split()[0]:

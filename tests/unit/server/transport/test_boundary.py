@@ -26,7 +26,7 @@ class Aborted(Exception):
 
 
 class Context:
-    """Of one call: keeps the trailing metadata that the client would get."""
+    """The context of one call: keeps the trailing metadata that the client would get."""
 
     def __init__(self, *invocation: tuple[str, str]) -> None:
         self.invocation = invocation

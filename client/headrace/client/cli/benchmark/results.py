@@ -81,7 +81,7 @@ class Results:
         return sum(answer.end <= self.seconds for answer in self.completed) / self.seconds
 
     def spreads(self) -> dict[str, Spread]:
-        """Of the requests that were answered: latency, and what it consists of. Empty if none."""
+        """The latency of the requests that were answered, and its parts. Empty if none."""
         completed = self.completed
         parts = {
             "latency": [answer.latency for answer in completed],
