@@ -59,7 +59,7 @@ def reason(variant: Variant, number: int) -> str | None:
 
 
 def steps(variant: Variant) -> int:
-    """By how much integer outputs may differ: quantised numbers by one, because ONNX leaves open
+    """How much integer outputs may differ: quantised numbers by one, because ONNX leaves open
     in what precision they are computed before they are rounded."""
     operators = {node.op_type for node in variant.proto.graph.node}
     return 1 if operators & _QUANTISING or "Quantize" in variant.origin else 0
