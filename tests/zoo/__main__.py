@@ -151,7 +151,8 @@ def _row(
     ) -> Result:
         trial = Trial(servers.client(), device, limits[device], servers.is_alive, own, config)
         found = trial.run(path, requests, right)
-        if found.outcome in FATAL:
+        # A run that was given up may go on, and its device is then started again.
+        if found.outcome in FATAL or found.outcome is Outcome.SLOW:
             servers.discard()
         return found
 

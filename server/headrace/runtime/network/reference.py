@@ -11,7 +11,8 @@ batch for its length if the signal has no axis for real and imaginary parts, gat
 from wherever an index outside wraps to, adds padding twice where a MaxPool rounds up, takes the
 wrong point where a Resize by pytorch_half_pixel makes one element, counts classes of a fractional
 depth up, inserts what belongs behind a sequence elsewhere, takes lengths of a split that do not add
-up, drops empty texts, and continues an Attention's mask before operator set 24.
+up, drops empty texts, continues an Attention's mask before operator set 24, and pools windows that
+are larger than the image.
 
 A RegexFullMatch is evaluated by RE2, whose syntax ONNX specifies. Python's `re` takes exponential
 time for some expressions, and no other thread of the process runs meanwhile.
@@ -42,7 +43,14 @@ from headrace.runtime.network.reference_sequences import (
     SplitToSequence,
     StringNormalizer,
 )
-from headrace.runtime.network.reference_windows import LRN, GlobalMaxPool, MaxPool, Pad, Resize
+from headrace.runtime.network.reference_windows import (
+    LRN,
+    AveragePool,
+    GlobalMaxPool,
+    MaxPool,
+    Pad,
+    Resize,
+)
 from headrace.runtime.network.values import Value
 
 try:
@@ -304,6 +312,7 @@ _CORRECTED = (
     *map(_of_one_length, (op_gru.GRU, op_lstm.LSTM, op_rnn.RNN_14)),
     *map(_coercing, (OpHardmax, OpLogSoftmax, OpSoftmax)),
     Attention,
+    AveragePool,
     BatchNormalization,
     GatherElements,
     GlobalMaxPool,

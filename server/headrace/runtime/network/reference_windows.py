@@ -7,18 +7,11 @@ from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_average_pool import AveragePool_19
 from onnx.reference.ops.op_max_pool import MaxPool as OpMaxPool
 from onnx.reference.ops.op_resize import Resize as OpResize
 
-_OF_MAX_POOL = (
-    "auto_pad",
-    "ceil_mode",
-    "dilations",
-    "kernel_shape",
-    "pads",
-    "storage_order",
-    "strides",
-)
+_OF_POOLS = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
 
 
 class GlobalMaxPool(OpRun):
@@ -49,12 +42,22 @@ class LRN(OpRun):
         return ((x / (bias + alpha / size * around) ** beta).astype(x.dtype),)
 
 
-class MaxPool(OpMaxPool):
-    """With SAME_LOWER there are as many results as with SAME_UPPER; an odd pad is in front. onnx
-    knows this where the strides are 1."""
+class AveragePool(AveragePool_19):
+    """No window is larger than the padded image: onnx's makes results of nothing there."""
 
     def _run(self, x: Any, **options: Any) -> Any:  # type: ignore[override]
-        options = {name: options.get(name) for name in _OF_MAX_POOL}
+        _check_windows(x.shape[2:], options)
+        options = {name: options.get(name) for name in (*_OF_POOLS, "count_include_pad")}
+        return super()._run(x, **options)  # type: ignore[no-untyped-call]
+
+
+class MaxPool(OpMaxPool):
+    """With SAME_LOWER there are as many results as with SAME_UPPER; an odd pad is in front. onnx
+    knows this where the strides are 1. No window is larger than the padded image."""
+
+    def _run(self, x: Any, **options: Any) -> Any:  # type: ignore[override]
+        _check_windows(x.shape[2:], options)
+        options = {name: options.get(name) for name in (*_OF_POOLS, "storage_order")}
         if options["auto_pad"] == "SAME_LOWER" and max(options["strides"] or [1]) > 1:
             sizes, kernel = x.shape[2:], options["kernel_shape"]
             strides = options["strides"] or [1] * len(sizes)
@@ -69,6 +72,26 @@ class MaxPool(OpMaxPool):
         elif options["ceil_mode"] and options["auto_pad"] in (None, "NOTSET"):
             options |= {"pads": _rounded_up(x.shape[2:], options), "ceil_mode": 0}
         return super()._run(x, **options)  # type: ignore[no-untyped-call]
+
+
+def _check_windows(sizes: Sequence[int], options: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        ValueError: a window has no place. Where results are rounded up, or padded to the same
+            number, one that reaches beyond the end counts.
+    """
+    if options.get("ceil_mode") or (options.get("auto_pad") or "").startswith("SAME"):
+        return
+    count, kernel = len(sizes), options["kernel_shape"]
+    pads = options.get("pads") or [0] * 2 * count
+    dilations = options.get("dilations") or [1] * count
+    for at, size in enumerate(sizes):
+        extent = (kernel[at] - 1) * dilations[at] + 1
+        padded = size + pads[at] + pads[at + count]
+        if extent > padded:
+            raise ValueError(
+                f"a window of {extent} does not fit into {padded} elements of axis {at + 2}"
+            )
 
 
 def _rounded_up(sizes: Sequence[int], options: Mapping[str, Any]) -> list[int]:

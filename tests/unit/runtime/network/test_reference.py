@@ -386,6 +386,20 @@ def test_pads_count_once_where_a_pool_rounds_up() -> None:
         assert y.shape == (1, 1, wanted, wanted)
 
 
+@pytest.mark.parametrize("op_type", ["AveragePool", "MaxPool"])
+@pytest.mark.parametrize("opset", [10, 11, 18, 21])
+def test_a_window_larger_than_the_padded_image_is_refused(op_type: str, opset: int) -> None:
+    text = f"""g (float[a,b,c,d] x) => (float y) {{
+        y = {op_type}<kernel_shape=[3,2], pads=[0,1,1,0], strides=[3,2]>(x)
+    }}"""
+    for height, width in ((1, 2), (1, 1)):
+        evaluator: Any = CorrectedEvaluator(parsed(opset, text))
+        with pytest.raises(ValueError, match="a window of 3 does not fit into 2 elements"):
+            evaluator.run(None, {"x": np.ones((1, 1, height, width), np.float32)})
+    (y,) = evaluator.run(None, {"x": np.ones((1, 1, 2, 1), np.float32)})
+    assert y.shape == (1, 1, 1, 1)
+
+
 def test_a_mask_of_one_column_is_for_all_keys_before_operator_set_24() -> None:
     model = parsed(
         23,
