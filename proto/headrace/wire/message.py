@@ -27,6 +27,8 @@ Attachments: TypeAlias = Sequence[Buffer]
 SMALL_BYTES: Final = 32 * 1024
 """Messages below this are parsed by protobuf alone."""
 
+_UNREADABLE: Final = (DecodeError, UnicodeDecodeError)
+"""What protobuf raises; the second one is that of its implementation in Python."""
 _Request = pb.InferRequest
 _Reply = pb.InferReply
 
@@ -42,7 +44,7 @@ def parse_infer_request(data: bytes) -> tuple[pb.InferRequest, Attachments]:
     if len(data) < SMALL_BYTES:
         try:
             message = _Request.FromString(data)
-        except DecodeError:
+        except _UNREADABLE:
             raise malformed(_Request.DESCRIPTOR) from None
         return message, message.attachments
     check_parts(_Request, data, MAX_PARTS)
@@ -99,5 +101,5 @@ def parse_plain(message_type: Any, data: bytes) -> Any:
     """
     try:
         return message_type.FromString(data)
-    except DecodeError:
+    except _UNREADABLE:
         raise malformed(message_type.DESCRIPTOR) from None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -273,3 +276,25 @@ def test_arrays_survive_the_whole_way() -> None:
     large = decoded["large"]
     assert isinstance(large, np.ndarray)
     assert large.flags.aligned
+
+
+def test_protobuf_in_python_refuses_the_same() -> None:
+    """Its implementation in Python has an error of its own for text that is not UTF-8."""
+    program = (
+        "from headrace.v1 import inference_engine_pb2 as pb\n"
+        "from headrace.wire import codec, message\n"
+        "for kind in (pb.InferRequest, pb.GetNetworkRequest):\n"
+        "    try:\n"
+        "        message.parse_plain(kind, bytes([10, 2, 0xC3, 0x28]))\n"
+        "    except codec.CodecError:\n"
+        "        print('refused')\n"
+    )
+    environment = {**os.environ, "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"}
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout == "refused\nrefused\n"

@@ -91,7 +91,7 @@ def _model(
     proto = onnx.ModelProto()
     try:
         parts.merge(proto, stripped)
-    except DecodeError:
+    except (DecodeError, UnicodeDecodeError):
         raise InvalidModel(
             "not a serialised ONNX model, or cut short; send the whole .onnx file as it is",
             field="model",

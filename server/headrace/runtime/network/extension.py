@@ -81,7 +81,7 @@ def _is_function(data: bytes, limits: Limits) -> bool:
         model = onnx.ModelProto()
         parts.merge(model, stripped)
         (function,) = model.functions
-    except (InvalidModel, DecodeError):
+    except (InvalidModel, DecodeError, UnicodeDecodeError):
         return False
     return bool(function.name and function.node and function.opset_import)
 
