@@ -37,6 +37,7 @@ _BAD_MODEL = ("InvalidArgument", "InvalidGraph", "InvalidProtobuf")
 _NOT_RECORDABLE = "cannot use the graph capture feature"
 _GPU = re.compile(r"\b(?:CUDA|CUDNN|CUBLAS|CURAND|CUFFT|CUSPARSE) (?:failure|error)\b")
 _PLACE = re.compile(r" ; GPU=.*", re.DOTALL)
+_RANK = re.compile(r"number of dimensions must be within \[0, (\d+)\]")  # NumPy's
 _NO_MEMORY = re.compile(r"bad_alloc|[Ff]ailed to allocate memory|out of memory|_ALLOC_FAILED")
 
 
@@ -75,6 +76,10 @@ def run_failure(error: Exception) -> Exception:
         return Internal(f"the GPU failed: {_PLACE.sub('', text)}")
     if kind == "NotImplemented":
         return FailedPrecondition(f"the device does not support this inference: {text}")
+    if (most := _RANK.search(text)) is not None:
+        return InvalidArgument(
+            f"an output gets more than {most[1]} axes with these inputs", field="inputs"
+        )
     if kind == "InvalidArgument" or isinstance(error, RuntimeError):
         return InvalidArgument(f"the network does not take these inputs: {text}", field="inputs")
     if _KERNEL.search(str(error)):

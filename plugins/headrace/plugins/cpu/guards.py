@@ -241,6 +241,7 @@ def _squeeze(node: ir.Node, guard: Guard) -> None:
 
 def _stft(node: ir.Node, guard: Guard) -> None:
     _each(node, [1, 2, 3], guard.not_empty)
+    _each(node, [2], lambda window: guard.ranked(window, 1))
     _each(node, [3], guard.not_zero)
 
 

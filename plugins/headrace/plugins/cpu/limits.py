@@ -62,8 +62,8 @@ def _attention(node: ir.Node) -> str | None:
     return None
 
 
-def _rank(node: ir.Node) -> int | None:
-    value = _input(node, 0)
+def _rank(node: ir.Node, index: int = 0) -> int | None:
+    value = _input(node, index)
     return value.shape.rank() if value is not None and value.shape is not None else None
 
 
@@ -75,6 +75,17 @@ def _pool(node: ir.Node) -> str | None:
     if same and any(each != 1 for each in node.attributes.get_ints("dilations", ())):
         return "with auto_pad the backend pads as if dilations were 1"
     return None
+
+
+def _stft(node: ir.Node) -> str | None:
+    """The backend reads the window's length from its first axis, whether it has one or not."""
+    rank = _rank(node, 2)
+    return None if rank in (None, 1) else f"the window has {rank} axes, and one is needed"
+
+
+def _eye_like(node: ir.Node) -> str | None:
+    rank = _rank(node)
+    return None if rank in (None, 2) else f"the input has {rank} axes, and two are needed"
 
 
 def _gather_nd(node: ir.Node) -> str | None:
@@ -199,6 +210,7 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "Attention": _attention,
         "ConvInteger": _conv_integer,
         "ConvTranspose": _conv_transpose,
+        "EyeLike": _eye_like,
         "GatherND": _gather_nd,
         "GlobalLpPool": _pool,
         "GridSample": _grid_sample,
@@ -209,6 +221,7 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "ReduceMin": _reduce_bool,
         "Resize": _resize,
         "ReverseSequence": _reverse_sequence,
+        "STFT": _stft,
         "SplitToSequence": _split_to_sequence,
         "TfIdfVectorizer": _tf_idf,
     }

@@ -237,6 +237,11 @@ def test_a_scalar_that_is_not_there_or_0_is_refused(
             [ones(1, 1, 2, 2)],
         ),
         (
+            "g (float[1,8,1] x, int64 s, float w) => (float y) { y = STFT(x, s, w) }",
+            [ones(1, 8, 1), np.array(4), ones()],
+            [ones(1, 8, 1), np.array(4), ones(4)],
+        ),
+        (
             "g (float x, int64[n] l) => (float y) { y = ReverseSequence(x, l) }",
             [ones(9), np.array([1])],
             [ones(2, 2), np.array([1, 2])],
@@ -589,3 +594,21 @@ def test_a_sequence_is_not_joined_where_a_loop_cannot_look_at_it(plugin: Plugin)
     assert [each.layer for each in plugin.query_network(given, {}).unsupported] == ["join"]
     with pytest.raises(UnsupportedLayers, match="join"):
         plugin.load_network(Load(given))
+
+
+def test_an_output_of_more_axes_than_an_array_has_is_refused(plugin: Plugin) -> None:
+    loaded = network("g (int64[n] x) => (float y) { y = ConstantOfShape(x) }", rankless=True)
+    with pytest.raises(InvalidArgument, match="more than 64 axes"):
+        run(plugin, loaded, np.ones(65, np.int64))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[1,8,1] x, int64 s, float[2,2] w) => (float[a,b,c,d] y) { y = STFT(x, s, w) }",
+        "g (float[n] x) => (float[a,b] y) { y = EyeLike(x) }",
+    ],
+)
+def test_a_layer_of_a_wrong_rank_is_not_supported(plugin: Plugin, text: str) -> None:
+    (layer,) = plugin.query_network(network(text), {}).unsupported
+    assert "needed" in layer.reason
