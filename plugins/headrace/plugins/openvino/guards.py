@@ -24,7 +24,7 @@ from headrace.runtime.errors import InvalidArgument, InvalidModel
 from headrace.runtime.network.values import Array, Value
 
 _PREFIX: Final = "headrace.guards:"
-_STAMP: Final = b"headrace guards 2\n"
+_STAMP: Final = b"headrace guards 3\n"
 """Exported networks start with it. Raise the number when networks get other guards or repairs than
 before, so that none that was exported without them is restored."""
 _Told: TypeAlias = tuple[tuple[str, str], ...]

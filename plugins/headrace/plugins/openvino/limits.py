@@ -110,6 +110,13 @@ def _convolution(node: ir.Node, _: int) -> str | None:
     return None
 
 
+def _quantized_convolution(node: ir.Node, version: int) -> str | None:
+    """No case has more than one scale or zero point of its weights."""
+    if any(sizes_of(input_of(node, at)) not in ([], [1]) for at in (4, 5)):
+        return "the backend takes each output channel's scale or zero point for another axis"
+    return _convolution(node, version)
+
+
 def _dft(*_: object) -> str:
     """test_dft_rfft, test_dft_axis and all others of it."""
     return "the backend's Fourier transforms have other shapes and axes, and errors of 1e-4"
@@ -141,6 +148,14 @@ def _hardmax(node: ir.Node, _: int) -> str | None:
     sizes = sizes_of(input_of(node, 0))
     if sizes is None or None in sizes:
         return "of a tensor without elements the backend's output has another shape"
+    return None
+
+
+def _loop(node: ir.Node, _: int) -> str | None:
+    """No case has a negative trip count. `repairs` sees to one that is not constant."""
+    count = constant(input_of(node, 0))
+    if count is not None and (count.numpy() < 0).any():
+        return "the backend takes a negative trip count for no limit"
     return None
 
 
@@ -283,8 +298,9 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "Hardmax": _hardmax,
         "LRN": _lrn,
         "LSTM": _lstm,
+        "Loop": _loop,
         "MaxPool": _max_pool,
-        "QLinearConv": _convolution,
+        "QLinearConv": _quantized_convolution,
         "QuantizeLinear": _quantize,
         "RNN": _recurrent,
         "Reduce": _reduce,  # and all whose names begin so

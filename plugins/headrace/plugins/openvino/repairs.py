@@ -14,8 +14,10 @@ import numpy as np
 
 from headrace.plugins.openvino.empty_tensors import bodies
 from headrace.plugins.openvino.library import openvino, operations, replace_node
+from headrace.runtime.errors import InvalidModel
 
 _LEAST_STEP: Final = -(2**31) + 1
+_ALL: Final = np.int64(2**31 - 1)
 _BYTES: Final = (openvino.Type.i8, openvino.Type.u8)
 _FLOATS: Final = (openvino.Type.f32, openvino.Type.f16, openvino.Type.bf16)
 _ARITHMETIC: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyType(
@@ -28,6 +30,11 @@ _ARITHMETIC: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyTyp
         "Subtract": operations.subtract,
     }
 )
+
+_WEIGHTS: Final[Mapping[str, int]] = MappingProxyType(
+    {"GRUSequence": 3, "LSTMSequence": 4, "RNNSequence": 3}
+)
+"""Operations over sequences, and which of their inputs are the weights of its elements."""
 
 
 def repair(model: openvino.Model) -> None:
@@ -64,14 +71,19 @@ def _top_k(operation: openvino.Node) -> None:
 
 def _cut(output: openvino.Output, count: openvino.Node, axis: np.int64) -> None:
     """Leaves the readers of `output` its first `count` elements along an axis."""
-    readers, names = output.get_target_inputs(), output.get_names()
     end = operations.unsqueeze(count, np.int64(0))
     begin, step, axes = (operations.constant(np.array([each])) for each in (0, 1, axis))
-    first = operations.slice(output, begin, end, step, axes)
+    _change(output, lambda whole: operations.slice(whole, begin, end, step, axes))
+
+
+def _change(output: openvino.Output, make: Callable[[openvino.Output], openvino.Node]) -> None:
+    """Gives the readers of `output` what is made of it."""
+    readers, names = output.get_target_inputs(), output.get_names()
+    made = make(output).output(0)
     output.set_names(set())
-    first.output(0).set_names(names)
+    made.set_names(names)
     for reader in readers:
-        reader.replace_source_output(first.output(0))
+        reader.replace_source_output(made)
 
 
 def _extreme(operation: openvino.Node) -> openvino.Node | None:
@@ -163,15 +175,96 @@ def _pad(operation: openvino.Node) -> openvino.Node | None:
     return operations.select(operations.not_equal(inside, zero), padded, value)
 
 
+def _iterations(operation: openvino.Node) -> None:
+    """The kernels join what the iterations give without a look at its size: they write beyond their
+    memory where an iteration gives more than the first one. So its size has to be known.
+
+    Raises:
+        InvalidModel: it is not.
+    """
+    (body,) = bodies(operation)
+    for index in _joined(operation).values():
+        if body.get_results()[index].get_output_partial_shape(0).is_dynamic:
+            raise InvalidModel(
+                f"{operation.get_type_name()} may give another size in each iteration",
+                field="model",
+            )
+
+
+def _loop(operation: openvino.Node) -> None:
+    """After no iterations the kernel returns what a request before had: such an output is cut. A
+    trip count below zero, which means no iterations, is one without end to the kernel. No case
+    shows either. (A trip count that the network leaves out is a constant here.)"""
+    _iterations(operation)
+    count, going = operation.input_value(0), operation.input_value(1)
+    if count.get_node().get_type_name() != "Constant":
+        bounded = operations.maximum(count, operations.constant(0, count.get_element_type()))
+        count = bounded.output(0)
+        operation.input(0).replace_source_output(count)
+    elif going.get_node().get_type_name() == "Constant":
+        return  # each request has the same number of iterations
+    none = operations.constant(0, count.get_element_type())
+    some = operations.logical_and(operations.not_equal(count, none), going)
+    rows = operations.select(some, _ALL, np.int64(0))
+    scalar = operations.reshape(rows, np.array([], np.int64), special_zero=False)
+    for index in _joined(operation):
+        _cut(operation.output(index), scalar, np.int64(0))
+
+
+def _sequence(operation: openvino.Node) -> None:
+    """The kernels do not compare the size of a sequence's elements with that of the weights, and
+    read beyond smaller elements. No case shows it. So elements of unknown size are reshaped to
+    that of the weights, which fails where it does not fit."""
+    sequence = operation.input_value(0)
+    weights = operation.input_value(_WEIGHTS[operation.get_type_name()])
+    if all(each.get_partial_shape()[2].is_static for each in (sequence, weights)):
+        return
+    size = operations.gather(operations.shape_of(weights), np.array([2]), np.int64(0))
+    fitting = operations.concat([operations.constant(np.array([0, 0])), size], 0)
+    reshaped = operations.reshape(sequence, fitting, special_zero=True)
+    operation.input(0).replace_source_output(reshaped.output(0))
+
+
+def _regions(operation: openvino.Node) -> None:
+    """Where a region gets as many points as it needs, and none because it is empty, the kernel
+    divides by zero, and ONNX gives zero. No case shows it."""
+    attributes = operation.get_attributes()
+    if attributes["sampling_ratio"] or attributes["aligned_mode"] == "asymmetric":
+        return
+    scale = np.float32(attributes["spatial_scale"])
+    corners = operations.convert(operation.input_value(1), "f32")
+    corners = operations.subtract(operations.multiply(corners, scale), np.float32(0.5))
+    first, last = operations.split(corners, np.int64(1), 2).outputs()
+    covers = operations.reduce_logical_and(
+        operations.greater(last, first), np.array([1]), keep_dims=True
+    )
+    shown = operations.unsqueeze(covers, np.array([2, 3]))
+    zero = operations.constant(0, operation.get_output_element_type(0))
+    _change(operation.output(0), lambda found: operations.select(shown, found, zero))
+
+
+def _joined(operation: openvino.Node) -> dict[int, int]:
+    """The outputs that consist of what each iteration gives, and the body's results they are of."""
+    return {
+        each.output_index: each.body_value_index
+        for each in operation.get_output_descriptions()
+        if each.get_type_info().name == "ConcatOutputDescription"
+    }
+
+
 _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] = MappingProxyType(
     {
         **dict.fromkeys(_ARITHMETIC, _arithmetic),
+        "Loop": _loop,
+        **dict.fromkeys(_WEIGHTS, _sequence),
         "NonMaxSuppression": _suppression,
         "Pad": _pad,
+        "ROIAlign": _regions,
         "Range": _range,
         "ReduceMax": _extreme,
         "ReduceMin": _extreme,
         "Slice": _slice,
+        "TensorIterator": _iterations,
         "TopK": _top_k,
     }
 )

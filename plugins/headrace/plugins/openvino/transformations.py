@@ -58,4 +58,19 @@ def pool_means(node: ir.Node) -> bool:
     return True
 
 
-TRANSFORMATIONS: Final = (_changing(still_dropout), _changing(pool_means))
+def sampled_regions(node: ir.Node) -> bool:
+    """Gives RoiAlign the sampling_ratio that it leaves out: OpenVINO takes 1 then, where ONNX says
+    0, which means as many points as a region needs."""
+    if node.op_type != "RoiAlign" or node.domain not in ("", "ai.onnx"):
+        return False
+    if "sampling_ratio" in node.attributes:
+        return False
+    node.attributes["sampling_ratio"] = ir.AttrInt64("sampling_ratio", 0)
+    return True
+
+
+TRANSFORMATIONS: Final = (
+    _changing(still_dropout),
+    _changing(pool_means),
+    _changing(sampled_regions),
+)

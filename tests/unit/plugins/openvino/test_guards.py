@@ -195,6 +195,20 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [regions(0), regions(1)],
         [(regions(-1), INDEX), (regions(-5), "less, than -1"), (regions(2), "exist")],
     ),
+    "regions_with_as_many_points_as_they_need": (
+        "(float[1,1,H,W] x, float[N,4] r, int64[N] b) => (float[A,B,C,D] y)"
+        " { y = RoiAlign(x, r, b) }",
+        [
+            {
+                "x": floats(1, 1, 6, 6) ** 3,
+                "r": np.array(
+                    [[0, 0, 5, 5], [1, 2, 1, 4], [4, 4, 1, 1], [0, 0, 20, 9]], np.float32
+                ),
+                "b": indices(0, 0, 0, 0),
+            }
+        ],
+        [],
+    ),
     "points_of_an_image": (
         "(float[1,1,H,W] x) => (float[A,B,C,D] y) { g = Constant<value = float[1,1,1,2]"
         " {0, 0}>() y = GridSample<align_corners = 1>(x, g) }",

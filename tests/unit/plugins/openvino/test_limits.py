@@ -17,6 +17,14 @@ from headrace.testing.case import parse
 _SIZES = "Constant<value = int64[2] {2, 2}>()"
 
 
+def _quantized(scale: str, zero_point: str) -> str:
+    """A convolution whose weights have this scale `s` and zero point `z`."""
+    return (
+        f"(uint8[1,2,4,4] x, float a, uint8 b, uint8[2,2,3,3] w, {scale}, {zero_point})"
+        " => (uint8[1,2,2,2] y) { y = QLinearConv(x, a, b, w, s, z, a, b) }"
+    )
+
+
 def reasons(text: str, opset: int) -> list[str]:
     """Why layers of a network are refused, given its inputs, outputs and nodes."""
     proto = parse(f"f {text}")
@@ -159,6 +167,15 @@ def reasons(text: str, opset: int) -> list[str]:
             "rank",
         ),
         ("(float[N,3] x, int64 a) => (float[N,1] y) { y = ReduceLogSum(x, a) }", "scalar"),
+        (
+            "(float[1] x) => (float[1] y) { n = Constant<value = int64 {-1}>() y = Loop(n, , x)"
+            " <body = b (int64 i, bool g, float[1] v) => (bool h, float[1] w)"
+            " { h = Constant<value = bool {0}>() w = Neg(v) }> }",
+            "negative trip count",
+        ),
+        (_quantized("float s", "uint8[2] z"), "each output channel's"),
+        (_quantized("float[2] s", "uint8 z"), "each output channel's"),
+        (_quantized("float[N] s", "uint8[1] z"), "each output channel's"),
     ],
 )
 def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
@@ -192,6 +209,8 @@ def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
         ' y = Resize<axes = [2,3], mode = "linear",'
         ' coordinate_transformation_mode = "align_corners">(x, , , s) }',
         "(float[3,4] x, int64[2] n) => (float[A,B] y) { y = Tile(x, n) }",
+        _quantized("float s", "uint8 z"),
+        _quantized("float[1] s", "uint8[1] z"),
     ],
 )
 def test_what_it_gets_right_is_not(text: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from headrace.plugins.openvino.session import Runtime
+from headrace.runtime.errors import InvalidModel
 from headrace.runtime.network.network import Network
 from headrace.testing.case import parse
 
@@ -25,6 +26,11 @@ def run(runtime: Runtime, text: str, **inputs: Any) -> dict[str, np.ndarray[Any,
     outputs = compiled(inputs, share_outputs=False)
     found = (outputs[index] for index in range(len(network.outputs)))
     return dict(zip((port.name for port in network.outputs), found, strict=True))
+
+
+def request_of(runtime: Runtime, text: str) -> Any:
+    model = runtime.convert(Network.from_bytes(parse(text).SerializeToString()).model)
+    return runtime.compile(model, "CPU", {}).create_infer_request()
 
 
 def equal(outputs: Mapping[str, Any], **expected: Any) -> None:
@@ -206,6 +212,86 @@ def test_a_loop_counts_up_to_its_counter(runtime: Runtime) -> None:
         }>
     }"""
     equal(run(runtime, text, n=np.array(4), x=np.array(3)), y=7)
+
+
+LOOP = """f ({0} float[1] x) => (float[1] y, float[N,1] z) {{
+    {1} y, z = Loop(n, c, x) <body = turn (int64 i, bool going, float[1] a)
+        => (bool on, float[1] b, float[1] d) {{ on = Identity(going) b = Add(a, a) d = Neg(b) }}>
+}}"""
+FIXED = {"n": "n = Constant<value = int64 {2}>()", "c": "c = Constant<value = bool {1}>()"}
+TURNS = [(2, True), (0, True), (2, False), (-1, True), (-7, False), (2, True)]
+
+
+@pytest.mark.parametrize("given", [{"n": "int64"}, {"c": "bool"}, {"n": "int64", "c": "bool"}, {}])
+def test_a_loop_of_no_iterations_returns_nothing_of_the_request_before(
+    runtime: Runtime, given: dict[str, str]
+) -> None:
+    inputs = "".join(f"{type_name} {name}, " for name, type_name in given.items())
+    fixed = " ".join(text for name, text in FIXED.items() if name not in given)
+    request = request_of(runtime, LOOP.format(inputs, fixed))
+    for at, (count, going) in enumerate(TURNS):
+        turns = [] if ("n" in given and count < 1) or ("c" in given and not going) else [-2, -4]
+        x = np.array([at + 1], np.float32)
+        values = {"n": np.array(count), "c": np.array(going)}
+        found = request.infer({"x": x, **{name: values[name] for name in given}})
+        np.testing.assert_array_equal(found[1], np.reshape(turns, (-1, 1)) * x)
+        np.testing.assert_array_equal(found[0], x * 2 ** len(turns))
+
+
+SIZES = "another size in each iteration"
+BODY = "<body = turn (int64 i, bool going, float[K] a) => (bool on, float[L] b{}) {{"
+CUT = "one = Constant<value = int64[1] {1}>() end = Constant<value = int64[1] {99}>()"
+SHRINKING = "on = Identity(going) b = Slice(a, one, end)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"(float[N] x, int64 n) => (float[M] y, float[P,Q] z) {{ {CUT}"
+        f" y, z = Loop(n, , x) {BODY.format(', float[R] c')} {SHRINKING} c = Neg(b) }}> }}",
+        "(int64[1] s, float[N,9] x) => (int64[1] y, float[P,Q] z) {"
+        " y, z = Scan<num_scan_inputs = 1, body = turn (int64[1] a, float[9] b)"
+        " => (int64[1] c, float[R] d) {"
+        " one = Constant<value = int64[1] {1}>() none = Constant<value = int64[1] {0}>()"
+        " c = Add(a, one) d = Slice(b, none, a) }>(s, x) }",
+    ],
+)
+def test_what_iterations_of_unknown_sizes_give_is_not_joined(runtime: Runtime, text: str) -> None:
+    """OpenVINO wrote beyond its memory where an iteration gave more than the first one, and the
+    process ended."""
+    with pytest.raises(InvalidModel, match=SIZES):
+        request_of(runtime, f"f {text}")
+
+
+def test_a_value_that_a_loop_carries_may_change_its_size(runtime: Runtime) -> None:
+    text = f"f (float[N] x, int64 n) => (float[M] y) {{ {CUT} y = Loop(n, , x) {BODY.format('')}"
+    x = np.arange(9, dtype=np.float32)
+    for count in (0, 3, 20):
+        outputs = run(runtime, f"{text} {SHRINKING} }}> }}", x=x, n=np.array(count))
+        equal(outputs, y=x[count:])
+
+
+@pytest.mark.parametrize(("operator", "gates"), [("GRU", 3), ("LSTM", 4), ("RNN", 1)])
+def test_elements_of_a_sequence_that_do_not_fit_the_weights_are_refused(
+    runtime: Runtime, operator: str, gates: int
+) -> None:
+    """OpenVINO read beyond them, and computed with what it found there."""
+    weights = " ".join(
+        f"{name} = ConstantOfShape<value = float[1] {{0.1}}>({name}s)" for name in "wr"
+    )
+    shapes = " ".join(
+        f"{name}s = Constant<value = int64[3] {{1, {2 * gates}, {size}}}>()"
+        for name, size in (("w", 3), ("r", 2))
+    )
+    request = request_of(
+        runtime,
+        f"f (float[A,B,C] x) => (float[A,D,B,2] y) {{ {shapes} {weights}"
+        f" y = {operator}<hidden_size = 2>(x, w, r) }}",
+    )
+    assert request.infer([np.ones((2, 3, 3), np.float32)])[0].shape == (2, 1, 3, 2)
+    for size in (1, 2, 4, 6):
+        with pytest.raises(RuntimeError, match="reshape"):
+            request.infer([np.ones((2, 3, size), np.float32)])
 
 
 PAD = """f ({0}[{1}] x, {0} v) => ({0}[P,Q] y) {{
