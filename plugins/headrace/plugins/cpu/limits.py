@@ -187,7 +187,7 @@ def _resize(node: ir.Node) -> str | None:
     if node.attributes.get_string("mode", "nearest") == "nearest":
         return None
     constant = ir.convenience.get_const_tensor(scales_value)
-    scales = constant.numpy().tolist() if constant is not None else [None]
+    scales = constant.numpy().ravel().tolist() if constant is not None else [None]
     sizes = _sizes(_input(node, 0))
     axes = node.attributes.get_ints("axes", None) or range(len(sizes))
     known = [sizes[axis] if -len(sizes) <= axis < len(sizes) else None for axis in axes]

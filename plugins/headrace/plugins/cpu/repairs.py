@@ -73,7 +73,8 @@ def _cast(node: ir.Node, before: Inserted) -> None:
 
 def _target(node: ir.Node) -> ir.DataType | None:
     if node.op_type == "Cast":
-        return _TYPES(node.attributes.get_int("to", 0))
+        number = node.attributes.get_int("to", 0)
+        return _TYPES(number) if number in {*_TYPES} else None
     like = node.inputs[1] if len(node.inputs) > 1 else None
     return like.dtype if like is not None else None
 

@@ -612,3 +612,18 @@ def test_an_output_of_more_axes_than_an_array_has_is_refused(plugin: Plugin) -> 
 def test_a_layer_of_a_wrong_rank_is_not_supported(plugin: Plugin, text: str) -> None:
     (layer,) = plugin.query_network(network(text), {}).unsupported
     assert "needed" in layer.reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (int32[n] x) => (float[n] y) { y = Cast<to = -1>(x) }",
+        """g (float[1,1,1,1] x) => (float[a,b,c,d] y) <float[1,1] s = {1}> {
+            y = Resize<coordinate_transformation_mode = "align_corners", mode = "cubic">(x, "", s)
+        }""",
+    ],
+)
+def test_an_attribute_or_a_constant_that_makes_no_sense_is_refused(
+    plugin: Plugin, text: str
+) -> None:
+    assert plugin.query_network(network(text), {}).unsupported
