@@ -212,7 +212,7 @@ def _loop(operation: openvino.Node) -> None:
 
 
 def _times(parts: openvino.Output, turns: openvino.Node) -> openvino.Node:
-    """The parts, or none of them where `turns` is 0. (A Slice in a body of an If gives none.)"""
+    """The parts, or none of them where `turns` is 0."""
     there = operations.gather(operations.shape_of(parts), np.array([0]), np.int64(0))
     rows = operations.squeeze(operations.multiply(there, turns), np.int64(0))
     indices = operations.range(np.int64(0), rows, np.int64(1), "i64")
