@@ -7,6 +7,7 @@ case of onnx's backend tests that shows what it is for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -205,10 +206,17 @@ def _loop(operation: openvino.Node) -> None:
         return  # each request has the same number of iterations
     none = operations.constant(0, count.get_element_type())
     some = operations.logical_and(operations.not_equal(count, none), going)
-    rows = operations.select(some, _ALL, np.int64(0))
-    scalar = operations.reshape(rows, np.array([], np.int64), special_zero=False)
+    turns = operations.reshape(operations.convert(some, "i64"), np.array([1]), special_zero=False)
     for index in _joined(operation):
-        _cut(operation.output(index), scalar, np.int64(0))
+        _change(operation.output(index), partial(_times, turns=turns))
+
+
+def _times(parts: openvino.Output, turns: openvino.Node) -> openvino.Node:
+    """The parts, or none of them where `turns` is 0."""
+    there = operations.gather(operations.shape_of(parts), np.array([0]), np.int64(0))
+    rows = operations.squeeze(operations.multiply(there, turns), np.int64(0))
+    indices = operations.range(np.int64(0), rows, np.int64(1), "i64")
+    return operations.gather(parts, indices, np.int64(0))
 
 
 def _sequence(operation: openvino.Node) -> None:
