@@ -142,7 +142,7 @@ class HeteroRequest:
             self._layers[at] = self._subgraphs[at].profile(part.layers)
 
     def _free(self, at: int) -> None:
-        """Lets go of what the subgraph was the last one to read."""
+        """Drops the values that no other subgraph reads after this one."""
         for name in self._flow.handed[at]:
             self._reads[name] -= 1
             if not self._reads[name]:

@@ -140,7 +140,7 @@ class Blame(enum.Enum):
 
 
 def blame(error: BaseException) -> Blame:
-    """Told by the error's class alone, never by its text. What is no error of the runtime's is a
+    """Looks at the error's class and never at its text. An error that is not a HeadraceError is a
     bug of the device's plugin or of its backend."""
     if isinstance(error, Unavailable):
         return Blame.DEVICE

@@ -252,7 +252,7 @@ def _regions(operation: openvino.Node) -> None:
 
 
 def _joined(operation: openvino.Node) -> dict[int, int]:
-    """The outputs that consist of what each iteration gives, and the body's results they are of."""
+    """The outputs that join the results of all iterations, each with its result of the body."""
     return {
         each.output_index: each.body_value_index
         for each in operation.get_output_descriptions()

@@ -189,7 +189,7 @@ def _wrong_isolation(message: str) -> InvalidArgument:
 
 
 def _is_misconfigured(error: Exception) -> TypeGuard[HeadraceError]:
-    """The field tells: what a machine lacks is no fault of an argument."""
+    """Whether the error names a configuration key. What a machine lacks has no such field."""
     return isinstance(error, InvalidArgument | NotFound) and str(error.field).startswith("config[")
 
 

@@ -26,7 +26,7 @@ _OLD_GENERATIONS = 1000
 million objects that have come and not gone."""
 
 _LARGE_BYTES = 2**20
-"""Of weights; fewer are not looked for."""
+"""A network with fewer bytes of weights is not looked at."""
 
 
 def look_for_garbage_seldom() -> None:
