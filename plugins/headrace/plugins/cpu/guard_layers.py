@@ -81,10 +81,7 @@ class Guard(Inserted):
         if axis is None:
             nothing = self.layer("Div", self.constant(np.array([0])), shape)  # fails for a 0
             return self._reshaped(value, self.layer("Add", shape, nothing))
-        before = self.slice(shape, 0, axis)
-        after = self.slice(shape, axis + 1 if axis != -1 else END, END)
-        wanted_shape = self.layer("Concat", before, self.constant(np.array([-1])), after, axis=0)
-        return self._reshaped(value, wanted_shape)
+        return self._reshaped(value, self._with(shape, axis, -1))
 
     def long(self, value: ir.Value, axis: int) -> ir.Value:
         """The value, whose axis is not empty."""
@@ -171,13 +168,10 @@ class Guard(Inserted):
         if axis is not None and rank is not None and -rank <= axis < rank:
             weights = self.constant(np.array([2 * (at != axis % rank) for at in range(rank)]))
         else:
-            twos = self.layer("Mul", first, self.constant(np.array([0])))
-            twos = self.layer("Add", twos, self.constant(np.array([2])))
-            weights = twos
+            zeros = self.layer("Mul", first, self.constant(np.array([0])))
+            weights = self.layer("Add", zeros, self.constant(np.array([2])))
             if axis is not None:
-                before = self.slice(twos, 0, axis)
-                after = self.slice(twos, axis + 1 if axis != -1 else END, END)
-                weights = self.layer("Concat", before, self.constant(np.array([0])), after, axis=0)
+                weights = self._with(weights, axis, 0)
         found = [values[0]]
         for value in values[1:]:
             shape = self.layer("Shape", value)
@@ -209,6 +203,12 @@ class Guard(Inserted):
             return self.layer("Slice", shape, starts=[start], ends=[end])
         bounds = (self.constant(np.array([each])) for each in (start, end))
         return self.layer("Slice", shape, *bounds)
+
+    def _with(self, sizes: ir.Value, axis: int, size: int) -> ir.Value:
+        """The sizes, with `size` in the place of the axis."""
+        before = self.slice(sizes, 0, axis)
+        after = self.slice(sizes, axis + 1 if axis != -1 else END, END)
+        return self.layer("Concat", before, self.constant(np.array([size])), after, axis=0)
 
     def _reshaped(self, value: ir.Value, sizes: ir.Value) -> ir.Value:
         return self.layer("Reshape", value, sizes, type=value.type, shape=value.shape)

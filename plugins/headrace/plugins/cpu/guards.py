@@ -19,6 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from headrace.plugins.cpu.guard_layers import END, Guard
+from headrace.plugins.cpu.inserted import opset_of
 from headrace.plugins.cpu.proven_shapes import ProvenShapes, constant
 from headrace.plugins.cpu.repairs import REDUCTIONS
 from headrace.runtime.intake.naming import value_names, walk
@@ -33,7 +34,7 @@ def guard(model: ir.Model) -> None:
         _drop_omitted_inputs(node)
     nodes = [node for node in walk(model.graph) if needs_guard(node)]
     names, proven = value_names(model), ProvenShapes(model)
-    opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
+    opset = opset_of(model)
     for node in nodes:
         _RULES[node.op_type](node, Guard(node, names, proven, opset))
 

@@ -12,6 +12,11 @@ AXES_AS_INPUTS = {"ReduceMean": 18, "ReduceSum": 13, "Unsqueeze": 13}
 """The operator set since which an operator takes its axes as an input."""
 
 
+def opset_of(model: ir.Model) -> int:
+    """The version of ONNX's own operator set that the model imports, under either of its names."""
+    return model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
+
+
 class Inserted:
     """Puts layers before `node`, in its graph.
 

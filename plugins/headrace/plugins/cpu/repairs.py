@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu.inserted import Inserted
+from headrace.plugins.cpu.inserted import Inserted, opset_of
 from headrace.plugins.cpu.proven_shapes import constant
 from headrace.runtime.intake.naming import value_names, walk
 
@@ -41,7 +41,7 @@ def repair(model: ir.Model) -> bool:
     """Repairs every layer of `model`, bodies included; whether it changed any."""
     nodes = [node for node in walk(model.graph) if needs_repair(node)]
     names = value_names(model)
-    opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
+    opset = opset_of(model)
     for node in nodes:
         _REPAIRS[node.op_type](node, Inserted(node, names, _SUFFIX, opset))
     return bool(nodes)

@@ -21,11 +21,12 @@ import onnx
 import onnx_ir as ir
 
 from headrace.plugins.cpu import session
+from headrace.plugins.cpu.inserted import Inserted, opset_of
 from headrace.plugins.cpu.proven_shapes import constant
 from headrace.runtime.intake.naming import Names, value_names, walk
 
 _OF_FLOATS: Final = ("Conv", "Gemm", "MatMul")
-_OWN: Final = "/headrace.exact"  # ends the name of what is ours
+_OWN: Final = "/headrace.exact"  # ends the names of values and layers that this module adds
 _MICROSOFT: Final = "com.microsoft"
 _HARMLESS: Final = 64  # 2 * 255 * 64 fits into 16 bits
 
@@ -161,6 +162,7 @@ class _Moved:
 
     def __init__(self, model: ir.Model) -> None:
         self._graph = model.graph
+        self._opset = opset_of(model)
         self._names: Names = value_names(model)
         self._constants: dict[Any, ir.Value] = {}
         self._replaced: list[ir.Value] = []
@@ -209,22 +211,8 @@ class _Moved:
         last = ir.DataType.UINT8 if signed else ir.DataType.INT8
         if step.item() not in self._constants:
             self._constants[step.item()] = self._constant("half", step)
-        wide = self._layer(node, "Cast", [value], ir.DataType.INT32, to=ir.DataType.INT32.value)
+        before = Inserted(node, self._names, _OWN, self._opset)
+        wide = before.cast(value, ir.DataType.INT32)
         half = self._constants[step.item()]
-        added = self._layer(node, "Add", [wide, half], ir.DataType.INT32)
-        return self._layer(node, "Cast", [added], last, to=last.value)
-
-    def _layer(
-        self,
-        before: ir.Node,
-        op_type: str,
-        inputs: list[ir.Value],
-        dtype: ir.DataType,
-        **given: Any,
-    ) -> ir.Value:
-        name = self._names.fresh(f"{before.name}{_OWN}")
-        output = ir.Value(name=name, type=ir.TensorType(dtype), shape=inputs[0].shape)
-        node = ir.node(op_type, inputs, given, outputs=[output], name=name)
-        assert before.graph is not None
-        before.graph.insert_before(before, node)
-        return output
+        added = before.layer("Add", wide, half, shape=value.shape)
+        return before.cast(added, last)
