@@ -11,14 +11,14 @@ from typing import Final
 
 import onnx_ir as ir
 
-from headrace.plugins.openvino.checkpoint import Checkpoints
-from headrace.plugins.openvino.constants import fold_constants
-from headrace.plugins.openvino.empty_tensors import fold_empty
 from headrace.plugins.openvino.failures import load_failure
-from headrace.plugins.openvino.fusion import name_operations
-from headrace.plugins.openvino.guards import add_guards
+from headrace.plugins.openvino.graph.checkpoint import Checkpoints
+from headrace.plugins.openvino.graph.empty_tensors import fold_empty
+from headrace.plugins.openvino.graph.folding import fold_constants
+from headrace.plugins.openvino.graph.fusion import name_operations
+from headrace.plugins.openvino.graph.repairs import repair
+from headrace.plugins.openvino.guards.guards import add_guards
 from headrace.plugins.openvino.library import FrontEndManager, openvino
-from headrace.plugins.openvino.repairs import repair
 from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.system.buffers import joined
 from headrace.runtime.system.scratch import ScratchFolder

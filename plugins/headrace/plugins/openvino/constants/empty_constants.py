@@ -1,6 +1,6 @@
 """Constants without elements, which OpenVINO's reader of ONNX takes for scalars.
 
-No case of onnx shows it: the networks of ``tests/unit/plugins/openvino/test_empty_tensors.py`` do.
+No backend case of onnx shows this. The networks of ``graph/test_empty_tensors.py`` do.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Final
 
 import onnx_ir as ir
 
-from headrace.plugins.openvino.values import constant
+from headrace.plugins.openvino.constants.values import constant
 from headrace.runtime.intake.naming import bodies
 
 _REASON: Final = "the backend takes a constant without elements for a scalar"

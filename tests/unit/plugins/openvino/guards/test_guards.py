@@ -18,9 +18,10 @@ pytest.importorskip(
     "openvino", reason="OpenVINO is not installed: pip install 'headrace[openvino]'"
 )
 
-from headrace.plugins.openvino import guards, session
 from headrace.plugins.openvino.compiler import Compiler
+from headrace.plugins.openvino.guards import guards
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
+from headrace.plugins.openvino.session import session
 from headrace.plugins.openvino.start import start_openvino
 from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.device.load import Load

@@ -41,8 +41,8 @@ _SOUND: Final = frozenset(
         "Tile",
     }
 )
-"""Operations that are right all the same; ``tests/unit/plugins/openvino/test_empty_tensors.py``
-runs each. ReduceMean is not: it gives 0 where ONNX says NaN."""
+"""Operations that are right all the same; ``graph/test_empty_tensors.py`` runs each.
+ReduceMean is not: it gives 0 where ONNX says NaN."""
 _SOUND_OF_FLOATS: Final = ("ReduceMax", "ReduceMin")
 """Extremes of nothing are infinite (`repairs`), and of integers something else."""
 _INDEXED: Final = ("Gather", "GatherND")

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from headrace.plugins.openvino.empty_tensors import bodies
+from headrace.plugins.openvino.graph.empty_tensors import bodies
 from headrace.plugins.openvino.library import openvino, operations, replace_node
 from headrace.runtime.errors import InvalidModel
 

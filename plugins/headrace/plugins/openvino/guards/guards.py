@@ -16,9 +16,9 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from headrace.plugins.openvino.conditions import ALWAYS, EMPTY, conditions, is_constant
-from headrace.plugins.openvino.empty_tensors import bodies
-from headrace.plugins.openvino.fusion import layer_of
+from headrace.plugins.openvino.graph.empty_tensors import bodies
+from headrace.plugins.openvino.graph.fusion import layer_of
+from headrace.plugins.openvino.guards.conditions import ALWAYS, EMPTY, conditions, is_constant
 from headrace.plugins.openvino.library import openvino, operations
 from headrace.runtime.errors import InvalidArgument, InvalidModel
 from headrace.runtime.network.values import Array, Value

@@ -13,9 +13,9 @@ pytest.importorskip(
     "openvino", reason="OpenVINO is not installed: pip install 'headrace[openvino]'"
 )
 
-from headrace.plugins.openvino import wide_integers
+from headrace.plugins.openvino.constants import wide_integers
+from headrace.plugins.openvino.graph.repairs import repair
 from headrace.plugins.openvino.library import openvino
-from headrace.plugins.openvino.repairs import repair
 from headrace.plugins.openvino.support import known_limits
 from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.network.values import Array

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.plugins.openvino.session import Runtime
+from headrace.plugins.openvino.session.session import Runtime
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.network.network import Network
 from headrace.testing.case import parse

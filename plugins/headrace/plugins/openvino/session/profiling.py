@@ -8,7 +8,7 @@ from typing import Final
 
 import onnx_ir as ir
 
-from headrace.plugins.openvino.fusion import fused_layers
+from headrace.plugins.openvino.graph.fusion import fused_layers
 from headrace.plugins.openvino.library import openvino
 from headrace.runtime.execution.job import LayerProfile
 from headrace.runtime.network.network import Layer, Network

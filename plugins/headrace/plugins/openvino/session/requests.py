@@ -12,12 +12,12 @@ from typing import Final
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.openvino import tensors
-from headrace.plugins.openvino.checkpoint import Checkpoints
 from headrace.plugins.openvino.failures import REFUSED, run_failure
-from headrace.plugins.openvino.guards import Guards
+from headrace.plugins.openvino.graph.checkpoint import Checkpoints
+from headrace.plugins.openvino.guards.guards import Guards
+from headrace.plugins.openvino.guards.shapes import Shapes
 from headrace.plugins.openvino.library import openvino
-from headrace.plugins.openvino.shapes import Shapes
+from headrace.plugins.openvino.session import tensors
 from headrace.runtime.errors import Internal, InvalidArgument, InvalidModel
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.network import Network

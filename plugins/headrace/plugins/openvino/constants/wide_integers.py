@@ -1,8 +1,8 @@
 """Constants that need more than the 32 bits, with a sign, in which OpenVINO computes integers.
 
-It takes the nearest that fits, silently. No case of onnx has such a constant: the networks of
-``tests/unit/plugins/openvino/test_wide_integers.py`` show what is wrong then, and what is right all
-the same. Beside each rule stands the name of its network there.
+OpenVINO takes the nearest integer that fits, and reports nothing. No backend case of onnx has such
+a constant. The networks of ``constants/test_wide_integers.py`` show what is wrong then, and what is
+right all the same. Beside each rule stands the name of its network there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 import onnx_ir as ir
 
-from headrace.plugins.openvino.values import constant
+from headrace.plugins.openvino.constants.values import constant
 
 REASON: Final = "the backend computes integers in 32 bits, and a constant needs more"
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from headrace.plugins.openvino.empty_tensors import axes_to_guard
+from headrace.plugins.openvino.graph.empty_tensors import axes_to_guard
 from headrace.plugins.openvino.library import openvino, operations
 
 Condition: TypeAlias = tuple[openvino.Node, str]

@@ -15,8 +15,8 @@ pytest.importorskip(
 )
 
 from headrace.plugins.openvino.compiler import Compiler
+from headrace.plugins.openvino.constants.raw_constants import make_raw
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
-from headrace.plugins.openvino.raw_constants import make_raw
 from headrace.plugins.openvino.start import start_openvino
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin

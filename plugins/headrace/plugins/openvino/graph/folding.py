@@ -11,7 +11,7 @@ import enum
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from headrace.plugins.openvino.empty_tensors import bodies
+from headrace.plugins.openvino.graph.empty_tensors import bodies
 from headrace.plugins.openvino.library import openvino
 
 Compute: TypeAlias = Callable[[openvino.Model], list[openvino.Tensor]]

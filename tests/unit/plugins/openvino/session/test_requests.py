@@ -12,12 +12,12 @@ import onnx_ir as ir
 import pytest
 from onnx import numpy_helper
 
-from headrace.plugins.openvino import tensors
-from headrace.plugins.openvino.checkpoint import add_checkpoints
 from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.failures import load_failure, readable, run_failure
+from headrace.plugins.openvino.graph.checkpoint import add_checkpoints
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
-from headrace.plugins.openvino.session import Runtime
+from headrace.plugins.openvino.session import tensors
+from headrace.plugins.openvino.session.session import Runtime
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin

@@ -15,8 +15,8 @@ from collections import deque
 from typing import Final
 
 from headrace.plugins.openvino.library import openvino
-from headrace.plugins.openvino.profiling import kind
-from headrace.plugins.openvino.requests import Compiled, Request
+from headrace.plugins.openvino.session.profiling import kind
+from headrace.plugins.openvino.session.requests import Compiled, Request
 
 _CARELESS: Final = frozenset({"Col2Im"})
 """Types of layers that compute something of any values for their sizes."""

@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from headrace.plugins.openvino.empty_tensors import bodies
 from headrace.plugins.openvino.failures import run_failure
+from headrace.plugins.openvino.graph.empty_tensors import bodies
 from headrace.plugins.openvino.library import openvino, operations
 from headrace.runtime.network.values import Array, Value
 
