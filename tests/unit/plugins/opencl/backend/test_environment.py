@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.plugins.opencl import create_plugin, environment
+from headrace.plugins.opencl import create_plugin
+from headrace.plugins.opencl.backend import environment
 from headrace.runtime.errors import NotInstalled
 from headrace.testing.services import services as real_services
 

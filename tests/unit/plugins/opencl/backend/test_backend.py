@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("tinygrad", reason="tinygrad is not installed: install the extra 'opencl'")
 
-from headrace.plugins.opencl.backend import Backend
-from headrace.plugins.opencl.kernel_folder import KernelFolder
+from headrace.plugins.opencl.backend.backend import Backend
+from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
 from headrace.runtime.errors import Cancelled, DeadlineExceeded, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 

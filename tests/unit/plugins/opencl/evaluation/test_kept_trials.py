@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.plugins.opencl import kept_trials
-from headrace.plugins.opencl.kept_trials import KeptTrials
+from headrace.plugins.opencl.evaluation import kept_trials
+from headrace.plugins.opencl.evaluation.kept_trials import KeptTrials
 
 
 class Asked:

@@ -12,8 +12,8 @@ from tinygrad.codegen import to_program_cache
 from tinygrad.engine.realize import runtime_cache
 from tinygrad.schedule import schedule_cache
 
-from headrace.plugins.opencl.devices import Found, find
-from headrace.plugins.opencl.kernel_folder import KernelFolder
+from headrace.plugins.opencl.backend.devices import Found, find
+from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
 from headrace.runtime.errors import Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 

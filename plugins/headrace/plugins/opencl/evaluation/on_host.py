@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from headrace.plugins.opencl import operators
-from headrace.plugins.opencl.values import Value
+from headrace.plugins.opencl.evaluation.values import Value
+from headrace.plugins.opencl.operators import operators
 from headrace.runtime.network.reference import CorrectedEvaluator
 
 HOST_ELEMENTS: Final = 4096

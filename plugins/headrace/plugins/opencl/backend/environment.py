@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from headrace.plugins.opencl.kernel_folder import KERNELS, POCL
+from headrace.plugins.opencl.backend.kernel_folder import KERNELS, POCL
 
 _TINYGRAD: Final = {
     "DEV": "CL",

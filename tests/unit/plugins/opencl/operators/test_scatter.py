@@ -14,7 +14,7 @@ pytest.importorskip("tinygrad", reason="tinygrad is not installed: pip install '
 
 from tinygrad.tensor import Tensor
 
-from headrace.plugins.opencl.scatter import scatter_nd, tensor_scatter
+from headrace.plugins.opencl.operators.scatter import scatter_nd, tensor_scatter
 
 
 def expected(operator: str, *arrays: np.ndarray, **attributes: Any) -> np.ndarray:

@@ -57,6 +57,6 @@ class KeptTrials:
 def _sources() -> str:
     """The digest of this plugin's code, which decides what a layer's trial finds."""
     digest = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.glob("*.py")):
+    for file in sorted(Path(__file__).parents[1].rglob("*.py")):
         digest.update(file.read_bytes())
     return digest.hexdigest()

@@ -13,7 +13,7 @@ pytest.importorskip("tinygrad", reason="tinygrad is not installed: pip install '
 
 from tinygrad.tensor import Tensor
 
-from headrace.plugins.opencl.pooling import max_pool, max_unpool
+from headrace.plugins.opencl.operators.pooling import max_pool, max_unpool
 
 X = np.random.default_rng(0).permutation(2 * 3 * 4 * 5).reshape(2, 3, 4, 5).astype(np.float32)
 WINDOW = "kernel_shape = [2, 3], strides = [2, 2], pads = [0, 1, 1, 0]"

@@ -15,7 +15,8 @@ pytest.importorskip("tinygrad", reason="tinygrad is not installed: pip install '
 
 from tinygrad.tensor import Tensor
 
-from headrace.plugins.opencl import on_host, operators
+from headrace.plugins.opencl.evaluation import on_host
+from headrace.plugins.opencl.operators import operators
 
 
 def model(text: str) -> ir.Model:

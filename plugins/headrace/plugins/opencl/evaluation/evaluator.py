@@ -15,10 +15,10 @@ import numpy as np
 import onnx_ir as ir
 from tinygrad.tensor import Tensor
 
-from headrace.plugins.opencl import halves, operators
-from headrace.plugins.opencl.backend import kept_kernels
-from headrace.plugins.opencl.on_host import HOST_ELEMENTS, HostLayers, are_known
-from headrace.plugins.opencl.values import (
+from headrace.plugins.opencl.backend.backend import kept_kernels
+from headrace.plugins.opencl.evaluation import halves
+from headrace.plugins.opencl.evaluation.on_host import HOST_ELEMENTS, HostLayers, are_known
+from headrace.plugins.opencl.evaluation.values import (
     Constants,
     Value,
     realize,
@@ -28,6 +28,7 @@ from headrace.plugins.opencl.values import (
     to_host,
     wait_for,
 )
+from headrace.plugins.opencl.operators import operators
 from headrace.runtime.errors import (
     HeadraceError,
     InvalidArgument,

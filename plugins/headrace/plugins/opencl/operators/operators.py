@@ -15,9 +15,9 @@ from tinygrad.dtype import dtypes
 from tinygrad.nn.onnx import Domain, OnnxRunner, OpSetId, onnx_ops, required_input_python_consts
 from tinygrad.tensor import Tensor
 
-from headrace.plugins.opencl.attention import attention
-from headrace.plugins.opencl.pooling import max_pool, max_unpool
-from headrace.plugins.opencl.scatter import scatter_nd, tensor_scatter
+from headrace.plugins.opencl.operators.attention import attention
+from headrace.plugins.opencl.operators.pooling import max_pool, max_unpool
+from headrace.plugins.opencl.operators.scatter import scatter_nd, tensor_scatter
 
 Function = Callable[..., Any]
 

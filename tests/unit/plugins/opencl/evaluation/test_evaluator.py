@@ -10,7 +10,7 @@ pytest.importorskip("tinygrad", reason="tinygrad is not installed: pip install '
 
 from tinygrad.tensor import Tensor
 
-from headrace.plugins.opencl import evaluator, values
+from headrace.plugins.opencl.evaluation import evaluator, values
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network

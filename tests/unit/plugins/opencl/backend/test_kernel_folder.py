@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.plugins.opencl import kernel_folder
-from headrace.plugins.opencl.kernel_folder import KERNELS, POCL, KernelFolder
+from headrace.plugins.opencl.backend import kernel_folder
+from headrace.plugins.opencl.backend.kernel_folder import KERNELS, POCL, KernelFolder
 from tests.support.manual_clock import ManualClock
 
 MOST = 100_000

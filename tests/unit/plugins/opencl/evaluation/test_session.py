@@ -10,8 +10,9 @@ import pytest
 
 pytest.importorskip("tinygrad", reason="tinygrad is not installed: pip install 'headrace[opencl]'")
 
-from headrace.plugins.opencl import backend, session
-from headrace.plugins.opencl.kernel_folder import KernelFolder
+from headrace.plugins.opencl.backend import backend
+from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
+from headrace.plugins.opencl.evaluation import session
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
 from headrace.testing.case import parse
