@@ -20,7 +20,8 @@ import onnx_ir as ir
 import onnxruntime
 from onnxruntime.capi import _pybind_state as binding
 
-from headrace.plugins.cpu import custom_ops, failures, tensors
+from headrace.plugins.cpu import failures
+from headrace.plugins.cpu.session import custom_ops, tensors
 from headrace.runtime.errors import Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.values import Array

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu.inserted import Inserted
-from headrace.plugins.cpu.proven_shapes import ProvenShapes, constant
+from headrace.plugins.cpu.graph.inserted import Inserted
+from headrace.plugins.cpu.graph.proven_shapes import ProvenShapes, constant
 from headrace.runtime.intake.naming import Names
 from headrace.runtime.intake.provenance import origins, stamp
 

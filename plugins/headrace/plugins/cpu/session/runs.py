@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from headrace.plugins.cpu.session import Session
-from headrace.plugins.cpu.tensors import Conversion
+from headrace.plugins.cpu.session.session import Session
+from headrace.plugins.cpu.session.tensors import Conversion
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.values import Value
 

@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu.inserted import Inserted, opset_of
-from headrace.plugins.cpu.proven_shapes import constant
+from headrace.plugins.cpu.graph.inserted import Inserted, opset_of
+from headrace.plugins.cpu.graph.proven_shapes import constant
 from headrace.runtime.intake.naming import value_names, walk
 
 _SUFFIX: Final = "/headrace.repair"

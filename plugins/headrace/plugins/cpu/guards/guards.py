@@ -18,10 +18,10 @@ from typing import Final, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu.guard_layers import END, Guard
-from headrace.plugins.cpu.inserted import opset_of
-from headrace.plugins.cpu.proven_shapes import ProvenShapes, constant
-from headrace.plugins.cpu.repairs import REDUCTIONS
+from headrace.plugins.cpu.graph.inserted import opset_of
+from headrace.plugins.cpu.graph.proven_shapes import ProvenShapes, constant
+from headrace.plugins.cpu.graph.repairs import REDUCTIONS
+from headrace.plugins.cpu.guards.guard_layers import END, Guard
 from headrace.runtime.intake.naming import value_names, walk
 
 _NO_SPACE: Final = r"[^\s\x0b\x1c-\x1f\x{85}\pZ]"  # of Unicode's white space and Python's
