@@ -13,9 +13,9 @@ from typing import Final, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.batch import sizes
-from headrace.plugins.batch.axes import Doubt, Layer, Mixes, Shape
-from headrace.plugins.batch.rules import RULES
+from headrace.plugins.batch.analysis import sizes
+from headrace.plugins.batch.analysis.axes import Doubt, Layer, Mixes, Shape
+from headrace.plugins.batch.analysis.rules import RULES
 from headrace.runtime.intake import naming
 from headrace.runtime.network.values import Array
 

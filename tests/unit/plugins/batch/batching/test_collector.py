@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from headrace.plugins.batch.collector import Shape
+from headrace.plugins.batch.batching.collector import Shape
 from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.runtime.config.schema import ConfigSchema
 from headrace.runtime.config.standard_keys import STANDARD_KEYS

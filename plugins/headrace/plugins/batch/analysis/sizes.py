@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.batch.axes import Shape, constant_of
+from headrace.plugins.batch.analysis.axes import Shape, constant_of
 from headrace.runtime.network.type_inference import TypeInference
 from headrace.runtime.network.values import Array
 from headrace.runtime.system.graph_memory import watched

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.plugins.batch.axes import Doubt, Layer, Mixes, Rule, apart
-from headrace.plugins.batch.layout_rules import LAYOUT_RULES
+from headrace.plugins.batch.analysis.axes import Doubt, Layer, Mixes, Rule, apart
+from headrace.plugins.batch.analysis.layout_rules import LAYOUT_RULES
 
 
 def _elementwise(layer: Layer) -> list[int]:

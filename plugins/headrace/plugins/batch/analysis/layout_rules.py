@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.plugins.batch.axes import Doubt, Layer, Mixes, Rule, apart, moved
+from headrace.plugins.batch.analysis.axes import Doubt, Layer, Mixes, Rule, apart, moved
 
 
 def _reshape(layer: Layer) -> list[int]:

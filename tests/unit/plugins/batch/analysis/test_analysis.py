@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.plugins.batch.analysis import Analysis, analyse
+from headrace.plugins.batch.analysis.analysis import Analysis, analyse
 from headrace.runtime.network.network import Network
 from headrace.testing import networks
 from headrace.testing.case import Case, parse

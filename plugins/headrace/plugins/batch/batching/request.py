@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
-from headrace.plugins.batch.scheduler import Member
+from headrace.plugins.batch.batching.scheduler import Member
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Ticket

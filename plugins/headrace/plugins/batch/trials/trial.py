@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from headrace.plugins.batch.rows import part
+from headrace.plugins.batch.batching.rows import part
 from headrace.runtime.errors import Cancelled, HeadraceError, Unavailable
 from headrace.runtime.network.network import Port
 from headrace.runtime.network.values import Array, Value
