@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.plugins.hetero.assignment import Assignment, Reasons, assign
-from headrace.plugins.hetero.layers import Layer, edges_between, layer_of, pinned_layers
-from headrace.plugins.hetero.partition import Part
+from headrace.plugins.hetero.planning.assignment import Assignment, Reasons, assign
+from headrace.plugins.hetero.planning.layers import Layer, edges_between, layer_of, pinned_layers
+from headrace.plugins.hetero.planning.partition import Part
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument
 from headrace.runtime.network.network import Network
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from headrace.plugins.hetero.assignment import Assignment, Reasons, assign
-from headrace.plugins.hetero.cut import Cutter, walk
-from headrace.plugins.hetero.layers import edges_between, layer_of
-from headrace.plugins.hetero.partition import Part
-from headrace.plugins.hetero.unknown_types import UnknownTypes
+from headrace.plugins.hetero.planning.assignment import Assignment, Reasons, assign
+from headrace.plugins.hetero.planning.cut import Cutter, walk
+from headrace.plugins.hetero.planning.layers import edges_between, layer_of
+from headrace.plugins.hetero.planning.partition import Part
+from headrace.plugins.hetero.planning.unknown_types import UnknownTypes
 from headrace.runtime.errors import UnsupportedLayer
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.provenance import origins

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.plugins.hetero.partition import Part, partition
+from headrace.plugins.hetero.planning.partition import Part, partition
 from tests.support.literal_partition import literal_partition, reachable
 
 Edges = list[tuple[int, int]]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from headrace.plugins.hetero.partition import Part
+from headrace.plugins.hetero.planning.partition import Part
 from headrace.runtime.intake import naming
 from headrace.runtime.intake.inlining import calls
 from headrace.runtime.network.network import Network

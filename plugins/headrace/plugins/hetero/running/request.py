@@ -12,8 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from headrace.plugins.hetero.flow import Flow
-from headrace.plugins.hetero.subgraph import Subgraph, SubgraphCounters, named, not_the_callers
+from headrace.plugins.hetero.running.flow import Flow
+from headrace.plugins.hetero.running.subgraph import (
+    Subgraph,
+    SubgraphCounters,
+    named,
+    not_the_callers,
+)
 from headrace.runtime.errors import Cancelled, HeadraceError
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.inline_budget import LIMIT_SECONDS

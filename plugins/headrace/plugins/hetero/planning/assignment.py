@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headrace.plugins.hetero.layers import Layer, pinned_layers
-from headrace.plugins.hetero.partition import Part, partition
+from headrace.plugins.hetero.planning.layers import Layer, pinned_layers
+from headrace.plugins.hetero.planning.partition import Part, partition
 from headrace.runtime.errors import FailedPrecondition, UnsupportedLayer
 
 Reasons: TypeAlias = Mapping[str, str]

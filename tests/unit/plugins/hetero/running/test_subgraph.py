@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.plugins.hetero.flow import Ends
-from headrace.plugins.hetero.subgraph import SubgraphFrame, read_frames, write_frames
+from headrace.plugins.hetero.running.flow import Ends
+from headrace.plugins.hetero.running.subgraph import SubgraphFrame, read_frames, write_frames
 
 FRAMES = (
     SubgraphFrame(

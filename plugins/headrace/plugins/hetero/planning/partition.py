@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice, permutations
 
-from headrace.plugins.hetero.quotient import Quotient
+from headrace.plugins.hetero.planning.quotient import Quotient
 
 _TRIES = 48  # divisions tried at most
 _WORK = 200_000  # nodes and edges of all divisions tried together; at least two are tried

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from headrace.plugins.hetero.cut import is_constant, outer_reads, walk
+from headrace.plugins.hetero.planning.cut import is_constant, outer_reads, walk
 from headrace.runtime.errors import InvalidArgument, did_you_mean
 
 AFFINITY = "affinity"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from headrace.plugins.hetero.flow import Ends
+from headrace.plugins.hetero.running.flow import Ends
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal, InvalidArgument
 from headrace.runtime.execution.job import LayerProfile

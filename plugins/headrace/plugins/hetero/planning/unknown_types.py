@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from headrace.plugins.hetero.assignment import Reasons
-from headrace.plugins.hetero.cut import is_constant, outer_reads
-from headrace.plugins.hetero.partition import Part
+from headrace.plugins.hetero.planning.assignment import Reasons
+from headrace.plugins.hetero.planning.cut import is_constant, outer_reads
+from headrace.plugins.hetero.planning.partition import Part
 from headrace.runtime.errors import UnsupportedLayer
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from headrace.plugins.hetero.cut import cut
-from headrace.plugins.hetero.partition import Part
+from headrace.plugins.hetero.planning.cut import cut
+from headrace.plugins.hetero.planning.partition import Part
 from headrace.runtime.network.network import Network, Port
 from headrace.runtime.transform.transform import transform_network
 from headrace.testing import networks

@@ -16,9 +16,9 @@ import pytest
 from headrace.plugins.hetero import executable_network
 from headrace.plugins.hetero.config import SCHEMA
 from headrace.plugins.hetero.executable_network import HeteroNetwork
-from headrace.plugins.hetero.flow import Ends
-from headrace.plugins.hetero.request import HeteroRequest
-from headrace.plugins.hetero.subgraph import Subgraph
+from headrace.plugins.hetero.running.flow import Ends
+from headrace.plugins.hetero.running.request import HeteroRequest
+from headrace.plugins.hetero.running.subgraph import Subgraph
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import (
     Cancelled,
@@ -294,7 +294,7 @@ def test_many_subgraphs_in_a_row_run_inline_without_recursion(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many as would exhaust the stack if each ran inside of the one before."""
-    monkeypatch.setattr("headrace.plugins.hetero.request.LIMIT_SECONDS", 60.0)
+    monkeypatch.setattr("headrace.plugins.hetero.running.request.LIMIT_SECONDS", 60.0)
     count = 400
     layers = " ".join(f"t{k + 1} = Neg(t{k})" for k in range(count))
     text = f"n (float[2] t0) => (float[2] t{count}) {{ {layers} }}"
