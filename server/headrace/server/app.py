@@ -27,7 +27,11 @@ from headrace.server.services.engine import Servicer
 from headrace.server.services.health import HEALTH, SERVICE, HealthReporter
 from headrace.server.services.infer_stream import InferStreams
 from headrace.server.services.inference import Inference
-from headrace.server.services.methods import register, register_health, register_reflection
+from headrace.server.services.methods import Services, all_methods, register
+from headrace.server.services.open_inference.inference import OpenInference
+from headrace.server.services.open_inference.models import Models
+from headrace.server.services.open_inference.service import SERVICE as OPEN_INFERENCE
+from headrace.server.services.open_inference.service import OpenInferenceService
 from headrace.server.services.reflection import ReflectionService
 from headrace.server.services.uploads import Uploads
 from headrace.server.settings.settings import Settings
@@ -90,9 +94,11 @@ class App:
         self._port: int | None = None  # of gRPC, once it is open
         self._health = HealthReporter()
         self._startup = Startup(self.core, self._state, self._repository, self._health)
-        self._reflection = ReflectionService([SERVICE, HEALTH])
+        self._reflection = ReflectionService([SERVICE, OPEN_INFERENCE, HEALTH])
         self._boundary = Boundary(self.core.counters, settings.max_concurrent_rpcs)
-        self._inference = Inference(self.core.networks, CompletionSink(asyncio.get_running_loop()))
+        sink = CompletionSink(asyncio.get_running_loop())
+        self._inference = Inference(self.core.networks, sink)
+        self._models = Models(self.core, lambda: self._unready)
         self._streams = InferStreams(
             self._inference,
             self._boundary,
@@ -100,10 +106,15 @@ class App:
             settings.max_stream_bytes,
         )
         self._server = grpc.aio.server(options=channel_options(settings))
-        servicer = Servicer(self.core, self._uploads, self._repository, self._health)
-        register(self._server, servicer, self._inference, self._streams, self._boundary)
-        register_health(self._server, self._health.service, self._boundary)
-        register_reflection(self._server, self._reflection, self._boundary)
+        services = Services(
+            Servicer(self.core, self._uploads, self._repository, self._health),
+            self._inference,
+            self._streams,
+            OpenInferenceService(self._models, OpenInference(self.core.networks, sink)),
+            self._health.service,
+            self._reflection,
+        )
+        register(self._server, all_methods(services, self._boundary), self._boundary)
         self._http = HttpServer(
             settings.metrics_host,
             settings.metrics_port,
