@@ -109,6 +109,17 @@ class Settings:
         SIZE,
         "memory for the requests and unread results of all streams; one connection gets a ninth",
     )
+    allow_client_shared_memory: bool = option(
+        False,
+        SWITCH,
+        "let clients on this machine pass tensors in POSIX shared memory that their user owns",
+    )
+    max_shared_memory_bytes: int = option(
+        GIB,
+        SIZE,
+        "shared memory that clients may have registered, and as much again for what requests in "
+        "flight have read from it; one connection gets half",
+    )
     mac_key_file: Path | None = option(
         None,
         PATH,
