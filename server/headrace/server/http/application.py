@@ -22,7 +22,7 @@ from starlette.types import Lifespan, Message, Receive, Scope, Send
 from headrace.runtime.errors import ResourceExhausted, Unavailable
 from headrace.runtime.metrics.counters import Counters
 from headrace.server.http.connection import Connection
-from headrace.server.http.errors import CLIENT_LEFT, error_reply, said
+from headrace.server.http.errors import CLIENT_LEFT, error_reply, is_rest, said
 from headrace.server.logs import CURRENT_REQUEST, new_request_id, request_id
 from headrace.server.transport.boundary import describe
 
@@ -55,7 +55,8 @@ class Application:
         self._router = Router([*probes, *routes], redirect_slashes=False, lifespan=lifespan)
         self._probes = frozenset(each.path for each in probes)
         self._ended = {path: counters.http(path) for path in (*paths, _UNKNOWN_PATH)}
-        self._known = ", ".join(each.path for each in probes)
+        known = [each.path for each in probes if not is_rest(each.path)]
+        self._known = ", ".join([*known, "/v2/docs"])
         self._verbose = _log.isEnabledFor(logging.DEBUG)
         self._working: set[asyncio.Task[None]] = set()
         self._draining = False
@@ -142,7 +143,7 @@ class Application:
 
     def _told(self, status: int, detail: str, method: str, headers: Mapping[str, str]) -> str:
         if status == HTTPStatus.NOT_FOUND:
-            return f"not found; known: {self._known}; REST: see /v2/docs"
+            return f"not found; known: {self._known}"
         if status == HTTPStatus.METHOD_NOT_ALLOWED:
             return f"{method} is not answered here, but {headers['Allow']}"
         return detail
