@@ -35,6 +35,14 @@ _TENSOR = 2  # of Value
 _DATA = 3  # of Tensor
 
 
+class Session(NamedTuple):
+    """The session that a request belongs to, of a network with states."""
+
+    id: str
+    start: bool
+    end: bool
+
+
 class Request(NamedTuple):
     """What an InferRequest says, but for its inputs."""
 
@@ -44,6 +52,7 @@ class Request(NamedTuple):
     priority: int
     performance_counts: bool
     timeout_seconds: float
+    session: Session | None = None
 
 
 Inputs: TypeAlias = dict[str, Value]
@@ -69,9 +78,19 @@ def decode_request(message: pb.InferRequest, attachments: Attachments) -> Decode
         message.priority,
         message.performance_counts,
         message.timeout_seconds,
+        session=_session(message),
     )
     _check(request)
     return Decoded(request, decode_values(message.inputs, attachments))
+
+
+def _session(message: pb.InferRequest) -> Session | None:
+    if not message.HasField("session"):
+        return None
+    session = message.session
+    if not 1 <= len(session.id) <= MAX_ID_LENGTH:
+        raise CodecError("session.id", f"has 1 to {MAX_ID_LENGTH} characters")
+    return Session(session.id, session.start, session.end)
 
 
 def _check(request: Request) -> None:
@@ -111,8 +130,8 @@ class RequestLayouts:
     thread-safe.
 
     A request is read so only if it is, byte for byte outside of its id and its tensors' data, one
-    that has been parsed. Requests with attachments, or with tensors whose bytes have to be looked
-    at (bools, strings), are always parsed.
+    that has been parsed. Requests with a session, with attachments, or with tensors whose bytes
+    have to be looked at (bools, strings), are always parsed.
     """
 
     def __init__(self) -> None:
@@ -155,7 +174,7 @@ class RequestLayouts:
 
     def learn(self, data: bytes, request: Request, inputs: Inputs) -> None:
         """Takes note of a message that had to be parsed, and of what was read in it."""
-        if len(data) >= SMALL_BYTES:
+        if request.session is not None or len(data) >= SMALL_BYTES:
             return
         if len(inputs) + len(request.outputs) > MAX_PARTS or not all(map(_plain, inputs.values())):
             return

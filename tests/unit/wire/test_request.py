@@ -23,6 +23,7 @@ from headrace.wire.request import (
     Inputs,
     Request,
     RequestLayouts,
+    Session,
     decode_request,
 )
 from headrace.wire.stream import parse_infer_stream_request
@@ -117,6 +118,7 @@ X = np.ones((1, 4), np.float32)
     "data",
     [
         message({"x": X}, id="é" * MAX_ID_LENGTH),
+        message({"x": X}, session=pb.Session(id="s")),
         message({"x": np.array([True, False])}),
         message({"x": np.array(["a", "b"], object)}),
         message({"x": [X, X]}),
@@ -124,7 +126,7 @@ X = np.ones((1, 4), np.float32)
         message({"x": np.zeros((4, SMALL_BYTES), np.uint8)}),
         message({"x": X, "y": None}),
     ],
-    ids=["long id", "bool", "string", "sequence", "absent", "attachment", "in part"],
+    ids=["long id", "session", "bool", "string", "sequence", "absent", "attachment", "in part"],
 )
 def test_others_are_always_parsed(data: bytes) -> None:
     layouts = RequestLayouts()
@@ -262,6 +264,8 @@ def test_only_so_many_are_remembered_the_oldest_go() -> None:
     ("fields", "field"),
     [
         ({"id": "i" * (MAX_ID_LENGTH + 1)}, "id"),
+        ({"session": pb.Session(start=True)}, "session.id"),
+        ({"session": pb.Session(id="i" * (MAX_ID_LENGTH + 1))}, "session.id"),
         ({"priority": MAX_PRIORITY + 1}, "priority"),
         ({"priority": -MAX_PRIORITY - 1}, "priority"),
         ({"timeout_seconds": -1.0}, "timeout_seconds"),
@@ -273,6 +277,12 @@ def test_a_field_out_of_its_bounds_is_named(fields: dict[str, Any], field: str) 
     with pytest.raises(CodecError) as refused:
         parsed(message({"x": X}, **fields))
     assert refused.value.field == field
+
+
+def test_a_request_says_which_session_it_belongs_to() -> None:
+    request, _ = parsed(message({"x": X}, session=pb.Session(id="s" * MAX_ID_LENGTH, end=True)))
+    assert request.session == Session("s" * MAX_ID_LENGTH, start=False, end=True)
+    assert parsed(message({"x": X}))[0].session is None
 
 
 def test_fields_at_their_bounds_are_taken() -> None:

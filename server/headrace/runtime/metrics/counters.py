@@ -246,6 +246,7 @@ class Counters:
         self._networks: dict[tuple[str, str], NetworkCounters] = {}
         self._network_users: dict[tuple[str, str], int] = {}
         self._grpc: dict[str, dict[str, int]] = {}
+        self._http: dict[str, dict[str, int]] = {}
 
     def device(self, name: str) -> DeviceCounters:
         """The counters of a device, made at the first call."""
@@ -289,13 +290,27 @@ class Counters:
         with self._lock:
             return self._grpc.setdefault(method, {})
 
+    def http(self, path: str) -> dict[str, int]:
+        """How many HTTP requests of a path have ended with which status, for one thread to count
+        in.
+
+        Args:
+            path: a template that the server has, as ``/v2/models/{model}``, never a client's text.
+        """
+        with self._lock:
+            return self._http.setdefault(path, {})
+
     def snapshot(self) -> Snapshot:
         with self._lock:
             devices = list(self._devices.values())
             networks = list(self._networks.values())
             calls = [
-                SeriesSnapshot(families.GRPC_REQUESTS, (method, code), count)
-                for method, codes in self._grpc.items()
+                SeriesSnapshot(family, (name, code), count)
+                for family, named in (
+                    (families.GRPC_REQUESTS, self._grpc),
+                    (families.HTTP_REQUESTS, self._http),
+                )
+                for name, codes in named.items()
                 for code, count in codes.copy().items()
             ]
         counted = [each.snapshot() for each in devices] + [each.snapshot() for each in networks]

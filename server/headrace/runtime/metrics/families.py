@@ -99,6 +99,12 @@ NETWORK_BATCH_SIZE: Final = Family(
 GRPC_REQUESTS: Final = Family(
     "grpc_requests_total", "counter", ("method", "code"), "Finished calls."
 )
+HTTP_REQUESTS: Final = Family(
+    "http_requests_total",
+    "counter",
+    ("path", "code"),
+    "Finished HTTP requests by path with placeholders, and status. 499: the client left.",
+)
 CACHE_HITS: Final = Family(
     "cache_hits_total", "counter", _DEVICE, "Loads whose network came from the cache."
 )
@@ -157,6 +163,7 @@ FAMILIES: Final = (
     NETWORK_LOAD_SECONDS,
     NETWORK_BATCH_SIZE,
     GRPC_REQUESTS,
+    HTTP_REQUESTS,
     CACHE_HITS,
     CACHE_MISSES,
     CACHE_REFUSED,

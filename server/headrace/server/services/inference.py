@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from headrace.runtime.errors import Cancelled, DeadlineExceeded
-from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.job import Job, Sequence
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.server.logs import CURRENT_REQUEST
 from headrace.server.services.completion_sink import CompletionSink
@@ -104,7 +104,7 @@ class Inference:
             remaining: seconds until the call's own deadline.
             done: as `Job` has it.
         """
-        name, identifier, outputs, priority, profile, timeout = request
+        name, identifier, outputs, priority, profile, timeout, session = request
         values: Any = inputs
         job = Job(
             values,
@@ -115,6 +115,7 @@ class Inference:
             profile=profile,
             may_run_inline=True,
             trace=identifier,
+            sequence=None if session is None else Sequence(*session),
         )
         self.networks.submit(self.networks.acquire(name), job)
         return job
