@@ -42,6 +42,7 @@ class Request(NamedTuple):
     priority: int
     performance_counts: bool
     timeout_seconds: float
+    version: str = ""
 
 
 Inputs: TypeAlias = dict[str, Value]
@@ -60,6 +61,7 @@ def decode_request(message: pb.InferRequest, attachments: Attachments) -> tuple[
         message.priority,
         message.performance_counts,
         message.timeout_seconds,
+        message.version,
     )
     _check(request)
     return request, decode_values(message.inputs, attachments)

@@ -108,6 +108,7 @@ class Job:
         "ticket",
         "token",
         "trace",
+        "version",
         "waiter",
     )
 
@@ -136,7 +137,7 @@ class Job:
         self.trace = trace
         self.outputs: dict[str, Value] = {}
         self.layers: list[LayerProfile] = []
-        self.generation = 0  # of the network, given by the registry
+        self.version, self.generation = "", 0  # of the network, given by the registry
         self.backend: Any = None
         self.waiter: Any = None
         self.error: BaseException | None = None
