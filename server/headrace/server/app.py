@@ -19,8 +19,10 @@ from headrace.runtime.device.plugin_source import PluginSource, factory_source, 
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.intake.limits import Limits
 from headrace.server.addresses import check_address, shown_address
-from headrace.server.http.endpoints import HttpServer, operations_routes
+from headrace.server.http.application import Application
 from headrace.server.http.metrics import make_registry
+from headrace.server.http.operations import operations_routes
+from headrace.server.http.server import HttpServer
 from headrace.server.repository import Repository
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.engine import Servicer
@@ -67,7 +69,7 @@ class App:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         check_address("port", settings.host, settings.port)
-        check_address("metrics_port", settings.metrics_host, settings.metrics_port)
+        check_address("http_port", settings.http_host, settings.http_port)
         limits = Limits(model_bytes=settings.max_model_bytes)
         self._limits = limits
         self._state: StateDirectory | None = None
@@ -115,14 +117,19 @@ class App:
             self._reflection,
         )
         register(self._server, all_methods(services, self._boundary), self._boundary)
-        self._http = HttpServer(
-            settings.metrics_host,
-            settings.metrics_port,
+        self._application = Application(
             operations_routes(
                 make_registry(self.core.counters, self.core.devices_up),
                 lambda: self._unready,
                 self.core.networks.failed,
             ),
+            self.core.counters,
+        )
+        self._http = HttpServer(
+            settings.http_host,
+            settings.http_port,
+            self._application,
+            max_connections=settings.max_concurrent_rpcs,
         )
 
     async def start(self) -> Addresses:
@@ -136,7 +143,7 @@ class App:
             raise InvalidArgument(
                 f"cannot listen on {address}: another server is there by now", field="port"
             ) from error
-        with usable("metrics_port"):
+        with usable("http_port"):
             self._http.start()
         self._port = port
         await self._server.start()
@@ -174,7 +181,11 @@ class App:
         grace = self._settings.grace_seconds
         _log.info("draining for at most %g seconds; a second signal ends that at once", grace)
         deadline = time.monotonic() + grace
-        idle = asyncio.gather(self._boundary.wait_idle(), self._streams.drain())
+        idle = asyncio.gather(
+            self._boundary.wait_idle(),
+            self._streams.drain(),
+            self._http.call(self._application.drain),
+        )
         hurried = asyncio.create_task(self._hurried.wait())
         await asyncio.wait((idle, hurried), timeout=grace, return_when=asyncio.FIRST_COMPLETED)
         if not idle.done():
@@ -187,8 +198,11 @@ class App:
         await asyncio.gather(idle, hurried, return_exceptions=True)
         self._health.close()
         self._reflection.close()
+        closed = asyncio.gather(
+            self._boundary.wait_closed(), self._http.call(self._application.cancel)
+        )
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._boundary.wait_closed(), max(_CLOSE_SECONDS, left))
+            await asyncio.wait_for(closed, max(_CLOSE_SECONDS, left))
         if self._port is not None:
             cut_connections(self._port)
         await self._server.stop(_CLOSE_SECONDS)
