@@ -167,14 +167,15 @@ class DeviceCounters:
 
 
 class NetworkCounters:
-    """Counters of one network on one device string. Thread-safe.
+    """Counters of one version of a network on one device string. Thread-safe.
 
     Attributes:
         series: those of the device's own.
     """
 
-    def __init__(self, network: str, device: str) -> None:
+    def __init__(self, network: str, device: str, version: str = "1") -> None:
         self.network = network
+        self.version = version
         self.device = device
         # Anybody may append: outcome, seconds, rows or None.
         self._ended: deque[tuple[Outcome, float, int | None]] = deque()
@@ -220,6 +221,7 @@ class NetworkCounters:
             self._sort()
             return NetworkSnapshot(
                 self.network,
+                self.version,
                 self.device,
                 self._requests.snapshot(),
                 self._request_seconds.snapshot(),
@@ -249,8 +251,8 @@ class Counters:
         # Guards the dictionaries below, not the counters in them; no lock is taken under it.
         self._lock = threading.Lock()
         self._devices: dict[str, DeviceCounters] = {}
-        self._networks: dict[tuple[str, str], NetworkCounters] = {}
-        self._network_users: dict[tuple[str, str], int] = {}
+        self._networks: dict[tuple[str, str, str], NetworkCounters] = {}
+        self._network_users: dict[tuple[str, str, str], int] = {}
         self._grpc: dict[str, dict[str, int]] = {}
         self._http: dict[str, dict[str, int]] = {}
 
@@ -262,23 +264,23 @@ class Counters:
                 counters = self._devices[name] = DeviceCounters(name)
             return counters
 
-    def network(self, name: str, device: str) -> NetworkCounters:
+    def network(self, name: str, device: str, version: str = "1") -> NetworkCounters:
         """The counters of a network; `remove_network` has to be called as often as this.
 
-        Counted, because a network and its replacement under the same name live side by side while
-        the old one drains.
+        Counted, because a network and its replacement under the same name and version live side by
+        side while the old one drains.
         """
-        key = (name, device)
+        key = (name, version, device)
         with self._lock:
             counters = self._networks.get(key)
             if counters is None:
-                counters = self._networks[key] = NetworkCounters(name, device)
+                counters = self._networks[key] = NetworkCounters(name, device, version)
             self._network_users[key] = self._network_users.get(key, 0) + 1
             return counters
 
-    def remove_network(self, name: str, device: str) -> None:
+    def remove_network(self, name: str, device: str, version: str = "1") -> None:
         """Gives back what `network` gave; the series vanish with the last one."""
-        key = (name, device)
+        key = (name, version, device)
         with self._lock:
             users = self._network_users.get(key, 0) - 1
             if users > 0:

@@ -1,8 +1,8 @@
 """Series of a plugin's own, for what only one kind of device counts about its networks.
 
 A plugin declares a `Family` and asks the network's counters for a `Series` of it. The series bear
-the network's name as their first label and vanish with it. It is for the plugin to keep the other
-labels few.
+the network's name and version as their first labels and vanish with it. It is for the plugin to
+keep the other labels few.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Family:
 
     Attributes:
         name: with a base unit, and ``_total`` if it is a counter; without the server's prefix.
-        labels: beside the network.
+        labels: beside the network and its version.
         bounds: of a histogram's buckets, upper and inclusive.
     """
 

@@ -47,6 +47,7 @@ class DeviceSnapshot:
 @dataclass(frozen=True, slots=True)
 class NetworkSnapshot:
     network: str
+    version: str
     device: str
     requests: RequestsSnapshot
     request_seconds: HistogramSnapshot

@@ -81,12 +81,14 @@ class LoadRequest:
     options: NetworkOptions = field(default_factory=NetworkOptions)
     origin: Origin = "client"
     reference: Reference | None = None
+    version: str = "1"
 
     def to_json(self) -> str:
         """All but the reference."""
         return json.dumps(
             {
                 "name": self.name,
+                "version": self.version,
                 "device": str(self.device),
                 "config": dict(self.config),
                 "origin": self.origin,
@@ -105,7 +107,14 @@ class LoadRequest:
         facts = json.loads(text)
         device = DeviceName.parse(facts["device"])
         options = options_from_json(facts["options"])
-        return cls(facts["name"], device, dict(facts["config"]), options, facts["origin"])
+        return cls(
+            facts["name"],
+            device,
+            dict(facts["config"]),
+            options,
+            facts["origin"],
+            version=str(facts.get("version", "1")),  # what older servers wrote has none
+        )
 
 
 def options_to_json(options: NetworkOptions) -> dict[str, Any]:

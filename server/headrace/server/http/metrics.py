@@ -38,7 +38,7 @@ class Declared:
     help: str
 
 
-_DEVICE, _KIND, _NETWORK = ("device",), ("device", "kind"), ("network", "device")
+_DEVICE, _KIND, _NETWORK = ("device",), ("device", "kind"), ("network", "version", "device")
 
 DECLARED = (
     Declared(
@@ -254,7 +254,7 @@ class _Families:
             self.add(_GAUGES[gauge], labels, value)
 
     def add_network(self, network: NetworkSnapshot) -> None:
-        labels = (network.network, network.device)
+        labels = (network.network, network.version, network.device)
         self.add("network_accepted_total", labels, network.requests.accepted)
         for outcome, count in network.requests.outcomes.items():
             self.add("network_requests_total", (*labels, outcome), count)
@@ -262,13 +262,13 @@ class _Families:
         self.add_histogram("network_load_seconds", labels, network.load_seconds)
         self.add_histogram("network_batch_size", labels, network.batch_size)
         for each in network.series:
-            self.add_own(network.network, each)
+            self.add_own((network.network, network.version), each)
 
-    def add_own(self, network: str, series: SeriesSnapshot) -> None:
+    def add_own(self, network: tuple[str, str], series: SeriesSnapshot) -> None:
         """A network that drains and its replacement on other devices may have a series in common:
         it is exposed once, with both counts."""
         found = self._own.setdefault(series.family, {})
-        labels = (network, *series.labels)
+        labels = (*network, *series.labels)
         found[labels] = _sum(found[labels], series.value) if labels in found else series.value
 
     def add_cache(self, cache: CacheSnapshot) -> None:
@@ -299,7 +299,7 @@ def _shown(bound: float) -> str:
 
 
 def _of_network(own: Family) -> Declared:
-    return Declared(own.name, own.kind, ("network", *own.labels), own.help)
+    return Declared(own.name, own.kind, ("network", "version", *own.labels), own.help)
 
 
 def metrics_table(own: Iterable[Family]) -> str:
