@@ -26,7 +26,7 @@ class Family:
     """
 
     name: str
-    kind: Literal["counter", "histogram"]
+    kind: Literal["counter", "gauge", "histogram"]
     labels: tuple[str, ...]
     help: str
     bounds: tuple[float, ...] = ()

@@ -102,6 +102,9 @@ class Settings:
         SIZE,
         "memory for the requests and unread results of all streams; one connection gets a ninth",
     )
+    max_state_bytes: int = option(
+        GIB, SIZE, "memory for the states of all open sequences, of all networks"
+    )
     mac_key_file: Path | None = option(
         None,
         PATH,
