@@ -29,8 +29,11 @@ from headrace.server.services.infer_stream import InferStreams
 from headrace.server.services.inference import Inference
 from headrace.server.services.methods import register, register_health, register_reflection
 from headrace.server.services.reflection import ReflectionService
+from headrace.server.services.shared_tensors import SharedMemoryService
 from headrace.server.services.uploads import Uploads
 from headrace.server.settings.settings import Settings
+from headrace.server.shared_memory.regions import Regions
+from headrace.server.shared_memory.users import Users
 from headrace.server.startup import Startup
 from headrace.server.state import StateDirectory
 from headrace.server.storage import lock_state, network_cache, signing_key, usable
@@ -92,7 +95,14 @@ class App:
         self._startup = Startup(self.core, self._state, self._repository, self._health)
         self._reflection = ReflectionService([SERVICE, HEALTH])
         self._boundary = Boundary(self.core.counters, settings.max_concurrent_rpcs)
-        self._inference = Inference(self.core.networks, CompletionSink(asyncio.get_running_loop()))
+        self._regions = Regions(
+            allowed=settings.allow_client_shared_memory,
+            max_bytes=settings.max_shared_memory_bytes,
+        )
+        shared_memory = SharedMemoryService(self._regions, Users())
+        self._inference = Inference(
+            self.core.networks, CompletionSink(asyncio.get_running_loop()), shared_memory
+        )
         self._streams = InferStreams(
             self._inference,
             self._boundary,
@@ -101,7 +111,9 @@ class App:
         )
         self._server = grpc.aio.server(options=channel_options(settings))
         servicer = Servicer(self.core, self._uploads, self._repository, self._health)
-        register(self._server, servicer, self._inference, self._streams, self._boundary)
+        register(
+            self._server, servicer, self._inference, self._streams, shared_memory, self._boundary
+        )
         register_health(self._server, self._health.service, self._boundary)
         register_reflection(self._server, self._reflection, self._boundary)
         self._http = HttpServer(
@@ -185,6 +197,7 @@ class App:
         await asyncio.get_running_loop().run_in_executor(None, self.core.stop, deadline)
         self._http.stop()
         self._uploads.close()
+        self._regions.close()
         if self._state_lock is not None:
             os.close(self._state_lock)
         _log.info("stopped")

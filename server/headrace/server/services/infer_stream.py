@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+import time
 from functools import partial
 from typing import Any
 
@@ -19,18 +19,20 @@ from headrace.runtime.errors import (
     Cancelled,
     HeadraceError,
     InvalidArgument,
-    ResourceExhausted,
     Stopped,
     Unavailable,
 )
+from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
 from headrace.runtime.system.allocator import release_memory
 from headrace.server.services.inference import Inference, build_reply, cancel, encode_small
+from headrace.server.services.stream_results import Results, no_room
 from headrace.server.transport.boundary import Boundary, describe, ended_code
 from headrace.server.transport.shares import Memory, Shares
 from headrace.wire.codec import CodecError
 from headrace.wire.errors import to_status
 from headrace.wire.request import decode_request
+from headrace.wire.shared_memory import names_regions
 from headrace.wire.stream import (
     EncodedResult,
     StreamRequest,
@@ -41,12 +43,9 @@ from headrace.wire.stream import (
 _log = logging.getLogger(__name__)
 
 _METHOD = "InferStream"
-_RESULTS_A_MESSAGE = 64
-_BYTES_A_MESSAGE = 1 << 20
 _WORTH_RELEASING_BYTES = 64 << 20
 _RELEASE_SECONDS = 1.0
 _OF_WHAT_IS_LEFT = 1 / 8
-_COPIES = 2  # gRPC copies what it writes
 
 
 class InferStreams:
@@ -76,7 +75,7 @@ class InferStreams:
             await stream.run()
         finally:
             self._open.discard(stream)
-            stream.forget_results()
+            stream.results.forget()
             self._give_memory_back()
 
     def _give_memory_back(self) -> None:
@@ -106,11 +105,13 @@ class _Stream:
     def __init__(self, owner: InferStreams, context: Any) -> None:
         self._owner = owner
         self._context = context
-        self._in_flight: dict[str, Job | None] = {}
-        self._results: deque[tuple[EncodedResult, int]] = deque()  # and the bytes that each holds
+        self._in_flight: dict[str, CancelToken | None] = {}
+        self._in_regions: set[asyncio.Task[None]] = (
+            set()
+        )  # requests in flight, which asyncio forgets
         self._memory = Memory(owner.memory, context.peer())
+        self.results = Results(self._memory)
         self._reserved: dict[str, int] = {}  # bytes, for the requests in flight and their results
-        self._largest_bytes = 0  # of a result so far
         self._reading = False  # a message's requests are being started; results wait for the last
         self._writing = False
         self._changed = asyncio.Event()
@@ -128,9 +129,9 @@ class _Stream:
         except asyncio.CancelledError:
             if not self._closing:
                 expired = ended_code(self._context) == "DEADLINE_EXCEEDED"
-                for job in list(self._in_flight.values()):
-                    if job is not None:
-                        cancel(job, expired=expired)
+                for token in list(self._in_flight.values()):
+                    if token is not None:
+                        cancel(token, expired=expired)
                 raise
             if self._task is not None:
                 self._task.uncancel()
@@ -145,11 +146,6 @@ class _Stream:
         finally:
             self.closed.set()
 
-    def forget_results(self) -> None:
-        """Drops what nobody will read."""
-        self._results.clear()
-        self._memory.free_all()
-
     def close_when_idle(self) -> None:
         """Ends the stream once nothing is in flight on it; new requests are refused meanwhile."""
         self._closing = True
@@ -157,9 +153,9 @@ class _Stream:
 
     def cancel_all(self, error: HeadraceError) -> None:
         """Cancels everything in flight."""
-        for job in list(self._in_flight.values()):
-            if job is not None:
-                job.token.cancel(error)
+        for token in list(self._in_flight.values()):
+            if token is not None:
+                token.cancel(error)
 
     async def _read(self) -> None:
         while True:
@@ -168,11 +164,11 @@ class _Stream:
                 return
             requests, cancelled = parse_infer_stream_request(data)
             for identifier in cancelled:
-                job = self._in_flight.get(identifier)
-                if job is not None:
-                    job.token.cancel(Cancelled("the caller cancelled the request"))
+                token = self._in_flight.get(identifier)
+                if token is not None:
+                    token.cancel(Cancelled("the caller cancelled the request"))
             for request in requests:
-                size = len(data) // len(requests) + self._largest_bytes
+                size = len(data) // len(requests) + self.results.largest_bytes
                 while not (room := self._has_room(size)) and self._is_busy():
                     self._write()
                     await self._wait_for_change()
@@ -185,13 +181,13 @@ class _Stream:
 
     def _has_room(self, size: int) -> bool:
         """Whether a request of so many bytes, its result included, may start, and then has them."""
-        waiting = len(self._in_flight) + len(self._results)
+        waiting = len(self._in_flight) + len(self.results)
         return waiting < self._owner.max_in_flight and self._memory.use(size)
 
     def _start(self, request: StreamRequest, reserved: int | None) -> None:
         identifier = request.message.id
         if reserved is None:
-            self._fail(identifier, _no_room("the request"))
+            self._fail(identifier, no_room("the request"))
             return
         if not identifier or identifier in self._in_flight:
             self._memory.free(reserved)
@@ -209,6 +205,9 @@ class _Stream:
 
         try:
             self._owner.boundary.refuse_if_draining()
+            if names_regions(request.message):
+                self._start_in_regions(identifier, request)
+                return
             inference, remaining = self._owner.inference, self._context.time_remaining()
             done = partial(inference.sink.put, deliver)
             job = inference.start(*decode_request(*request), remaining, done)
@@ -217,21 +216,56 @@ class _Stream:
             self._fail(identifier, error)
             return
         if identifier in self._in_flight:
-            self._in_flight[identifier] = job
+            self._in_flight[identifier] = job.token
+
+    def _start_in_regions(self, identifier: str, request: StreamRequest) -> None:
+        token = self._in_flight[identifier] = CancelToken()
+        run = self._infer_in_regions(identifier, request, token)
+        task = asyncio.get_running_loop().create_task(run)
+        self._in_regions.add(task)
+        task.add_done_callback(self._in_regions.discard)
+
+    async def _infer_in_regions(
+        self, identifier: str, request: StreamRequest, token: CancelToken
+    ) -> None:
+        started = time.monotonic()
+        inference = self._owner.inference
+        try:
+            reply, parts = await inference.infer_in_regions(
+                identifier, *request, self._context, token
+            )
+            result = EncodedResult(identifier, reply.SerializeToString(), parts)
+        except Exception as error:  # noqa: BLE001 - any error is this request's result
+            self._answer(identifier, error, time.monotonic() - started)
+        else:
+            self._answer(identifier, result, time.monotonic() - started)
 
     def _forget(self, identifier: str) -> None:
         self._in_flight.pop(identifier, None)
         self._memory.free(self._reserved.pop(identifier, 0))
 
     def _deliver(self, identifier: str, job: Job) -> None:
+        if self.closed.is_set():
+            self._forget(identifier)
+            return  # the caller is gone, and this the outcome of its cancelled request
+        result: EncodedResult | BaseException
+        try:
+            result = job.take_error() if job.error is not None else encode_result(identifier, job)
+        except Exception as error:  # noqa: BLE001 - any error is this request's result
+            result = error
+        self._answer(identifier, result, job.queue_seconds + job.execution_seconds)
+
+    def _answer(
+        self, identifier: str, result: EncodedResult | BaseException, seconds: float
+    ) -> None:
+        """Ends a request with a result or an error."""
         self._forget(identifier)
         if self.closed.is_set():
-            return  # the caller is gone, and this the outcome of its cancelled request
-        seconds = job.queue_seconds + job.execution_seconds
+            return
         try:
-            if job.error is not None:
-                raise job.take_error()
-            self._hold(encode_result(identifier, job))
+            if isinstance(result, BaseException):
+                raise result
+            self.results.add(result)
         except Exception as error:  # noqa: BLE001 - any error is this request's result
             self._fail(identifier, error, seconds)
         else:
@@ -240,30 +274,22 @@ class _Stream:
         if not self._reading:
             self._write()
 
-    def _hold(self, result: EncodedResult) -> None:
-        size = len(result.reply or b"") + sum(map(_bytes, result.attachments))
-        size *= _COPIES
-        self._largest_bytes = max(self._largest_bytes, size)
-        if not self._memory.use(size):
-            raise _no_room("the result")
-        self._results.append((result, size))
-
     def _fail(self, identifier: str, error: BaseException, seconds: float = 0.0) -> None:
         details = describe(error, where=_METHOD, request=identifier)
-        self._results.append((EncodedResult(identifier, error=to_status(details)), 0))
+        self.results.add_error(EncodedResult(identifier, error=to_status(details)))
         code, said = details.code.name, details.message
         self._owner.boundary.log_ended(_METHOD, code, seconds, identifier, said)
 
     def _write(self) -> None:
         """Sees to it that what is ready gets written."""
-        if self._results and not self._writing:
+        if self.results and not self._writing:
             self._writing = True
             self._writer = asyncio.get_running_loop().create_task(self._write_all())
 
     async def _write_all(self) -> None:
         try:
-            while self._results:
-                batch, size = self._take()
+            while self.results:
+                batch, size = self.results.take()
                 message = serialize_infer_stream_reply(batch)
                 del batch
                 self._changed.set()
@@ -272,23 +298,13 @@ class _Stream:
                 except Exception as error:  # noqa: BLE001 - gRPC's own class is internal to it
                     # The caller went away; gRPC cancels the stream's task for that as well.
                     _log.debug("the caller of a stream has gone: %s", error)
-                    self.forget_results()
+                    self.results.forget()
                 else:
                     self._memory.free(size)
         finally:
             self._writing = False
             self._changed.set()
             self._end_if_idle()
-
-    def _take(self) -> tuple[list[EncodedResult], int]:
-        """Results for one message, and the bytes that they hold."""
-        batch: list[EncodedResult] = []
-        held = 0
-        while self._results and len(batch) < _RESULTS_A_MESSAGE and held < _BYTES_A_MESSAGE:
-            result, size = self._results.popleft()
-            held += size
-            batch.append(result)
-        return batch, held
 
     async def _settle(self) -> None:
         """Waits for everything in flight and writes what comes of it."""
@@ -297,7 +313,7 @@ class _Stream:
             await self._wait_for_change()
 
     def _is_busy(self) -> bool:
-        return bool(self._in_flight or self._results or self._writing)
+        return bool(self._in_flight or self.results or self._writing)
 
     async def _wait_for_change(self) -> None:
         self._changed.clear()
@@ -320,15 +336,3 @@ def encode_result(identifier: str, job: Job) -> EncodedResult:
         return EncodedResult(identifier, small)
     reply, parts = build_reply(identifier, job)
     return EncodedResult(identifier, reply.SerializeToString(), parts)
-
-
-def _bytes(part: Any) -> int:
-    return memoryview(part).nbytes
-
-
-def _no_room(what: str) -> ResourceExhausted:
-    return ResourceExhausted(
-        f"there is no room for {what} beside what this and other connections have in flight or "
-        "have not read (--max-stream-bytes); read results while you send requests, or send smaller "
-        "ones"
-    )

@@ -13,6 +13,7 @@ from headrace.server.services.health import HEALTH, SERVICE, HealthService
 from headrace.server.services.infer_stream import InferStreams
 from headrace.server.services.inference import Inference
 from headrace.server.services.reflection import REFLECTION, ReflectionService
+from headrace.server.services.shared_tensors import SharedMemoryService
 from headrace.server.transport.boundary import Boundary
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.message import parse_request
@@ -25,6 +26,7 @@ def register(
     servicer: Servicer,
     inference: Inference,
     streams: InferStreams,
+    shared_memory: SharedMemoryService,
     boundary: Boundary,
 ) -> None:
     """Registers every method with `server`, each behind the boundary, which reads and serialises
@@ -61,6 +63,15 @@ def register(
         ),
         "AddExtension": unary("AddExtension", servicer.add_extension, pb.AddExtensionRequest),
         "ListDevices": unary("ListDevices", servicer.list_devices, pb.ListDevicesRequest),
+        "RegisterSharedMemory": unary(
+            "RegisterSharedMemory", shared_memory.register, pb.RegisterSharedMemoryRequest
+        ),
+        "UnregisterSharedMemory": unary(
+            "UnregisterSharedMemory", shared_memory.unregister, pb.UnregisterSharedMemoryRequest
+        ),
+        "ListSharedMemory": unary(
+            "ListSharedMemory", shared_memory.list, pb.ListSharedMemoryRequest
+        ),
     }
     add_service(server, SERVICE, handlers)
 
