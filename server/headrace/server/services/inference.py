@@ -16,7 +16,7 @@ from typing import Any
 
 from headrace.runtime.errors import Cancelled, DeadlineExceeded
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.job import Job, Sequence
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.server.logs import CURRENT_REQUEST
 from headrace.server.services.completion_sink import CompletionSink
@@ -33,6 +33,7 @@ from headrace.wire.message import Attachments, parse_infer_request, serialize
 from headrace.wire.reply import encode_small_reply
 from headrace.wire.request import (
     MAX_ID_LENGTH,
+    Decoded,
     Inputs,
     Request,
     RequestLayouts,
@@ -51,7 +52,7 @@ class Inference:
         self.sink = sink
         self._ids = itertools.count(1)
         self._shared_memory = shared_memory
-        self._layouts = RequestLayouts()
+        self.layouts = RequestLayouts()
         self._wake = partial(sink.put, _wake)
 
     async def infer(self, data: bytes, context: Any) -> bytes:
@@ -61,7 +62,7 @@ class Inference:
             CodecError: the message breaks the protocol.
             As `NetworkRegistry.acquire` and `ExecutableNetwork.submit`, and what the job raised.
         """
-        known = self._layouts.read(data)
+        known = self.layouts.read(data)
         if known is None:
             message, attachments = parse_infer_request(data)
             identifier = message.id or f"r{next(self._ids)}"
@@ -70,10 +71,10 @@ class Inference:
                 result = await self.infer_in_regions(identifier, message, attachments, context)
                 return serialize(*result)
             request, inputs = decode_request(message, attachments)
-            self._layouts.learn(data, request, inputs)
+            self.layouts.learn(data, request, inputs)
         else:
             request, inputs = known
-            identifier = f"r{next(self._ids)}"
+            identifier = request.id or f"r{next(self._ids)}"
             CURRENT_REQUEST.set(identifier)
         job = self.start(request, inputs, context.time_remaining(), self._wake)
         await _completed(job, context)
@@ -106,6 +107,17 @@ class Inference:
             reply = _reply(identifier, job)
             return reply, await put_outputs(lease, message, job, reply)
 
+    def decode(self, message: pb.InferRequest, attachments: Attachments) -> Decoded:
+        """A stream's request, which is remembered for the next one like it.
+
+        Raises:
+            CodecError: as `decode_request`.
+        """
+        decoded = decode_request(message, attachments)
+        if not attachments:
+            self.layouts.learn(message.SerializeToString(), *decoded)
+        return decoded
+
     def start(
         self,
         request: Request,
@@ -120,7 +132,7 @@ class Inference:
             remaining: seconds until the call's own deadline.
             done, token: as `Job` has them.
         """
-        name, identifier, outputs, priority, profile, timeout = request
+        name, identifier, outputs, priority, profile, timeout, session = request
         values: Any = inputs
         job = Job(
             values,
@@ -132,6 +144,7 @@ class Inference:
             profile=profile,
             may_run_inline=True,
             trace=identifier,
+            sequence=None if session is None else Sequence(*session),
         )
         self.networks.submit(self.networks.acquire(name), job)
         return job
