@@ -35,8 +35,11 @@ from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.service import SERVICE as OPEN_INFERENCE
 from headrace.server.services.open_inference.service import OpenInferenceService
 from headrace.server.services.reflection import ReflectionService
+from headrace.server.services.shared_tensors import SharedMemoryService
 from headrace.server.services.uploads import Uploads
 from headrace.server.settings.settings import Settings
+from headrace.server.shared_memory.regions import Regions
+from headrace.server.shared_memory.users import Users
 from headrace.server.startup import Startup
 from headrace.server.state import StateDirectory
 from headrace.server.storage import lock_state, network_cache, signing_key, usable
@@ -98,8 +101,13 @@ class App:
         self._startup = Startup(self.core, self._state, self._repository, self._health)
         self._reflection = ReflectionService([SERVICE, OPEN_INFERENCE, HEALTH])
         self._boundary = Boundary(self.core.counters, settings.max_concurrent_rpcs)
+        self._regions = Regions(
+            allowed=settings.allow_client_shared_memory,
+            max_bytes=settings.max_shared_memory_bytes,
+        )
+        shared_memory = SharedMemoryService(self._regions, Users())
         sink = CompletionSink(asyncio.get_running_loop())
-        self._inference = Inference(self.core.networks, sink)
+        self._inference = Inference(self.core.networks, sink, shared_memory)
         self._models = Models(self.core, lambda: self._unready)
         self._streams = InferStreams(
             self._inference,
@@ -112,6 +120,7 @@ class App:
             Servicer(self.core, self._uploads, self._repository, self._health),
             self._inference,
             self._streams,
+            shared_memory,
             OpenInferenceService(self._models, OpenInference(self.core.networks, sink)),
             self._health.service,
             self._reflection,
@@ -210,6 +219,7 @@ class App:
         await asyncio.get_running_loop().run_in_executor(None, self.core.stop, deadline)
         self._http.stop()
         self._uploads.close()
+        self._regions.close()
         if self._state_lock is not None:
             os.close(self._state_lock)
         _log.info("stopped")

@@ -18,6 +18,7 @@ from headrace.server.services.open_inference.service import SERVICE as OPENED
 from headrace.server.services.open_inference.service import OpenInferenceService
 from headrace.server.services.reflection import SERVICES as REFLECTION
 from headrace.server.services.reflection import ReflectionService
+from headrace.server.services.shared_tensors import SharedMemoryService
 from headrace.server.transport.boundary import Boundary, Lane
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.message import parse_request
@@ -57,6 +58,7 @@ class Services(NamedTuple):
     engine: Servicer
     inference: Inference
     streams: InferStreams
+    shared_memory: SharedMemoryService
     open_inference: OpenInferenceService
     health: HealthService
     reflection: ReflectionService
@@ -69,6 +71,7 @@ def all_methods(services: Services, boundary: Boundary) -> list[Method]:
     calls, streams = boundary.calls, boundary.streams
     probes, watches = boundary.probes, boundary.watches
     engine, health, opened = services.engine, services.health, services.open_inference
+    shared = services.shared_memory
     probe = health_pb2.HealthCheckRequest
     rows: tuple[tuple[Any, ...], ...] = (
         (SERVICE, "UploadModel", upload, None, engine.upload_model, streams),
@@ -89,6 +92,15 @@ def all_methods(services: Services, boundary: Boundary) -> list[Method]:
         ),
         (SERVICE, "AddExtension", unary, pb.AddExtensionRequest, engine.add_extension, calls),
         (SERVICE, "ListDevices", unary, pb.ListDevicesRequest, engine.list_devices, calls),
+        (
+            *(SERVICE, "RegisterSharedMemory", unary),
+            *(pb.RegisterSharedMemoryRequest, shared.register, calls),
+        ),
+        (
+            *(SERVICE, "UnregisterSharedMemory", unary),
+            *(pb.UnregisterSharedMemoryRequest, shared.unregister, calls),
+        ),
+        (SERVICE, "ListSharedMemory", unary, pb.ListSharedMemoryRequest, shared.list, calls),
         (OPENED, "ServerLive", unary, oip.ServerLiveRequest, opened.server_live, probes),
         (OPENED, "ServerReady", unary, oip.ServerReadyRequest, opened.server_ready, probes),
         (OPENED, "ModelReady", unary, oip.ModelReadyRequest, opened.model_ready, probes),
