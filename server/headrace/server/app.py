@@ -32,8 +32,10 @@ from headrace.server.services.inference import Inference
 from headrace.server.services.methods import Services, all_methods, register
 from headrace.server.services.open_inference.inference import OpenInference
 from headrace.server.services.open_inference.models import Models
+from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.services.open_inference.service import SERVICE as OPEN_INFERENCE
 from headrace.server.services.open_inference.service import OpenInferenceService
+from headrace.server.services.open_inference.stream import ModelStreams
 from headrace.server.services.reflection import ReflectionService
 from headrace.server.services.shared_tensors import SharedMemoryService
 from headrace.server.services.uploads import Uploads
@@ -108,12 +110,28 @@ class App:
         shared_memory = SharedMemoryService(self._regions, Users())
         sink = CompletionSink(asyncio.get_running_loop())
         self._inference = Inference(self.core.networks, sink, shared_memory)
-        self._models = Models(self.core, lambda: self._unready)
+        self._models = Models(
+            self.core,
+            lambda: self._unready,
+            shared_memory=settings.allow_client_shared_memory,
+        )
+        opened = OpenInferenceService(
+            self._models,
+            OpenInference(self.core.networks, sink, self._regions),
+            RegionMethods(self._regions),
+            shared_memory.caller,
+        )
         self._streams = InferStreams(
             self._inference,
             self._boundary,
             settings.max_streams_in_flight,
             settings.max_stream_bytes,
+        )
+        self._model_streams = ModelStreams(
+            opened.infer_on_stream,
+            self._boundary,
+            settings.max_streams_in_flight,
+            self._streams.memory,
         )
         self._server = grpc.aio.server(options=channel_options(settings))
         services = Services(
@@ -121,7 +139,8 @@ class App:
             self._inference,
             self._streams,
             shared_memory,
-            OpenInferenceService(self._models, OpenInference(self.core.networks, sink)),
+            opened,
+            self._model_streams,
             self._health.service,
             self._reflection,
         )
@@ -193,6 +212,7 @@ class App:
         idle = asyncio.gather(
             self._boundary.wait_idle(),
             self._streams.drain(),
+            self._model_streams.drain(),
             self._http.call(self._application.drain),
         )
         hurried = asyncio.create_task(self._hurried.wait())
