@@ -70,6 +70,10 @@ class ExecutableNetwork:
     """The device computes on the calling thread, needs no stream of its own, and a tiny network may
     run on the submitter's."""
 
+    notes: tuple[str, ...] = ()
+    restored: bool = False
+    loaded_from_cache: bool = False
+
     counts_rows: bool = True
     """A request's rows are counted when it ends; False where those of each run are."""
 
@@ -91,9 +95,6 @@ class ExecutableNetwork:
         self.inputs = network.inputs
         self.outputs = network.outputs
         self.name = ""
-        self.restored = False
-        self.loaded_from_cache = False
-        self.notes: tuple[str, ...] = ()
         self.last_profile: tuple[LayerProfile, ...] = ()
         self.place: Place
         self._check = PortCheck(self.inputs, self.outputs)
