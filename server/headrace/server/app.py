@@ -33,11 +33,16 @@ from headrace.server.services.inference import Inference
 from headrace.server.services.methods import Services, all_methods, register
 from headrace.server.services.open_inference.inference import OpenInference
 from headrace.server.services.open_inference.models import Models
+from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.services.open_inference.service import SERVICE as OPEN_INFERENCE
 from headrace.server.services.open_inference.service import OpenInferenceService
+from headrace.server.services.open_inference.stream import ModelStreams
 from headrace.server.services.reflection import ReflectionService
+from headrace.server.services.shared_tensors import SharedMemoryService
 from headrace.server.services.uploads import Uploads
 from headrace.server.settings.settings import Settings
+from headrace.server.shared_memory.regions import Regions
+from headrace.server.shared_memory.users import Users
 from headrace.server.startup import Startup
 from headrace.server.state import StateDirectory
 from headrace.server.storage import lock_state, network_cache, signing_key, usable
@@ -100,21 +105,44 @@ class App:
         self._startup = Startup(self.core, self._state, self._repository, self._health)
         self._reflection = ReflectionService([SERVICE, OPEN_INFERENCE, HEALTH])
         self._boundary = Boundary(self.core.counters, settings.max_concurrent_rpcs)
+        self._regions = Regions(
+            allowed=settings.allow_client_shared_memory,
+            max_bytes=settings.max_shared_memory_bytes,
+        )
+        shared_memory = SharedMemoryService(self._regions, Users())
         sink = CompletionSink(asyncio.get_running_loop())
-        self._inference = Inference(self.core.networks, sink)
-        self._models = Models(self.core, lambda: self._unready)
+        self._inference = Inference(self.core.networks, sink, shared_memory)
+        self._models = Models(
+            self.core,
+            lambda: self._unready,
+            shared_memory=settings.allow_client_shared_memory,
+        )
+        opened = OpenInferenceService(
+            self._models,
+            OpenInference(self.core.networks, sink, self._regions),
+            RegionMethods(self._regions),
+            shared_memory.caller,
+        )
         self._streams = InferStreams(
             self._inference,
             self._boundary,
             settings.max_streams_in_flight,
             settings.max_stream_bytes,
         )
+        self._model_streams = ModelStreams(
+            opened.infer_on_stream,
+            self._boundary,
+            settings.max_streams_in_flight,
+            self._streams.memory,
+        )
         self._server = grpc.aio.server(options=channel_options(settings))
         services = Services(
             Servicer(self.core, self._uploads, self._repository, self._health),
             self._inference,
             self._streams,
-            OpenInferenceService(self._models, OpenInference(self.core.networks, sink)),
+            shared_memory,
+            opened,
+            self._model_streams,
             self._health.service,
             self._reflection,
         )
@@ -187,6 +215,7 @@ class App:
         idle = asyncio.gather(
             self._boundary.wait_idle(),
             self._streams.drain(),
+            self._model_streams.drain(),
             self._http.call(self._application.drain),
         )
         hurried = asyncio.create_task(self._hurried.wait())
@@ -213,6 +242,7 @@ class App:
         await asyncio.get_running_loop().run_in_executor(None, self.core.stop, deadline)
         self._http.stop()
         self._uploads.close()
+        self._regions.close()
         if self._state_lock is not None:
             os.close(self._state_lock)
         _log.info("stopped")
