@@ -96,13 +96,13 @@ def infer(
 
 
 def infer_encoded(
-    data: bytes, timeout_seconds: float, *, retry_when_full: bool = False
+    data: bytes, timeout_seconds: float, *, retry_when_full: bool = False, once: bool = False
 ) -> Plan[Outputs]:
-    """Sends a serialised request; see `infer`."""
+    """Sends a serialised request; see `infer`. `once` as of `Call`."""
     budget = Budget(timeout_seconds)
     while True:
         try:
-            return decode_reply((yield Call("Infer", data, budget.left_seconds)))
+            return decode_reply((yield Call("Infer", data, budget.left_seconds, once)))
         except ResourceExhausted as error:
             delay = error.details.retry_delay_seconds
             if not retry_when_full or delay is None or delay >= budget.left_seconds:

@@ -44,6 +44,8 @@ from headrace.runtime.network.extension import read_functions
 from headrace.runtime.network.graph import graph_of
 from headrace.runtime.network.memory import use
 from headrace.runtime.network.network import Network
+from headrace.runtime.sequences.memory import StateMemory
+from headrace.runtime.sequences.network import load_with_states
 from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.transform.options import LoadRequest, NetworkOptions
 from headrace.runtime.transform.query import QueryResult
@@ -60,6 +62,7 @@ class Core:
         store: told of every change that outlives a restart; None keeps nothing.
         cache: of compiled networks; None keeps none.
         folder: as `Services`.
+        max_state_bytes: of all open sequences' states.
 
     Raises:
         NotFound, InvalidArgument: as `PluginRegistry.start`.
@@ -76,6 +79,7 @@ class Core:
         cache: NetworkCache | None = None,
         folder: Path | None = None,
         isolate_devices: bool = False,
+        max_state_bytes: int = 2**30,
     ) -> None:
         self.limits = limits or Limits()
         self.counters = Counters(cache.counters if cache is not None else None)
@@ -84,6 +88,7 @@ class Core:
         self.networks = NetworkRegistry(max_networks)
         self._store = store
         self._blob_key = blob_key
+        self._state_memory = StateMemory(max_state_bytes)
         self._timer = Timer()
         self._executors = ExecutorManager()
         self._loads = LoadExecutor()
@@ -311,16 +316,22 @@ class Core:
         native: bytes = b"",
         notes: tuple[str, ...] = (),
     ) -> ExecutableNetwork:
-        """Loads an entry's network; its requests are joined if that is wanted and pays.
+        """Loads an entry's network, with states if it is to keep any; its requests are joined if
+        that is wanted and pays.
 
         Args:
             device: the request's, resolved.
             native, notes: as `Load`.
         """
-        config = self._device_config(request.device, request.config)
         options = replace(request.options, members=device.members)
-        load = Load(entry.record.given, config, options, native, entry.token, notes)
-        return auto_batching.load(device, load, self.plugins)
+
+        def load(config: Mapping[str, str]) -> ExecutableNetwork:
+            own = self._device_config(request.device, config)
+            load = Load(entry.record.given, own, options, native, entry.token, notes)
+            return auto_batching.load(device, load, self.plugins)
+
+        preprocessed = (*options.inputs, *options.outputs)
+        return load_with_states(request.config, preprocessed, self._state_memory, load)
 
     def _device_config(self, device: DeviceName, config: Mapping[str, str]) -> dict[str, str]:
         listed = [str(each) for each in device.physical()]

@@ -81,6 +81,7 @@ def network_info(entry: NetworkEntry) -> pb.NetworkInfo:
     if executable is not None:
         info.inputs.extend(_port(port) for port in executable.inputs)
         info.outputs.extend(_port(port) for port in executable.outputs)
+        info.states.update(executable.states)
         info.config.update(executable.config.shown_strings())
         info.from_cache = executable.loaded_from_cache
         info.notes.extend(executable.notes)
