@@ -24,7 +24,10 @@ from headrace.server.http.metrics import make_registry
 from headrace.server.http.operations import operations_routes
 from headrace.server.http.rest.rest import Rest
 from headrace.server.http.server import HttpServer
-from headrace.server.repository import Repository
+from headrace.server.repository.files import RepositoryFiles
+from headrace.server.repository.poller import Poller
+from headrace.server.repository.repository import Repository
+from headrace.server.repository.startup import Startup
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.engine import Servicer
 from headrace.server.services.health import HEALTH, SERVICE, HealthReporter
@@ -43,7 +46,6 @@ from headrace.server.services.uploads import Uploads
 from headrace.server.settings.settings import Settings
 from headrace.server.shared_memory.regions import Regions
 from headrace.server.shared_memory.users import Users
-from headrace.server.startup import Startup
 from headrace.server.state import StateDirectory
 from headrace.server.storage import lock_state, network_cache, signing_key, usable
 from headrace.server.transport.boundary import Boundary
@@ -96,13 +98,16 @@ class App:
             isolate_devices=settings.isolate_devices,
             max_state_bytes=settings.max_state_bytes,
         )
-        self._repository = Repository(settings.model_repository, limits)
         self._uploads = Uploads(settings.max_model_bytes, settings.max_uploads_bytes)
         self._unready: str | None = "starting"
         self._hurried = asyncio.Event()
         self._port: int | None = None  # of gRPC, once it is open
         self._health = HealthReporter()
-        self._startup = Startup(self.core, self._state, self._repository, self._health)
+        self._loop = asyncio.get_running_loop()
+        files = RepositoryFiles(settings.model_repository, limits)
+        self._repository = Repository(self.core, files, self._network_changed)
+        self._poller = Poller(self._repository, settings.repository_poll_seconds)
+        self._startup = Startup(self.core, self._state, self._repository, self._network_changed)
         self._reflection = ReflectionService([SERVICE, OPEN_INFERENCE, HEALTH])
         self._boundary = Boundary(self.core.counters, settings.max_concurrent_rpcs)
         self._regions = Regions(
@@ -179,6 +184,7 @@ class App:
         self._port = port
         await self._server.start()
         await self._startup.load()
+        self._poller.start()
         self._unready = None
         self._health.ready()
         return Addresses(shown_address(settings.host, port), self._http.address)
@@ -238,6 +244,7 @@ class App:
         if self._port is not None:
             cut_connections(self._port)
         await self._server.stop(_CLOSE_SECONDS)
+        await asyncio.to_thread(self._poller.stop)
         deadline = max(deadline, time.monotonic() + _UNLOAD_SECONDS)
         await asyncio.get_running_loop().run_in_executor(None, self.core.stop, deadline)
         self._http.stop()
@@ -246,6 +253,16 @@ class App:
         if self._state_lock is not None:
             os.close(self._state_lock)
         _log.info("stopped")
+
+    def _network_changed(self, name: str) -> None:
+        """Has health say what became of a network; on any thread."""
+
+        def look() -> None:
+            states = {each.state for each in self.core.networks.versions(name)}
+            self._health.network_is(name, states)
+
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(look)
 
 
 def channel_options(settings: Settings) -> list[tuple[str, Any]]:

@@ -93,6 +93,8 @@ def all_methods(services: Services, boundary: Boundary) -> list[Method]:
             *(pb.ExportNetworkRequest, engine.export_network, streams),
         ),
         (SERVICE, "AddExtension", unary, pb.AddExtensionRequest, engine.add_extension, calls),
+        (SERVICE, "SetTraffic", unary, pb.SetTrafficRequest, engine.set_traffic, calls),
+        (SERVICE, "ListRepository", unary, pb.ListRepositoryRequest, engine.list_repository, calls),
         (SERVICE, "ListDevices", unary, pb.ListDevicesRequest, engine.list_devices, calls),
         (
             *(SERVICE, "RegisterSharedMemory", unary),
