@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.client import Client, Network, errors, network_plans, outputs
+from headrace.client import Client, Network, errors, outputs
 from headrace.client.aio import Client as AioClient
 from headrace.client.outputs import Outputs
+from headrace.client.plans import network_plans
 from headrace.client.shared_memory import loan, segment
 from headrace.client.shared_memory.loan import Loan
 from headrace.testing import networks

@@ -99,6 +99,7 @@ class Pool:
             names = [*self._dropped, *(each.name for each in self._all)]
             for each in list(self._all):
                 self._forget(each)
+            self._dropped.clear()
             return names if os.getpid() == self._process else []
 
     def _make_room(self, size: int) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace.client.errors import Error
 from headrace.client.info import Ports
-from headrace.client.plan import Call, Plan
+from headrace.client.plans.plan import Call, Plan
 from headrace.client.shared_memory.loan import Loan
 from headrace.client.shared_memory.pool import Pool
 from headrace.client.shared_memory.segment import Segment

@@ -132,7 +132,7 @@ class Inference:
             remaining: seconds until the call's own deadline.
             done, token: as `Job` has them.
         """
-        name, identifier, outputs, priority, profile, timeout, session = request
+        name, identifier, outputs, priority, profile, timeout, version, session = request
         values: Any = inputs
         job = Job(
             values,
@@ -146,7 +146,7 @@ class Inference:
             trace=identifier,
             sequence=None if session is None else Sequence(*session),
         )
-        self.networks.submit(self.networks.acquire(name), job)
+        self.networks.submit(self.networks.acquire(name, version), job)
         return job
 
 
@@ -185,7 +185,9 @@ def encode_small(identifier: str, job: Job) -> bytes | None:
         return None
     times = job.queue_seconds, job.execution_seconds, job.inference_seconds
     outputs: Any = job.outputs
-    return encode_small_reply(identifier, job.output_names, outputs, times, job.generation)
+    return encode_small_reply(
+        identifier, job.output_names, outputs, times, job.generation, job.version
+    )
 
 
 def build_reply(identifier: str, job: Job) -> tuple[pb.InferReply, list[Any]]:
@@ -199,7 +201,7 @@ def build_reply(identifier: str, job: Job) -> tuple[pb.InferReply, list[Any]]:
 
 def _reply(identifier: str, job: Job) -> pb.InferReply:
     """All of a reply but its outputs."""
-    reply = pb.InferReply(id=identifier, generation=job.generation)
+    reply = pb.InferReply(id=identifier, generation=job.generation, version=job.version)
     timings = reply.timings
     timings.queue_seconds = job.queue_seconds
     timings.execution_seconds = job.execution_seconds

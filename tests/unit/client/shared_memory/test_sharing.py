@@ -12,7 +12,7 @@ import pytest
 
 from headrace.client import errors
 from headrace.client.info import Port, Ports
-from headrace.client.plan import Call
+from headrace.client.plans.plan import Call
 from headrace.client.shared_memory.loan import Loan
 from headrace.client.shared_memory.pool import Pool
 from headrace.client.shared_memory.sharing import LEAST_BYTES, Sharing

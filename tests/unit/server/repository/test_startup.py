@@ -15,9 +15,10 @@ from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.registry import NetworkState
 from headrace.runtime.transform.options import LoadRequest, Reference
-from headrace.server.repository import Repository
+from headrace.server.repository.files import RepositoryFiles
+from headrace.server.repository.repository import Repository
+from headrace.server.repository.startup import Startup
 from headrace.server.services.health import HealthReporter
-from headrace.server.startup import Startup
 from headrace.server.state import StateDirectory
 from headrace.testing import networks
 from tests.support.gate import Gate
@@ -47,7 +48,7 @@ def health() -> HealthReporter:
 def keep(state: StateDirectory, *names: str, device: str = "HOOK") -> None:
     with state.keep_model(networks.add().network) as model:
         for name in names:
-            state.save_network(LoadRequest(name, DeviceName.parse(device)), model)
+            state.save_network(LoadRequest(name, DeviceName.parse(device)), model, alone=True)
 
 
 def offer(folder: Path, name: str) -> None:
@@ -64,7 +65,13 @@ def start(
     meanwhile: Callable[[], object] | None = None,
 ) -> None:
     """Starts, and does `meanwhile` on another thread."""
-    startup = Startup(core, state, Repository(repository, Limits()), health)
+
+    def changed(name: str) -> None:
+        states = {each.state for each in core.networks.versions(name)}
+        health.network_is(name, states)
+
+    offered = Repository(core, RepositoryFiles(repository, Limits()), changed)
+    startup = Startup(core, state, offered, changed)
 
     async def both() -> None:
         loading = asyncio.ensure_future(startup.load())
@@ -108,7 +115,7 @@ def test_a_network_of_a_repository_that_is_not_there_says_so(
     core: Core, state: StateDirectory, health: HealthReporter
 ) -> None:
     request = LoadRequest("m", DeviceName.parse("HOOK"), reference=Reference("offered", "HOOK"))
-    state.save_network(request, "")
+    state.save_network(request, "", alone=True)
     start(core, state, health)
     ((failed, device, reason),) = found(core).values()
     assert (failed, device) == (FAILED, "HOOK")

@@ -9,13 +9,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace.client import client_plans, info
+from headrace.client import info
 from headrace.client.errors import Error, ResourceExhausted
 from headrace.client.info import ExecutableLayer, LayerProfile, NetworkInfo, Ports
 from headrace.client.inputs import RequestEncoder
 from headrace.client.options import ConfigValue
 from headrace.client.outputs import Outputs, decode_reply
-from headrace.client.plan import Budget, Call, Pause, Plan
+from headrace.client.plans import client_plans
+from headrace.client.plans.plan import Budget, Call, Pause, Plan
 from headrace.client.shared_memory.loan import Loan
 from headrace.client.shared_memory.pool import Pool
 from headrace.client.shared_memory.sharing import Sharing
@@ -114,10 +115,11 @@ def infer(
 
 
 def infer_encoded(
-    data: bytes, timeout_seconds: float, *, retry_when_full: bool = False
+    data: bytes, timeout_seconds: float, *, retry_when_full: bool = False, once: bool = False
 ) -> Plan[Outputs]:
-    """Sends a serialised request; see `infer`."""
-    return decode_reply((yield from _infer(data, Budget(timeout_seconds), retry_when_full)))
+    """Sends a serialised request; see `infer`. `once` as of `Call`."""
+    budget = Budget(timeout_seconds)
+    return decode_reply((yield from _infer(data, budget, retry_when_full, once=once)))
 
 
 def infer_lent(
@@ -137,10 +139,12 @@ def infer_lent(
     return loan.read_message((yield from _infer(again, budget, retry_when_full)))
 
 
-def _infer(data: bytes, budget: Budget, retry_when_full: bool) -> Plan[bytes]:
+def _infer(
+    data: bytes, budget: Budget, retry_when_full: bool, *, once: bool = False
+) -> Plan[bytes]:
     while True:
         try:
-            reply: bytes = yield Call("Infer", data, budget.left_seconds)
+            reply: bytes = yield Call("Infer", data, budget.left_seconds, once)
             return reply
         except ResourceExhausted as error:
             delay = error.details.retry_delay_seconds
