@@ -152,7 +152,7 @@ class App:
             self._reflection,
         )
         register(self._server, all_methods(services, self._boundary), self._boundary)
-        rest = Rest(self.core.networks, self._models, settings.max_message_bytes)
+        rest = Rest(self.core.networks, self._models, self._regions, settings.max_message_bytes)
         probes = operations_routes(
             make_registry(self.core.counters, self.core.devices_up),
             lambda: self._unready,
