@@ -34,7 +34,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 def check_network_name(name: str) -> str:
     """
     Raises:
-        InvalidArgument: if `name` is no network name.
+        InvalidArgument: `name` is not a valid network name.
     """
     if not _NAME.fullmatch(name):
         raise InvalidArgument(
@@ -63,8 +63,8 @@ class NetworkKey(NamedTuple):
 class NetworkEntry:
     """A network in the registry. The registry's lock guards all but `token`, which guards itself.
 
-    `record` is whatever the owner of the registry keeps with a network; `given_up` says why nobody
-    wants it any more, of one that is being loaded.
+    `record` is whatever the owner of the registry keeps with a network; `given_up` says why a
+    network that is being loaded is no longer wanted.
     """
 
     key: NetworkKey
@@ -84,8 +84,8 @@ class NetworkRegistry:
     """Thread-safe; `_lock` guards the table and its entries, callbacks run outside it.
 
     Args:
-        limit: networks at once that are loaded, being loaded or draining. One more for each name
-            that is being replaced, for old and new live side by side. A load that was given up
+        limit: networks at once that are loaded, being loaded or draining. A name that is being
+            replaced counts twice, because old and new live side by side. A load that was given up
             counts until its backend returns.
     """
 
