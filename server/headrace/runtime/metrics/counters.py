@@ -18,14 +18,15 @@ from headrace.runtime.metrics.series import SeriesSnapshot, SeriesTable, Snapsho
 
 
 class NetworkCounters:
-    """Counters of one network on one device string. Thread-safe.
+    """Counters of one version of a network on one device string. Thread-safe.
 
     Attributes:
         series: those of the device's own.
     """
 
-    def __init__(self, network: str, device: str) -> None:
+    def __init__(self, network: str, device: str, version: str = "1") -> None:
         self.network = network
+        self.version = version
         self.device = device
         # Anybody may append: outcome, seconds, rows or None.
         self._ended: deque[tuple[Outcome, float, int | None]] = deque()
@@ -66,11 +67,12 @@ class NetworkCounters:
             self._load_seconds.observe(load_seconds)
 
     def snapshot(self) -> Snapshot:
+        network = self.network, self.version
         own = [  # without the lock, for some are read elsewhere
-            SeriesSnapshot(each.family.of_network(), (self.network, *each.labels), each.value)
+            SeriesSnapshot(each.family.of_network(), (*network, *each.labels), each.value)
             for each in self.series.snapshot()
         ]
-        labels = self.network, self.device
+        labels = (*network, self.device)
         accepted, ended = families.NETWORK_ACCEPTED, families.NETWORK_REQUESTS
         seconds, loads = families.NETWORK_REQUEST_SECONDS, families.NETWORK_LOAD_SECONDS
         rows = families.NETWORK_BATCH_SIZE
@@ -105,8 +107,8 @@ class Counters:
         # Guards the dictionaries below, not the counters in them; no lock is taken under it.
         self._lock = threading.Lock()
         self._devices: dict[str, DeviceCounters] = {}
-        self._networks: dict[tuple[str, str], NetworkCounters] = {}
-        self._network_users: dict[tuple[str, str], int] = {}
+        self._networks: dict[tuple[str, str, str], NetworkCounters] = {}
+        self._network_users: dict[tuple[str, str, str], int] = {}
         self._grpc: dict[str, dict[str, int]] = {}
         self._http: dict[str, dict[str, int]] = {}
 
@@ -118,23 +120,23 @@ class Counters:
                 counters = self._devices[name] = DeviceCounters(name)
             return counters
 
-    def network(self, name: str, device: str) -> NetworkCounters:
+    def network(self, name: str, device: str, version: str = "1") -> NetworkCounters:
         """The counters of a network; `remove_network` has to be called as often as this.
 
-        Counted, because a network and its replacement under the same name live side by side while
-        the old one drains.
+        Counted, because a network and its replacement under the same name and version live side by
+        side while the old one drains.
         """
-        key = (name, device)
+        key = (name, version, device)
         with self._lock:
             counters = self._networks.get(key)
             if counters is None:
-                counters = self._networks[key] = NetworkCounters(name, device)
+                counters = self._networks[key] = NetworkCounters(name, device, version)
             self._network_users[key] = self._network_users.get(key, 0) + 1
             return counters
 
-    def remove_network(self, name: str, device: str) -> None:
+    def remove_network(self, name: str, device: str, version: str = "1") -> None:
         """Gives back what `network` gave; the series vanish with the last one."""
-        key = (name, device)
+        key = (name, version, device)
         with self._lock:
             users = self._network_users.get(key, 0) - 1
             if users > 0:

@@ -17,7 +17,7 @@ REQUEST_SECONDS: Final = (
 LOAD_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 BATCH_SIZES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
-_DEVICE, _KIND, _NETWORK = ("device",), ("device", "kind"), ("network", "device")
+_DEVICE, _KIND, _NETWORK = ("device",), ("device", "kind"), ("network", "version", "device")
 
 DEVICE_ACCEPTED: Final = Family(
     "device_accepted_total",

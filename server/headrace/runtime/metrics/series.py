@@ -2,8 +2,8 @@
 
 `headrace.runtime.metrics.families` is the table of the families that every server has. A plugin
 declares more for what only its kind of device counts about networks, and asks the network's
-counters for a `Series` of each. These series get the network's name as their first label and vanish
-with it. The plugin has to keep the other labels few.
+counters for a `Series` of each. These series get the network's name and version as their first
+labels and vanish with it. The plugin has to keep the other labels few.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Family:
 
     Attributes:
         name: with a base unit, and ``_total`` if it is a counter; without the server's prefix.
-        labels: for a plugin's family, those beside the network.
+        labels: for a plugin's family, those beside the network and its version.
         bounds: of a histogram's buckets, upper and inclusive.
     """
 
@@ -33,8 +33,8 @@ class Family:
     bounds: tuple[float, ...] = ()
 
     def of_network(self) -> Family:
-        """A plugin's family as it is exposed: with the network as first label."""
-        return replace(self, labels=("network", *self.labels))
+        """A plugin's family as it is exposed: with the network and its version as first labels."""
+        return replace(self, labels=("network", "version", *self.labels))
 
 
 NOTES = Family(

@@ -116,11 +116,11 @@ def test_a_device_that_is_down_shows_so(registry: CollectorRegistry) -> None:
 
 def test_histogram_buckets_are_cumulated(registry: CollectorRegistry) -> None:
     def bucket(bound: str) -> float | None:
-        labels = {"network": "m", "device": "CPU", "le": bound}
+        labels = {"network": "m", "version": "1", "device": "CPU", "le": bound}
         return sample(registry, "network_request_seconds_bucket", **labels)
 
     assert [bucket(bound) for bound in ("0.0025", "0.005", "60.0", "+Inf")] == [0, 1, 1, 1]
-    labels = {"network": "m", "device": "CPU"}
+    labels = {"network": "m", "version": "1", "device": "CPU"}
     assert sample(registry, "network_request_seconds_count", **labels) == 1
     assert sample(registry, "network_request_seconds_sum", **labels) == pytest.approx(0.004)
     assert sample(registry, "network_batch_size_sum", **labels) == 8
@@ -179,7 +179,7 @@ def test_a_plugin_cannot_take_the_name_of_another_metric(counters: Counters) -> 
     registry = make_registry(counters, dict)
     assert sample(registry, "grpc_requests_total", network="m") is None
     assert sample(registry, "grpc_requests_total", method="Infer", code="OK") == 1
-    assert sample(registry, "tokens_total", network="m") == 1
+    assert sample(registry, "tokens_total", network="m", version="1") == 1
     names = [family.name for family in registry.collect()]
     assert len(names) == len(set(names))
 
@@ -195,11 +195,28 @@ def test_the_labels_are_the_declared_ones(registry: CollectorRegistry) -> None:
                     assert set(each.labels) - {"le"} == labels
 
 
+def test_each_version_of_a_network_has_series_of_its_own() -> None:
+    counters = Counters()
+    for version, count in (("1", 3), ("2", 1)):
+        network = counters.network("m", "CPU", version)
+        for _ in range(count):
+            network.accept()
+    registry = make_registry(counters, dict)
+    assert [
+        sample(registry, "network_accepted_total", network="m", version=version, device="CPU")
+        for version in ("1", "2")
+    ] == [3, 1]
+    counters.remove_network("m", "CPU", "1")
+    labels = {"network": "m", "device": "CPU"}
+    assert sample(registry, "network_accepted_total", version="1", **labels) is None
+    assert sample(registry, "network_accepted_total", version="2", **labels) == 1
+
+
 def test_every_metric_is_in_the_documentations_table() -> None:
     table = metrics_table([NOTES])
     for each in FAMILIES:
         assert f"| `{PREFIX}{each.name}` | {each.kind} | {', '.join(each.labels)} |" in table
-    assert f"| `{PREFIX}{NOTES.name}` | counter | network | {NOTES.help} |" in table
+    assert f"| `{PREFIX}{NOTES.name}` | counter | network, version | {NOTES.help} |" in table
 
 
 def test_promtool_finds_nothing_to_complain_about(registry: CollectorRegistry) -> None:
