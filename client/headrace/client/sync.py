@@ -16,8 +16,8 @@ from headrace.client.info import NetworkInfo
 from headrace.client.network_plans import LoadedNetwork
 from headrace.client.plan import Call, Pause, Plan
 from headrace.client.request import InferRequest
-from headrace.client.session import Session
-from headrace.client.standing import Standing
+from headrace.client.sessions.session import Session
+from headrace.client.sessions.standing import Standing
 
 P = ParamSpec("P")
 T = TypeVar("T")

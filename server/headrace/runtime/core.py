@@ -38,6 +38,7 @@ from headrace.runtime.loading.life import NetworkLife
 from headrace.runtime.loading.plugin_registry import PluginRegistry
 from headrace.runtime.loading.registry import NetworkEntry, NetworkRegistry
 from headrace.runtime.loading.store import NetworkStore
+from headrace.runtime.loading.versions import NO_SHARES, check_shares
 from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.network.extension import read_functions
 from headrace.runtime.network.graph import graph_of
@@ -111,10 +112,11 @@ class Core:
         network: Callable[[], Network],
         *,
         replace: bool = False,
-        at_start: bool = False,
+        on_disk: bool = False,
+        owner: object = None,
     ) -> Future[NetworkEntry]:
-        """Loads what `network` returns, which is called on a loading thread; `at_start` as
-        `NetworkLife.load`.
+        """Loads what `network` returns, which is called on a loading thread; `on_disk` and `owner`
+        as `NetworkLife.load`.
 
         Raises:
             AlreadyExists, ResourceExhausted, InvalidArgument: the name cannot be taken.
@@ -127,7 +129,8 @@ class Core:
             network,
             lambda entry: self._load(entry, request, device),
             replace=replace,
-            at_start=at_start,
+            on_disk=on_disk,
+            owner=owner,
         )
 
     def import_network(
@@ -163,13 +166,34 @@ class Core:
         """Tells a load that nobody waits for it any more."""
         self._life.cancel(load, Cancelled("the caller cancelled the load"))
 
-    def list_failed(self, request: LoadRequest, reason: str) -> None:
+    def list_failed(self, request: LoadRequest, reason: str, owner: object = None) -> None:
         """As `NetworkLife.list_failed`."""
-        self._life.list_failed(request, reason)
+        self._life.list_failed(request, reason, owner)
 
-    def unload_network(self, name: str) -> Future[None]:
+    def unload_network(
+        self,
+        name: str,
+        version: str = "",
+        *,
+        wanted: Callable[[NetworkEntry], bool] = lambda _: False,
+    ) -> Future[None]:
         """As `NetworkLife.unload`."""
-        return self._life.unload(name)
+        return self._life.unload(name, version, wanted=wanted)
+
+    def set_traffic(
+        self, name: str, shares: Mapping[str, int], default: Mapping[str, int] = NO_SHARES
+    ) -> None:
+        """Has versions share a network's requests, in per cent, also after a restart.
+
+        Args:
+            shares: none to go back to the default, by which the highest version serves unless it
+                says otherwise.
+
+        Raises:
+            InvalidArgument: the shares are not per cent, or more than the whole.
+            As `NetworkRegistry.share`.
+        """
+        self._life.share(name, check_shares(shares), default)
 
     def query_network(
         self,
@@ -195,13 +219,13 @@ class Core:
 
         return self._loads.submit(lambda: use(network, query))
 
-    def export_network(self, name: str) -> Iterator[bytes]:
+    def export_network(self, name: str, version: str = "") -> Iterator[bytes]:
         """The blob of a loaded network in pieces of at most 1 MiB.
 
         Raises:
             As `NetworkRegistry.acquire`.
         """
-        entry = self.networks.acquire(name)
+        entry = self.networks.acquire(name, version)
         try:
             plugin = self.plugin(entry.record.request.device)
             blob = export_blob(entry, plugin)

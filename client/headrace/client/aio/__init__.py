@@ -18,7 +18,7 @@ from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo
 from headrace.client.network_plans import LoadedNetwork
 from headrace.client.plan import Call, Pause, Plan
-from headrace.client.standing import Standing
+from headrace.client.sessions.standing import Standing
 
 __all__ = ["Client", "InferMany", "InferRequest", "Network", "Session"]
 

@@ -12,7 +12,7 @@ from headrace.client.aio.request import InferRequest
 from headrace.client.errors import Error
 from headrace.client.outputs import Outputs
 from headrace.client.plan import Budget, Plan
-from headrace.client.standing import Standing, is_not_open
+from headrace.client.sessions.standing import Standing, is_not_open
 
 
 class _Client(Protocol):

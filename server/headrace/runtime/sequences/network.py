@@ -123,6 +123,9 @@ class SequenceNetwork(ExecutableNetwork):
             self._table.idle_seconds = own[SEQUENCE_IDLE_TIMEOUT]
             self._alarm.set(self._table.next_expiry)
 
+    def has_sequence(self, identifier: str) -> bool:
+        return identifier in self._table
+
     def layers(self) -> tuple[Layer, ...]:
         return self.inner.layers()
 

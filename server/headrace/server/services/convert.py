@@ -67,6 +67,7 @@ def network_info(entry: NetworkEntry) -> pb.NetworkInfo:
     """What is known of a network in whatever state."""
     info = pb.NetworkInfo(
         name=entry.key.name,
+        version=entry.key.version,
         device=entry.device,
         generation=entry.key.generation,
         state=_STATES[entry.state],

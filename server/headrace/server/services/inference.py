@@ -23,10 +23,11 @@ from headrace.server.services.convert import layer_profiles
 from headrace.server.transport.boundary import ended_code
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import encode_values
-from headrace.wire.message import parse_infer_request, serialize
+from headrace.wire.message import Attachments, parse_infer_request, serialize
 from headrace.wire.reply import encode_small_reply
 from headrace.wire.request import (
     MAX_ID_LENGTH,
+    Decoded,
     Inputs,
     Request,
     RequestLayouts,
@@ -41,7 +42,7 @@ class Inference:
         self.networks = networks
         self.sink = sink
         self._ids = itertools.count(1)
-        self._layouts = RequestLayouts()
+        self.layouts = RequestLayouts()
         self._wake = partial(sink.put, _wake)
 
     async def infer(self, data: bytes, context: Any) -> bytes:
@@ -51,16 +52,16 @@ class Inference:
             CodecError: the message breaks the protocol.
             As `NetworkRegistry.acquire` and `ExecutableNetwork.submit`, and what the job raised.
         """
-        known = self._layouts.read(data)
+        known = self.layouts.read(data)
         if known is None:
             message, attachments = parse_infer_request(data)
             identifier = message.id or f"r{next(self._ids)}"
             CURRENT_REQUEST.set(identifier[:MAX_ID_LENGTH])
             request, inputs = decode_request(message, attachments)
-            self._layouts.learn(data, request, inputs)
+            self.layouts.learn(data, request, inputs)
         else:
             request, inputs = known
-            identifier = f"r{next(self._ids)}"
+            identifier = request.id or f"r{next(self._ids)}"
             CURRENT_REQUEST.set(identifier)
         job = self.start(request, inputs, context.time_remaining(), self._wake)
         if job.outcome is None:
@@ -79,6 +80,17 @@ class Inference:
         reply, parts = build_reply(identifier, job)
         return serialize(reply, parts)
 
+    def decode(self, message: pb.InferRequest, attachments: Attachments) -> Decoded:
+        """A stream's request, which is remembered for the next one like it.
+
+        Raises:
+            CodecError: as `decode_request`.
+        """
+        decoded = decode_request(message, attachments)
+        if not attachments:
+            self.layouts.learn(message.SerializeToString(), *decoded)
+        return decoded
+
     def start(
         self,
         request: Request,
@@ -92,7 +104,7 @@ class Inference:
             remaining: seconds until the call's own deadline.
             done: as `Job` has it.
         """
-        name, identifier, outputs, priority, profile, timeout, session = request
+        name, identifier, outputs, priority, profile, timeout, version, session = request
         values: Any = inputs
         job = Job(
             values,
@@ -105,7 +117,8 @@ class Inference:
             trace=identifier,
             sequence=None if session is None else Sequence(*session),
         )
-        self.networks.submit(self.networks.acquire(name), job)
+        sequence = "" if session is None else session.id
+        self.networks.submit(self.networks.acquire(name, version, sequence), job)
         return job
 
 
@@ -130,12 +143,14 @@ def encode_small(identifier: str, job: Job) -> bytes | None:
         return None
     times = job.queue_seconds, job.execution_seconds, job.inference_seconds
     outputs: Any = job.outputs
-    return encode_small_reply(identifier, job.output_names, outputs, times, job.generation)
+    return encode_small_reply(
+        identifier, job.output_names, outputs, times, job.generation, job.version
+    )
 
 
 def build_reply(identifier: str, job: Job) -> tuple[pb.InferReply, list[Any]]:
     """The reply of a completed job, and its attachments."""
-    reply = pb.InferReply(id=identifier, generation=job.generation)
+    reply = pb.InferReply(id=identifier, generation=job.generation, version=job.version)
     parts: list[Any] = []
     outputs: Any = {name: job.outputs[name] for name in job.output_names}
     encode_values(outputs, reply.outputs, parts)
