@@ -248,12 +248,12 @@ class _TurnCheck(PortCheck):
             )
         if self._only_ends(job):
             return
-        for name in self._kept_inputs.intersection(job.inputs):
+        for name in self._kept_inputs & job.inputs.keys():
             raise InvalidArgument(
                 f"input {name!r} is a state, which the server keeps: leave it out",
                 field=f"inputs[{name!r}]",
             )
-        for name in self._kept_outputs.intersection(job.output_names):
+        for name in self._kept_outputs.intersection(job.output_names) if job.output_names else ():
             raise InvalidArgument(
                 f"output {name!r} is a state, which the server keeps: leave it out",
                 field="outputs",
