@@ -146,7 +146,8 @@ class Inference:
             trace=identifier,
             sequence=None if session is None else Sequence(*session),
         )
-        self.networks.submit(self.networks.acquire(name, version), job)
+        sequence = "" if session is None else session.id
+        self.networks.submit(self.networks.acquire(name, version, sequence), job)
         return job
 
 
