@@ -107,7 +107,7 @@ proto: $(PROTO_INSTALLED)
 	common=$$($(PROTO_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	$(PROTO_VENV)/bin/python -m grpc_tools.protoc -Iproto -I"$$common" \
 	    --python_out=proto --pyi_out=proto --grpc_python_out=proto \
-	    proto/headrace/v1/inference_engine.proto
+	    proto/headrace/v1/inference_engine.proto proto/headrace/oip/open_inference.proto
 
 clean:
 	@rm -rf $(VENV) $(PROTO_VENV) .venv-cuda .venv-kserve .venv-mlserver .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

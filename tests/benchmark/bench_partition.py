@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from headrace.plugins.hetero.partition import partition
+from headrace.plugins.hetero.planning.partition import partition
 
 Edges: TypeAlias = list[tuple[int, int]]
 LIMITS_SECONDS = {20_000: 2.0, 100_000: 15.0}

@@ -15,7 +15,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from headrace.plugins.hetero.cut import is_constant
+from headrace.plugins.hetero.planning.cut import is_constant
 from headrace.runtime.network.network import Network
 from headrace.testing import networks
 from headrace.testing.case import Case, parse

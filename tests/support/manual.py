@@ -15,8 +15,8 @@ import typer
 
 from headrace.client import errors
 from headrace.client.cli.app import make_app
-from headrace.plugins.cpu.custom_ops import CUSTOM_OPS_LIBRARIES
-from headrace.plugins.hetero import subgraph as hetero
+from headrace.plugins.cpu.session.custom_ops import CUSTOM_OPS_LIBRARIES
+from headrace.plugins.hetero.running import subgraph as hetero
 from headrace.plugins.multi import counters as multi
 from headrace.runtime.config.schema import ConfigSchema
 from headrace.runtime.config.standard_keys import STANDARD_KEYS

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ MAX_LINES = 350
 # Which packages of ours each package may import, beside itself.
 ALLOWED = {
     "headrace.v1": set(),
+    "headrace.oip": set(),
     "headrace.wire": {"headrace.v1"},
     "headrace.runtime": set(),
     "headrace.sdk": {"headrace.runtime"},
@@ -23,7 +25,7 @@ ALLOWED = {
     "headrace.testing": {"headrace.runtime", "headrace.sdk"},
     "headrace.client": {"headrace.wire", "headrace.v1"},
     "headrace.program": {"headrace.client"},
-    "headrace.server": {"headrace.runtime", "headrace.wire", "headrace.v1"},
+    "headrace.server": {"headrace.runtime", "headrace.wire", "headrace.v1", "headrace.oip"},
 }
 # The packages of the runtime, each of which may import those before it, at run time or for types.
 RUNTIME = (
@@ -58,6 +60,7 @@ def modules() -> dict[str, Path]:
 
 
 MODULES = modules()
+DEVICES = sorted({name.split(".")[2] for name in MODULES if name.startswith("headrace.plugins.")})
 
 
 def package_of(module: str) -> str:
@@ -78,38 +81,40 @@ def imported(path: Path) -> Iterator[str]:
                 yield from (f"headrace.{alias.name}" for alias in node.names)
 
 
-def runtime_modules() -> dict[str, Path]:
-    """The runtime's modules, without its packages' own."""
-    found = {name.removeprefix("headrace.runtime."): path for name, path in MODULES.items()}
-    return {
-        name: found[name] for name in found if name.startswith(RUNTIME) and not is_package(name)
-    }
+def is_package(module: str) -> bool:
+    return MODULES[module].name == "__init__.py"
 
 
-def is_package(name: str) -> bool:
-    return MODULES[f"headrace.runtime.{name}"].name == "__init__.py"
+def inside(root: str) -> list[str]:
+    """The modules below a package, without the packages' own."""
+    return [name for name in MODULES if name.startswith(f"{root}.") and not is_package(name)]
+
+
+@cache
+def neighbours(module: str) -> set[str]:
+    """The modules of ours that a module imports, without packages' own."""
+    names = set()
+    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            names |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name for name in names if name in MODULES and not is_package(name)} - {module}
+
+
+def in_cycles(needs: Mapping[str, set[str]]) -> set[str]:
+    """What is part of a cycle, or needs something that is."""
+    left = dict(needs)
+    while free := {name for name, needed in left.items() if not needed & set(left)}:
+        left = {name: needed for name, needed in left.items() if name not in free}
+    return set(left)
 
 
 def room_of(module: str) -> str:
     """The package of the runtime that a module belongs to, as ``isolation.wire``."""
-    return next(room for room in RUNTIME if f"{module}.".startswith(f"{room}."))
+    own = module.removeprefix("headrace.runtime.")
+    return next(room for room in RUNTIME if f"{own}.".startswith(f"{room}."))
 
 
-def neighbours(module: str) -> set[str]:
-    """The runtime's modules that a module of it imports."""
-    names = {f"headrace.runtime.{module}"}
-    tree = ast.parse(RUNTIME_MODULES[module].read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom):
-            names |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
-    found = {name.removeprefix("headrace.runtime.") for name in names}
-    return {name for name in found if name in RUNTIME_MODULES} - {module}
-
-
-RUNTIME_MODULES = runtime_modules()
-
-
-@pytest.mark.parametrize("module", RUNTIME_MODULES)
+@pytest.mark.parametrize("module", inside("headrace.runtime"))
 def test_imports_within_the_runtime_flow_downwards(module: str) -> None:
     own = RUNTIME.index(room_of(module))
     upwards = {name for name in neighbours(module) if RUNTIME.index(room_of(name)) > own}
@@ -117,15 +122,32 @@ def test_imports_within_the_runtime_flow_downwards(module: str) -> None:
 
 
 def test_no_modules_of_the_runtime_import_each_other_but_those_of_a_device() -> None:
-    left = {name: neighbours(name) for name in RUNTIME_MODULES if room_of(name) != "device"}
-    while free := {name for name, needed in left.items() if not needed & set(left)}:
-        left = {name: needed for name, needed in left.items() if name not in free}
-    assert not left
+    modules = [name for name in inside("headrace.runtime") if room_of(name) != "device"]
+    assert not in_cycles({name: neighbours(name) for name in modules})
 
 
-@pytest.mark.parametrize("room", RUNTIME)
-def test_a_package_of_the_runtime_is_small_enough_to_be_one_concept(room: str) -> None:
-    assert sum(room_of(module) == room for module in RUNTIME_MODULES) <= MAX_MODULES
+@pytest.mark.parametrize("device", DEVICES)
+def test_no_packages_of_a_plugin_import_each_other(device: str) -> None:
+    """A package counts as one, beside the modules that lie next to it."""
+    root = f"headrace.plugins.{device}"
+
+    def unit(module: str) -> str:
+        return ".".join(module.split(".")[:4])
+
+    needs: dict[str, set[str]] = {}
+    for module in inside(root):
+        others = {unit(name) for name in neighbours(module) if name.startswith(f"{root}.")}
+        needs[unit(module)] = needs.get(unit(module), set()) | others - {unit(module)}
+    assert not in_cycles(needs)
+
+
+PACKAGES = sorted({name.rpartition(".")[0] for name in MODULES if not is_package(name)})
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_is_small_enough_to_be_one_concept(package: str) -> None:
+    modules = [name for name in inside(package) if name.rpartition(".")[0] == package]
+    assert len(modules) <= MAX_MODULES
 
 
 def test_the_modules_are_found() -> None:

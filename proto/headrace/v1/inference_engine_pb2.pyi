@@ -257,8 +257,15 @@ class PortInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dtype: _Optional[_Union[DataType, str]] = ..., has_rank: bool = ..., shape: _Optional[_Iterable[_Union[Dimension, _Mapping]]] = ..., kind: _Optional[_Union[ValueKind, str]] = ..., optional: bool = ..., layout: _Optional[str] = ...) -> None: ...
 
 class NetworkInfo(_message.Message):
-    __slots__ = ("name", "device", "generation", "state", "reason", "inputs", "outputs", "config", "load_seconds", "from_cache", "notes", "execution_devices", "origin")
+    __slots__ = ("name", "device", "generation", "state", "reason", "inputs", "outputs", "config", "load_seconds", "from_cache", "notes", "execution_devices", "origin", "states")
     class ConfigEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class StatesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -278,6 +285,7 @@ class NetworkInfo(_message.Message):
     NOTES_FIELD_NUMBER: _ClassVar[int]
     EXECUTION_DEVICES_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
     name: str
     device: str
     generation: int
@@ -291,7 +299,8 @@ class NetworkInfo(_message.Message):
     notes: _containers.RepeatedScalarFieldContainer[str]
     execution_devices: _containers.RepeatedScalarFieldContainer[str]
     origin: str
-    def __init__(self, name: _Optional[str] = ..., device: _Optional[str] = ..., generation: _Optional[int] = ..., state: _Optional[_Union[NetworkState, str]] = ..., reason: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ..., config: _Optional[_Mapping[str, str]] = ..., load_seconds: _Optional[float] = ..., from_cache: bool = ..., notes: _Optional[_Iterable[str]] = ..., execution_devices: _Optional[_Iterable[str]] = ..., origin: _Optional[str] = ...) -> None: ...
+    states: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., device: _Optional[str] = ..., generation: _Optional[int] = ..., state: _Optional[_Union[NetworkState, str]] = ..., reason: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ..., config: _Optional[_Mapping[str, str]] = ..., load_seconds: _Optional[float] = ..., from_cache: bool = ..., notes: _Optional[_Iterable[str]] = ..., execution_devices: _Optional[_Iterable[str]] = ..., origin: _Optional[str] = ..., states: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class UnloadNetworkRequest(_message.Message):
     __slots__ = ("name",)
@@ -462,8 +471,18 @@ class QueryNetworkReply(_message.Message):
     graph: Graph
     def __init__(self, supported_layers: _Optional[_Mapping[str, str]] = ..., unsupported: _Optional[_Iterable[_Union[UnsupportedLayer, _Mapping]]] = ..., subgraphs: _Optional[_Iterable[_Union[Subgraph, _Mapping]]] = ..., graph: _Optional[_Union[Graph, _Mapping]] = ...) -> None: ...
 
+class Session(_message.Message):
+    __slots__ = ("id", "start", "end")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    start: bool
+    end: bool
+    def __init__(self, id: _Optional[str] = ..., start: bool = ..., end: bool = ...) -> None: ...
+
 class InferRequest(_message.Message):
-    __slots__ = ("network", "id", "inputs", "outputs", "priority", "performance_counts", "timeout_seconds", "attachments")
+    __slots__ = ("network", "id", "inputs", "outputs", "priority", "performance_counts", "timeout_seconds", "session", "attachments")
     NETWORK_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
@@ -471,6 +490,7 @@ class InferRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     PERFORMANCE_COUNTS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
     ATTACHMENTS_FIELD_NUMBER: _ClassVar[int]
     network: str
     id: str
@@ -479,8 +499,9 @@ class InferRequest(_message.Message):
     priority: int
     performance_counts: bool
     timeout_seconds: float
+    session: Session
     attachments: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, network: _Optional[str] = ..., id: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ..., performance_counts: bool = ..., timeout_seconds: _Optional[float] = ..., attachments: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, network: _Optional[str] = ..., id: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ..., performance_counts: bool = ..., timeout_seconds: _Optional[float] = ..., session: _Optional[_Union[Session, _Mapping]] = ..., attachments: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Timings(_message.Message):
     __slots__ = ("queue_seconds", "execution_seconds", "inference_seconds")

@@ -19,15 +19,21 @@ from headrace.runtime.device.plugin_source import PluginSource, factory_source, 
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.intake.limits import Limits
 from headrace.server.addresses import check_address, shown_address
-from headrace.server.http.endpoints import HttpServer, operations_routes
+from headrace.server.http.application import Application
 from headrace.server.http.metrics import make_registry
+from headrace.server.http.operations import operations_routes
+from headrace.server.http.server import HttpServer
 from headrace.server.repository import Repository
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.engine import Servicer
 from headrace.server.services.health import HEALTH, SERVICE, HealthReporter
 from headrace.server.services.infer_stream import InferStreams
 from headrace.server.services.inference import Inference
-from headrace.server.services.methods import register, register_health, register_reflection
+from headrace.server.services.methods import Services, all_methods, register
+from headrace.server.services.open_inference.inference import OpenInference
+from headrace.server.services.open_inference.models import Models
+from headrace.server.services.open_inference.service import SERVICE as OPEN_INFERENCE
+from headrace.server.services.open_inference.service import OpenInferenceService
 from headrace.server.services.reflection import ReflectionService
 from headrace.server.services.uploads import Uploads
 from headrace.server.settings.settings import Settings
@@ -63,7 +69,7 @@ class App:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         check_address("port", settings.host, settings.port)
-        check_address("metrics_port", settings.metrics_host, settings.metrics_port)
+        check_address("http_port", settings.http_host, settings.http_port)
         limits = Limits(model_bytes=settings.max_model_bytes)
         self._limits = limits
         self._state: StateDirectory | None = None
@@ -90,9 +96,11 @@ class App:
         self._port: int | None = None  # of gRPC, once it is open
         self._health = HealthReporter()
         self._startup = Startup(self.core, self._state, self._repository, self._health)
-        self._reflection = ReflectionService([SERVICE, HEALTH])
+        self._reflection = ReflectionService([SERVICE, OPEN_INFERENCE, HEALTH])
         self._boundary = Boundary(self.core.counters, settings.max_concurrent_rpcs)
-        self._inference = Inference(self.core.networks, CompletionSink(asyncio.get_running_loop()))
+        sink = CompletionSink(asyncio.get_running_loop())
+        self._inference = Inference(self.core.networks, sink)
+        self._models = Models(self.core, lambda: self._unready)
         self._streams = InferStreams(
             self._inference,
             self._boundary,
@@ -100,18 +108,28 @@ class App:
             settings.max_stream_bytes,
         )
         self._server = grpc.aio.server(options=channel_options(settings))
-        servicer = Servicer(self.core, self._uploads, self._repository, self._health)
-        register(self._server, servicer, self._inference, self._streams, self._boundary)
-        register_health(self._server, self._health.service, self._boundary)
-        register_reflection(self._server, self._reflection, self._boundary)
-        self._http = HttpServer(
-            settings.metrics_host,
-            settings.metrics_port,
+        services = Services(
+            Servicer(self.core, self._uploads, self._repository, self._health),
+            self._inference,
+            self._streams,
+            OpenInferenceService(self._models, OpenInference(self.core.networks, sink)),
+            self._health.service,
+            self._reflection,
+        )
+        register(self._server, all_methods(services, self._boundary), self._boundary)
+        self._application = Application(
             operations_routes(
                 make_registry(self.core.counters, self.core.devices_up),
                 lambda: self._unready,
                 self.core.networks.failed,
             ),
+            self.core.counters,
+        )
+        self._http = HttpServer(
+            settings.http_host,
+            settings.http_port,
+            self._application,
+            max_connections=settings.max_concurrent_rpcs,
         )
 
     async def start(self) -> Addresses:
@@ -125,7 +143,7 @@ class App:
             raise InvalidArgument(
                 f"cannot listen on {address}: another server is there by now", field="port"
             ) from error
-        with usable("metrics_port"):
+        with usable("http_port"):
             self._http.start()
         self._port = port
         await self._server.start()
@@ -163,7 +181,11 @@ class App:
         grace = self._settings.grace_seconds
         _log.info("draining for at most %g seconds; a second signal ends that at once", grace)
         deadline = time.monotonic() + grace
-        idle = asyncio.gather(self._boundary.wait_idle(), self._streams.drain())
+        idle = asyncio.gather(
+            self._boundary.wait_idle(),
+            self._streams.drain(),
+            self._http.call(self._application.drain),
+        )
         hurried = asyncio.create_task(self._hurried.wait())
         await asyncio.wait((idle, hurried), timeout=grace, return_when=asyncio.FIRST_COMPLETED)
         if not idle.done():
@@ -176,8 +198,11 @@ class App:
         await asyncio.gather(idle, hurried, return_exceptions=True)
         self._health.close()
         self._reflection.close()
+        closed = asyncio.gather(
+            self._boundary.wait_closed(), self._http.call(self._application.cancel)
+        )
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._boundary.wait_closed(), max(_CLOSE_SECONDS, left))
+            await asyncio.wait_for(closed, max(_CLOSE_SECONDS, left))
         if self._port is not None:
             cut_connections(self._port)
         await self._server.stop(_CLOSE_SECONDS)

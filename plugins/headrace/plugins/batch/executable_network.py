@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from headrace.plugins.batch.collector import Collector, Shape
-from headrace.plugins.batch.request import BatchMember
-from headrace.plugins.batch.scheduler import BatchScheduler
+from headrace.plugins.batch.batching.collector import Collector, Shape
+from headrace.plugins.batch.batching.request import BatchMember
+from headrace.plugins.batch.batching.scheduler import BatchScheduler
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.config.standard_keys import (
     AUTO_BATCH_TIMEOUT,

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headrace.plugins.batch import rows as rows_of
-from headrace.plugins.batch import runs
-from headrace.plugins.batch.analysis import Analysis
-from headrace.plugins.batch.collector import Shape
+from headrace.plugins.batch.analysis.analysis import Analysis
+from headrace.plugins.batch.batching import rows as rows_of
+from headrace.plugins.batch.batching.collector import Shape
 from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.plugins.batch.transformations import (
     Batchable,
@@ -18,7 +17,8 @@ from headrace.plugins.batch.transformations import (
     batchable,
     with_fixed_rows,
 )
-from headrace.plugins.batch.trial import ROWS, Inconclusive, Run, sample, try_out
+from headrace.plugins.batch.trials import runs
+from headrace.plugins.batch.trials.trial import ROWS, Inconclusive, Run, sample, try_out
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load, Loaded

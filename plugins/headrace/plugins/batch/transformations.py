@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.batch.analysis import Analysis, analyse
-from headrace.plugins.batch.axes import Mixes, constant_of, moved
+from headrace.plugins.batch.analysis.analysis import Analysis, analyse
+from headrace.plugins.batch.analysis.axes import Mixes, constant_of, moved
 from headrace.runtime.errors import FailedPrecondition
 from headrace.runtime.intake import naming
 from headrace.runtime.network.network import Network, Port

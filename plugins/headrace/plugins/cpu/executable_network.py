@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from headrace.plugins.cpu import session
 from headrace.plugins.cpu.failures import run_failure
-from headrace.plugins.cpu.profiling import Profiler
-from headrace.plugins.cpu.runs import HostRuns, Runs
-from headrace.plugins.cpu.tensors import Conversion
+from headrace.plugins.cpu.session import session
+from headrace.plugins.cpu.session.profiling import Profiler
+from headrace.plugins.cpu.session.runs import HostRuns, Runs
+from headrace.plugins.cpu.session.tensors import Conversion
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.execution.job import Job

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from headrace.plugins.cpu import guard_layers
+from headrace.plugins.cpu.guards import guard_layers
 from headrace.runtime.errors import (
     Cancelled,
     FailedPrecondition,

@@ -9,12 +9,14 @@ from pathlib import Path
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from headrace.plugins.cpu import custom_ops, guard_layers, saturation
+from headrace.plugins.cpu import saturation
 from headrace.plugins.cpu.config import SCHEMA
 from headrace.plugins.cpu.executable_network import SessionNetwork
-from headrace.plugins.cpu.guards import guard, needs_guard
-from headrace.plugins.cpu.repairs import needs_repair, repair
-from headrace.plugins.cpu.session import Provider
+from headrace.plugins.cpu.graph.repairs import needs_repair, repair
+from headrace.plugins.cpu.guards import guard_layers
+from headrace.plugins.cpu.guards.guards import guard, needs_guard
+from headrace.plugins.cpu.session import custom_ops
+from headrace.plugins.cpu.session.session import Provider
 from headrace.plugins.cpu.session_plugin import SessionPlugin
 from headrace.plugins.cpu.support import Trials
 from headrace.plugins.cpu.transformations import TRANSFORMATIONS, notes_on_float64

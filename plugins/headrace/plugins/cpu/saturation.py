@@ -20,9 +20,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from headrace.plugins.cpu import session
-from headrace.plugins.cpu.inserted import Inserted, opset_of
-from headrace.plugins.cpu.proven_shapes import constant
+from headrace.plugins.cpu.graph.inserted import Inserted, opset_of
+from headrace.plugins.cpu.graph.proven_shapes import constant
+from headrace.plugins.cpu.session import session
 from headrace.runtime.intake.naming import Names, value_names, walk
 
 _OF_FLOATS: Final = ("Conv", "Gemm", "MatMul")

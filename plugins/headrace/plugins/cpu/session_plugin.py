@@ -9,14 +9,15 @@ from typing import ClassVar, TypeAlias
 import onnx_ir as ir
 import onnxruntime
 
-from headrace.plugins.cpu import custom_ops, failures, limits, session
-from headrace.plugins.cpu.compatibility import Compatibility, identity
+from headrace.plugins.cpu import failures, limits
 from headrace.plugins.cpu.executable_network import SessionNetwork
-from headrace.plugins.cpu.profiling import Profiler
-from headrace.plugins.cpu.runs import HostRuns, Runs
-from headrace.plugins.cpu.session import Provider, Session, Settings
+from headrace.plugins.cpu.graph.compatibility import Compatibility, identity
+from headrace.plugins.cpu.session import custom_ops, session
+from headrace.plugins.cpu.session.profiling import Profiler
+from headrace.plugins.cpu.session.runs import HostRuns, Runs
+from headrace.plugins.cpu.session.session import Provider, Session, Settings
+from headrace.plugins.cpu.session.tensors import Conversion
 from headrace.plugins.cpu.support import LayerSupport, Trials
-from headrace.plugins.cpu.tensors import Conversion
 from headrace.runtime.config.key import config_field
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support

@@ -6,14 +6,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headrace.plugins.cpu import session
-from headrace.plugins.cpu.compatibility import identity
-from headrace.plugins.cpu.custom_ops import libraries
-from headrace.plugins.cpu.runs import HostRuns, Runs
-from headrace.plugins.cpu.session import Provider, Settings
+from headrace.plugins.cpu.graph.compatibility import identity
+from headrace.plugins.cpu.session import session
+from headrace.plugins.cpu.session.custom_ops import libraries
+from headrace.plugins.cpu.session.runs import HostRuns, Runs
+from headrace.plugins.cpu.session.session import Provider, Settings
+from headrace.plugins.cpu.session.tensors import Conversion
 from headrace.plugins.cpu.session_plugin import Open, SessionPlugin
 from headrace.plugins.cpu.support import Trials
-from headrace.plugins.cpu.tensors import Conversion
 from headrace.plugins.cuda import config as settings
 from headrace.plugins.cuda.bound_runs import (
     BoundRuns,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from headrace.plugins.hetero.config import TARGET_FALLBACK
-from headrace.plugins.hetero.flow import Flow, flow
-from headrace.plugins.hetero.request import HeteroRequest
-from headrace.plugins.hetero.subgraph import Subgraph, SubgraphCounters, write_frames
+from headrace.plugins.hetero.running.flow import Flow, flow
+from headrace.plugins.hetero.running.request import HeteroRequest
+from headrace.plugins.hetero.running.subgraph import Subgraph, SubgraphCounters, write_frames
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.execution.job import Job

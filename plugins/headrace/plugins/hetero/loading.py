@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headrace.plugins.hetero.cut import Piece, cut
 from headrace.plugins.hetero.executable_network import HeteroNetwork
-from headrace.plugins.hetero.flow import Ends
-from headrace.plugins.hetero.partition import Part
-from headrace.plugins.hetero.subgraph import Subgraph, SubgraphFrame, named
+from headrace.plugins.hetero.planning.cut import Piece, cut
+from headrace.plugins.hetero.planning.partition import Part
+from headrace.plugins.hetero.running.flow import Ends
+from headrace.plugins.hetero.running.subgraph import Subgraph, SubgraphFrame, named
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load, Loaded

@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 from headrace.plugins.hetero import loading
 from headrace.plugins.hetero.config import MERGE_ISLANDS, SCHEMA, TARGET_FALLBACK
-from headrace.plugins.hetero.planning import Plan, plan
-from headrace.plugins.hetero.subgraph import read_frames
+from headrace.plugins.hetero.planning.planning import Plan, plan
+from headrace.plugins.hetero.running.subgraph import read_frames
 from headrace.plugins.hetero.transformations import TRANSFORMATIONS
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.schema import Configuration

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 
-from headrace.plugins.opencl import environment
-from headrace.plugins.opencl.kernel_folder import KernelFolder
+from headrace.plugins.opencl.backend import environment
+from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
 from headrace.runtime.device.api import plugin_api
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services

@@ -11,18 +11,18 @@ from importlib import metadata
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.opencl.backend import Backend
+from headrace.plugins.opencl.backend.backend import Backend
+from headrace.plugins.opencl.backend.devices import Found
+from headrace.plugins.opencl.backend.environment import trials_file
+from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
 from headrace.plugins.opencl.bounds import IndexBounds
 from headrace.plugins.opencl.config import JIT_CACHE_CAPACITY, SCHEMA
-from headrace.plugins.opencl.devices import Found
-from headrace.plugins.opencl.environment import trials_file
+from headrace.plugins.opencl.evaluation.kept_trials import KeptTrials
+from headrace.plugins.opencl.evaluation.session import Session
+from headrace.plugins.opencl.evaluation.trial import why_not
 from headrace.plugins.opencl.executable_network import OpenClNetwork
-from headrace.plugins.opencl.kept_trials import KeptTrials
-from headrace.plugins.opencl.kernel_folder import KernelFolder
-from headrace.plugins.opencl.session import Session
 from headrace.plugins.opencl.support import LayerSupport
 from headrace.plugins.opencl.transformations import TRANSFORMATIONS
-from headrace.plugins.opencl.trial import why_not
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import DEVICE_ID
 from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support

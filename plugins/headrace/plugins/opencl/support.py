@@ -7,8 +7,10 @@ from collections.abc import Set as AbstractSet
 
 import onnx_ir as ir
 
-from headrace.plugins.opencl import halves, limits, operators
-from headrace.plugins.opencl.trial import static_shape
+from headrace.plugins.opencl import limits
+from headrace.plugins.opencl.evaluation import halves
+from headrace.plugins.opencl.evaluation.trial import static_shape
+from headrace.plugins.opencl.operators import operators
 from headrace.runtime.transform import single_layer
 from headrace.runtime.transform.trials import Trials
 

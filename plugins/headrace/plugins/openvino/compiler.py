@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from headrace.plugins.openvino.checkpoint import add_checkpoints
 from headrace.plugins.openvino.executable_network import RequestNetwork
 from headrace.plugins.openvino.failures import why_not
-from headrace.plugins.openvino.guards import unstamped
+from headrace.plugins.openvino.graph.checkpoint import add_checkpoints
+from headrace.plugins.openvino.guards.guards import unstamped
+from headrace.plugins.openvino.guards.shapes import Shapes
 from headrace.plugins.openvino.library import openvino
-from headrace.plugins.openvino.requests import Compiled, bind
-from headrace.plugins.openvino.session import Runtime
-from headrace.plugins.openvino.shapes import Shapes
+from headrace.plugins.openvino.session.requests import Compiled, bind
+from headrace.plugins.openvino.session.session import Runtime
 from headrace.plugins.openvino.support import LayerSupport, known_limits, unsupported
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.errors import HeadraceError, UnsupportedLayers

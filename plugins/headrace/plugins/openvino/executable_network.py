@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from headrace.plugins.openvino import profiling
-from headrace.plugins.openvino.guards import stamped
-from headrace.plugins.openvino.pool import Pool
-from headrace.plugins.openvino.requests import Compiled
+from headrace.plugins.openvino.guards.guards import stamped
+from headrace.plugins.openvino.session import profiling
+from headrace.plugins.openvino.session.pool import Pool
+from headrace.plugins.openvino.session.requests import Compiled
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.execution.job import Job

@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 
 import onnx_ir as ir
 
-from headrace.plugins.openvino import empty_constants, wide_integers
-from headrace.plugins.openvino.values import constant, input_of, sizes_of
+from headrace.plugins.openvino.constants import empty_constants, wide_integers
+from headrace.plugins.openvino.constants.values import constant, input_of, sizes_of
 
 Rule: TypeAlias = Callable[[ir.Node, int], "str | None"]
 

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from headrace.plugins.openvino import config as settings
-from headrace.plugins.openvino.raw_constants import make_raw
+from headrace.plugins.openvino.constants.raw_constants import make_raw
 from headrace.plugins.openvino.start import FirstUse, installed_version, start_openvino
 from headrace.plugins.openvino.transformations import TRANSFORMATIONS
 from headrace.runtime.config import hints
@@ -34,8 +34,8 @@ from headrace.runtime.transform.options import NetworkOptions
 
 if TYPE_CHECKING:
     from headrace.plugins.openvino.compiler import Compiler
-    from headrace.plugins.openvino.requests import Compiled
-    from headrace.plugins.openvino.session import Runtime
+    from headrace.plugins.openvino.session.requests import Compiled
+    from headrace.plugins.openvino.session.session import Runtime
 
 
 class OpenVinoPlugin(CompiledPlugin):

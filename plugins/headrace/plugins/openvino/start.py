@@ -41,7 +41,7 @@ def start_openvino() -> Compiler:
     """
     try:
         from headrace.plugins.openvino.compiler import Compiler
-        from headrace.plugins.openvino.session import Runtime
+        from headrace.plugins.openvino.session.session import Runtime
     except Exception as error:
         raise Unavailable(f"OpenVINO cannot be imported ({error}); {_REMEDY}") from error
     try:

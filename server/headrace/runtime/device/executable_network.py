@@ -12,13 +12,20 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import ClassVar
 
 import onnx_ir as ir
 
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.config.standard_keys import EXECUTION_TIMEOUT, PERF_COUNT
-from headrace.runtime.errors import DeadlineExceeded, NotFound, QueueFull, Unavailable
+from headrace.runtime.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    NotFound,
+    QueueFull,
+    Unavailable,
+)
 from headrace.runtime.execution.admission import Admission
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.inline_budget import InlineBudget
@@ -61,8 +68,12 @@ class ExecutableNetwork:
     """The device computes on the calling thread, needs no stream of its own, and a tiny network may
     run on the submitter's."""
 
-    counts_rows: ClassVar[bool] = True
+    counts_rows: bool = True
     """A request's rows are counted when it ends; False where those of each run are."""
+
+    states: Mapping[str, str] = MappingProxyType({})
+    """Inputs that the runtime keeps between the requests of a sequence, and for each the output
+    that gives its next value. Neither is among `inputs` and `outputs`."""
 
     def __init__(
         self,
@@ -124,7 +135,8 @@ class ExecutableNetwork:
         Never blocks, unless the job may run inline and the network is known to be quick.
 
         Raises:
-            InvalidArgument: an input or output is not as the network declares it.
+            InvalidArgument: an input or output is not as the network declares it, or the job
+                belongs to a sequence and the network keeps no states.
             QueueFull: as many requests as the device admits are in flight.
             Unavailable: the network is closed.
             A job refused so is not accepted, and `done` is not called.
@@ -133,6 +145,8 @@ class ExecutableNetwork:
             raise Unavailable(f"network {self.name!r} has been unloaded")
         place = self.place
         if job.ticket is None:
+            if job.sequence is not None and not self.states:
+                raise self._keeps_nothing()
             self._check(job)
             try:
                 place.admission.admit(job)
@@ -154,6 +168,13 @@ class ExecutableNetwork:
                 self._start(job)
         except Exception as error:  # noqa: BLE001 - an accepted job has an outcome, whatever happens
             job.fail(error)
+
+    def _keeps_nothing(self) -> InvalidArgument:
+        return InvalidArgument(
+            f"network {self.name!r} keeps no states, so its requests belong to no sequence: leave "
+            "the sequence out, or load the network with STATES",
+            field="session",
+        )
 
     def _arm_deadline(self, job: Job, deadline: float) -> bool:
         token = job.token

@@ -252,6 +252,7 @@ class Counters:
         self._networks: dict[tuple[str, str], NetworkCounters] = {}
         self._network_users: dict[tuple[str, str], int] = {}
         self._grpc: dict[str, dict[str, int]] = {}
+        self._http: dict[str, dict[str, int]] = {}
 
     def device(self, name: str) -> DeviceCounters:
         """The counters of a device, made at the first call."""
@@ -295,18 +296,29 @@ class Counters:
         with self._lock:
             return self._grpc.setdefault(method, {})
 
+    def http(self, path: str) -> dict[str, int]:
+        """How many HTTP requests of a path have ended with which status, for one thread to count
+        in.
+
+        Args:
+            path: a template that the server has, as ``/v2/models/{model}``, never a client's text.
+        """
+        with self._lock:
+            return self._http.setdefault(path, {})
+
     def snapshot(self) -> Snapshot:
         with self._lock:
             devices = list(self._devices.values())
             networks = list(self._networks.values())
-            grpc = {
-                (method, code): count
-                for method, codes in self._grpc.items()
-                for code, count in codes.copy().items()
-            }
+            grpc, http = _flat(self._grpc), _flat(self._http)
         return Snapshot(
             tuple(device.snapshot() for device in devices),
             tuple(network.snapshot() for network in networks),
             grpc,
             self._cache.snapshot() if self._cache is not None else None,
+            http,
         )
+
+
+def _flat(counts: Mapping[str, dict[str, int]]) -> dict[tuple[str, str], int]:
+    return {(name, code): count for name in counts for code, count in counts[name].copy().items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from headrace.runtime.metrics.cache_counters import CacheSnapshot
@@ -57,9 +57,11 @@ class NetworkSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything counted, `grpc` by (method, code); `cache` is None where there is none."""
+    """Everything counted, `grpc` by (method, code), `http` by (path, status); `cache` is None where
+    there is none."""
 
     devices: tuple[DeviceSnapshot, ...]
     networks: tuple[NetworkSnapshot, ...]
     grpc: Mapping[tuple[str, str], int]
     cache: CacheSnapshot | None = None
+    http: Mapping[tuple[str, str], int] = field(default_factory=dict)

@@ -92,6 +92,12 @@ DECLARED = (
     Declared("network_load_seconds", "histogram", _NETWORK, "Time that loads of the network took."),
     Declared("network_batch_size", "histogram", _NETWORK, "Rows that ran together in a run."),
     Declared("grpc_requests_total", "counter", ("method", "code"), "Finished calls."),
+    Declared(
+        "http_requests_total",
+        "counter",
+        ("path", "code"),
+        "Finished HTTP requests by path with placeholders, and status. 499: the client left.",
+    ),
     Declared("cache_hits_total", "counter", _DEVICE, "Loads whose network came from the cache."),
     Declared(
         "cache_misses_total",
@@ -180,6 +186,8 @@ class HeadraceCollector(Collector):
             families.add_network(network)
         for (method, code), count in snapshot.grpc.items():
             families.add("grpc_requests_total", (method, code), count)
+        for (path, code), count in snapshot.http.items():
+            families.add("http_requests_total", (path, code), count)
         if snapshot.cache is not None:
             families.add_cache(snapshot.cache)
         families.add_build()

@@ -1,4 +1,5 @@
-"""What grpc.health.v1 says: the server under "" and its own name, each network under its name."""
+"""What grpc.health.v1 says: the server under "" and its services' names, each network under its
+name."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any
 from grpc_health.v1 import health_pb2
 
 from headrace.runtime.errors import NotFound, Unavailable
+from headrace.server.services.open_inference.service import SERVICE as OPEN_INFERENCE
 
 SERVICE = "headrace.v1.InferenceEngine"
 HEALTH = "grpc.health.v1.Health"
@@ -119,7 +121,7 @@ class HealthReporter:
         self.service.close()
 
     def _set_server(self, status: int) -> None:
-        for service in ("", SERVICE):
+        for service in ("", SERVICE, OPEN_INFERENCE):
             self._set(service, status)
 
     def _set(self, service: str, status: int | None) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -30,7 +31,7 @@ from headrace.server.transport.boundary import Boundary, describe, ended_code
 from headrace.server.transport.shares import Memory, Shares
 from headrace.wire.codec import CodecError
 from headrace.wire.errors import to_status
-from headrace.wire.request import decode_request
+from headrace.wire.request import Decoded
 from headrace.wire.stream import (
     EncodedResult,
     StreamRequest,
@@ -166,7 +167,7 @@ class _Stream:
             data = await self._context.read()
             if data is grpc.aio.EOF:
                 return
-            requests, cancelled = parse_infer_stream_request(data)
+            requests, cancelled = self._requests(data)
             for identifier in cancelled:
                 job = self._in_flight.get(identifier)
                 if job is not None:
@@ -183,13 +184,20 @@ class _Stream:
                     self._reading = False
             self._write()
 
+    def _requests(self, data: bytes) -> tuple[Sequence[StreamRequest | Decoded], Sequence[str]]:
+        """The requests in a message, decoded already if all are like earlier ones, and the ids to
+        cancel."""
+        known = self._owner.inference.layouts.read_stream(data)
+        return parse_infer_stream_request(data) if known is None else (known, ())
+
     def _has_room(self, size: int) -> bool:
         """Whether a request of so many bytes, its result included, may start, and then has them."""
         waiting = len(self._in_flight) + len(self._results)
         return waiting < self._owner.max_in_flight and self._memory.use(size)
 
-    def _start(self, request: StreamRequest, reserved: int | None) -> None:
-        identifier = request.message.id
+    def _start(self, request: StreamRequest | Decoded, reserved: int | None) -> None:
+        said = request.request if isinstance(request, Decoded) else request.message
+        identifier = said.id
         if reserved is None:
             self._fail(identifier, _no_room("the request"))
             return
@@ -211,7 +219,8 @@ class _Stream:
             self._owner.boundary.refuse_if_draining()
             inference, remaining = self._owner.inference, self._context.time_remaining()
             done = partial(inference.sink.put, deliver)
-            job = inference.start(*decode_request(*request), remaining, done)
+            decoded = request if isinstance(request, Decoded) else inference.decode(*request)
+            job = inference.start(*decoded, remaining, done)
         except (HeadraceError, CodecError) as error:
             self._forget(identifier)
             self._fail(identifier, error)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from headrace.runtime.errors import Cancelled, DeadlineExceeded
-from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.job import Job, Sequence
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.server.logs import CURRENT_REQUEST
 from headrace.server.services.completion_sink import CompletionSink
@@ -23,10 +23,11 @@ from headrace.server.services.convert import layer_profiles
 from headrace.server.transport.boundary import ended_code
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import encode_values
-from headrace.wire.message import parse_infer_request, serialize
+from headrace.wire.message import Attachments, parse_infer_request, serialize
 from headrace.wire.reply import encode_small_reply
 from headrace.wire.request import (
     MAX_ID_LENGTH,
+    Decoded,
     Inputs,
     Request,
     RequestLayouts,
@@ -41,7 +42,7 @@ class Inference:
         self.networks = networks
         self.sink = sink
         self._ids = itertools.count(1)
-        self._layouts = RequestLayouts()
+        self.layouts = RequestLayouts()
         self._wake = partial(sink.put, _wake)
 
     async def infer(self, data: bytes, context: Any) -> bytes:
@@ -51,16 +52,16 @@ class Inference:
             CodecError: the message breaks the protocol.
             As `NetworkRegistry.acquire` and `ExecutableNetwork.submit`, and what the job raised.
         """
-        known = self._layouts.read(data)
+        known = self.layouts.read(data)
         if known is None:
             message, attachments = parse_infer_request(data)
             identifier = message.id or f"r{next(self._ids)}"
             CURRENT_REQUEST.set(identifier[:MAX_ID_LENGTH])
             request, inputs = decode_request(message, attachments)
-            self._layouts.learn(data, request, inputs)
+            self.layouts.learn(data, request, inputs)
         else:
             request, inputs = known
-            identifier = f"r{next(self._ids)}"
+            identifier = request.id or f"r{next(self._ids)}"
             CURRENT_REQUEST.set(identifier)
         job = self.start(request, inputs, context.time_remaining(), self._wake)
         if job.outcome is None:
@@ -79,6 +80,17 @@ class Inference:
         reply, parts = build_reply(identifier, job)
         return serialize(reply, parts)
 
+    def decode(self, message: pb.InferRequest, attachments: Attachments) -> Decoded:
+        """A stream's request, which is remembered for the next one like it.
+
+        Raises:
+            CodecError: as `decode_request`.
+        """
+        decoded = decode_request(message, attachments)
+        if not attachments:
+            self.layouts.learn(message.SerializeToString(), *decoded)
+        return decoded
+
     def start(
         self,
         request: Request,
@@ -92,7 +104,7 @@ class Inference:
             remaining: seconds until the call's own deadline.
             done: as `Job` has it.
         """
-        name, identifier, outputs, priority, profile, timeout = request
+        name, identifier, outputs, priority, profile, timeout, session = request
         values: Any = inputs
         job = Job(
             values,
@@ -103,6 +115,7 @@ class Inference:
             profile=profile,
             may_run_inline=True,
             trace=identifier,
+            sequence=None if session is None else Sequence(*session),
         )
         self.networks.submit(self.networks.acquire(name), job)
         return job

@@ -165,10 +165,10 @@ class Boundary:
         )
 
     def client_stream(
-        self, method: str, handler: Callable[[Any], Awaitable[Any]]
+        self, method: str, handler: Callable[[Any], Awaitable[Any]], lane: Lane
     ) -> Callable[[Any, Any], Awaitable[Any]]:
         """A method with a stream of messages, which the handler reads, and one reply."""
-        return self._method(method, _naming_request(handler), self.streams)
+        return self._method(method, _naming_request(handler), lane)
 
     def server_stream(
         self,

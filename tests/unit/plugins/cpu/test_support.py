@@ -12,7 +12,7 @@ import pytest
 from onnx.backend.test.case.node import collect_testcases
 
 from headrace.plugins.cpu import create_plugin
-from headrace.plugins.cpu.session import Provider
+from headrace.plugins.cpu.session.session import Provider
 from headrace.plugins.cpu.support import Trials
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin

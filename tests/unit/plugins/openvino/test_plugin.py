@@ -18,12 +18,12 @@ import pytest
 from onnx import numpy_helper
 
 from headrace.plugins import openvino as openvino_plugin
-from headrace.plugins.openvino import session
 from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.config import SCHEMA, precision, properties
 from headrace.plugins.openvino.library import openvino
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
-from headrace.plugins.openvino.session import Runtime
+from headrace.plugins.openvino.session import session
+from headrace.plugins.openvino.session.session import Runtime
 from headrace.plugins.openvino.start import start_openvino
 from headrace.runtime.device.api import PLUGIN_API_VERSION
 from headrace.runtime.device.executable_network import ExecutableNetwork

@@ -19,7 +19,7 @@ from headrace.runtime.errors import (
     QueueFull,
     Unavailable,
 )
-from headrace.runtime.execution.job import Job, LayerProfile, Outcome, Ticket
+from headrace.runtime.execution.job import Job, LayerProfile, Outcome, Sequence, Ticket
 from headrace.runtime.metrics.counters import DeviceCounters
 from headrace.runtime.metrics.snapshots import NetworkSnapshot
 from tests.support.fake_device import (
@@ -59,6 +59,15 @@ def test_a_request_is_computed_and_counted() -> None:
         assert network_snapshot(device).requests.outcomes["completed"] == 1
         assert network_snapshot(device).batch_size.sum == 3
         assert device.admission.in_flight == 0
+
+
+def test_a_network_without_states_refuses_a_request_of_a_sequence() -> None:
+    with fake_device() as device:
+        network, outcomes = device.network(), Outcomes()
+        with pytest.raises(InvalidArgument, match=r"'net' keeps no states.*STATES") as caught:
+            network.submit(outcomes.job(sequence=Sequence("s", start=True)))
+        assert caught.value.field == "session"
+        assert device_requests(device) == (0, {})
 
 
 def test_the_stages_leave_their_times() -> None:

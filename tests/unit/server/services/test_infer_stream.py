@@ -19,6 +19,7 @@ from headrace.server.transport.boundary import Boundary
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import CodecError
 from headrace.wire.errors import from_status
+from headrace.wire.request import RequestLayouts, decode_request
 from headrace.wire.stream import StreamResult, parse_infer_stream_reply
 
 GARBAGE = b"\xff\xff"
@@ -30,6 +31,8 @@ class Echo:
 
     def __init__(self) -> None:
         self.sink = CompletionSink(asyncio.get_running_loop())
+        self.layouts = RequestLayouts()
+        self.decode = decode_request
         self.started = 0
 
     def start(

@@ -1,0 +1,1 @@
+"""Whether a network computes each row by itself, as its graph tells."""

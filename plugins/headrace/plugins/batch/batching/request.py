@@ -1,0 +1,132 @@
+"""A request on its way into a batch, and the batch on its way through the device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+
+from headrace.plugins.batch.batching.scheduler import Member
+from headrace.runtime.errors import HeadraceError
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job, Ticket
+from headrace.runtime.network.values import Value
+
+
+class BatchMember(Member):
+    """A request that may run with others. The collector's lock guards all that changes.
+
+    Attributes:
+        run: the batch that it is in; None while it waits.
+        left: it has its outcome, or gets it from whoever is joining the batch.
+    """
+
+    __slots__ = ("_on_cancel", "job", "left", "run")
+
+    def __init__(
+        self, job: Job, group: Hashable, rows: int, on_cancel: Callable[[BatchMember], None]
+    ) -> None:
+        deadline = math.inf if job.deadline is None else job.deadline
+        super().__init__(group, rows, job.priority, deadline)
+        self.job = job
+        self.run: Run | None = None
+        self.left = False
+        self._on_cancel = on_cancel
+
+    def listen(self) -> None:
+        """Has the collector told at once if the request is cancelled or expires. By now it may have
+        ended on another thread."""
+        self.job.token.attach(self._cancelled)
+        if self.job.outcome is not None:
+            self.stop_listening()
+
+    def stop_listening(self) -> None:
+        self.job.token.detach(self._cancelled)
+
+    def _cancelled(self) -> None:
+        self._on_cancel(self)
+
+
+class Run:
+    """Members that run together, or one alone. The collector's lock guards all that changes.
+
+    Attributes:
+        token: of the batch; cancelled only when no member is left.
+        joined: the members' inputs have been copied, and are not read any more.
+        present: members that still wait for the result.
+    """
+
+    __slots__ = ("joined", "members", "present", "token")
+
+    def __init__(self, members: Sequence[BatchMember]) -> None:
+        self.members = tuple(members)
+        self.token = CancelToken()
+        self.joined = False
+        self.present = len(self.members)
+        for member in self.members:
+            member.run = self
+
+    @property
+    def alone(self) -> bool:
+        return len(self.members) == 1
+
+
+class BatchJob(Job):
+    """What the device runs: a part of each of its members' requests. Its start is theirs.
+
+    It has no deadline, for each member has its own, and bears the ticket of the network that made
+    it: all members were admitted there, or came with a ticket.
+
+    Args:
+        members: whose rows it has.
+        rows: of each member.
+    """
+
+    __slots__ = ("_started", "members", "rows", "run")
+
+    def __init__(
+        self,
+        run: Run,
+        members: Sequence[BatchMember],
+        inputs: Mapping[str, Value],
+        done: Callable[[Job], None],
+        ticket: Ticket,
+        *,
+        inline: bool,
+    ) -> None:
+        self.run = run
+        self.members = tuple(members)
+        self.rows = [member.rows for member in members]
+        jobs = [member.job for member in members]
+        super().__init__(
+            inputs,
+            done,
+            output_names=jobs[0].output_names,
+            priority=max(job.priority for job in jobs),
+            token=run.token,
+            ticket=ticket,
+            profile=any(job.profile for job in jobs),
+            may_run_inline=inline,
+            trace=jobs[0].trace,
+        )
+
+    @property
+    def started(self) -> float:
+        return self._started
+
+    @started.setter
+    def started(self, seconds: float) -> None:
+        self._started = seconds
+        if seconds:
+            for member in self.members:
+                member.job.started = seconds
+
+    def tell_times(self) -> None:
+        """Gives the members the ends of the stages."""
+        for member in self.members:
+            member.job.prepared, member.job.inferred = self.prepared, self.inferred
+
+
+def reason(job: Job) -> HeadraceError:
+    """What a cancelled request was cancelled with."""
+    assert job.token.error is not None
+    return job.token.error

@@ -1,0 +1,1 @@
+"""Runs at a load: whether rows are independent, and whether batches pay."""

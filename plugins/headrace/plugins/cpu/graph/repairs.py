@@ -1,0 +1,210 @@
+"""Layers that ONNX Runtime computes otherwise than ONNX says, computed in another way.
+
+A repair changes no right result and costs little. What would take more is refused (`limits`), or
+fails in a run (`guards`). Repairs are made whatever the configuration says.
+
+Found by the fuzzer with ONNX Runtime 1.31.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+
+from headrace.plugins.cpu.graph.inserted import Inserted, opset_of
+from headrace.plugins.cpu.graph.proven_shapes import constant
+from headrace.runtime.intake.naming import value_names, walk
+
+_SUFFIX: Final = "/headrace.repair"
+_TYPES = ir.DataType
+_FLOATS: Final = (_TYPES.FLOAT, _TYPES.DOUBLE, _TYPES.FLOAT16, _TYPES.BFLOAT16)
+_FLOAT8: Final = (
+    _TYPES.FLOAT8E4M3FN,
+    _TYPES.FLOAT8E4M3FNUZ,
+    _TYPES.FLOAT8E5M2,
+    _TYPES.FLOAT8E5M2FNUZ,
+)
+_FEW_BITS: Final = (_TYPES.INT4, _TYPES.UINT4, _TYPES.INT2, _TYPES.UINT2)
+_LARGEST: Final = {_TYPES.FLOAT8E4M3FN: 464.0, _TYPES.FLOAT8E5M2: np.nextafter(61440, 0)}
+"""The last numbers that are rounded to a finite one."""
+
+_ARGS: Final = ("ArgMax", "ArgMin")
+_NORMALS: Final = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum")
+REDUCTIONS: Final = (*_ARGS, *(f"Reduce{each}" for each in (*_NORMALS, "SumSquare")))
+
+
+def repair(model: ir.Model) -> bool:
+    """Repairs every layer of `model`, bodies included; whether it changed any."""
+    nodes = [node for node in walk(model.graph) if needs_repair(node)]
+    names = value_names(model)
+    opset = opset_of(model)
+    for node in nodes:
+        _REPAIRS[node.op_type](node, Inserted(node, names, _SUFFIX, opset))
+    return bool(nodes)
+
+
+def needs_repair(node: ir.Node) -> bool:
+    return node.op_type in _REPAIRS and node.domain in ("", "ai.onnx")
+
+
+_Repair: TypeAlias = Callable[[ir.Node, Inserted], None]
+
+
+def _cast(node: ir.Node, before: Inserted) -> None:
+    """Truncates to integers of few bits, as to others, where the backend rounds. -0 is false as 0
+    is. Without saturation numbers beyond the largest become what infinity does."""
+    value, target = node.inputs[0], _target(node)
+    if value is None or target is None:
+        return
+    steps: ir.Value | None = None
+    if target in _FEW_BITS and value.dtype in (*_FLOATS, *_FLOAT8):
+        steps = before.cast(value, _TYPES.INT32)
+    elif target == _TYPES.BOOL and value.dtype in _FLOAT8:
+        steps = before.cast(value, _TYPES.FLOAT)
+    elif target in _LARGEST and not node.attributes.get_int("saturate", 1):
+        steps = _beyond_is_infinite(before.cast(value, _TYPES.FLOAT), _LARGEST[target], before)
+    if steps is not None:
+        node.replace_input_with(0, steps)
+
+
+def _target(node: ir.Node) -> ir.DataType | None:
+    if node.op_type == "Cast":
+        number = node.attributes.get_int("to", 0)
+        return _TYPES(number) if number in {*_TYPES} else None
+    like = node.inputs[1] if len(node.inputs) > 1 else None
+    return like.dtype if like is not None else None
+
+
+def _beyond_is_infinite(value: ir.Value, largest: float, before: Inserted) -> ir.Value:
+    """The numbers, with infinity, which is not a number here, for those of a larger amount."""
+    size = before.layer("Abs", value)
+    truth = ir.TensorType(_TYPES.BOOL)
+    limit = before.constant(np.array(largest, np.float32))
+    beyond = before.layer("Greater", size, limit, type=truth)
+    infinite = before.layer("Mul", value, before.constant(np.array(np.inf, np.float32)))
+    return before.layer("Where", beyond, infinite, value, type=value.type)
+
+
+def _normalize(node: ir.Node, before: Inserted) -> None:
+    """Rows of one number have no variance: ONNX adds 1e-9 to what the backend divides by. In
+    float32 a mean of equal numbers may differ from them, and by more than that."""
+    value = node.inputs[0]
+    if value is None or value.dtype not in _FLOATS or before.opset < 9:
+        return
+    axes = [*node.attributes.get_ints("axes", (0, 2, 3))]
+    wide = before.cast(value, _TYPES.DOUBLE)
+    centred = before.layer("Sub", wide, before.over("ReduceMean", wide, axes, keepdims=1))
+    squares = before.layer("Mul", centred, centred)
+    deviation = before.layer("Sqrt", before.over("ReduceMean", squares, axes, keepdims=1))
+    divisor = before.layer("Add", deviation, before.constant(np.array(1e-9)))
+    _become_cast(node, before.layer("Div", centred, divisor), value.dtype)
+
+
+def _become_cast(node: ir.Node, value: ir.Value, dtype: ir.DataType) -> None:
+    node.op_type = "Cast"
+    node.attributes.clear()
+    node.attributes["to"] = ir.AttrInt64("to", dtype.value)
+    node.replace_input_with(0, value)
+
+
+def _count_axes_from_the_first(node: ir.Node, before: Inserted) -> None:
+    """If an input has no elements, the backend keeps the sizes of axes that are counted from the
+    last. Where not even the rank is known, axes that are attributes stay as they are (`guards`)."""
+    data = node.inputs[0]
+    if data is None:
+        return
+    if data.shape is not None:
+        if all(isinstance(size, int) and size for size in data.shape):
+            return
+        _count_in_attributes(node, data.shape.rank())
+    axes = node.inputs[1] if len(node.inputs) > 1 else None
+    if axes is None:
+        return
+    known = constant(axes)
+    if known is not None and (known.numpy() >= 0).all():
+        return
+    if known is not None and data.shape is not None:
+        node.replace_input_with(1, before.constant(_counted(known.numpy(), data.shape.rank())))
+        return
+    zero, one = before.constant(np.array(0)), before.constant(np.array(1))
+    rank = before.layer("Size", before.layer("Shape", data))
+    positions = before.layer("Range", zero, rank, one)
+    counted = before.layer("Gather", positions, axes, shape=axes.shape)  # fails for one too far
+    node.replace_input_with(1, counted)
+
+
+def _counted(axes: np.ndarray[Any, Any], rank: int) -> np.ndarray[Any, Any]:
+    return np.where((axes < 0) & (axes >= -rank), axes + rank, axes)
+
+
+def _count_in_attributes(node: ir.Node, rank: int) -> None:
+    if node.op_type in _ARGS:
+        axis = _counted(np.array(node.attributes.get_int("axis", 0)), rank)
+        node.attributes["axis"] = ir.AttrInt64("axis", int(axis))
+    axes = node.attributes.get_ints("axes", ())
+    if axes:
+        counted = _counted(np.array(axes), rank).tolist()
+        node.attributes["axes"] = ir.AttrInt64s("axes", counted)
+
+
+def _split_texts(node: ir.Node, before: Inserted) -> None:
+    """An empty text is one part, where a delimiter is given; the backend makes it none."""
+    texts = node.inputs[0]
+    if texts is None or not node.attributes.get_string("delimiter", ""):
+        return
+    kinds = [ir.TensorType(_TYPES.STRING), ir.TensorType(_TYPES.INT64)]
+    found = [
+        ir.Value(name=before.names.fresh(f"{node.name}{_SUFFIX}"), type=each) for each in kinds
+    ]
+    before.place(
+        ir.node("StringSplit", [texts], node.attributes, outputs=found, name=found[0].name)
+    )
+    parts, counts = found
+    zero, one = (before.constant(np.array([each])) for each in (0, 1))
+    nothing = before.layer("Constant", value_string="", type=kinds[0])
+    size = before.layer("Size", texts, type=kinds[1])
+    sizes = before.layer("Shape", parts)
+    there = before.layer("Gather", sizes, before.constant(np.array([-1])))
+    due = before.layer("Sub", before.layer("Min", size, one), there)
+    lacking = before.layer(
+        "Concat", before.layer("Shape", texts), before.layer("Max", due, zero), axis=0
+    )
+    empty = before.layer("Expand", nothing, lacking)
+    made = [
+        before.layer("Concat", parts, empty, axis=-1),
+        before.layer("Max", counts, one),
+    ]
+    assert node.graph is not None
+    ir.convenience.replace_nodes_and_values(node.graph, node, [node], [], node.outputs, made)
+
+
+def _split_to_sequence(node: ir.Node, before: Inserted) -> None:  # noqa: ARG001 - as all repairs
+    """Where lengths are given, `keepdims` means nothing; the backend drops axes of length 1."""
+    if len(node.inputs) > 1 and node.inputs[1] is not None:
+        node.attributes.pop("keepdims", None)
+
+
+def _squeeze(node: ir.Node, before: Inserted) -> None:  # noqa: ARG001 - as all repairs
+    """The backend takes no axes for none given, and squeezes all."""
+    axes = node.inputs[1] if len(node.inputs) > 1 else None
+    known = constant(axes) if axes is not None else None
+    if known is not None and not known.size:
+        node.op_type = "Identity"
+        node.resize_inputs(1)
+
+
+_REPAIRS: Final[Mapping[str, _Repair]] = MappingProxyType(
+    {
+        **dict.fromkeys(REDUCTIONS, _count_axes_from_the_first),
+        "Cast": _cast,
+        "CastLike": _cast,
+        "MeanVarianceNormalization": _normalize,
+        "SplitToSequence": _split_to_sequence,
+        "Squeeze": _squeeze,
+        "StringSplit": _split_texts,
+    }
+)

@@ -1,0 +1,1 @@
+"""Layers that make a run fail where ONNX Runtime would not survive a value."""

@@ -1,0 +1,214 @@
+"""Layers that fail in place of another one, for values that ONNX Runtime does not survive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import onnx_ir as ir
+
+from headrace.plugins.cpu.graph.inserted import Inserted
+from headrace.plugins.cpu.graph.proven_shapes import ProvenShapes, constant
+from headrace.runtime.intake.naming import Names
+from headrace.runtime.intake.provenance import origins, stamp
+
+SUFFIX: Final = "/headrace.guard"  # of the names of layers that fail in place of another one
+FAILS: Final = "a tensor is empty, has too few axes, or is 0 where a length is due"
+_NEVER: Final = "never"
+_REASONS: Final = {
+    "crop": "a part that is cropped is not resized, which the backend takes for nothing to do",
+    "shape": "an input does not have the shape that ONNX asks for beside the others",
+    "text": "a text has white space that the backend does not split as ONNX does",
+}
+END: Final = 2**31 - 1  # of an axis; a slice is cut to what there is
+_LOOP_TAKES_SEQUENCES: Final = 13
+_SLICE_TAKES_INPUTS: Final = 10
+
+
+def reason(rest: str) -> str:
+    """Why a layer fails, by what follows `SUFFIX` in its name."""
+    kind = rest.removeprefix(".").partition("#")[0]
+    return _REASONS.get(kind, FAILS)
+
+
+def certain(node: ir.Node) -> str | None:
+    """Why the node fails in every run; None if it may not."""
+    return FAILS if f"{SUFFIX}.{_NEVER}" in (node.name or "") else None
+
+
+class Guard(Inserted):
+    """Puts layers before the node, or at the end of its `body`, which fail in its place."""
+
+    def __init__(
+        self,
+        node: ir.Node,
+        names: Names,
+        proven: ProvenShapes,
+        opset: int,
+        body: ir.Graph | None = None,
+    ) -> None:
+        super().__init__(node, names, SUFFIX, opset)
+        self.proven = proven
+        self._body = body
+        self._stands_for: tuple[str, ...] = ()
+
+    def within(self, body: ir.Graph) -> Guard:
+        return Guard(self.node, self.names, self.proven, self.opset, body)
+
+    def not_empty(self, value: ir.Value, free: int | None = None) -> ir.Value:
+        """The value, of which no axis is empty, but for the axis `free`."""
+        sizes = self.proven.sizes(value)
+        axis = free
+        if sizes is not None:
+            rank = len(sizes)
+            if free is not None and not -rank <= free < rank:
+                return value  # the backend refuses it
+            certain = (at for at, size in enumerate(sizes) if size)
+            axis = next(certain, None) if free is None else free % rank
+            others = [size for at, size in enumerate(sizes) if at != axis]
+            if all(others):
+                return value
+            if 0 in others:  # it always fails in a run, and so does the layer
+                self._stands_for = origins(self.node)
+                self.suffix = f"{SUFFIX}.{_NEVER}"
+                return self.layer("Reshape", value, self.constant(np.ones(rank, np.int64)))
+            if axis is not None:
+                wanted = [0] * rank  # which leaves them as they are
+                wanted[axis] = -1  # found from the others, unless one of them is 0
+                return self._reshaped(value, self.constant(np.array(wanted)))
+        shape = self.layer("Shape", value)
+        if axis is None:
+            nothing = self.layer("Div", self.constant(np.array([0])), shape)  # fails for a 0
+            return self._reshaped(value, self.layer("Add", shape, nothing))
+        return self._reshaped(value, self._with(shape, axis, -1))
+
+    def long(self, value: ir.Value, axis: int) -> ir.Value:
+        """The value, whose axis is not empty."""
+        shape = self.layer("Shape", value)
+        size = self.layer("Gather", shape, self.constant(np.array(axis)))
+        nothing = self.zeros(self.is_zero(size))
+        return self._reshaped(value, self.layer("Add", shape, nothing))
+
+    def alike_in(self, sequence: ir.Value, axis: int | None) -> ir.Value:
+        """The sequence, whose tensors are `alike`. A loop looks at each."""
+        kind = sequence.type
+        assert isinstance(kind, ir.SequenceType)
+        if self.opset < _LOOP_TAKES_SEQUENCES:  # so the layer is not supported
+            self._stands_for = origins(self.node)
+        number, truth = (ir.TensorType(each) for each in (ir.DataType.INT64, ir.DataType.BOOL))
+        given = [
+            ir.Value(name=self.names.fresh(f"{self.node.name}{SUFFIX}"), type=each)
+            for each in (number, truth, kind)
+        ]
+        for each in given[:2]:
+            each.shape = ir.Shape([])
+        body = ir.Graph(given, [], nodes=[], name=self.names.fresh(f"{self.node.name}{SUFFIX}"))
+        inside = self.within(body)
+        tensors = [
+            inside.layer("SequenceAt", sequence, at, type=kind.elem_type)
+            for at in (inside.constant(np.array(0)), given[0])
+        ]
+        checked = inside.alike(tensors, axis)[1]
+        body.outputs.append(inside.layer("Identity", given[1]))
+        body.outputs.append(inside.layer("SequenceInsert", given[2], checked))
+        length = self.layer("SequenceLength", sequence, type=number)
+        always = self.constant(np.array(True))
+        none = self.layer("SequenceEmpty", type=kind, dtype=kind.dtype.value)
+        return self.layer("Loop", length, always, none, type=kind, body=body)
+
+    def is_zero(self, value: ir.Value) -> ir.Value:
+        """1 for each 0, and 0 for every other number."""
+        truth = ir.TensorType(ir.DataType.BOOL)
+        equal = self.layer("Equal", value, self.constant(np.array(0)), type=truth)
+        return self.cast(equal, ir.DataType.INT64)
+
+    def zeros(self, value: ir.Value) -> ir.Value:
+        """The value, which fails if it is not 0. What is known before fails no earlier, as it does
+        in a division, which the backend then refuses to load."""
+        twice = self.layer("Add", value, value)  # -1 would count from the last
+        return self.layer("Gather", self.constant(np.array([0])), twice)
+
+    def of_rank(self, value: ir.Value, least: int) -> ir.Value:
+        """The value, which has at least so many axes."""
+        if self.proven.sizes(value) is not None:
+            return value
+        shape = self.layer("Shape", value)
+        first = self.layer("Gather", shape, self.constant(np.arange(least)))
+        wanted = self.layer("Concat", first, self.slice(shape, least, END), axis=0)
+        return self._reshaped(value, wanted)
+
+    def ranked(self, value: ir.Value, rank: int) -> ir.Value:
+        """The value, which has so many axes."""
+        if self.proven.sizes(value) is not None:
+            return value
+        return self._reshaped(value, self.constant(np.zeros(rank, np.int64)))
+
+    def only_if(self, value: ir.Value, truth: ir.Value, kind: str) -> ir.Value:
+        """The value, if all elements of `truth` are true; `kind` says what it means if not."""
+        self.suffix = f"{SUFFIX}.{kind}"
+        false = self.cast(self.layer("Not", truth), ir.DataType.INT64)
+        count = self.layer("ReduceSum", false, keepdims=0)
+        nothing = self.zeros(count)
+        return self._reshaped(value, self.layer("Add", self.layer("Shape", value), nothing))
+
+    def alike(self, values: Sequence[ir.Value], axis: int | None) -> list[ir.Value]:
+        """The values, whose shapes differ along the axis alone; if it is None, not at all."""
+        shapes = [self.proven.dimensions(value) for value in values]
+        ranks = {None if shape is None else len(shape) for shape in shapes}
+        rank = ranks.pop() if len(ranks) == 1 else None
+        if axis is not None and rank is not None and -rank <= axis < rank:
+            others = [
+                [*shape[: axis % rank], *shape[axis % rank + 1 :]] for shape in shapes if shape
+            ]
+            if all(None not in each and each == others[0] for each in others):
+                return [*values]
+        self.suffix = f"{SUFFIX}.shape"
+        first = self.layer("Shape", values[0])
+        if axis is not None and rank is not None and -rank <= axis < rank:
+            weights = self.constant(np.array([2 * (at != axis % rank) for at in range(rank)]))
+        else:
+            zeros = self.layer("Mul", first, self.constant(np.array([0])))
+            weights = self.layer("Add", zeros, self.constant(np.array([2])))
+            if axis is not None:
+                weights = self._with(weights, axis, 0)
+        found = [values[0]]
+        for value in values[1:]:
+            shape = self.layer("Shape", value)
+            given = shape
+            if rank is None:
+                given = self.layer("Reshape", shape, self.layer("Shape", first))
+            apart = self.layer("Mul", self.layer("Sub", given, first), weights)
+            none = self.layer("Gather", self.constant(np.array([0])), apart)  # fails but for zeros
+            found.append(self._reshaped(value, self.layer("Add", shape, none)))
+        return found
+
+    def not_zero(self, value: ir.Value) -> ir.Value:
+        """The integers, of which none is 0."""
+        tensor = constant(value)
+        if value.dtype is None or (tensor is not None and tensor.numpy().all()):
+            return value
+        zero = self.constant(np.zeros((), value.dtype.numpy()))
+        return self.layer("Add", value, self.layer("Div", zero, value))
+
+    def place(self, node: ir.Node) -> None:
+        stamp(node, self._stands_for)
+        if self._body is not None:
+            self._body.append(node)
+        else:
+            super().place(node)
+
+    def slice(self, shape: ir.Value, start: int, end: int) -> ir.Value:
+        if self.opset < _SLICE_TAKES_INPUTS:
+            return self.layer("Slice", shape, starts=[start], ends=[end])
+        bounds = (self.constant(np.array([each])) for each in (start, end))
+        return self.layer("Slice", shape, *bounds)
+
+    def _with(self, sizes: ir.Value, axis: int, size: int) -> ir.Value:
+        """The sizes, with `size` in the place of the axis."""
+        before = self.slice(sizes, 0, axis)
+        after = self.slice(sizes, axis + 1 if axis != -1 else END, END)
+        return self.layer("Concat", before, self.constant(np.array([size])), after, axis=0)
+
+    def _reshaped(self, value: ir.Value, sizes: ir.Value) -> ir.Value:
+        return self.layer("Reshape", value, sizes, type=value.type, shape=value.shape)

@@ -1,0 +1,317 @@
+"""Makes a run fail where ONNX Runtime would end the process, never end, or answer foreign memory.
+
+Some kernels divide by a size that is 0, read axes that a tensor lacks, or negate the least integer.
+What they take is not known before a run, so it passes through layers of ours first: these fail for
+a value that the kernel does not survive, and change no other. They are left out where the network
+proves that the value is sound. A shape that the network only declares proves nothing.
+
+Found by giving ONNX Runtime 1.31 onnx's backend cases with inputs and attributes that are empty,
+flat, omitted or at the ends of their ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+
+from headrace.plugins.cpu.graph.inserted import opset_of
+from headrace.plugins.cpu.graph.proven_shapes import ProvenShapes, constant
+from headrace.plugins.cpu.graph.repairs import REDUCTIONS
+from headrace.plugins.cpu.guards.guard_layers import END, Guard
+from headrace.runtime.intake.naming import value_names, walk
+
+_NO_SPACE: Final = r"[^\s\x0b\x1c-\x1f\x{85}\pZ]"  # of Unicode's white space and Python's
+_INTEGERS: Final = (ir.DataType.INT32, ir.DataType.INT64)  # narrower ones are computed in int32
+
+
+def guard(model: ir.Model) -> None:
+    """Guards every layer of `model`, bodies included, that the backend may not survive."""
+    for node in walk(model.graph):
+        _drop_omitted_inputs(node)
+    nodes = [node for node in walk(model.graph) if needs_guard(node)]
+    names, proven = value_names(model), ProvenShapes(model)
+    opset = opset_of(model)
+    for node in nodes:
+        _RULES[node.op_type](node, Guard(node, names, proven, opset))
+
+
+def _drop_omitted_inputs(node: ir.Node) -> None:
+    """Drops the last inputs if they are left out: some kernels count them, and read them."""
+    given = len(node.inputs)
+    while given and node.inputs[given - 1] is None:
+        given -= 1
+    if given < len(node.inputs):
+        node.resize_inputs(given)
+
+
+def needs_guard(node: ir.Node) -> bool:
+    domain = "com.microsoft" if node.op_type in _CONTRIBUTED else ""
+    return node.op_type in _RULES and node.domain.replace("ai.onnx", "") == domain
+
+
+_Rule: TypeAlias = Callable[[ir.Node, Guard], None]
+
+
+def _each(node: ir.Node, indices: Sequence[int], guarded: Callable[[ir.Value], ir.Value]) -> None:
+    """Guards the inputs at these places that are there."""
+    for index in indices:
+        value = node.inputs[index] if index < len(node.inputs) else None
+        if value is not None:
+            node.replace_input_with(index, guarded(value))
+
+
+def _not_empty(index: int, free: int | None = None) -> _Rule:
+    return lambda node, guard: _each(node, [index], lambda value: guard.not_empty(value, free))
+
+
+def _scalars(*indices: int) -> _Rule:
+    """The backend reads these inputs' first elements."""
+    return lambda node, guard: _each(node, indices, guard.not_empty)
+
+
+def _of_rank(least: int, index: int = 0) -> _Rule:
+    return lambda node, guard: _each(node, [index], lambda value: guard.of_rank(value, least))
+
+
+def _attention(node: ir.Node, guard: Guard) -> None:
+    """Keys of three axes have as many heads as the attributes say."""
+    value = node.inputs[1]
+    sizes = guard.proven.sizes(value) if value is not None else None
+    if sizes is None or len(sizes) == 4:
+        _not_empty(1, -2)(node, guard)
+
+
+def _center_crop_pad(node: ir.Node, guard: Guard) -> None:
+    """There is a size for each axis; the backend takes one for all."""
+    data, sizes = node.inputs[:2]
+    if data is None or sizes is None:
+        return
+    axes = node.attributes.get_ints("axes", None)
+    if axes is not None:
+        count = guard.constant(np.array([len(axes)]))
+    else:
+        count = guard.layer("Shape", guard.layer("Shape", data))
+    node.replace_input_with(1, guard.layer("Reshape", sizes, count, type=sizes.type))
+
+
+def _concat(node: ir.Node, guard: Guard) -> None:
+    """The backend compares no shape with one that is empty: it then leaves a part of the output as
+    the memory was, or ends the process."""
+    places = range(2, len(node.inputs), 3) if node.domain else range(len(node.inputs))
+    values = [value for at in places if (value := node.inputs[at]) is not None]
+    if len(values) < len(places):
+        return  # `limits` refuses it
+    alike = guard.alike(values, node.attributes.get_int("axis", 0))
+    for at, value in zip(places, alike, strict=True):
+        node.replace_input_with(at, value)
+
+
+def _concat_from_sequence(node: ir.Node, guard: Guard) -> None:
+    """As Concat."""
+    sequence = node.inputs[0]
+    if sequence is not None and isinstance(sequence.type, ir.SequenceType):
+        stacks = node.attributes.get_int("new_axis", 0)
+        axis = None if stacks else node.attributes.get_int("axis", 0)
+        node.replace_input_with(0, guard.alike_in(sequence, axis))
+
+
+def _conv_integer(node: ir.Node, guard: Guard) -> None:
+    _of_rank(3)(node, guard)
+    _not_empty(1, 0)(node, guard)  # without a sum, foreign memory
+
+
+def _divide(node: ir.Node, guard: Guard) -> None:
+    """Does not divide by -1: the quotient of the least integer is none. x / -1 is -x / 1, and a
+    remainder of -1 is one of 1."""
+    dividend, divisor = node.inputs
+    if dividend is None or divisor is None or divisor.dtype not in _INTEGERS:
+        return
+    tensor = constant(divisor)
+    if tensor is not None and not (tensor.numpy() == -1).any():
+        return
+    number, truth = divisor.dtype.numpy(), ir.TensorType(ir.DataType.BOOL)
+    one, minus_one = (guard.constant(np.array(each, number)) for each in (1, -1))
+    negated = guard.layer("Equal", divisor, minus_one, type=truth)
+    is_negated = guard.layer("Cast", negated, type=divisor.type, to=divisor.dtype.value)
+    two = guard.layer("Add", is_negated, is_negated)  # and 0 elsewhere
+    node.replace_input_with(1, guard.layer("Add", divisor, two))
+    if node.op_type == "Div":
+        sign = guard.layer("Sub", one, two)
+        node.replace_input_with(0, guard.layer("Mul", dividend, sign))
+
+
+def _einsum(node: ir.Node, guard: Guard) -> None:
+    terms = node.attributes.get_string("equation", "").partition("->")[0].split(",")
+    for index, term in enumerate(terms[: len(node.inputs)]):
+        if "." not in term:  # the backend counts the axes of an ellipsis
+            _of_rank(len(term.replace(" ", "")), index)(node, guard)
+
+
+def _matmul(node: ir.Node, guard: Guard) -> None:
+    """A sum of nothing has the wrong shape where the first operand is repeated for the second."""
+    first, second = node.inputs
+    if first is None or second is None:
+        return
+    one, other = (guard.proven.dimensions(each) for each in (first, second))
+    if other is not None and len(other) < 3:
+        return
+    depths = [*(one or ())][-1:] + [*(other or ())][-2:-1]
+    if any(isinstance(depth, int) and depth for depth in depths):
+        return
+    if one and other and None not in one[:-2] and one[:-2] == other[:-2]:
+        return
+    node.replace_input_with(0, guard.long(first, -1))
+
+
+def _negative_log_likelihood(node: ir.Node, guard: Guard) -> None:
+    """A class is due for each row of scores and each place in it; the backend takes fewer."""
+    scores, classes = node.inputs[:2]
+    if scores is None or classes is None:
+        return
+    sizes = guard.layer("Shape", scores)
+    places = guard.slice(sizes, 0, 1), guard.slice(sizes, 2, END)
+    wanted, given = guard.layer("Concat", *places, axis=0), guard.layer("Shape", classes)
+    truth = ir.TensorType(ir.DataType.BOOL)
+    alike = guard.layer("Equal", given, wanted, type=truth)
+    node.replace_input_with(1, guard.only_if(classes, alike, "shape"))
+
+
+def _quantize(node: ir.Node, guard: Guard) -> None:
+    if node.attributes.get_int("block_size", 0):
+        _each(node, [0], guard.not_empty)
+
+
+def _reduce(node: ir.Node, guard: Guard) -> None:
+    """If an input has no elements, the backend keeps the size of an axis that is counted from the
+    last. `repairs` counts axes anew where the graph can."""
+    axes = node.attributes.get_ints("axes", ()) or [node.attributes.get_int("axis", 0)]
+    if any(axis < 0 for axis in axes):
+        _not_empty(0)(node, guard)
+
+
+def _resize(node: ir.Node, guard: Guard) -> None:
+    """The backend copies an input that keeps its sizes, and crops nothing."""
+    mode = node.attributes.get_string("coordinate_transformation_mode", "")
+    given = [*node.inputs, None, None, None]
+    data, scales, sizes = given[0], given[2], given[3]
+    if mode != "tf_crop_and_resize" or data is None:
+        return
+    if sizes is not None:
+        own = guard.layer("Shape", data)
+        axes = node.attributes.get_ints("axes", None)
+        if axes is not None:
+            own = guard.layer("Gather", own, guard.constant(np.array(axes)))
+        wanted = sizes
+    elif scales is not None:
+        wanted, own = scales, guard.constant(np.array([1], np.float32))
+    else:
+        return
+    truth = ir.TensorType(ir.DataType.BOOL)
+    other = guard.layer("Not", guard.layer("Equal", wanted, own, type=truth))
+    number = guard.layer("ReduceSum", guard.cast(other, ir.DataType.INT64), keepdims=0)
+    zero = guard.constant(np.array(0))
+    resized = guard.layer("Greater", number, zero, type=truth)
+    node.replace_input_with(0, guard.only_if(data, resized, "crop"))
+
+
+def _scan(node: ir.Node, guard: Guard) -> None:
+    """What the backend transposes, to have the axis that is scanned first."""
+    scanned = node.attributes.get_int("num_scan_inputs", 0)
+    axes = node.attributes.get_ints("scan_input_axes", ()) or [0] * scanned
+    states = len(node.inputs) - scanned
+    moved = [states + index for index, axis in enumerate(axes) if axis != 0]
+    _each(node, moved, lambda value: guard.not_empty(value, free=0))
+    body = node.attributes["body"].as_graph()
+    for index, axis in enumerate(node.attributes.get_ints("scan_output_axes", ())):
+        at = states + index
+        if axis != 0 and at < len(body.outputs):
+            body.outputs[at] = guard.within(body).not_empty(body.outputs[at])
+
+
+def _squeeze(node: ir.Node, guard: Guard) -> None:
+    """The backend takes no axes for none given, and squeezes all."""
+    axes = node.inputs[1] if len(node.inputs) > 1 else None
+    if axes is not None and constant(axes) is None:
+        none = guard.zeros(guard.is_zero(guard.layer("Shape", axes)))
+        node.replace_input_with(1, guard.layer("Add", axes, none, shape=axes.shape))
+
+
+def _stft(node: ir.Node, guard: Guard) -> None:
+    _each(node, [1, 2, 3], guard.not_empty)
+    _each(node, [2], lambda window: guard.ranked(window, 1))
+    _each(node, [3], guard.not_zero)
+
+
+def _string_split(node: ir.Node, guard: Guard) -> None:
+    """Without a delimiter the backend splits at spaces alone, and drops them at the end."""
+    texts = node.inputs[0]
+    delimiter = node.attributes.get_string("delimiter", "")
+    if texts is None or delimiter:
+        return
+    limited = node.attributes.get_int("maxsplit", -1) >= 0
+    expression = rf"(?:{_NO_SPACE}| )*{_NO_SPACE}|" if limited else rf"(?:{_NO_SPACE}| )*"
+    truth = ir.TensorType(ir.DataType.BOOL)
+    plain = guard.layer("RegexFullMatch", texts, type=truth, pattern=expression)
+    node.replace_input_with(0, guard.only_if(texts, plain, "text"))
+
+
+def _unique(node: ir.Node, guard: Guard) -> None:
+    if "axis" in node.attributes:
+        _not_empty(0, node.attributes.get_int("axis", 0))(node, guard)
+
+
+def _upsample(node: ir.Node, guard: Guard) -> None:
+    scales = node.inputs[1] if len(node.inputs) > 1 else None
+    sizes = guard.proven.sizes(scales) if scales is not None else None
+    if sizes and sizes[0] is not None:
+        rank = sizes[0]
+        _each(node, [0], lambda value: guard.ranked(value, rank))
+
+
+_CONTRIBUTED: Final = ("QLinearConcat",)
+_RULES: Final[Mapping[str, _Rule]] = MappingProxyType(
+    {
+        **dict.fromkeys(REDUCTIONS, _reduce),
+        "Attention": _attention,  # without heads, a division by zero
+        "CenterCropPad": _center_crop_pad,
+        "Concat": _concat,
+        "ConcatFromSequence": _concat_from_sequence,
+        "Conv": _not_empty(1, 0),  # without channels, no end
+        "ConvInteger": _conv_integer,
+        "ConvTranspose": _not_empty(0, 0),  # without an extent, a crash
+        "DFT": _scalars(1, 2),
+        "Div": _divide,
+        "Dropout": _scalars(1, 2),
+        "Einsum": _einsum,
+        "GRU": _not_empty(0),  # an exception in a thread
+        "InstanceNormalization": _not_empty(0, 0),  # a mean of nothing, a crash
+        "LSTM": _not_empty(0, 0),  # without a batch, the same
+        "Loop": _scalars(0, 1),
+        "MatMul": _matmul,
+        "MatMulInteger": _not_empty(1),  # as ConvInteger
+        "Mod": _divide,
+        "NegativeLogLikelihoodLoss": _negative_log_likelihood,
+        "NonMaxSuppression": _scalars(2, 3, 4),
+        "OneHot": _scalars(1),
+        "QLinearConv": _scalars(4, 5),
+        "QLinearMatMul": _not_empty(3),  # as ConvInteger
+        "QuantizeLinear": _quantize,  # a division by the empty axis
+        "QLinearConcat": _concat,
+        "ReverseSequence": _of_rank(2),
+        "Resize": _resize,
+        "STFT": _stft,  # frames of no length, a division by zero
+        "Scan": _scan,  # a division by the empty axis
+        "SequenceInsert": _scalars(2),
+        "SoftmaxCrossEntropyLoss": _negative_log_likelihood,
+        "Split": _not_empty(1),  # lengths that are not there are taken for none given
+        "SplitToSequence": _not_empty(1),
+        "Squeeze": _squeeze,
+        "StringSplit": _string_split,
+        "Unique": _unique,
+        "Upsample": _upsample,
+    }
+)

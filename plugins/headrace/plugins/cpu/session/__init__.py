@@ -1,0 +1,1 @@
+"""ONNX Runtime sessions: opening, running and profiling them."""

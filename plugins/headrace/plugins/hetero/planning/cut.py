@@ -1,0 +1,151 @@
+"""Cutting a network into networks that together compute the same.
+
+A tensor that one part makes and another reads becomes an output of the one and an input of the
+other, under its own name and with the type and shape that inference found. Three things are never
+cut. Initialisers belong to every part that reads them, and share their data. A Constant is repeated
+in every part that reads it, for devices fold constants and would not fold an input. A layer with
+bodies stays whole, and what its bodies read from around it becomes an input of its part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from headrace.plugins.hetero.planning.partition import Part
+from headrace.runtime.intake import naming
+from headrace.runtime.intake.inlining import calls
+from headrace.runtime.network.network import Network
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part as a network of its own.
+
+    Attributes:
+        affinity: the device that it is for.
+        network: with the layers' own names; its ports carry the names of the tensors.
+        nodes: of the network that was cut; of its constants only those that are outputs.
+    """
+
+    affinity: str
+    network: Network
+    nodes: tuple[ir.Node, ...]
+
+
+def cut(network: Network, parts: Iterable[Part]) -> tuple[Piece, ...]:
+    """The networks of `parts`, in their order; a part whose results nobody reads has none.
+
+    Args:
+        network: as `Cutter`.
+        parts: each node is in one of them, but for constants, which can be anywhere, and nodes
+            that nobody reads.
+    """
+    cutter = Cutter(network)
+    pieces = (cutter.piece(part) for part in parts)
+    return tuple(piece for piece in pieces if piece is not None)
+
+
+def is_constant(node: ir.Node) -> bool:
+    """Whether the node makes a tensor from nothing, so that it can be anywhere."""
+    return node.op_type == "Constant" and node.domain == ""
+
+
+def walk(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
+    """The nodes, each followed by those in its bodies."""
+    for node in nodes:
+        yield node
+        for _, body in naming.bodies(node):
+            yield from naming.walk(body)
+
+
+def outer_reads(nodes: Iterable[ir.Node]) -> Iterator[ir.Value]:
+    """What nodes and their bodies read and what no body of theirs holds, repeats included."""
+    for node in nodes:
+        if not node.attributes:
+            yield from (value for value in node.inputs if value is not None)
+            continue
+        inner: set[ir.Value] = set()
+        for each in walk([node]):
+            yield from (value for value in each.inputs if value is not None and value not in inner)
+            for _, body in naming.bodies(each):
+                inner.update(body.inputs, body.initializers.values())
+            if each is not node:
+                inner.update(each.outputs)
+
+
+class Cutter:
+    """Cuts parts out of one network.
+
+    Args:
+        network: with types inferred; it is read and stays as it is.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self._model = network.model
+        self._nodes = list(network.model.graph)
+        self._owners = {inner: node for node in self._nodes for inner in walk([node])}
+
+    def piece(self, part: Part) -> Piece | None:
+        """The part as a network, in time linear in its own size; None if nobody reads its results.
+
+        Args:
+            part: its nodes are positions in the network's graph.
+        """
+        members = {self._nodes[index] for index in part.nodes}
+        ours = [
+            node
+            for index in part.nodes
+            if not is_constant(node := self._nodes[index]) or node.outputs[0].is_graph_output()
+        ]
+        outputs = [value for node in ours for value in node.outputs if self._leaves(value, members)]
+        if not outputs:
+            return None
+        reads = list(dict.fromkeys(outer_reads(ours)))
+        own = set(ours)
+        constants = [
+            made
+            for value in reads
+            if (made := value.producer()) is not None and is_constant(made) and made not in own
+        ]
+        graph = self._model.graph
+        view = ir.GraphView(
+            [value for value in reads if _enters(value, own)],
+            outputs,
+            nodes=[*constants, *ours],
+            initializers=[value for value in reads if value.is_initializer()],
+            opset_imports=graph.opset_imports.copy(),
+            name=graph.name,
+        )
+        model = ir.Model(
+            view.clone(), ir_version=self._model.ir_version, functions=self._functions(ours)
+        )
+        return Piece(part.affinity, Network(model), tuple(ours))
+
+    def _leaves(self, value: ir.Value, members: set[ir.Node]) -> bool:
+        """Whether anybody else needs the value."""
+        if value.is_graph_output():
+            return True
+        return any(self._owners[reader] not in members for reader, _ in value.uses())
+
+    def _functions(self, nodes: Iterable[ir.Node]) -> list[ir.Function]:
+        """Those that the nodes call, and those that they call in turn, in the model's order."""
+        known = self._model.functions
+        needed = {node.op_identifier() for node in walk(nodes)} & known.keys()
+        fresh = needed
+        while fresh:
+            called = {key for each in fresh for key in calls(known[each])}
+            fresh = (called & known.keys()) - needed
+            needed |= fresh
+        return [function.clone() for key, function in known.items() if key in needed]
+
+
+def _enters(value: ir.Value, own: set[ir.Node]) -> bool:
+    """Whether a part of the nodes `own` takes the value as an input. An initialiser is one too if
+    the network declares it so, which its IR version may demand."""
+    producer = value.producer()
+    if producer is None:
+        return value.is_graph_input() or not value.is_initializer()
+    return not is_constant(producer) and producer not in own

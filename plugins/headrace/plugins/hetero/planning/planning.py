@@ -1,0 +1,162 @@
+"""Where each layer of a network runs: what a query answers with, and a load goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from headrace.plugins.hetero.planning.assignment import Assignment, Reasons, assign
+from headrace.plugins.hetero.planning.cut import Cutter, walk
+from headrace.plugins.hetero.planning.layers import edges_between, layer_of
+from headrace.plugins.hetero.planning.partition import Part
+from headrace.plugins.hetero.planning.unknown_types import UnknownTypes
+from headrace.runtime.errors import UnsupportedLayer
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.intake.provenance import origins
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.query import QueryResult, Subgraph
+from headrace.runtime.virtual.members import Target, ask
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A network's parts in execution order, and what is to be said of them.
+
+    Attributes:
+        devices: of each node of the network's graph; empty where none runs it.
+        unsupported: each layer once, with the reasons of all devices.
+    """
+
+    network: Network
+    parts: tuple[Part, ...]
+    devices: tuple[str, ...]
+    unsupported: tuple[UnsupportedLayer, ...]
+    notes: tuple[str, ...]
+
+    def query_result(self) -> QueryResult:
+        """In terms of the network as it was given: without what preprocessing adds."""
+        result = QueryResult(unsupported=list(self.unsupported))
+        refused = {layer.layer for layer in self.unsupported}
+        nodes = list(self.network.model.graph)
+        for node, device in zip(nodes, self.devices, strict=True):
+            for name in _names(node):
+                if name not in refused:
+                    result.supported_layers[name] = device
+        for part in self.parts:
+            names = (name for index in part.nodes for name in _names(nodes[index]))
+            result.subgraphs.append(Subgraph(part.affinity, tuple(names)))
+        places = dict(zip(nodes, self.devices, strict=True))
+        result.housekeeping.update(_housekeeping(self.network.model.graph, places))
+        return result
+
+
+def plan(
+    network: Network,
+    targets: Sequence[Target],
+    affinities: Mapping[str, str],
+    *,
+    merge_islands: bool,
+    ended: Mapping[str, str],
+    token: CancelToken,
+) -> Plan:
+    """Assigns the layers of a network to the devices of a list.
+
+    Args:
+        network: with preprocessing and types, otherwise untransformed: what a device's own
+            transformations would fuse or drop is here still, for users to place.
+        affinities: layer to device; wins over the nodes' metadata.
+        ended: devices that are not to run any layer, with the reason.
+
+    Raises:
+        InvalidArgument, FailedPrecondition: as `assign`.
+        What `token` is cancelled with: nobody waits for the plan any more.
+    """
+    nodes = list(network.model.graph)
+    layers = [layer_of(node) for node in nodes]
+    verdicts = {
+        target.name: dict.fromkeys(network.layer_names, ended[target.name])
+        if target.name in ended
+        else _reasons(network, target, token)
+        for target in targets
+    }
+    by_name = {target.name: target for target in targets}
+    cutter = Cutter(network)
+    unknown = UnknownTypes(nodes, verdicts)
+
+    def recheck(part: Part) -> Reasons:
+        piece = cutter.piece(part)
+        if piece is None or len(part.nodes) == len(nodes):
+            return {}
+        refused = unknown.refused(part) or _reasons(piece.network, by_name[part.affinity], token)
+        unknown.note(part.affinity, refused)
+        return refused
+
+    assignment = assign(
+        layers,
+        edges_between(nodes),
+        [each.name for each in targets],
+        verdicts,
+        affinities,
+        recheck=recheck,
+        merge_islands=merge_islands,
+    )
+    unsupported = [*_unsupported(assignment, nodes, verdicts), *unknown.left(assignment.parts)]
+    notes = (*assignment.notes, *_rounding(network, assignment.devices))
+    return Plan(network, assignment.parts, assignment.devices, tuple(unsupported), notes)
+
+
+def _reasons(network: Network, target: Target, token: CancelToken) -> Reasons:
+    if token.error is not None:
+        raise token.error
+    return {layer.layer: layer.reason for layer in ask(target, network).unsupported}
+
+
+def _unsupported(
+    assignment: Assignment, nodes: Sequence[ir.Node], verdicts: Mapping[str, Reasons]
+) -> Iterator[UnsupportedLayer]:
+    """Each layer once, with what each device says; each followed by those in its bodies."""
+    by_layer: dict[str, dict[str, str]] = {}
+    for layer in assignment.unsupported:
+        by_layer.setdefault(layer.layer, {})[layer.device] = layer.reason
+    for node in nodes:
+        for each in walk([node]) if node.name in by_layer else ():
+            name = each.name or ""
+            around = f"inside of {node.name!r}, which is not run"
+            reasons = by_layer.get(name) or {
+                device: refused.get(name, around) for device, refused in verdicts.items()
+            }
+            said = (f"{device}: {why}" if device else why for device, why in reasons.items())
+            yield UnsupportedLayer(name, each.op_type, "; ".join(said), ",".join(reasons))
+
+
+def _names(node: ir.Node) -> Iterator[str]:
+    """The layers of the network as loaded that the node and its bodies are."""
+    for each in walk([node]):
+        yield from origins(each)
+
+
+def _housekeeping(graph: ir.Graph, places: Mapping[ir.Node, str]) -> Iterator[tuple[str, str]]:
+    """Inputs, initialisers and outputs with the device of a layer beside them."""
+    for value in dict.fromkeys((*graph.inputs, *graph.initializers.values())):
+        devices = (places.get(reader, "") for reader, _ in value.uses())
+        device = next(filter(None, devices), "")
+        if device:
+            yield value.name or "", device
+    for value in graph.outputs:
+        producer = value.producer()
+        if producer is not None and places.get(producer):
+            yield value.name or "", places[producer]
+
+
+def _rounding(network: Network, devices: Sequence[str]) -> tuple[str, ...]:
+    """A note where the devices compute values that are quantised by what they are: they differ in
+    the last bit, and where a value is rounded the other way so does a step of 256."""
+    kinds = (node.op_type for node in walk(network.model.graph))
+    if len({*devices} - {""}) > 1 and any(kind.startswith("DynamicQuantize") for kind in kinds):
+        return (
+            "the network quantises what it computes, which makes of differences in the last bit "
+            "some of up to a percent: results differ by as much from those of one device alone",
+        )
+    return ()

@@ -1,0 +1,89 @@
+"""Keeps together what cannot be parted: a tensor whose type nobody knows is no input of a network.
+
+Inference does not know the results of operators outside of ONNX that have no function. The layers
+at both ends of such a tensor have to be on one device. Where one end cannot be on the other's
+device, that one refuses the other end, which then goes to the next device of the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import onnx_ir as ir
+
+from headrace.plugins.hetero.planning.assignment import Reasons
+from headrace.plugins.hetero.planning.cut import is_constant, outer_reads
+from headrace.plugins.hetero.planning.partition import Part
+from headrace.runtime.errors import UnsupportedLayer
+
+
+class _Tensor(NamedTuple):
+    """A tensor of unknown type; `source` and `reader` are positions in the graph."""
+
+    name: str
+    source: int
+    reader: int
+
+
+class UnknownTypes:
+    """What devices refuse because of unknown types, given what they refuse anyway.
+
+    Args:
+        nodes: the network's graph.
+        verdicts: of each device, what it does not run of the whole network.
+    """
+
+    def __init__(self, nodes: Sequence[ir.Node], verdicts: Mapping[str, Reasons]) -> None:
+        self._nodes = nodes
+        self._refused = {device: set(reasons) for device, reasons in verdicts.items()}
+        self._tensors = tuple(_unknown(nodes))
+
+    def note(self, device: str, names: Iterable[str]) -> None:
+        """The device does not run these layers as they would be cut."""
+        self._refused[device].update(names)
+
+    def refused(self, part: Part) -> dict[str, str]:
+        """The layers of a part that it cannot keep, and why."""
+        reasons: dict[str, str] = {}
+        members = set(part.nodes) if self._tensors else set()
+        for name, source, reader in self._tensors:
+            if (source in members) == (reader in members):
+                continue
+            inside, outside = (source, reader) if source in members else (reader, source)
+            other = self._name(outside)
+            runs_somewhere = not all(other in names for names in self._refused.values())
+            if other in self._refused[part.affinity] and runs_somewhere:
+                reasons[self._name(inside)] = (
+                    f"the type of {name!r} is not known, so that it cannot be parted from "
+                    f"{other!r}, which is elsewhere"
+                )
+        return reasons
+
+    def left(self, parts: Sequence[Part]) -> list[UnsupportedLayer]:
+        """The readers of tensors that pass between parts all the same."""
+        numbers = {place: number for number, part in enumerate(parts) for place in part.nodes}
+        readers: dict[str, UnsupportedLayer] = {}
+        for name, source, reader in self._tensors:
+            if {source, reader} <= numbers.keys() and numbers[source] != numbers[reader]:
+                layer = self._name(reader)
+                readers[layer] = UnsupportedLayer(
+                    layer,
+                    self._nodes[reader].op_type,
+                    f"it reads {name!r}, whose type is not known, from another subgraph; give "
+                    f"{self._name(source)!r} and {layer!r} one affinity",
+                    parts[numbers[reader]].affinity,
+                )
+        return list(readers.values())
+
+    def _name(self, place: int) -> str:
+        return self._nodes[place].name or ""
+
+
+def _unknown(nodes: Sequence[ir.Node]) -> Iterator[_Tensor]:
+    places: dict[ir.Node | None, int] = {node: place for place, node in enumerate(nodes)}
+    for reader, node in enumerate(nodes):
+        for value in dict.fromkeys(outer_reads([node])):
+            source = places.get(value.producer(), reader)
+            if value.type is None and source != reader and not is_constant(nodes[source]):
+                yield _Tensor(value.name or "", source, reader)

@@ -1,0 +1,207 @@
+"""One request on its way through the subgraphs: a state machine that completions advance.
+
+It has no thread. Whoever submits the request starts the subgraphs that wait for nothing; whoever
+finishes a subgraph starts those that waited for it alone. So independent subgraphs run at the same
+time, and the next request enters the first device while this one is on the second.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from headrace.plugins.hetero.running.flow import Flow
+from headrace.plugins.hetero.running.subgraph import (
+    Subgraph,
+    SubgraphCounters,
+    named,
+    not_the_callers,
+)
+from headrace.runtime.errors import Cancelled, HeadraceError
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.inline_budget import LIMIT_SECONDS
+from headrace.runtime.execution.job import Job, LayerProfile
+from headrace.runtime.execution.trampoline import Trampoline
+from headrace.runtime.network.values import Value, size_bytes
+from headrace.runtime.virtual.part_job import PartJob, submit
+
+
+class SubgraphJob(PartJob):
+    """The part of a request that one subgraph runs.
+
+    Args:
+        at: the subgraph's place among all.
+    """
+
+    __slots__ = ("at",)
+
+    def __init__(
+        self,
+        request: Job,
+        at: int,
+        inputs: Mapping[str, Value],
+        done: Callable[[Job], None],
+        output_names: tuple[str, ...],
+        token: CancelToken,
+        *,
+        inline: bool,
+    ) -> None:
+        self.at = at
+        super().__init__(request, inputs, done, output_names, token, inline=inline)
+
+
+class HeteroRequest:
+    """A job and its parts. Thread-safe: `_lock` guards all fields that change; no part is
+    submitted, cancelled or settled under it.
+
+    The job ends when no part is left on any device, also after a failure: until then a backend may
+    be reading its inputs.
+
+    Args:
+        counters: of each subgraph; empty where nobody counts.
+        constants: outputs that no subgraph computes.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        subgraphs: Sequence[Subgraph],
+        flow: Flow,
+        constants: dict[str, Value],
+        counters: Sequence[SubgraphCounters],
+    ) -> None:
+        self._job = job
+        self._subgraphs = subgraphs
+        self._flow = flow
+        self._constants = constants
+        self._counters = counters
+        self._lock = threading.Lock()
+        self._token = job.token.child()
+        self._values: dict[str, Value] = {}  # between subgraphs
+        self._reads = dict(flow.reads)
+        self._waits = list(flow.waits)
+        self._unfinished = len(flow.first)  # parts that are on a device, or about to be
+        self._layers: dict[int, list[LayerProfile]] = {}
+        self._failure: HeadraceError | None = None
+        # A thread may run several tiny subgraphs, for no longer than one tiny network may take.
+        self._trampoline: Trampoline[int] = Trampoline(inline_seconds=LIMIT_SECONDS)
+
+    def start(self) -> None:
+        self._job.observe(self._say_where)
+        if self._flow.count:
+            self._go_on(self._flow.first, inline=self._job.may_run_inline)
+        else:
+            self._end()
+
+    # -- on the way --
+
+    def _go_on(self, ready: Sequence[int], *, inline: bool) -> None:
+        self._trampoline(self._submit, ready, inline=inline)
+
+    def _submit(self, at: int, inline: bool) -> None:
+        job, subgraph = self._job, self._subgraphs[at]
+        with self._lock:
+            inputs = {name: self._values[name] for name in self._flow.handed[at]}
+        for name in subgraph.ends.inputs:
+            if name not in inputs and name in job.inputs:  # an optional one may be absent
+                inputs[name] = job.inputs[name]
+        token = self._token.child()
+        names = self._flow.outputs[at]
+        part = SubgraphJob(job, at, inputs, self._part_ended, names, token, inline=inline)
+        submit(part, subgraph.executable)
+
+    def _part_ended(self, part: Job) -> None:
+        assert isinstance(part, SubgraphJob)
+        at, inputs = part.at, part.inputs
+        outputs, error = part.take_outputs(self._flow.outputs[at])
+        ready: list[int] = []
+        with self._lock:
+            failed = False
+            if error is not None and self._failure is None:
+                failed = True
+                self._failure = self._named(at, error)
+            elif error is None:
+                self._take(part, outputs)
+                self._free(at)
+                ready = self._released(at) if self._failure is None else []
+            self._unfinished += len(ready) - 1
+            ended = not self._unfinished
+        if error is None:
+            self._count(at, part, inputs)
+        del inputs, outputs  # the arrays; the frame lives on while others run from here
+        if failed:
+            self._token.cancel(Cancelled("another subgraph of the request failed"))
+        if ended:
+            self._end()
+        elif ready:
+            self._go_on(ready, inline=True)
+
+    def _take(self, part: SubgraphJob, outputs: dict[str, Value]) -> None:
+        job, at = self._job, part.at
+        self._values.update((name, outputs[name]) for name in self._flow.outputs[at])
+        job.prepared = job.prepared or part.prepared
+        job.inferred = max(job.inferred, part.inferred)
+        if part.layers:
+            self._layers[at] = self._subgraphs[at].profile(part.layers)
+
+    def _free(self, at: int) -> None:
+        """Drops the values that no other subgraph reads after this one."""
+        for name in self._flow.handed[at]:
+            self._reads[name] -= 1
+            if not self._reads[name]:
+                del self._values[name]
+
+    def _released(self, at: int) -> list[int]:
+        """The subgraphs that waited for this one last."""
+        ready = []
+        for follower in self._flow.followers[at]:
+            self._waits[follower] -= 1
+            if not self._waits[follower]:
+                ready.append(follower)
+        return ready
+
+    def _count(self, at: int, part: SubgraphJob, inputs: Mapping[str, Value]) -> None:
+        if self._counters:
+            crossed = sum(size_bytes(inputs[name]) for name in self._flow.handed[at])
+            self._counters[at].observe(part.execution_seconds, crossed)
+
+    # -- the end --
+
+    def _end(self) -> None:
+        """No part is left, so nobody else looks at the fields any more."""
+        job = self._job
+        self._token.close()
+        for at in sorted(self._layers):
+            job.layers += self._layers[at]
+        if self._failure is not None:
+            self._values.clear()
+            job.fail(self._failure)
+            return
+        job.outputs = {name: self._output(name) for name in job.output_names}
+        self._values.clear()
+        job.complete()
+
+    def _output(self, name: str) -> Value:
+        if name in self._values:
+            return self._values[name]
+        return copied(self._job.inputs[name] if name in self._job.inputs else self._constants[name])
+
+    def _named(self, at: int, error: BaseException) -> HeadraceError:
+        number, device = self._subgraphs[at].number, self._subgraphs[at].device
+        place = f"subgraph {number} of {len(self._subgraphs)} on {device}"
+        placed = named(error, place, subgraph=str(number), device=device)
+        return not_the_callers(placed, self._flow.handed[at])
+
+    def _say_where(self, job: Job) -> None:
+        """The reason for which a request was cancelled says nothing of a subgraph."""
+        if job.error is not None and type(self._failure) is type(job.error):
+            job.error = self._failure
+
+
+def copied(value: Value) -> Value:
+    """The value in memory of its own."""
+    if isinstance(value, list):
+        return [copied(element) for element in value]
+    return None if value is None else np.array(value)

@@ -1,0 +1,185 @@
+"""A part of a network on its device: how it is exported, what is counted of it, how it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from headrace.plugins.hetero.running.flow import Ends
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal, InvalidArgument
+from headrace.runtime.execution.job import LayerProfile
+from headrace.runtime.metrics.counters import REQUEST_SECONDS
+from headrace.runtime.metrics.series import Family, SeriesTable
+from headrace.runtime.network.network import Layer
+from headrace.runtime.virtual.frames import Frame, FrameFormat
+
+_FORMAT: Final = FrameFormat(b"\x89HETERO\r\n\x1a\n", 2, "the subgraphs'")
+
+EXECUTION_SECONDS = Family(
+    "subgraph_execution_seconds",
+    "histogram",
+    ("subgraph", "device"),
+    "Time of a subgraph on a stream, in a network that HETERO split.",
+    REQUEST_SECONDS,
+)
+CUT_BYTES = Family(
+    "subgraph_cut_bytes_total",
+    "counter",
+    ("subgraph", "device"),
+    "Bytes that a subgraph read from others, in a network that HETERO split.",
+)
+MOST_NUMBERED = 32
+"""Subgraphs with series of their own; the others of a device share one, labelled ``more``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubgraphFrame(Frame):
+    """What an export keeps of a subgraph.
+
+    If its device exports nothing, layers and ends say how to cut its network out of the whole one
+    once more, and its device compiles that. So the weights travel once.
+
+    Attributes:
+        layers: its nodes in the network's graph.
+    """
+
+    layers: tuple[str, ...]
+    ends: Ends
+
+
+@dataclass(frozen=True, slots=True)
+class Subgraph:
+    """A part of a network, loaded on its device.
+
+    Attributes:
+        number: from 1, in execution order.
+        device: as the list names it.
+        layers: its nodes in the network's graph; of constants only those that are outputs.
+        architecture, backend_version: the device's, for an export.
+        origins: of its layers, by name: the layers of the network as loaded. Preprocessing stands
+            for none.
+    """
+
+    number: int
+    device: str
+    executable: ExecutableNetwork
+    ends: Ends
+    layers: tuple[str, ...]
+    architecture: str
+    backend_version: str
+    origins: Mapping[str, tuple[str, ...]]
+
+    def profile(self, layers: Sequence[LayerProfile]) -> list[LayerProfile]:
+        """What its layers cost, in terms of the whole network."""
+        return [
+            replace(layer, subgraph=self.number, origins=self._origins(layer.origins))
+            for layer in layers
+        ]
+
+    def executed(self) -> list[Layer]:
+        """The graph that its device runs, in terms of the whole network."""
+        return [
+            replace(layer, origins=self._origins(layer.origins))
+            for layer in self.executable.layers()
+        ]
+
+    def export(self) -> SubgraphFrame:
+        return SubgraphFrame(
+            self.device,
+            self.architecture,
+            self.backend_version,
+            self.executable.export(),
+            layers=self.layers,
+            ends=self.ends,
+        )
+
+    def _origins(self, names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(origin for name in names for origin in self.origins.get(name, ()))
+
+
+def write_frames(frames: Iterable[SubgraphFrame]) -> bytes:
+    """The frames in their order, for an export."""
+    return _FORMAT.write((_facts(frame), frame.native) for frame in frames)
+
+
+def read_frames(native: bytes) -> tuple[SubgraphFrame, ...]:
+    """What `write_frames` wrote. Raises as `FrameFormat.read`."""
+    return _FORMAT.read(native, _frame)
+
+
+def _facts(frame: SubgraphFrame) -> dict[str, Any]:
+    return {
+        "device": frame.device,
+        "layers": frame.layers,
+        "inputs": frame.ends.inputs,
+        "outputs": frame.ends.outputs,
+        "architecture": frame.architecture,
+        "backend_version": frame.backend_version,
+    }
+
+
+def _frame(facts: Mapping[str, Any], native: bytes) -> SubgraphFrame:
+    return SubgraphFrame(
+        device=str(facts["device"]),
+        layers=tuple(map(str, facts["layers"])),
+        ends=Ends(tuple(map(str, facts["inputs"])), tuple(map(str, facts["outputs"]))),
+        architecture=str(facts["architecture"]),
+        backend_version=str(facts["backend_version"]),
+        native=native,
+    )
+
+
+class SubgraphCounters:
+    """The counters of one subgraph."""
+
+    __slots__ = ("_bytes", "_seconds")
+
+    def __init__(self, table: SeriesTable, number: int, device: str) -> None:
+        label = str(number) if number <= MOST_NUMBERED else "more"
+        self._seconds = table.get(EXECUTION_SECONDS, label, device)
+        self._bytes = table.get(CUT_BYTES, label, device)
+
+    def observe(self, execution_seconds: float, cut_bytes: int) -> None:
+        self._seconds.add(execution_seconds)
+        self._bytes.add(cut_bytes)
+
+
+def named(error: BaseException, place: str, **facts: str) -> HeadraceError:
+    """The error of the same class that also says where it happened.
+
+    Args:
+        place: as ``subgraph 2 of 3 on CPU.0``.
+        facts: the same for machines.
+    """
+    if isinstance(error, Internal) or not isinstance(error, HeadraceError):
+        text = error.message if isinstance(error, HeadraceError) else repr(error)
+        copy: HeadraceError = Internal(f"{place}: {text}", metadata={"place": place, **facts})
+    else:
+        # Not by its constructor: each class has its own.
+        copy = type(error).__new__(type(error))
+        copy.__dict__.update(error.__dict__)
+        copy.message = f"{place}: {error.message}"
+        copy.args = (copy.message,)
+        copy.metadata = {**error.metadata, "place": place, **facts}
+    copy.__cause__ = error
+    return copy
+
+
+def not_the_callers(error: HeadraceError, passed_on: Iterable[str]) -> HeadraceError:
+    """The error as it is, or if it is about a tensor that another subgraph has made, one that
+    does not blame an input which the caller never gave.
+
+    Args:
+        passed_on: the tensors that the subgraph got from others.
+    """
+    fields = [f"inputs[{name!r}]" for name in passed_on]
+    if not isinstance(error, InvalidArgument) or error.field not in fields:
+        return error
+    other = FailedPrecondition(
+        f"{error.message} (another subgraph made this tensor; give its layers another device)",
+        metadata=error.metadata,
+    )
+    other.__cause__ = error
+    return other

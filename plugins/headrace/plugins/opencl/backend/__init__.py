@@ -1,0 +1,1 @@
+"""tinygrad's thread, devices, environment and folder of kernels."""

@@ -1,0 +1,117 @@
+"""The one thread that may touch tinygrad, and what it finds when it starts."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from functools import cache
+from typing import Final, TypeVar
+
+from tinygrad.codegen import to_program_cache
+from tinygrad.engine.realize import runtime_cache
+from tinygrad.schedule import schedule_cache
+
+from headrace.plugins.opencl.backend.devices import Found, find
+from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
+from headrace.runtime.errors import Unavailable
+from headrace.runtime.execution.cancel import CancelToken
+
+_T = TypeVar("_T")
+
+ENOUGH_KERNELS: Final = 512
+
+
+class Backend:
+    """Runs functions one at a time on a thread of its own. Thread-safe.
+
+    tinygrad computes wrong results, silently, where two threads use it at once; and its kernel
+    cache belongs to the thread that opened it.
+
+    Args:
+        kernels: where they are kept.
+
+    Attributes:
+        devices: by DEVICE_ID.
+
+    Raises:
+        Unavailable: no OpenCL device answers.
+    """
+
+    def __init__(self, kernels: KernelFolder) -> None:
+        self._kernels = kernels
+        self._thread = _thread()
+        try:
+            self.devices: tuple[Found, ...] = tuple(self.run(find))
+        except Exception as error:
+            reason = str(error) or type(error).__name__
+            raise Unavailable(
+                f"no OpenCL device answers ({reason}); install the driver of your GPU, or PoCL for "
+                f"processors: apt-get install pocl-opencl-icd ocl-icd-libopencl1"
+            ) from error
+
+    def run(self, function: Callable[[], _T], token: CancelToken | None = None) -> _T:
+        """The result of a function that may make kernels.
+
+        Args:
+            token: ends the wait for other work, before the function has begun.
+
+        Raises:
+            What the function raises; what `token` was cancelled with.
+        """
+
+        def make() -> _T:
+            with self._kernels.making():
+                return function()
+
+        return self.infer(make, token)
+
+    def infer(self, function: Callable[[], _T], token: CancelToken | None = None) -> _T:
+        """As `run`; a session knows by itself when it makes kernels."""
+        work = self._thread.submit(function)
+        if token is None:
+            return work.result()
+        token.attach(work.cancel)  # which does nothing once it has begun
+        try:
+            return work.result()
+        except CancelledError:
+            assert token.error is not None
+            raise token.error from None
+        finally:
+            token.detach(work.cancel)
+
+    def forget(self) -> None:
+        """Gives back what networks held that are gone."""
+        self.run(_forget)
+
+
+def kept_kernels() -> int:
+    """How much tinygrad keeps of kernels and their order; it grows when it makes new ones. For the
+    backend's thread only."""
+    return len(to_program_cache) + len(schedule_cache) + len(runtime_cache)
+
+
+def bound_kernels(most: int = ENOUGH_KERNELS) -> None:
+    """Bounds what tinygrad keeps: every kernel that it ever made. What is still needed it makes
+    anew. For the backend's thread, between runs."""
+    if _dropped(most):
+        gc.collect()
+
+
+def _forget() -> None:
+    _dropped(ENOUGH_KERNELS)
+    gc.collect()
+
+
+def _dropped(most: int) -> bool:
+    if len(to_program_cache) <= most:
+        return False
+    for kept in (to_program_cache, schedule_cache, runtime_cache):
+        kept.clear()
+    return True
+
+
+@cache
+def _thread() -> ThreadPoolExecutor:
+    """One for the whole process, as tinygrad is; it ends with it."""
+    return ThreadPoolExecutor(1, thread_name_prefix="tinygrad")

@@ -1,0 +1,312 @@
+"""Computes a graph node by node, with tinygrad's functions. For the backend's thread only.
+
+tinygrad is lazy: a function builds an expression, and kernels are made of it when somebody asks
+for values.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import onnx_ir as ir
+from tinygrad.tensor import Tensor
+
+from headrace.plugins.opencl.backend.backend import kept_kernels
+from headrace.plugins.opencl.evaluation import halves
+from headrace.plugins.opencl.evaluation.on_host import HOST_ELEMENTS, HostLayers, are_known
+from headrace.plugins.opencl.evaluation.values import (
+    Constants,
+    Value,
+    realize,
+    tiny_type,
+    to_constant,
+    to_device,
+    to_host,
+    wait_for,
+)
+from headrace.plugins.opencl.operators import operators
+from headrace.runtime.errors import (
+    HeadraceError,
+    InvalidArgument,
+    InvalidModel,
+    ResourceExhausted,
+)
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.values import Array
+
+_SLICED: Final = 64
+
+Timed = Callable[[ir.Node, float], None]
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """One pass over a graph: the values so far, and what the pass needed to know.
+
+    Attributes:
+        varies: another run may take another course: a value was read back from the device, or a
+            random number drawn.
+        timed: is told the seconds that each node of the graph took, which is then computed by
+            itself.
+    """
+
+    token: CancelToken
+    values: dict[ir.Value, Value] = field(default_factory=dict)
+    varies: bool = False
+    timed: Timed | None = None
+
+
+class Evaluator:
+    """Evaluates one model on one device.
+
+    Args:
+        model: transformed; its weights are copied to the device now.
+        device: as tinygrad calls it, ``CL:0``.
+        widens: the device has no float16, and is given float32 instead.
+    """
+
+    def __init__(self, model: ir.Model, device: str, *, widens: bool = False) -> None:
+        self._graph = model.graph
+        self._device = device
+        self._widens = widens
+        self._opsets = model.opset_imports
+        self._functions: dict[ir.Node, operators.Function] = {}
+        self._attributes: dict[ir.Node, dict[str, Any]] = {}
+        self._on_host = HostLayers(model.opset_imports)
+        self._constants = Constants(device)
+        self._weights: dict[ir.Value, Tensor] = {}
+        for value in model.graph.initializers.values():
+            if value.const_value is not None and value.const_value.size > HOST_ELEMENTS:
+                self._weights[value] = to_device(value.const_value.numpy(), device).realize()
+
+    @property
+    def inputs(self) -> list[ir.Value]:
+        """What a run needs."""
+        graph = self._graph
+        return [value for value in graph.inputs if value.name not in graph.initializers]
+
+    def evaluate(self, evaluation: Evaluation, inputs: Mapping[str, Value]) -> list[Value]:
+        """The graph's outputs, in order; those on the device not yet computed.
+
+        Raises:
+            InvalidArgument, InvalidModel, ResourceExhausted: as a node refuses values.
+            Cancelled: the evaluation's token was cancelled.
+        """
+        for value in self.inputs:
+            evaluation.values[value] = inputs.get(value.name or "")
+        self._run(self._graph, evaluation)
+        return [evaluation.values[value] for value in self._graph.outputs]
+
+    def layer(self, node: ir.Node, evaluation: Evaluation) -> Sequence[Value]:
+        """A node's outputs, from the evaluation's values of its inputs.
+
+        Raises:
+            InvalidArgument, InvalidModel, ResourceExhausted: naming the layer.
+        """
+        values = [None if each is None else evaluation.values[each] for each in node.inputs]
+        name = f"layer {node.name!r} ({node.op_type})"
+        try:
+            if self._widens and halves.is_edge(node):
+                return values
+            if node.op_type == "If" and not node.domain:
+                return self._if(node, evaluation, values)
+            if node.op_type == "Loop" and not node.domain:
+                return self._loop(node, evaluation, values)
+            if node.op_type == "Shape" and not node.domain:
+                return [_shape(values[0], self._attributes_of(node))]
+            if node.op_type == "Size" and not node.domain:
+                return [np.array(_shape(values[0], {}).prod(), np.int64)]
+            evaluation.varies |= operators.varies(node)
+            if are_known(values):
+                return self._on_host(node, values)
+            return self._on_device(node, evaluation, values)
+        except HeadraceError:
+            raise
+        except (ArithmeticError, LookupError, TypeError, ValueError, AssertionError) as error:
+            raise InvalidArgument(f"{name} does not take these values: {error}") from error
+        except MemoryError as error:
+            raise ResourceExhausted(f"no memory for {name}: {error}") from error
+        except Exception as error:  # tinygrad's own classes share no base
+            raise InvalidModel(f"{name}: {error}", field="model") from error
+
+    # -- nodes --
+
+    def _run(self, graph: ir.Graph, evaluation: Evaluation) -> None:
+        for value in graph.initializers.values():
+            evaluation.values[value] = self._initializer(value)
+        timed = evaluation.timed if graph is self._graph else None
+        for node in graph:
+            if evaluation.token.error is not None:
+                raise evaluation.token.error
+            if timed is None:
+                outputs = self.layer(node, evaluation)
+            else:
+                outputs = self._timed(node, evaluation, timed)
+            for value, output in zip(node.outputs, outputs, strict=False):
+                evaluation.values[value] = self._typed(value, output)
+
+    def _timed(self, node: ir.Node, evaluation: Evaluation, timed: Timed) -> Sequence[Value]:
+        """As `layer`, but computed when it returns. If kernels had to be made for it, it is
+        computed once more: what a layer takes is not what its compilation took."""
+        for _ in range(2):
+            kept, start = kept_kernels(), time.perf_counter()
+            outputs = self.layer(node, evaluation)
+            realize(outputs)
+            wait_for(self._device)
+            seconds = time.perf_counter() - start
+            if kept_kernels() <= kept:
+                break
+        timed(node, seconds)
+        return outputs
+
+    def _initializer(self, value: ir.Value) -> Value:
+        weight = self._weights.get(value)
+        if weight is not None or value.const_value is None:
+            return weight
+        array: Array = value.const_value.numpy()
+        return array
+
+    def _on_device(
+        self, node: ir.Node, evaluation: Evaluation, values: Sequence[Value]
+    ) -> Sequence[Value]:
+        on_host = operators.host_inputs(node)
+        arguments: list[Any] = [
+            self._python(evaluation, value) if at in on_host else self._tensor(value)
+            for at, value in enumerate(values)
+        ]
+        if node.op_type == "Gather":
+            arguments[1] = _as_slices(values[1], arguments[1])
+        if node.op_type == "Unsqueeze" and isinstance(arguments[-1], int):
+            arguments[-1] = [arguments[-1]]
+        options = dict(self._attributes_of(node))
+        if node.op_type == "Unsqueeze":
+            axes = options["axes"] if "axes" in options else arguments[-1]
+            rank = arguments[0].ndim + len(axes)
+            if len({axis % rank for axis in axes}) < len(axes):
+                raise InvalidArgument(f"Unsqueeze: axes {[*axes]} name one twice", field="inputs")
+        if node.op_type == "Split" and "num_outputs" not in options:
+            options["num_outputs"] = len(node.outputs)
+        function = self._functions.get(node)
+        if function is None:
+            function = operators.find(node, self._opsets.get(node.domain, 1))
+            if function is None:
+                raise InvalidModel(f"tinygrad has no {node.op_type}", field="model")
+            self._functions[node] = function
+        outputs = operators.computed(function, arguments, options)
+        results = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
+        for each in results:
+            if isinstance(each, Tensor):
+                _ = each.shape  # which is found here, or here not to fit
+        return results
+
+    # -- control flow --
+
+    def _if(
+        self, node: ir.Node, evaluation: Evaluation, values: Sequence[Value]
+    ) -> Sequence[Value]:
+        holds = bool(np.all(self._host(evaluation, values[0])))
+        body = node.attributes["then_branch" if holds else "else_branch"].as_graph()
+        self._run(body, evaluation)
+        return [evaluation.values[value] for value in body.outputs]
+
+    def _loop(
+        self, node: ir.Node, evaluation: Evaluation, values: Sequence[Value]
+    ) -> Sequence[Value]:
+        body = node.attributes["body"].as_graph()
+        most, going, *carried = values
+        limit = None if most is None else int(np.asarray(self._host(evaluation, most)).item())
+        more = True if going is None else bool(np.all(self._host(evaluation, going)))
+        count = len(node.inputs) - 2
+        collected: list[list[Value]] = [[] for _ in body.outputs[count + 1 :]]
+        turn = 0
+        while more and (limit is None or turn < limit):
+            given = [np.array(turn, np.int64), np.array(True), *carried]
+            evaluation.values.update(zip(body.inputs, given, strict=True))
+            self._run(body, evaluation)
+            results = [evaluation.values[value] for value in body.outputs]
+            realize(results)  # or the expression grows with every turn
+            more = bool(np.all(self._host(evaluation, results[0])))
+            carried = results[1 : count + 1]
+            for column, value in zip(collected, results[count + 1 :], strict=True):
+                column.append(value)
+            turn += 1
+        scans = zip(collected, body.outputs[count + 1 :], strict=True)
+        return [*carried, *(self._stacked(column, value) for column, value in scans)]
+
+    def _stacked(self, column: list[Value], value: ir.Value) -> Value:
+        if not column:
+            if value.dtype is None:
+                raise ValueError("a loop without turns gives an output of unknown type")
+            sizes = [each if isinstance(each, int) else 0 for each in value.shape or ()]
+            empty: Array = np.empty((0, *sizes), value.dtype.numpy())
+            return empty
+        first, *rest = (tensor for each in column if (tensor := self._tensor(each)) is not None)
+        return first.stack(*rest)
+
+    # -- values --
+
+    def _typed(self, value: ir.Value, output: Any) -> Value:
+        """As ONNX says it is: tinygrad gives some integers another width."""
+        dtype = value.dtype
+        if self._widens and dtype == ir.DataType.FLOAT16:
+            dtype = ir.DataType.FLOAT
+        if isinstance(output, Tensor) and dtype is not None:
+            wanted = tiny_type(dtype)
+            return output if output.dtype == wanted else output.cast(wanted)
+        if isinstance(output, np.ndarray) and dtype is not None:
+            return output if output.dtype == dtype.numpy() else output.astype(dtype.numpy())
+        known: Value = output
+        return known
+
+    def _tensor(self, value: Value) -> Tensor | None:
+        if value is None or isinstance(value, Tensor):
+            return value
+        if isinstance(value, list):
+            raise TypeError("a sequence is no tensor")
+        if value.size > HOST_ELEMENTS:
+            return to_device(value, self._device)
+        return self._constants(value)
+
+    def _host(self, evaluation: Evaluation, value: Value) -> Array:
+        if isinstance(value, np.ndarray):
+            return value
+        if not isinstance(value, Tensor):
+            raise TypeError("a tensor is missing")
+        evaluation.varies = True
+        return to_host(value, self._device)
+
+    def _python(self, evaluation: Evaluation, value: Value) -> Any:
+        return None if value is None else self._host(evaluation, value).tolist()
+
+    def _attributes_of(self, node: ir.Node) -> dict[str, Any]:
+        known = self._attributes.get(node)
+        if known is None:
+            pairs = node.attributes.items()
+            known = {name: self._attribute(each) for name, each in pairs}
+            self._attributes[node] = known
+        return known
+
+    def _attribute(self, attribute: ir.Attr) -> Any:
+        if attribute.type == ir.AttributeType.TENSOR:
+            return to_constant(attribute.as_tensor().numpy(), self._device)
+        value = attribute.value
+        return tuple(value) if attribute.type.name.endswith("S") else value
+
+
+def _shape(value: Value, attributes: Mapping[str, Any]) -> Array:
+    if value is None or isinstance(value, list):
+        raise TypeError("only a tensor has a shape")
+    sizes = tuple(int(size) for size in value.shape)
+    start, end = attributes.get("start", 0), attributes.get("end", len(sizes))
+    return np.array(sizes[start:end], np.int64)
+
+
+def _as_slices(indices: Value, otherwise: Any) -> Any:
+    """Few indices that are known pick slices, which takes no kernel."""
+    if isinstance(indices, np.ndarray) and indices.ndim <= 1 and 0 < indices.size <= _SLICED:
+        return indices.tolist()
+    return otherwise

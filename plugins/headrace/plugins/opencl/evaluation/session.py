@@ -1,0 +1,248 @@
+"""A network on the device: evaluated as it is at first, and with kernels of its own after that."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+from tinygrad.engine.jit import JitError, TinyJit
+from tinygrad.tensor import Tensor
+
+from headrace.plugins.opencl.backend.backend import ENOUGH_KERNELS, bound_kernels
+from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
+from headrace.plugins.opencl.evaluation import halves
+from headrace.plugins.opencl.evaluation.evaluator import Evaluation, Evaluator, Timed
+from headrace.plugins.opencl.evaluation.on_host import HOST_ELEMENTS, known_inputs
+from headrace.plugins.opencl.evaluation.values import Value, in_memory, realize, to_device, to_host
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.intake.naming import walk
+from headrace.runtime.network.values import Array
+
+Output: TypeAlias = "Array | list[Any] | None"
+
+_Key: TypeAlias = tuple[Any, ...]
+
+_MOST_KERNELS: Final = 4 * ENOUGH_KERNELS
+"""For runs that are not captured: with fewer a large network would make its kernels each time."""
+
+
+class Session:
+    """For the backend's thread only.
+
+    Kernels are kept for each combination of the inputs' shapes, and of the values of those inputs
+    that decide shapes. The first run of a combination is scheduled by itself; the second is
+    captured, and from the third on the captured kernels run. Combinations used last are kept.
+
+    Args:
+        model: transformed for the device.
+        device: as tinygrad calls it, ``CL:0``.
+        capacity: combinations to keep.
+        kernels: where they are kept on disk.
+        widens: the device has no float16, and is given float32 instead.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        device: str,
+        capacity: int,
+        kernels: KernelFolder,
+        *,
+        widens: bool = False,
+    ) -> None:
+        self._kernels = kernels
+        self._evaluator = Evaluator(model, device, widens=widens)
+        self._widens = widens
+        self._narrow = [
+            value.name or ""
+            for value in model.graph.outputs
+            if widens and value.dtype == ir.DataType.FLOAT16
+        ]
+        self._device = device
+        self._capacity = capacity
+        self._known = known_inputs(model)
+        self._loops = any(node.op_type == "Loop" for node in walk(model.graph))
+        self._names = [value.name or "" for value in model.graph.outputs]
+        self._jits: OrderedDict[_Key, _Captured | None] = OrderedDict()
+
+    def run(
+        self, inputs: Mapping[str, Any], token: CancelToken, timed: Timed | None = None
+    ) -> dict[str, Output]:
+        """All outputs by name.
+
+        Args:
+            timed: is told of each layer; layers are computed one by one then, which is slower.
+
+        Raises:
+            As `Evaluator.evaluate`.
+        """
+        if self._widens:
+            inputs = {name: halves.widened(value) for name, value in inputs.items()}
+        outputs = self._run(inputs, token, timed)
+        outputs.update((name, halves.narrowed(outputs[name])) for name in self._narrow)
+        return outputs
+
+    def _run(
+        self, inputs: Mapping[str, Any], token: CancelToken, timed: Timed | None
+    ) -> dict[str, Output]:
+        known = {name for name in self._known if _is_small(inputs.get(name))}
+        key = self._key(inputs, known)
+        if key is None:
+            self._bound(_MOST_KERNELS)
+            return self._evaluate(inputs, known, token, timed)[0]
+        if key not in self._jits:
+            self._bound()  # before new ones, for what is captured next needs those
+            outputs, varies = self._evaluate(inputs, known, token, timed)
+            self._keep(key, None if varies else _Captured(self._evaluator, self._device, known))
+            return outputs
+        self._jits.move_to_end(key)
+        captured = self._jits[key]
+        if captured is not None and timed is None:
+            try:
+                with nullcontext() if captured.is_made else self._kernels.making():
+                    return dict(zip(self._names, captured(inputs), strict=True))
+            except (JitError, AssertionError):
+                self._jits[key] = None  # nothing to capture
+        self._bound(_MOST_KERNELS)
+        return self._evaluate(inputs, known, token, timed)[0]
+
+    def warm(self, inputs: Mapping[str, Any], token: CancelToken) -> None:
+        """Makes kernels for these inputs' shapes before the first request needs them."""
+        for _ in range(2):
+            self.run(inputs, token)
+
+    @property
+    def can_be_warmed(self) -> bool:
+        """Whether made-up inputs do: none whose value decides a shape, or when a loop ends."""
+        return not self._known and not self._loops
+
+    def close(self) -> None:
+        """Gives back the device's memory; nothing runs after it."""
+        for captured in self._jits.values():
+            if captured is not None:
+                captured.close()
+        self._jits.clear()
+        del self._evaluator
+
+    # -- inside --
+
+    def _bound(self, most: int = ENOUGH_KERNELS) -> None:
+        bound_kernels(most)
+        self._kernels.bound()
+
+    def _keep(self, key: _Key, captured: _Captured | None) -> None:
+        self._jits[key] = captured
+        while len(self._jits) > self._capacity:
+            _, oldest = self._jits.popitem(last=False)
+            if oldest is not None:
+                oldest.close()
+
+    def _key(self, inputs: Mapping[str, Any], known: set[str]) -> _Key | None:
+        """None where there can be no captured kernels."""
+        if not self._capacity:
+            return None
+        parts: list[Any] = []
+        for name in sorted(inputs):
+            value = inputs[name]
+            if name in known:
+                parts.append((name, value.dtype.str, value.shape, value.tobytes()))
+            elif isinstance(value, np.ndarray) and value.size:
+                parts.append((name, value.shape))
+            elif value is None:
+                parts.append((name, None))
+            else:
+                return None
+        return tuple(parts)
+
+    def _evaluate(
+        self,
+        inputs: Mapping[str, Any],
+        known: set[str],
+        token: CancelToken,
+        timed: Timed | None,
+    ) -> tuple[dict[str, Output], bool]:
+        evaluation = Evaluation(token, timed=timed)
+        with self._kernels.making():
+            given = {
+                name: _given(each, name in known, self._device) for name, each in inputs.items()
+            }
+            outputs = self._evaluator.evaluate(evaluation, given)
+            realize(outputs)
+            fetched = [_fetch(value, self._device) for value in outputs]
+        return dict(zip(self._names, fetched, strict=True)), evaluation.varies
+
+
+class _Captured:
+    """The kernels of one combination.
+
+    Attributes:
+        is_made: they have run, and are in memory.
+    """
+
+    def __init__(self, evaluator: Evaluator, device: str, known: set[str]) -> None:
+        self._evaluator = evaluator
+        self._device = device
+        self._known = known
+        self._names: list[str] = []
+        self._values: Mapping[str, Any] = {}
+        self._form: list[Value] = []
+        self._jit = TinyJit(self._compute, prune=True)
+        self._jit.cnt = 1  # the run that it would pass over has been
+        self.is_made = False
+
+    def __call__(self, inputs: Mapping[str, Any]) -> list[Output]:
+        self._names = [
+            name
+            for name, value in inputs.items()
+            if name not in self._known and isinstance(value, np.ndarray)
+        ]
+        self._values = {name: value for name, value in inputs.items() if name not in self._names}
+        tensors = [to_device(inputs[name], self._device).realize() for name in self._names]
+        computed = iter(self._jit(*tensors))
+        values = (next(computed) if isinstance(each, Tensor) else each for each in self._form)
+        fetched = [_fetch(value, self._device) for value in values]
+        self.is_made = True
+        return fetched
+
+    def close(self) -> None:
+        """The kernels refer to what they were captured from, and that to them: ends it."""
+        del self._jit
+
+    def _compute(self, *tensors: Tensor) -> list[Tensor]:
+        given = {**self._values, **dict(zip(self._names, tensors, strict=True))}
+        outputs = self._evaluator.evaluate(Evaluation(CancelToken()), given)
+        if any(isinstance(each, list) for each in outputs):
+            raise JitError("a sequence cannot be captured")
+        self._form = outputs
+        return [_own(each, self._device) for each in outputs if isinstance(each, Tensor)]
+
+
+def _own(tensor: Tensor, device: str) -> Tensor:
+    """The tensor in memory of its own. A view of an input or a weight is copied: when the kernels
+    run again, the input will be another."""
+    return tensor.clone() if tensor.uop.base.is_realized else in_memory(tensor, device)
+
+
+def _given(value: Any, known: bool, device: str) -> Value:
+    if isinstance(value, list):
+        return [_given(element, False, device) for element in value]
+    if value is None or known:
+        given: Value = value
+        return given
+    return to_device(value, device)
+
+
+def _fetch(value: Value, device: str) -> Output:
+    if isinstance(value, list):
+        return [_fetch(element, device) for element in value]
+    if isinstance(value, Tensor):
+        return to_host(value, device)
+    return None if value is None else np.array(value)
+
+
+def _is_small(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.size <= HOST_ELEMENTS

@@ -1,0 +1,1 @@
+"""What computes each operator: tinygrad's functions, and ours where those are wrong."""

@@ -1,0 +1,198 @@
+"""What tinygrad has for an operator, and what stands here in its place where it would fail.
+
+tinygrad's functions take some inputs as Python values; `HOST_INPUTS` says which. Those are known
+before a kernel runs, and a network is compiled for their values as for its shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from typing import Any, Final
+
+import onnx_ir as ir
+from tinygrad.dtype import dtypes
+from tinygrad.nn.onnx import Domain, OnnxRunner, OpSetId, onnx_ops, required_input_python_consts
+from tinygrad.tensor import Tensor
+
+from headrace.plugins.opencl.operators.attention import attention
+from headrace.plugins.opencl.operators.pooling import max_pool, max_unpool
+from headrace.plugins.opencl.operators.scatter import scatter_nd, tensor_scatter
+
+Function = Callable[..., Any]
+
+HOST_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
+    **required_input_python_consts,
+    "ConstantOfShape": (0,),
+    "If": (0,),
+    "Loop": (0, 1),
+}
+"""Operator to the positions of inputs that have to be known on the host."""
+
+_VARYING: Final = frozenset(
+    (
+        "NonZero",  # its output's shape depends on values, which are read back from the device
+        *("Bernoulli", "Multinomial"),
+        *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+    )
+)
+
+
+def host_inputs(node: ir.Node) -> tuple[int, ...]:
+    return HOST_INPUTS.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
+
+
+def varies(node: ir.Node) -> bool:
+    """Whether the node may give another shape or other numbers in another run of the same inputs'
+    shapes, so that its kernels cannot be kept."""
+    if node.domain not in ("", "ai.onnx"):
+        return False
+    trains = node.op_type == "Dropout" and len(node.inputs) > 2
+    return trains or node.op_type in _VARYING
+
+
+def find(node: ir.Node, opset: int) -> Function | None:
+    """The function that computes the node's operator; None if there is none."""
+    own = _OWN.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    if own is not None:
+        return own
+    try:
+        domain = Domain.from_onnx(node.domain)
+        selector = OnnxRunner.__new__(OnnxRunner)
+        selector.onnx_ops = onnx_ops
+        function: Function = selector._select_op(node.op_type, OpSetId(domain, opset))
+    except (ValueError, NotImplementedError):
+        return None
+    return function
+
+
+def computed(function: Function, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """What the function gives.
+
+    Raises:
+        RuntimeError: it assigns to an argument. A weight would be another one after that, and
+            captured kernels would write to their input and give what another request left there.
+    """
+    given = [each for each in arguments if isinstance(each, Tensor) and each.uop.base.is_realized]
+    before = [each.uop for each in given]
+    outputs = function(*arguments, **options)
+    if any(each.uop is not uop for each, uop in zip(given, before, strict=True)):
+        for each, uop in zip(given, before, strict=True):
+            each.uop = uop
+        raise RuntimeError("it assigns to an input")
+    return outputs
+
+
+def _div(x: Tensor, y: Tensor, **_: Any) -> Tensor:
+    if not dtypes.is_int(x.dtype):
+        return x.div(y)
+    if dtypes.is_unsigned(x.dtype):
+        return x.div((y == 0).where(1, y), rounding_mode="trunc")
+    safe = ((y == 0) | (y == -1)).where(1, y)
+    return (y == -1).where(-x, x.div(safe, rounding_mode="trunc"))
+
+
+def _mod(x: Tensor, y: Tensor, fmod: int = 0) -> Tensor:
+    if not dtypes.is_int(x.dtype):
+        return x.fmod(y)
+    if dtypes.is_unsigned(x.dtype):
+        return x % (y == 0).where(1, y)
+    safe = ((y == 0) | (y == -1)).where(1, y)
+    rest = x.fmod(safe) if fmod else x % safe
+    return (y == -1).where(0, rest)
+
+
+def _lp_normalization(x: Tensor, axis: int = -1, p: int = 2) -> Tensor:
+    """Zeros stay zeros: tinygrad's own divides them by their norm."""
+    magnitudes = x.abs() if p == 1 else x.square()
+    norm = magnitudes.sum(axis, keepdim=True)
+    norm = norm if p == 1 else norm.sqrt()
+    return x / (norm == 0).where(1, norm)
+
+
+def _arg_max(x: Tensor, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
+    """NaN counts as infinite: tinygrad's own passes over it, and gives an index out of bounds where
+    there is nothing else."""
+    if dtypes.is_float(x.dtype):
+        x = x.isnan().where(inf, x)
+    if not select_last_index:
+        return x.argmax(axis, keepdim=bool(keepdims)).cast(dtypes.int64)
+    return int(x.shape[axis]) - 1 - _arg_max(x.flip(axis), axis, keepdims)
+
+
+def _arg_min(x: Tensor, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
+    """tinygrad's own negates, which the least of some integers do not stand."""
+    floating = dtypes.is_float(x.dtype)
+    reverse = x.isnan().where(inf, -x) if floating else x.bitwise_not()
+    return _arg_max(reverse, axis, keepdims, select_last_index)
+
+
+_BATCH_AND_CHANNELS: Final = 2
+_THEIR_RESIZE: Final[Any] = onnx_ops["Resize"]
+
+
+def _resize(
+    x: Tensor,
+    roi: Any = None,
+    scales: list[float] | None = None,
+    sizes: list[int] | None = None,
+    axes: Sequence[int] | None = None,
+    keep_aspect_ratio_policy: str = "stretch",
+    **options: Any,
+) -> Tensor:
+    """tinygrad's own takes two axes for batch and channels, and the others for those that are
+    resized, whatever `axes` says and however few there are."""
+    options["keep_aspect_ratio_policy"] = keep_aspect_ratio_policy
+    resized = [axis % x.ndim for axis in (range(x.ndim) if axes is None else axes)]
+    if keep_aspect_ratio_policy != "stretch":
+        if len(resized) != x.ndim - 2 and axes is not None:
+            raise NotImplementedError("Resize of some axes that keeps their ratio")
+        whole: Tensor = _THEIR_RESIZE(x, roi, scales, sizes, axes=axes, **options)
+        return whole
+    shape = [int(size) for size in x.shape]
+    all_scales, all_sizes = [1.0] * x.ndim, [*shape]
+    for index, axis in enumerate(resized):
+        if scales is not None:
+            all_scales[axis] = scales[index]
+        elif sizes is not None:
+            all_sizes[axis] = sizes[index]
+    lead = [] if x.ndim > _BATCH_AND_CHANNELS else [1] * _BATCH_AND_CHANNELS
+    result: Tensor = _THEIR_RESIZE(
+        x.reshape(*lead, *shape),
+        None,
+        None if scales is None else [*lead, *all_scales],
+        None if sizes is None else [*lead, *all_sizes],
+        **options,
+    )
+    return result.reshape(*result.shape[len(lead) :])
+
+
+def _center_crop_pad(x: Tensor, shape: list[int], axes: list[int] | None = None) -> Tensor:
+    """An odd element more is cut off behind: tinygrad's own cuts an odd size to an odd one one
+    element too early."""
+    cut, sides = [(0, int(size)) for size in x.shape], [(0, 0)] * x.ndim
+    for axis, wanted in zip(axes or range(x.ndim), shape, strict=False):
+        size = int(x.shape[axis])
+        if wanted < size:
+            start = (size - wanted) // 2
+            cut[axis] = (start, start + wanted)
+        else:
+            before = (wanted - size) // 2
+            sides[axis] = (before, wanted - size - before)
+    return x.shrink(tuple(cut)).pad(tuple(sides))
+
+
+_OWN: Final[dict[str, Function]] = {
+    "ArgMax": _arg_max,
+    "ArgMin": _arg_min,
+    "Attention": attention,
+    "CenterCropPad": _center_crop_pad,
+    "Div": _div,
+    "LpNormalization": _lp_normalization,
+    "MaxPool": max_pool,
+    "MaxUnpool": max_unpool,
+    "Mod": _mod,
+    "Resize": _resize,
+    "ScatterND": scatter_nd,
+    "TensorScatter": tensor_scatter,
+}

@@ -1,0 +1,37 @@
+"""Constants without elements, which OpenVINO's reader of ONNX takes for scalars.
+
+No backend case of onnx shows this. The networks of ``graph/test_empty_tensors.py`` do.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import onnx_ir as ir
+
+from headrace.plugins.openvino.constants.values import constant
+from headrace.runtime.intake.naming import bodies
+
+_REASON: Final = "the backend takes a constant without elements for a scalar"
+
+
+def reason(node: ir.Node) -> str | None:
+    """Why the node would be wrong for a constant without elements; None if it would not."""
+    return _REASON if any(map(_is_empty, _constants(node))) else None
+
+
+def _constants(node: ir.Node) -> list[ir.Value | None]:
+    """The values that the node or what it holds takes or gives where an empty one is no sign for
+    all axes, for none, or for an input that is left out."""
+    given = list(node.inputs)
+    if node.op_type in ("Reshape", "Resize", "Upsample") or node.op_type.startswith("Reduce"):
+        given = given[:1]
+    elif node.op_type in ("Concat", "ConstantOfShape"):
+        given = []
+    returned = [value for value in node.outputs if value.is_graph_output()]
+    return [*given, *returned, *(value for _, body in bodies(node) for value in body.outputs)]
+
+
+def _is_empty(value: ir.Value | None) -> bool:
+    tensor = constant(value)
+    return tensor is not None and tensor.size == 0

@@ -1,0 +1,162 @@
+"""Tensors without elements, in OpenVINO's graph.
+
+OpenVINO does not run an operation that has an input without elements. Where the output has none
+either, that is right. Where it has some, nobody writes them, and a caller would read whatever was
+in that memory before. Some kernels see to it themselves: `_SOUND`. When a network is compiled,
+OpenVINO also computes what is constant, and writes outside of a tensor that has no elements.
+
+So an output that never has elements becomes a constant, which nothing computes. A layer that makes
+elements of none is refused. What depends on the request is asked of OpenVINO's own inference of
+shapes (`axes_to_guard`), and `guards` looks at it in each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from headrace.plugins.openvino.library import openvino, operations
+from headrace.runtime.errors import InvalidModel
+
+_BODIES: Final = ("If", "Loop", "TensorIterator")
+_SOUND: Final = frozenset(
+    {
+        "Broadcast",  # an axis without elements stays one, or does not fit
+        "Concat",
+        "ConvertLike",  # it reads no more than a type of its other input
+        "Einsum",
+        "MatMul",
+        "NonMaxSuppression",
+        "NonZero",
+        "Pad",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceProd",
+        "ReduceSum",
+        "ScatterElementsUpdate",
+        "ScatterNDUpdate",
+        "ShapeOf",
+        "Tile",
+    }
+)
+"""Operations that are right all the same; ``graph/test_empty_tensors.py`` runs each.
+ReduceMean is not: it gives 0 where ONNX says NaN."""
+_SOUND_OF_FLOATS: Final = ("ReduceMax", "ReduceMin")
+"""Extremes of nothing are infinite (`repairs`), and of integers something else."""
+_INDEXED: Final = ("Gather", "GatherND")
+"""`guards` checks each index against the size of its axis, which may be 0."""
+_NOT_EMPTY: Final = openvino.Dimension(1, -1)
+
+
+def fold_empty(model: openvino.Model) -> None:
+    """Makes outputs that never have elements constants, in bodies too.
+
+    Raises:
+        InvalidModel: an operation would make elements of none.
+    """
+    for operation in model.get_ordered_ops():
+        for body in bodies(operation):
+            fold_empty(body)
+        if operation.get_type_name() in ("Parameter", "Constant", "Result", *_BODIES):
+            continue
+        for output in operation.outputs():
+            _fold(output)
+        empty = any(_is_empty(each.get_partial_shape()) for each in _data(operation))
+        if empty and _returns_elements(operation) and not _is_sound(operation):
+            raise InvalidModel(
+                f"{operation.get_type_name()} makes elements of a tensor that has none",
+                field="model",
+            )
+
+
+def bodies(operation: openvino.Node) -> list[openvino.Model]:
+    """The graphs inside an operation."""
+    kind = operation.get_type_name()
+    if kind == "If":
+        return [operation.get_then_body(), operation.get_else_body()]
+    return [operation.get_function()] if kind in _BODIES else []
+
+
+def axes_to_guard(operation: openvino.Node) -> Iterator[tuple[openvino.Output, list[int]]]:
+    """The inputs that make the operation's result unsound if they have no elements, and the axes
+    that this depends on."""
+    kind = operation.get_type_name()
+    if kind in ("Result", *_BODIES, *_INDEXED) or _is_sound(operation):
+        return
+    for port in _data(operation):
+        axes = _axes(port.get_partial_shape())
+        if axes is None or axes:
+            found = axes and [axis for axis in axes if _is_unsound(operation, port, axis)]
+            if found is None or found:
+                yield port.get_source_output(), found or []
+
+
+def _fold(output: openvino.Output) -> None:
+    shape = output.get_partial_shape()
+    if shape.is_dynamic or not _is_empty(shape) or not output.get_target_inputs():
+        return
+    zeros = np.zeros(shape.to_shape(), np.uint8)
+    constant = operations.constant(zeros, output.get_element_type())
+    names = output.get_names()
+    output.set_names(set())
+    constant.output(0).set_names(names)
+    for reader in output.get_target_inputs():
+        reader.replace_source_output(constant.output(0))
+
+
+def _is_empty(shape: openvino.PartialShape) -> bool:
+    return shape.rank.is_static and 0 in shape.get_max_shape()
+
+
+def _returns_elements(operation: openvino.Node) -> bool:
+    return any(
+        output.get_target_inputs() and not _is_empty(output.get_partial_shape())
+        for output in operation.outputs()
+    )
+
+
+def _data(operation: openvino.Node) -> list[openvino.Input]:
+    """The operation's inputs, but no pattern, which is empty for a scalar."""
+    ports: list[openvino.Input] = operation.inputs()
+    return ports[:1] if operation.get_type_name() == "Reshape" else ports
+
+
+def _is_sound(operation: openvino.Node) -> bool:
+    kind = operation.get_type_name()
+    if kind in _SOUND_OF_FLOATS:
+        return bool(operation.get_output_element_type(0).is_real())
+    if kind == "Reshape":  # it is held against the elements in a run, but not before
+        ends = operation.get_input_partial_shape(0), operation.get_output_partial_shape(0)
+        return any(shape.is_dynamic for shape in ends)
+    return kind in _SOUND
+
+
+def _axes(shape: openvino.PartialShape) -> list[int] | None:
+    """The axes that may turn out to be empty; None if any may. What OpenVINO takes for the least
+    size of a convolution's output is no less than 1, and that of a small image has none."""
+    if shape.is_static:
+        return []
+    if shape.rank.is_dynamic:
+        return None
+    return [at for at, size in enumerate(shape) if size.is_dynamic]
+
+
+def _is_unsound(operation: openvino.Node, port: openvino.Input, axis: int) -> bool:
+    """Whether there may be elements in an output where the axis, and no other one, is empty. An
+    operation that OpenVINO refuses then is refused in a run too."""
+    source = port.get_source_output()
+    sizes = list(source.get_partial_shape())
+    assumed = [_NOT_EMPTY if size.is_dynamic else size for size in sizes]
+    assumed[axis] = openvino.Dimension(0)
+    stand_in = openvino.op.Parameter(source.get_element_type(), openvino.PartialShape(assumed))
+    port.replace_source_output(stand_in.output(0))
+    try:
+        operation.validate_and_infer_types()
+        return _returns_elements(operation)
+    except RuntimeError:
+        return False
+    finally:
+        port.replace_source_output(source)
+        operation.validate_and_infer_types()

@@ -1,0 +1,96 @@
+"""What a network computes of constants alone, computed once, when it is loaded.
+
+OpenVINO's core computes most of it itself. What it leaves, such as a convolution of constants, the
+plugin for processors runs once, and then has later operations write into that memory: each request
+would find there what the request before has computed.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from headrace.plugins.openvino.graph.empty_tensors import bodies
+from headrace.plugins.openvino.library import openvino
+
+Compute: TypeAlias = Callable[[openvino.Model], list[openvino.Tensor]]
+
+_LEFT: Final = frozenset(
+    {
+        "Add",
+        "Broadcast",
+        "Concat",
+        "Constant",
+        "Convert",
+        "Divide",
+        "Gather",
+        "Multiply",
+        "Negative",
+        "Reshape",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "StridedSlice",
+        "Subtract",
+        "Transpose",
+        "Unsqueeze",
+        "VariadicSplit",
+    }
+)
+"""Operations that the core computes. Weights go through them: it may keep those as they are."""
+_NEVER: Final = frozenset({"Multinomial", "Parameter", "RandomUniform", "ReadValue", "Result"})
+
+
+class _Kind(enum.Enum):
+    """What becomes of the constant that an operation makes of constants.
+
+    LEFT: the core computes it, or keeps it as weights that are multiplied by a scale.
+    RAW: quantised numbers without their scale, which the core keeps too; it counts on a scale.
+    COMPUTED: the core does not compute it.
+    """
+
+    LEFT = enum.auto()
+    RAW = enum.auto()
+    COMPUTED = enum.auto()
+
+
+def fold_constants(model: openvino.Model, compute: Compute) -> None:
+    """Makes what constants give constants, in bodies too.
+
+    Args:
+        compute: the outputs of a network without inputs.
+    """
+    known: dict[str, _Kind] = {}
+    wanted: list[openvino.Output] = []
+    for operation in model.get_ordered_ops():
+        for body in bodies(operation):
+            fold_constants(body, compute)
+        sources = [value.get_node().get_name() for value in operation.input_values()]
+        if operation.get_type_name() not in _NEVER and all(each in known for each in sources):
+            known[operation.get_name()] = _kind(operation, [known[each] for each in sources])
+    for operation in model.get_ops():
+        if known.get(operation.get_name(), _Kind.LEFT) is not _Kind.LEFT:
+            wanted += [output for output in operation.outputs() if _is_read(output, known)]
+    if wanted:
+        for output, tensor in zip(wanted, compute(openvino.Model(wanted, [])), strict=True):
+            names = output.get_names()
+            made = openvino.op.Constant(tensor).output(0)
+            output.set_names(set())
+            made.set_names(names)
+            for reader in output.get_target_inputs():
+                reader.replace_source_output(made)
+
+
+def _kind(operation: openvino.Node, sources: list[_Kind]) -> _Kind:
+    kind = operation.get_type_name()
+    if kind not in _LEFT or _Kind.COMPUTED in sources:
+        return _Kind.COMPUTED
+    if kind == "Convert" and operation.get_input_element_type(0).is_integral():
+        return _Kind.RAW
+    return _Kind.RAW if _Kind.RAW in sources and kind != "Multiply" else _Kind.LEFT
+
+
+def _is_read(output: openvino.Output, known: Mapping[str, _Kind]) -> bool:
+    readers = output.get_target_inputs()
+    return any(reader.get_node().get_name() not in known for reader in readers)

@@ -1,0 +1,278 @@
+"""What OpenVINO's reader of ONNX makes that means something else than ONNX does, put right.
+
+Each repair is small and exact; what would take more is refused (`limits`). Named beside each is the
+case of onnx's backend tests that shows what it is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from headrace.plugins.openvino.graph.empty_tensors import bodies
+from headrace.plugins.openvino.library import openvino, operations, replace_node
+from headrace.runtime.errors import InvalidModel
+
+_LEAST_STEP: Final = -(2**31) + 1
+_ALL: Final = np.int64(2**31 - 1)
+_BYTES: Final = (openvino.Type.i8, openvino.Type.u8)
+_FLOATS: Final = (openvino.Type.f32, openvino.Type.f16, openvino.Type.bf16)
+_ARITHMETIC: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyType(
+    {
+        "Abs": operations.absolute,
+        "Add": operations.add,
+        "Divide": operations.divide,
+        "Multiply": operations.multiply,
+        "Negative": operations.negative,
+        "Subtract": operations.subtract,
+    }
+)
+
+_WEIGHTS: Final[Mapping[str, int]] = MappingProxyType(
+    {"GRUSequence": 3, "LSTMSequence": 4, "RNNSequence": 3}
+)
+"""Operations over sequences, and which of their inputs are the weights of its elements."""
+
+
+def repair(model: openvino.Model) -> None:
+    """Changes the model in place, its bodies too."""
+    for operation in model.get_ops():
+        for body in bodies(operation):
+            repair(body)
+        change = _REPAIRS.get(operation.get_type_name())
+        made = change(operation) if change is not None else None
+        if made is not None:
+            made.output(0).set_names(operation.output(0).get_names())
+            replace_node(operation, made)
+
+
+def _top_k(operation: openvino.Node) -> None:
+    """ONNX takes equal elements of lower index first: test_top_k_same_values. Where more
+    are wanted than there are, the kernel reads beyond them and crashes: all are given then. Where
+    none are wanted, which it refuses, one is taken and cut away."""
+    attributes = operation.get_attributes()
+    if attributes["sort"] != "index":
+        operation.set_attribute("sort", "value")
+        operation.set_attribute("stable", True)
+    axis = np.int64(attributes["axis"])
+    sizes = operations.shape_of(operation.input_value(0))
+    there = operations.gather(sizes, axis, np.int64(0))
+    count = operations.convert(operation.input_value(1), "i64")
+    some = operations.minimum(count, there)
+    if operation.input_value(1).get_node().get_type_name() != "Constant":
+        for output in operation.outputs():
+            _cut(output, some, axis)
+        some = operations.minimum(operations.maximum(count, np.int64(1)), there)
+    operation.input(1).replace_source_output(some.output(0))
+
+
+def _cut(output: openvino.Output, count: openvino.Node, axis: np.int64) -> None:
+    """Leaves the readers of `output` its first `count` elements along an axis."""
+    end = operations.unsqueeze(count, np.int64(0))
+    begin, step, axes = (operations.constant(np.array([each])) for each in (0, 1, axis))
+    _change(output, lambda whole: operations.slice(whole, begin, end, step, axes))
+
+
+def _change(output: openvino.Output, make: Callable[[openvino.Output], openvino.Node]) -> None:
+    """Gives the readers of `output` what is made of it."""
+    readers, names = output.get_target_inputs(), output.get_names()
+    made = make(output).output(0)
+    output.set_names(set())
+    made.set_names(names)
+    for reader in readers:
+        reader.replace_source_output(made)
+
+
+def _extreme(operation: openvino.Node) -> openvino.Node | None:
+    """The extreme of nothing, or of infinities alone, is infinite; the kernel starts from the
+    largest finite number and stays there: test_reduce_max_empty_set,
+    test_attention_23_fullymasked_qk_matmul_output_mode3_zero_expanded.
+
+    Of the halves of all elements it gives that number only if none of them is finite.
+    """
+    kind = operation.output(0).get_element_type()
+    if kind not in _FLOATS:
+        return None
+    data, axes = operation.input_value(0), operation.input_value(1)
+    keeps = operation.get_attributes()["keep_dims"]
+    largest = operation.get_type_name() == "ReduceMax"
+    reduce = operations.reduce_max if largest else operations.reduce_min
+    halves = operations.multiply(operations.convert(data, "f32"), np.float32(0.5))
+    extreme = operations.absolute(reduce(halves, axes, keeps))
+    beyond = operations.greater(extreme, np.float32(0.75) * np.finfo(np.float32).max)
+    infinity = operations.convert(
+        operations.constant(np.float32(-np.inf if largest else np.inf)), kind
+    )
+    return operations.select(beyond, infinity, reduce(data, axes, keeps))
+
+
+def _suppression(operation: openvino.Node) -> openvino.Node | None:
+    """ONNX suppresses what overlaps by more than the threshold, the kernel by as much:
+    test_nonmaxsuppression_iou_threshold_boundary. So it gets the next larger number."""
+    if operation.get_input_size() < 4:
+        return None
+    threshold = operations.convert(operation.input_value(3), "f32")
+    next_larger = operations.maximum(
+        operations.multiply(threshold, np.float32(1 + 2**-23)), np.finfo(np.float32).tiny
+    )
+    operation.input(3).replace_source_output(next_larger.output(0))
+    return None
+
+
+def _slice(operation: openvino.Node) -> None:
+    """The least step of 32 bits has no opposite there, and is the end of the process, when the
+    network is compiled or when it runs: the next one picks the same, one element at most."""
+    step = operation.input_value(3)
+    kind, known = step.get_element_type().to_dtype(), step.get_node()
+    if known.get_type_name() == "Constant":
+        if known.data.min(initial=0) > _LEAST_STEP:
+            return
+        bounded = operations.constant(np.maximum(known.data, kind.type(_LEAST_STEP)))
+    else:
+        bounded = operations.maximum(step, kind.type(_LEAST_STEP))
+    operation.input(3).replace_source_output(bounded.output(0))
+
+
+def _range(operation: openvino.Node) -> None:
+    """A range the wrong way round is empty; the kernel counts off its length all the same. No case
+    shows it. Such a limit becomes the start."""
+    kind = operation.output(0).get_element_type()  # a body's counter comes in another
+    values = (operation.input_value(index) for index in range(3))
+    start, limit, step = (operations.convert(value, kind) for value in values)
+    zero = operations.constant(0, kind)
+    up, down = operations.maximum(limit, start), operations.minimum(limit, start)
+    bounded = operations.select(operations.greater(step, zero), up, down)
+    operation.input(1).replace_source_output(bounded.output(0))
+
+
+def _arithmetic(operation: openvino.Node) -> openvino.Node | None:
+    """In 8 bits the kernels saturate where ONNX drops the upper bits, and round a quotient to the
+    nearest if a size is not known: 100 + 100 is 127, and 85 / 96 is 1. No case shows it."""
+    kind = operation.get_output_element_type(0)
+    if kind not in _BYTES:
+        return None
+    wide = [operations.convert(value, "i32") for value in operation.input_values()]
+    return operations.convert(_ARITHMETIC[operation.get_type_name()](*wide), kind)
+
+
+def _pad(operation: openvino.Node) -> openvino.Node | None:
+    """Between constant pads the kernel takes a value that is computed for zero; no case shows it.
+    So zeros are padded, and the value chosen where there is padding."""
+    if operation.get_attributes()["pad_mode"] != "constant" or operation.get_input_size() < 4:
+        return None
+    data, begin, end, value = (operation.input_value(index) for index in range(4))
+    if value.get_node().get_type_name() == "Constant":
+        return None
+    kind = data.get_element_type()
+    one, zero = (operations.constant(each, kind) for each in (1, 0))
+    inside = operations.pad(
+        operations.broadcast(one, operations.shape_of(data)), begin, end, "constant", zero
+    )
+    padded = operations.pad(data, begin, end, "constant", zero)
+    return operations.select(operations.not_equal(inside, zero), padded, value)
+
+
+def _iterations(operation: openvino.Node) -> None:
+    """The kernels join what the iterations give without a look at its size: they write beyond their
+    memory where an iteration gives more than the first one. So its size has to be known.
+
+    Raises:
+        InvalidModel: it is not.
+    """
+    (body,) = bodies(operation)
+    for index in _joined(operation).values():
+        if body.get_results()[index].get_output_partial_shape(0).is_dynamic:
+            raise InvalidModel(
+                f"{operation.get_type_name()} may give another size in each iteration",
+                field="model",
+            )
+
+
+def _loop(operation: openvino.Node) -> None:
+    """After no iterations the kernel returns what a request before had: such an output is cut. A
+    trip count below zero, which means no iterations, is one without end to the kernel. No case
+    shows either. (A trip count that the network leaves out is a constant here.)"""
+    _iterations(operation)
+    count, going = operation.input_value(0), operation.input_value(1)
+    if count.get_node().get_type_name() != "Constant":
+        bounded = operations.maximum(count, operations.constant(0, count.get_element_type()))
+        count = bounded.output(0)
+        operation.input(0).replace_source_output(count)
+    elif going.get_node().get_type_name() == "Constant":
+        return  # each request has the same number of iterations
+    none = operations.constant(0, count.get_element_type())
+    some = operations.logical_and(operations.not_equal(count, none), going)
+    turns = operations.reshape(operations.convert(some, "i64"), np.array([1]), special_zero=False)
+    for index in _joined(operation):
+        _change(operation.output(index), partial(_times, turns=turns))
+
+
+def _times(parts: openvino.Output, turns: openvino.Node) -> openvino.Node:
+    """The parts, or none of them where `turns` is 0."""
+    there = operations.gather(operations.shape_of(parts), np.array([0]), np.int64(0))
+    rows = operations.squeeze(operations.multiply(there, turns), np.int64(0))
+    indices = operations.range(np.int64(0), rows, np.int64(1), "i64")
+    return operations.gather(parts, indices, np.int64(0))
+
+
+def _sequence(operation: openvino.Node) -> None:
+    """The kernels do not compare the size of a sequence's elements with that of the weights, and
+    read beyond smaller elements. No case shows it. So elements of unknown size are reshaped to
+    that of the weights, which fails where it does not fit."""
+    sequence = operation.input_value(0)
+    weights = operation.input_value(_WEIGHTS[operation.get_type_name()])
+    if all(each.get_partial_shape()[2].is_static for each in (sequence, weights)):
+        return
+    size = operations.gather(operations.shape_of(weights), np.array([2]), np.int64(0))
+    fitting = operations.concat([operations.constant(np.array([0, 0])), size], 0)
+    reshaped = operations.reshape(sequence, fitting, special_zero=True)
+    operation.input(0).replace_source_output(reshaped.output(0))
+
+
+def _regions(operation: openvino.Node) -> None:
+    """Where a region gets as many points as it needs, and none because it is empty, the kernel
+    divides by zero, and ONNX gives zero. No case shows it."""
+    attributes = operation.get_attributes()
+    if attributes["sampling_ratio"] or attributes["aligned_mode"] == "asymmetric":
+        return
+    scale = np.float32(attributes["spatial_scale"])
+    corners = operations.convert(operation.input_value(1), "f32")
+    corners = operations.subtract(operations.multiply(corners, scale), np.float32(0.5))
+    first, last = operations.split(corners, np.int64(1), 2).outputs()
+    covers = operations.reduce_logical_and(
+        operations.greater(last, first), np.array([1]), keep_dims=True
+    )
+    shown = operations.unsqueeze(covers, np.array([2, 3]))
+    zero = operations.constant(0, operation.get_output_element_type(0))
+    _change(operation.output(0), lambda found: operations.select(shown, found, zero))
+
+
+def _joined(operation: openvino.Node) -> dict[int, int]:
+    """The outputs that join the results of all iterations, each with its result of the body."""
+    return {
+        each.output_index: each.body_value_index
+        for each in operation.get_output_descriptions()
+        if each.get_type_info().name == "ConcatOutputDescription"
+    }
+
+
+_REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] = MappingProxyType(
+    {
+        **dict.fromkeys(_ARITHMETIC, _arithmetic),
+        "Loop": _loop,
+        **dict.fromkeys(_WEIGHTS, _sequence),
+        "NonMaxSuppression": _suppression,
+        "Pad": _pad,
+        "ROIAlign": _regions,
+        "Range": _range,
+        "ReduceMax": _extreme,
+        "ReduceMin": _extreme,
+        "Slice": _slice,
+        "TensorIterator": _iterations,
+        "TopK": _top_k,
+    }
+)

@@ -1,0 +1,185 @@
+"""Has a network watch over what OpenVINO does not check while it runs: indices, tensors without
+elements, integers that are divided by, lengths.
+
+What is known before a run is refused then. For the rest the network gets one more output, which
+holds its `conditions`, and a request that does not meet one fails. So it does not matter whether
+the values are the caller's or computed. Conditions inside of bodies are carried out of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+from urllib.parse import quote, unquote
+
+import numpy as np
+
+from headrace.plugins.openvino.graph.empty_tensors import bodies
+from headrace.plugins.openvino.graph.fusion import layer_of
+from headrace.plugins.openvino.guards.conditions import ALWAYS, EMPTY, conditions, is_constant
+from headrace.plugins.openvino.library import openvino, operations
+from headrace.runtime.errors import InvalidArgument, InvalidModel
+from headrace.runtime.network.values import Array, Value
+
+_PREFIX: Final = "headrace.guards:"
+_STAMP: Final = b"headrace guards 3\n"
+"""Exported networks start with it. Raise the number when networks get other guards or repairs than
+before, so that none that was exported without them is restored."""
+_Told: TypeAlias = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Guard:
+    """
+    Attributes:
+        value: int64[n]; each element is 1 or more where a condition is met.
+        told: for each element, the layer and what it does if the condition is not met.
+    """
+
+    value: openvino.Output
+    told: _Told
+
+
+class Guards:
+    """The conditions of one compiled network.
+
+    Args:
+        index: of the output that holds them, among the compiled network's.
+        name: of that output, which says what they are, so that exported networks know as well.
+    """
+
+    def __init__(self, index: int, name: str) -> None:
+        self.index = index
+        self._told: list[list[str]] = json.loads(unquote(name.removeprefix(_PREFIX)))
+
+    @classmethod
+    def of(cls, model: openvino.CompiledModel) -> Guards | None:
+        """Those of a compiled network; None if it has none."""
+        outputs = model.outputs
+        names = outputs[-1].get_names() if outputs else ()
+        name = next((each for each in names if each.startswith(_PREFIX)), None)
+        return None if name is None else cls(len(outputs) - 1, name)
+
+    def check(self, values: Array, inputs: Mapping[str, Value]) -> None:
+        """
+        Args:
+            values: of the output.
+            inputs: the request's.
+
+        Raises:
+            InvalidArgument: a condition is not met.
+        """
+        if values.min() > 0:
+            return
+        layer, broken = self._told[int(values.argmin())]
+        field, why = "inputs", ""
+        if broken == EMPTY:
+            for name, value in inputs.items():
+                if getattr(value, "size", 1) == 0:
+                    field, why = f"inputs[{name!r}]", f", and input {name!r} has none"
+                    break
+        raise InvalidArgument(
+            f"layer {layer!r} {broken}{why}; send other values, or load the network on CPU",
+            field=field,
+        )
+
+
+def add_guards(model: openvino.Model) -> None:
+    """Gives the model one more output, if it needs guards.
+
+    Raises:
+        InvalidModel: a condition is never met.
+    """
+    guards = _guards(model)
+    if not guards:
+        return
+    result = operations.result(_joined(guards))
+    told = [each for guard in guards for each in guard.told]
+    result.output(0).set_names({_PREFIX + quote(json.dumps(told, separators=(",", ":")))})
+    model.add_results([result])
+
+
+def stamped(native: bytes) -> bytes:
+    """What OpenVINO exported, with a mark that says which guards the network has."""
+    return _STAMP + native
+
+
+def unstamped(data: bytes) -> bytes:
+    """What OpenVINO exported.
+
+    Raises:
+        InvalidArgument: the network may lack guards.
+    """
+    if not data.startswith(_STAMP):
+        raise InvalidArgument(
+            "it was exported without the guards that networks get now", field="blob"
+        )
+    return data[len(_STAMP) :]
+
+
+def _guards(model: openvino.Model) -> list[_Guard]:
+    found: list[_Guard] = []
+    for operation in model.get_ordered_ops():
+        layer = layer_of(operation.get_friendly_name())
+        inner = [_guards(body) for body in bodies(operation)]
+        if any(inner):
+            found.append(_carried_out(operation, layer, inner))
+        for node, broken in conditions(operation):
+            count = node.get_output_shape(0)[0]
+            guard = _Guard(node.output(0), ((layer, broken),) * count)
+            if not is_constant(guard.value):
+                found.append(guard)
+            elif not _holds(guard.value):
+                raise InvalidModel(f"the layer {broken}", field="model")
+    return found
+
+
+def _holds(condition: openvino.Output) -> bool:
+    found = openvino.Tensor(openvino.Type.i64, condition.get_shape())
+    return openvino.Model([condition], []).evaluate([found], []) and bool((found.data > 0).all())
+
+
+def _joined(guards: list[_Guard]) -> openvino.Output:
+    values = [guard.value for guard in guards]
+    return values[0] if len(values) == 1 else operations.concat(values, 0).output(0)
+
+
+def _carried_out(operation: openvino.Node, layer: str, inner: list[list[_Guard]]) -> _Guard:
+    """A guard outside for those in the bodies of an operation."""
+    told = tuple((layer, broken) for body in inner for guard in body for _, broken in guard.told)
+    carry = _of_branches if operation.get_type_name() == "If" else _of_iterations
+    return _Guard(carry(operation, inner), told)
+
+
+def _of_branches(operation: openvino.Node, inner: list[list[_Guard]]) -> openvino.Output:
+    """Those of the branch that is not taken are met."""
+    results = []
+    for branch, body in enumerate(bodies(operation)):
+        values = [
+            guard.value if at == branch else _met(len(guard.told))
+            for at, guards in enumerate(inner)
+            for guard in guards
+        ]
+        results.append(operations.result(operations.concat(values, 0)))
+        body.add_results([results[-1]])
+    return operation.set_output(*results)
+
+
+def _of_iterations(operation: openvino.Node, inner: list[list[_Guard]]) -> openvino.Output:
+    """The least value of all iterations."""
+    (guards,) = inner
+    (body,) = bodies(operation)
+    joined = _joined(guards)
+    so_far = openvino.op.Parameter(openvino.Type.i64, joined.get_partial_shape())
+    body.add_parameters([so_far])
+    result = operations.result(operations.minimum(so_far, joined))
+    body.add_results([result])
+    start = _met(sum(len(guard.told) for guard in guards))
+    operation.set_merged_input(so_far, start, result.output(0))
+    return operation.get_iter_value(result.output(0), -1)
+
+
+def _met(count: int) -> openvino.Output:
+    return operations.constant(np.repeat(ALWAYS, count)).output(0)

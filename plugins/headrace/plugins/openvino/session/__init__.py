@@ -1,0 +1,1 @@
+"""Compiling and running: the core, infer requests, tensors, profiles."""

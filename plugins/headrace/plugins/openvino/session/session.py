@@ -1,0 +1,173 @@
+"""OpenVINO's core: which devices it finds, and how a network is made for one of them."""
+
+from __future__ import annotations
+
+import io
+import logging
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import onnx_ir as ir
+
+from headrace.plugins.openvino.failures import load_failure
+from headrace.plugins.openvino.graph.checkpoint import Checkpoints
+from headrace.plugins.openvino.graph.empty_tensors import fold_empty
+from headrace.plugins.openvino.graph.folding import fold_constants
+from headrace.plugins.openvino.graph.fusion import name_operations
+from headrace.plugins.openvino.graph.repairs import repair
+from headrace.plugins.openvino.guards.guards import add_guards
+from headrace.plugins.openvino.library import FrontEndManager, openvino
+from headrace.runtime.intake import onnx_bytes
+from headrace.runtime.system.buffers import joined
+from headrace.runtime.system.scratch import ScratchFolder
+
+_log = logging.getLogger(__name__)
+
+_FILED_BYTES: Final = 2**24
+"""From here on weights go by a file."""
+
+
+class Runtime:
+    """OpenVINO's core and its reader of ONNX. Thread-safe, as the core is; each network is read by
+    a reader of its own, which costs a fifth of a millisecond."""
+
+    def __init__(self) -> None:
+        self._core = openvino.Core()
+        self._readers = FrontEndManager()
+        # Finding them loads drivers and takes half a second; what is plugged in later is not seen.
+        self.devices = list(self._core.available_devices)
+
+    def full_name(self, device: str) -> str:
+        """What the device calls itself."""
+        return str(self._core.get_property(device, "FULL_DEVICE_NAME"))
+
+    def capabilities(self, device: str) -> tuple[str, ...]:
+        """OPTIMIZATION_CAPABILITIES: types that the device computes in, and other words."""
+        return tuple(self._core.get_property(device, "OPTIMIZATION_CAPABILITIES"))
+
+    def architecture(self, device: str) -> str:
+        """What compiled networks of the device depend on, beside OpenVINO's version."""
+        try:
+            architecture = self._core.get_property(device, "DEVICE_ARCHITECTURE")
+        except RuntimeError:  # not every device has one
+            architecture = ""
+        return str(architecture) or platform.machine()
+
+    def device_type(self, device: str) -> str:
+        """DISCRETE, INTEGRATED or PROCESSOR, which OpenVINO takes for integrated."""
+        if device.partition(".")[0] == "CPU":
+            return "PROCESSOR"
+        try:
+            return str(self._core.get_property(device, "DEVICE_TYPE").name)
+        except RuntimeError:  # not every device has one
+            return "INTEGRATED"
+
+    def settable(self, device: str) -> frozenset[str]:
+        """Names of the properties that a network on the device is compiled with."""
+        properties = self._core.get_property(device, "SUPPORTED_PROPERTIES")
+        return frozenset(name for name, access in properties.items() if access == "RW")
+
+    def stream_range(self, device: str) -> tuple[int, int]:
+        """The fewest and the most streams that make sense on the device."""
+        try:
+            fewest, most = self._core.get_property(device, "RANGE_FOR_STREAMS")
+        except RuntimeError:  # not every device has one
+            return 1, 1
+        return int(fewest), int(most)
+
+    def convert(self, model: ir.Model, checkpoints: Checkpoints | None = None) -> openvino.Model:
+        """OpenVINO's model of a network, its operations named after the layers they came from.
+
+        Args:
+            checkpoints: of the network, if its loops have any.
+
+        Raises:
+            HeadraceError: as `failures.load_failure` has it.
+        """
+        converted = self._read_model(model, checkpoints)
+        name_operations(converted, model.graph)
+        return self._guarded(converted)
+
+    def _read_model(self, model: ir.Model, checkpoints: Checkpoints | None) -> openvino.Model:
+        """Large weights go by a file, which OpenVINO maps: passed as bytes they are copied several
+        times, while no other Python thread runs, and end at protobuf's 2 GiB."""
+        if onnx_bytes.large_bytes(model) >= _FILED_BYTES:
+            try:
+                with ScratchFolder() as folder:
+                    return self._read(str(_write(model, folder.path)), checkpoints)
+            except OSError as error:
+                _log.warning("no temporary file for a network's weights: %s", error)
+        return self._read(io.BytesIO(joined(onnx_bytes.serialize(model))), checkpoints)
+
+    def read(self, data: bytes) -> openvino.Model:
+        """OpenVINO's model of a serialised network. Raises as `convert`."""
+        return self._guarded(self._read(io.BytesIO(data), None))
+
+    def _read(self, source: io.BytesIO | str, checkpoints: Checkpoints | None) -> openvino.Model:
+        try:
+            reader = self._readers.load_by_framework("onnx")
+            if checkpoints is not None:
+                reader.add_extension(checkpoints.extension())
+            converted = reader.convert(reader.load(source))
+            repair(converted)
+            return converted
+        except Exception as error:
+            raise load_failure(error) from error
+
+    def _guarded(self, model: openvino.Model) -> openvino.Model:
+        """
+        Raises:
+            HeadraceError: as `failures.load_failure` has it.
+        """
+        try:
+            fold_empty(model)
+            fold_constants(model, self._compute)
+            add_guards(model)
+        except RuntimeError as error:
+            raise load_failure(error) from error
+        return model
+
+    def _compute(self, model: openvino.Model) -> list[openvino.Tensor]:
+        """The outputs of a network without inputs."""
+        exact = {"INFERENCE_PRECISION_HINT": "f32"}
+        request = self._core.compile_model(model, "CPU", exact).create_infer_request()
+        request.infer()
+        return list(request.output_tensors)
+
+    def compile(
+        self, model: openvino.Model, device: str, properties: Mapping[str, object]
+    ) -> openvino.CompiledModel:
+        """
+        Raises:
+            HeadraceError: as `failures.load_failure` has it.
+        """
+        try:
+            return self._core.compile_model(model, device, dict(properties))
+        except Exception as error:
+            raise load_failure(error) from error
+
+    def restore(
+        self, native: bytes, device: str, properties: Mapping[str, object]
+    ) -> openvino.CompiledModel:
+        """A network that was compiled and exported before.
+
+        Raises:
+            HeadraceError: as `failures.load_failure` has it.
+        """
+        try:
+            return self._core.import_model(native, device, dict(properties))
+        except Exception as error:
+            raise load_failure(error) from error
+
+
+def _write(model: ir.Model, folder: Path) -> Path:
+    """The path of the network in the folder, its large weights in a file beside it."""
+    data, weights = onnx_bytes.serialize_apart(model, "weights")
+    with (folder / "weights").open("wb") as file:
+        for each in weights:
+            file.write(each)
+    path = folder / "model.onnx"
+    path.write_bytes(data)
+    return path

@@ -1,0 +1,39 @@
+"""The bytes that an exported network keeps of its subgraphs."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.plugins.hetero.running.flow import Ends
+from headrace.plugins.hetero.running.subgraph import SubgraphFrame, read_frames, write_frames
+
+FRAMES = (
+    SubgraphFrame(
+        "CPU", "x86_64", "1.2", b"native bytes", layers=("a", "b"), ends=Ends(("x",), ("t",))
+    ),
+    SubgraphFrame("MULTI:[BATCH:CPU(8)]", "TEMPLATE", "", layers=("ü",), ends=Ends(("t",), ("y",))),
+)
+NAMES = st.lists(st.text(), max_size=3).map(tuple)
+
+
+def test_what_was_written_is_read() -> None:
+    assert read_frames(write_frames(FRAMES)) == FRAMES
+
+
+@given(
+    st.lists(
+        st.builds(
+            SubgraphFrame,
+            st.text(),
+            st.text(),
+            st.text(),
+            st.binary(),
+            layers=NAMES,
+            ends=st.builds(Ends, NAMES, NAMES),
+        ),
+        max_size=4,
+    )
+)
+def test_whatever_was_written_is_read(frames: list[SubgraphFrame]) -> None:
+    assert read_frames(write_frames(frames)) == tuple(frames)

@@ -1,0 +1,49 @@
+"""Work that waits for the backend's one thread; needs an OpenCL device, as the backend does."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tinygrad", reason="tinygrad is not installed: install the extra 'opencl'")
+
+from headrace.plugins.opencl.backend.backend import Backend
+from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
+from headrace.runtime.errors import Cancelled, DeadlineExceeded, Unavailable
+from headrace.runtime.execution.cancel import CancelToken
+
+_PATIENCE_SECONDS = 30.0
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> Backend:
+    try:
+        return Backend(KernelFolder(tmp_path))
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
+def test_who_waits_for_other_work_hears_that_he_is_cancelled(backend: Backend) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def compile_long() -> bool:
+        begun.set()
+        return over.wait(_PATIENCE_SECONDS)
+
+    working = CancelToken()
+    worker = threading.Thread(target=backend.run, args=(compile_long, working))
+    worker.start()
+    assert begun.wait(_PATIENCE_SECONDS)
+    waiting = CancelToken()
+    timer = threading.Timer(0, waiting.cancel, [DeadlineExceeded("EXECUTION_TIMEOUT")])
+    timer.start()
+    ran: list[str] = []
+    with pytest.raises(DeadlineExceeded, match="EXECUTION_TIMEOUT"):
+        backend.infer(lambda: ran.append("waited for"), waiting)
+    working.cancel(Cancelled("what has begun hears it by itself"))
+    over.set()
+    worker.join()
+    assert backend.infer(lambda: "next", CancelToken()) == "next"
+    assert not ran

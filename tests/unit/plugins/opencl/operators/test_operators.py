@@ -1,0 +1,186 @@
+"""What OPENCL knows of operators: who has a function, what has to be on the host, what varies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from headrace.runtime.network.reference import CorrectedEvaluator
+from headrace.testing.case import Case, parse
+
+pytest.importorskip("tinygrad", reason="tinygrad is not installed: pip install 'headrace[opencl]'")
+
+from tinygrad.tensor import Tensor
+
+from headrace.plugins.opencl.evaluation import on_host
+from headrace.plugins.opencl.operators import operators
+
+
+def model(text: str) -> ir.Model:
+    return Case("f", parse(f"f {text}"), {}).network.model
+
+
+def node(operator: str, domain: str = "", inputs: int = 1) -> ir.Node:
+    values = [ir.Value(name=f"x{at}") for at in range(inputs)]
+    return ir.node(operator, values, domain=domain)
+
+
+@pytest.mark.parametrize(
+    ("operator", "domain", "there"),
+    [
+        ("Relu", "", True),
+        ("Conv", "", True),
+        ("Mod", "", True),
+        ("LSTM", "", False),
+        ("Scan", "", False),
+        ("Relu", "some.domain", False),
+    ],
+)
+def test_an_operator_has_a_function_or_none(operator: str, domain: str, there: bool) -> None:
+    assert (operators.find(node(operator, domain), 21) is not None) is there
+
+
+def test_of_an_operator_with_versions_the_right_one_is_found() -> None:
+    found = {version: operators.find(node("Softmax"), version) for version in (11, 13)}
+    assert found[11] is not found[13]
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "expected"),
+    [
+        ("NonZero", 1, True),
+        ("RandomNormalLike", 1, True),
+        ("Dropout", 3, True),
+        ("Dropout", 1, False),
+        ("Relu", 1, False),
+    ],
+)
+def test_kernels_are_not_kept_of_what_may_be_another_thing_each_time(
+    operator: str, inputs: int, expected: bool
+) -> None:
+    assert operators.varies(node(operator, inputs=inputs)) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("(float[4] x, int64[2] s) => (float[a,b] y) { y = Reshape(x, s) }", {"s"}),
+        (
+            "(float[4] x, int64[1] s) => (float[a,b] y)"
+            " { t = Concat<axis = 0>(s, s) y = Reshape(x, t) }",
+            {"s"},
+        ),
+        (
+            "(float[4] x, float[2,2] z) => (float[a,b] y) { s = Shape(z) y = Reshape(x, s) }",
+            set(),
+        ),
+        (
+            "(bool c, float[3] x, int64[1] s) => (float[3] y) { y = If (c) <"
+            " then_branch = t () => (float[3] u) { u = Reshape(x, s) },"
+            " else_branch = e () => (float[3] v) { v = Neg(x) }> }",
+            {"c", "s"},
+        ),
+        (
+            "(float[4] x, int64[2] s, int64[2] t, bool[1] d) => (float[a,b] y)"
+            " { c = Shape(d) n = Squeeze(c) g = Cast<to = 9>(n) u = If (g) <"
+            " then_branch = p () => (int64[2] v) { v = Identity(s) },"
+            " else_branch = e () => (int64[2] w) { w = Identity(t) }> y = Reshape(x, u) }",
+            {"s", "t"},
+        ),
+    ],
+)
+def test_inputs_that_decide_shapes_or_the_course_are_known_on_the_host(
+    text: str, expected: set[str]
+) -> None:
+    assert on_host.known_inputs(model(text)) == expected
+
+
+def test_a_function_that_assigns_to_its_argument_is_refused_and_the_argument_is_as_before() -> None:
+    x = Tensor([1.0, 2.0], device="PYTHON").realize()
+    with pytest.raises(RuntimeError, match="assigns"):
+        operators.computed(lambda x, by: x.assign(x * by), [x], {"by": 3})
+    assert x.tolist() == [1, 2]
+
+
+_LEAST = np.iinfo(np.int32).min
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "least", "most"),
+    [
+        ([3, 1, 8, 1], np.uint8, (1, 3), (2, 2)),
+        ([3, 0, 8, 0], np.uint64, (1, 3), (2, 2)),
+        ([3, -128, 127, -128], np.int8, (1, 3), (2, 2)),
+        ([_LEAST, _LEAST, 0, 0], np.int32, (0, 1), (2, 3)),
+        ([1, 0, 0, 1], np.bool_, (1, 2), (0, 3)),
+        ([1, -np.inf, np.inf, np.inf], np.float32, (1, 1), (2, 3)),
+        ([1, np.nan, 3, np.nan], np.float32, (1, 3), (1, 3)),
+        ([np.nan] * 4, np.float32, (0, 3), (0, 3)),
+    ],
+)
+def test_the_least_and_the_most_are_found_first_or_last(
+    values: list[Any], dtype: Any, least: tuple[int, int], most: tuple[int, int]
+) -> None:
+    x = Tensor(np.array([values], dtype), device="PYTHON")
+    for operator, expected in (("ArgMin", least), ("ArgMax", most)):
+        function = operators.find(node(operator), 21)
+        assert function is not None
+        for last in (0, 1):
+            assert function(x, axis=1, select_last_index=last).tolist() == [[expected[last]]]
+            found = function(x, axis=-1, keepdims=0, select_last_index=last)
+            assert found.tolist() == [expected[last]]
+
+
+def test_what_is_known_is_computed_by_the_corrected_reference() -> None:
+    graph = model("(float[1,3,1] x) => (float[1,3,1] y) { y = LRN<size = 1, beta = 1.0>(x) }").graph
+    x = np.ones((1, 3, 1), np.float32)
+    (y,) = on_host.HostLayers({"": 21})(graph[0], [x])
+    np.testing.assert_allclose(np.asarray(y), x / (1 + 1e-4))
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+@pytest.mark.parametrize("wanted", range(1, 9))
+def test_the_middle_that_is_kept_is_the_references(size: int, wanted: int) -> None:
+    text = "f (float[a,2] x, int64[1] s) => (float[b,2] y) { y = CenterCropPad<axes = [-2]>(x, s) }"
+    proto = parse(text)
+    proto.opset_import[0].version = 18
+    x = np.arange(1, 2 * size + 1, dtype=np.float32).reshape(size, 2)
+    (expected,) = CorrectedEvaluator(proto).run(None, {"x": x, "s": np.array([wanted])})
+    crop = operators.find(node("CenterCropPad"), 18)
+    assert crop is not None
+    found = crop(Tensor(x, device="PYTHON"), [wanted], axes=(-2,))
+    assert found.tolist() == np.asarray(expected).tolist()
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize(
+    ("shape", "axes", "sizes"),
+    [
+        ((1, 1, 3, 5), [3], [7]),
+        ((1, 1, 5, 3), [2], [3]),
+        ((1, 1, 3, 5), [3, 2], [3, 5]),
+        ((1, 1, 3, 5), [0, 1, 2, 3], [1, 1, 5, 3]),
+        ((3, 5), [0, 1], [5, 3]),
+        ((5,), [0], [3]),
+    ],
+)
+def test_the_axes_that_are_named_are_resized(
+    mode: str, shape: tuple[int, ...], axes: list[int], sizes: list[int]
+) -> None:
+    given, made = (",".join([kind] * len(shape)) for kind in "ab")
+    named = ",".join(f"{kind}{at}" for at, kind in enumerate(given.split(",")))
+    text = (
+        f"f (float[{named}] x, int64[{len(sizes)}] s) => (float[{made}] y) "
+        f'{{ y = Resize<mode = "{mode}", axes = {axes}>(x, , , s) }}'
+    )
+    proto = parse(text)
+    proto.opset_import[0].version = 19
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    (expected,) = CorrectedEvaluator(proto).run(None, {"x": x, "s": np.array(sizes)})
+    resize = operators.find(node("Resize"), 19)
+    assert resize is not None
+    found = resize(Tensor(x, device="PYTHON"), None, None, sizes, axes=axes, mode=mode)
+    np.testing.assert_allclose(found.numpy(), np.asarray(expected), rtol=1e-5, atol=1e-6)

@@ -1,0 +1,501 @@
+"""What OpenVINO takes from a request without a look: OPENVINO looks, and a request fails that would
+read beyond a tensor, or get what nobody has written.
+
+Each network runs with values that are right, against onnx's reference, then with some that are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+import pytest
+
+pytest.importorskip(
+    "openvino", reason="OpenVINO is not installed: pip install 'headrace[openvino]'"
+)
+
+from headrace.plugins.openvino.compiler import Compiler
+from headrace.plugins.openvino.guards import guards
+from headrace.plugins.openvino.plugin import OpenVinoPlugin
+from headrace.plugins.openvino.session import session
+from headrace.plugins.openvino.start import start_openvino
+from headrace.runtime.cache.cache import NetworkCache
+from headrace.runtime.device.load import Load
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.errors import InvalidArgument, UnsupportedLayers
+from headrace.testing.case import Case, parse
+from headrace.testing.infer_request import InferRequest
+from headrace.testing.services import services
+
+Inputs: TypeAlias = dict[str, Any]
+
+
+def floats(*shape: int) -> np.ndarray[Any, Any]:
+    return np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
+
+
+def indices(*values: int) -> np.ndarray[Any, Any]:
+    return np.array(values, np.int64)
+
+
+def points(*values: int) -> Inputs:
+    return {"x": floats(3), "i": indices(*values).reshape(-1, 1)}
+
+
+def rows(*values: int) -> Inputs:
+    return {"x": floats(3, 2), "i": indices(*values)}
+
+
+def image(height: int, width: int) -> Inputs:
+    return {"x": floats(1, 1, height, width)}
+
+
+def regions(index: int) -> Inputs:
+    corners = np.array([[0, 0, 3, 3], [0, 0, 2, 2]], np.float32)
+    return {"x": floats(2, 1, 4, 4), "r": corners, "b": indices(0, index)}
+
+
+def sequence(length: int, *lengths: int) -> Inputs:
+    weights = {"w": floats(1, 6, 2) / 50, "r": floats(1, 6, 2) / 50}
+    return {"x": floats(length, 1, 2) / 9, "l": np.array(lengths, np.int32), **weights}
+
+
+def integers(dtype: type, **values: Any) -> Inputs:
+    return {name: np.array(each, dtype) for name, each in values.items()}
+
+
+GATHER_ND = "(float[N] x, int64[M,1] i) => (float[K] y) {{ {0} }}"
+INDEX = "out of bounds"
+NOTHING = "elements of a tensor that has none"
+ZERO = "an integer by 0"
+NEGATIVE = "negative length"
+COUNT = "another count of sizes or scales"
+EXACT = "an integer that the device cannot compute exactly"
+
+
+def positions(*values: int) -> Inputs:
+    caches = {"c": floats(3, 2), "s": floats(3, 2) / 9}
+    return {"x": floats(1, 2, 2, 4), "p": indices(*values).reshape(1, -1), **caches}
+
+
+NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
+    "gather_nd": (
+        GATHER_ND.format("y = GatherND(x, i)"),
+        [points(0, 2), points(-1, -3), points()],
+        [(points(at), INDEX) for at in (3, -4, 2**30, -(2**30))]
+        + [({"x": floats(0), "i": indices(0).reshape(1, 1)}, INDEX)],
+    ),
+    "gather_nd_computed": (
+        GATHER_ND.format("one = Constant<value = int64 {1}>() j = Add(i, one) y = GatherND(x, j)"),
+        [points(-1, 0), points(1)],
+        [(points(2), INDEX), (points(-5), INDEX)],
+    ),
+    "gather_nd_constant": (
+        "(float[N] x) => (float y)"
+        " { i = Constant<value = int64[1] {1000000000}>() y = GatherND(x, i) }",
+        [],
+        [({"x": floats(3)}, INDEX)],
+    ),
+    "gather_nd_of_rows": (
+        "(float[N,P,Q] x, int64[N,1] i) => (float[K,Q] y) { y = GatherND<batch_dims = 1>(x, i) }",
+        [{"x": floats(2, 3, 2), "i": indices(0, -3).reshape(2, 1)}],
+        [({"x": floats(2, 3, 2), "i": indices(0, 3).reshape(2, 1)}, INDEX)],
+    ),
+    "gather": (
+        "(float[N,P] x, int64[M] i) => (float[M,P] y) { y = Gather(x, i) }",
+        [rows(0, 2, -1, -3), rows()],
+        [(rows(3), INDEX), (rows(-4), INDEX), ({"x": floats(0, 2), "i": indices(0)}, INDEX)],
+    ),
+    "rotary": (
+        "(float[1,2,N,4] x, float[R,2] c, float[R,2] s, int64[1,N] p) => (float[A,B,C,D] y)"
+        " { y = RotaryEmbedding(x, c, s, p) }",
+        [positions(0, 2)],
+        [(positions(0, 3), INDEX), (positions(7, 0), INDEX), (positions(0, -4), INDEX)],
+    ),
+    "gather_constant": (
+        "(float[N,P] x) => (float[P] y) { i = Constant<value = int64 {1}>() y = Gather(x, i) }",
+        [{"x": floats(2, 2)}, {"x": floats(2, 0)}],
+        [({"x": floats(1, 2)}, INDEX), ({"x": floats(0, 2)}, INDEX)],
+    ),
+    "gather_elements": (
+        "(float[N,2] x, int64[M,2] i) => (float[M,2] y) { y = GatherElements(x, i) }",
+        [{"x": floats(3, 2), "i": indices(0, 2, -1, -3).reshape(2, 2)}],
+        [
+            ({"x": floats(3, 2), "i": indices(0, 3).reshape(1, 2)}, "exceed"),
+            ({"x": floats(3, 2), "i": indices(0, -4).reshape(1, 2)}, "exceed"),
+            ({"x": floats(0, 2), "i": indices(0, 0).reshape(1, 2)}, NOTHING),
+        ],
+    ),
+    "scatter_elements": (
+        "(float[N] x, int64[M] i) => (float[N] y) { u = Cast<to = 1>(i)"
+        " y = ScatterElements(x, i, u) }",
+        [{"x": floats(3), "i": indices(0, -1)}, {"x": floats(3), "i": indices()}],
+        [
+            ({"x": floats(3), "i": indices(3)}, INDEX),
+            ({"x": floats(3), "i": indices(-4)}, INDEX),
+        ],
+    ),
+    "scatter_nd": (
+        "(float[N] x, int64[M,1] i) => (float[N] y) { f = Cast<to = 1>(i)"
+        " a = Constant<value = int64[1] {1}>() u = Squeeze(f, a) y = ScatterND(x, i, u) }",
+        [points(0, -1), points()],
+        [(points(3), "non-existing"), (points(-4), "non-existing")],
+    ),
+    "in_a_branch": (
+        "(bool c, float[N] x, int64[M,1] i) => (float[K] y) { y = If(c)"
+        " <then_branch = a () => (float[A] t) { t = GatherND(x, i) },"
+        " else_branch = b () => (float[B] e) { e = Neg(x) }> }",
+        [{"c": np.array(True), **points(2)}, {"c": np.array(False), **points(9)}],
+        [({"c": np.array(True), **points(9)}, INDEX)],
+    ),
+    "in_a_loop": (
+        "(int64 n, float[N] x, int64[M,1] i) => (float[K] y) {"
+        " c = Constant<value = bool {1}>() y = Loop(n, c, x)"
+        " <body = a (int64 k, bool d, float[A] s) => (bool e, float[B] t)"
+        " { e = Identity(d) t = GatherND(s, i) }> }",
+        [{"n": np.array(2), **points(0, 1)}, {"n": np.array(0), **points(9)}],
+        [({"n": np.array(2), **points(2)}, INDEX)],
+    ),
+    "in_a_scan": (
+        "(float[2] s, float[N,2] x) => (float[2] y, float[N,2] z) { y, z = Scan"
+        "<num_scan_inputs = 1, body = a (float[2] a, float[2] b) => (float[2] c, float[2] d)"
+        " { i = Cast<to = 7>(b) c = Gather(a, i) d = Identity(c) }>(s, x) }",
+        [{"s": floats(2), "x": np.array([[1, 0], [1, 1]], np.float32)}],
+        [({"s": floats(2), "x": np.array([[2, 0], [1, 1]], np.float32)}, INDEX)],
+    ),
+    "sequence": (
+        "(float[S,N,2] x, float[1,6,2] w, float[1,6,2] r, int32[N] l) => (float[A,B,C,D] y,"
+        " float[E,F,G] h) { y, h = GRU<hidden_size = 2>(x, w, r, , l) }",
+        [sequence(2, 2)],
+        [(sequence(2, 3), INDEX), (sequence(2, -1), INDEX), (sequence(0, 0), "Invalid")],
+    ),
+    "average": (
+        "(float[N,1,H,W] x) => (float[A,B,C,D] y)"
+        " { y = AveragePool<kernel_shape = [3,3], pads = [2,2,2,2]>(x) }",
+        [image(3, 3)],
+        [(image(0, 3), NOTHING), (image(3, 0), NOTHING)],
+    ),
+    "average_of_all": (
+        "(float[N,1,H,W] x) => (float[A,B,C,D] y) { y = GlobalAveragePool(x) }",
+        [image(3, 3)],
+        [(image(0, 3), NOTHING)],
+    ),
+    "image_smaller_than_the_kernel": (
+        "(float[N,1,H,W] x) => (float[A,B,C,D] y) { w = Constant<value = float[1,1,2,2]"
+        " {1, 2, 3, 4}>() t = Conv(x, w) y = GlobalAveragePool(t) }",
+        [image(2, 2)],
+        [(image(1, 2), NOTHING)],
+    ),
+    "regions": (
+        "(float[2,1,H,W] x, float[2,4] r, int64[2] b) => (float[A,B,C,D] y)"
+        " { y = RoiAlign<output_height = 2, output_width = 2, sampling_ratio = 2>(x, r, b) }",
+        [regions(0), regions(1)],
+        [(regions(-1), INDEX), (regions(-5), "less, than -1"), (regions(2), "exist")],
+    ),
+    "regions_with_as_many_points_as_they_need": (
+        "(float[1,1,H,W] x, float[N,4] r, int64[N] b) => (float[A,B,C,D] y)"
+        " { y = RoiAlign(x, r, b) }",
+        [
+            {
+                "x": floats(1, 1, 6, 6) ** 3,
+                "r": np.array(
+                    [[0, 0, 5, 5], [1, 2, 1, 4], [4, 4, 1, 1], [0, 0, 20, 9]], np.float32
+                ),
+                "b": indices(0, 0, 0, 0),
+            }
+        ],
+        [],
+    ),
+    "points_of_an_image": (
+        "(float[1,1,H,W] x) => (float[A,B,C,D] y) { g = Constant<value = float[1,1,1,2]"
+        " {0, 0}>() y = GridSample<align_corners = 1>(x, g) }",
+        [image(3, 3)],
+        [(image(0, 3), NOTHING)],
+    ),
+    "size": (
+        "(float[1,1,H,W] x) => (float[A,B,C,D] y)"
+        " { s = Constant<value = int64[4] {1, 1, 4, 4}>() y = Resize(x, , , s) }",
+        [image(2, 2)],
+        [(image(0, 3), NOTHING)],
+    ),
+    "nothing_found": (
+        "(float[N] x) => (float y) { i = NonZero(x)"
+        " z = Constant<value = int64[2] {0, -1}>() g = Gather(x, i)"
+        " a = Constant<value = int64[2] {0, 1}>() y = ReduceMean<keepdims = 0>(g, a) }",
+        [{"x": floats(4)}],
+        [({"x": np.zeros(4, np.float32)}, NOTHING)],
+    ),
+    "unique": (
+        "(float[N,M] x) => (float[A] y, int64[B] i) { y, i = Unique(x) }",
+        [{"x": floats(2, 3)}],
+        [({"x": floats(0, 0)}, f"{NOTHING}|non static")],
+    ),
+    "quotient": (
+        "(int32[N] x, int32[N] d) => (int32[N] y) { y = Div(x, d) }",
+        [{"x": np.array([7, -7], np.int32), "d": np.array([2, 2], np.int32)}],
+        [({"x": np.array([7, 7], np.int32), "d": np.array([2, 0], np.int32)}, ZERO)],
+    ),
+    "remainder": (
+        "(int32[N] x, int32[N] d) => (int32[N] y) { y = Mod(x, d) }",
+        [{"x": np.array([7, -7], np.int32), "d": np.array([2, 2], np.int32)}],
+        [({"x": np.array([7, 7], np.int32), "d": np.array([2, 0], np.int32)}, ZERO)],
+    ),
+    "split": (
+        "(float[N] x, int64[2] s) => (float[A] y, float[B] z) { y, z = Split(x, s) }",
+        [{"x": floats(3), "s": indices(1, 2)}, {"x": floats(3), "s": indices(0, 3)}],
+        [
+            ({"x": floats(3), "s": indices(-1, 4)}, NEGATIVE),
+            ({"x": floats(3), "s": indices(-1, 3)}, NEGATIVE),
+        ],
+    ),
+    "tile": (
+        "(float[N,M] x, int64[2] s) => (float[A,B] y) { y = Tile(x, s) }",
+        [{"x": floats(2, 3), "s": indices(2, 0)}, {"x": floats(0, 3), "s": indices(1, 2)}],
+        [({"x": floats(2, 3), "s": indices(-1, 1)}, f"{NEGATIVE}|lower than zero")],
+    ),
+    "factors": (
+        "(float[1,1,H,W] x, float[S] s) => (float[A,B,C,D] y) { y = Resize(x, , s) }",
+        [{**image(2, 2), "s": np.array([1, 1, 2, 2], np.float32)}],
+        [({**image(2, 2), "s": np.ones(count, np.float32)}, COUNT) for count in (5, 8)],
+    ),
+    "factors_of_axes": (
+        "(float[1,1,H,W] x, float[S] s) => (float[A,B,C,D] y) { y = Resize<axes = [2,3]>(x, , s) }",
+        [{**image(2, 2), "s": np.array([2, 1], np.float32)}],
+        [({**image(2, 2), "s": np.ones(3, np.float32)}, COUNT)],
+    ),
+    "largest": (
+        "(float[N] x, int64[1] k) => (float[K] y, int64[K] i) { y, i = TopK(x, k) }",
+        [{"x": floats(3), "k": indices(3)}, {"x": floats(3), "k": indices(0)}],
+        [({"x": floats(3), "k": indices(4)}, "larger count")],
+    ),
+    "largest_of_few": (
+        "(float[N] x) => (float[K] y, int64[K] i)"
+        " { k = Constant<value = int64[1] {3}>() y, i = TopK(x, k) }",
+        [{"x": floats(3)}, {"x": floats(4)}],
+        [({"x": floats(2)}, "larger count")],
+    ),
+    "blocks": (
+        "(float[1,4,N] x, int64[2] s) => (float[A,B,C,D] y)"
+        " { b = Constant<value = int64[2] {2, 2}>() y = Col2Im(x, s, b) }",
+        [{"x": floats(1, 4, 4), "s": indices(3, 3)}],
+        [({"x": floats(1, 4, count), "s": indices(3, 3)}, "blocks") for count in (3, 5)],
+    ),
+    "edges": (
+        '(float[N,M] x, int64[4] p) => (float[A,B] y) { y = Pad<mode = "edge">(x, p) }',
+        [
+            {"x": floats(2, 3), "p": indices(0, 0, 1, 2)},
+            {"x": floats(2, 3), "p": indices(0, 0, 0, 0)},
+        ],
+        [({"x": floats(2, 3), "p": indices(0, -3, 0, 4)}, NOTHING)],
+    ),
+    "product_with_nothing": (
+        "(float[N,K] x, float[A,4] w) => (float[N,4] y) { y = MatMul(x, w) }",
+        [
+            {"x": floats(2, 3) / 9, "w": floats(3, 4) / 9},
+            {"x": floats(2, 0), "w": floats(0, 4)},
+        ],
+        [({"x": floats(2, 0), "w": floats(3, 4)}, "Incompatible")],
+    ),
+    "product_of_integers": (
+        "(int32[N,2] x, int32[2,M] w) => (int32[N,M] y) { y = MatMul(x, w) }",
+        [integers(np.int32, x=[[4000, 1]], w=[[4000], [1]])],
+        [
+            (integers(np.int32, x=[[5001, 1]], w=[[5001], [0]]), EXACT),
+            (integers(np.int32, x=[[2**30, 2**30]], w=[[1], [-1]]), EXACT),
+        ],
+    ),
+    "sum_of_integers": (
+        "(int64[N] x) => (int64[1] y) { y = ReduceSum(x) }",
+        [integers(np.int64, x=[2**24 - 4, 3])],
+        [(integers(np.int64, x=[2**24, 1]), EXACT), (integers(np.int64, x=[2**30]), EXACT)],
+    ),
+    "power_of_integers": (
+        "(int32[N] x, int32[N] n) => (int32[N] y) { y = Pow(x, n) }",
+        [integers(np.int32, x=[4095, -3], n=[2, 3])],
+        [(integers(np.int32, x=[4097, 1], n=[2, 1]), EXACT)],
+    ),
+    "integers_of_64_bits": (
+        "(int64[N] x, int64[N] d) => (int64[N] y, int64[N] z, int64[N] w)"
+        " { y = Add(x, d) z = Sub(x, d) w = Mul(x, d) }",
+        [integers(np.int64, x=[2**30, -(2**30)], d=[-1, 1])],
+        [
+            (integers(np.int64, x=[2**30, 0], d=[2**30, 0]), EXACT),
+            (integers(np.int64, x=[2**16, 0], d=[2**15, 0]), EXACT),
+            (integers(np.int64, x=[2**31 - 1, 0], d=[-(2**31), 0]), EXACT),
+        ],
+    ),
+    "list": (
+        "(float[N,M] x, int64[1] s) => (float[A] y) { y = Reshape(x, s) }",
+        [{"x": floats(2, 3), "s": indices(6)}, {"x": floats(2, 3), "s": indices(-1)}],
+        [({"x": floats(2, 3), "s": indices(size)}, "does not fit") for size in (-5, 0, 5)],
+    ),
+}
+"""Each with inputs that are right, and with some that are not and what is said of them."""
+
+NEVER_RIGHT = {
+    "gather": "(float[2,P] x) => (float[P] y)"
+    " { i = Constant<value = int64 {2}>() y = Gather(x, i) }",
+    "gather_nd": "(float[2] x) => (float y)"
+    " { i = Constant<value = int64[1] {-3}>() y = GatherND(x, i) }",
+    "factors": "(float[1,1,H,W] x, float[8] s) => (float[A,B,C,D] y) { y = Resize(x, , s) }",
+    "quotient": "(int32[N] x) => (int32[N] y) { d = Constant<value = int32 {0}>() y = Div(x, d) }",
+    "split": "(float[2] x) => (float[A] y, float[B] z)"
+    " { s = Constant<value = int64[2] {-1, 3}>() y, z = Split(x, s) }",
+}
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Compiler:
+    return start_openvino()
+
+
+@pytest.fixture
+def plugin(compiler: Compiler) -> Iterator[Plugin]:
+    with services() as offered:
+        yield OpenVinoPlugin("OPENVINO", offered, {}, lambda: compiler)
+
+
+def outputs(request: InferRequest, inputs: Inputs) -> dict[str, Any]:
+    return {**request.infer(inputs)}
+
+
+def case_of(text: str) -> Case:
+    return Case("f", parse(f"f {text}"), {})
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_what_is_right_runs_and_what_is_not_fails(plugin: Plugin, name: str) -> None:
+    text, right, wrong = NETWORKS[name]
+    case = case_of(text)
+    request = InferRequest(plugin.load_network(Load(case.network)))
+    for inputs, why in wrong:
+        with pytest.raises(InvalidArgument, match=why):
+            request.infer(inputs)
+    for inputs in right:
+        found, expected = outputs(request, inputs), case.expected(inputs)
+        assert list(found) == list(expected)
+        for each, value in expected.items():
+            np.testing.assert_allclose(found[each], value, rtol=1e-5, atol=1e-6)
+    for inputs, why in wrong:  # with the memory of runs that were right
+        with pytest.raises(InvalidArgument, match=why):
+            request.infer(inputs)
+
+
+@pytest.mark.parametrize("name", NEVER_RIGHT)
+def test_a_constant_that_is_never_right_is_refused_at_the_load(plugin: Plugin, name: str) -> None:
+    network = case_of(NEVER_RIGHT[name]).network
+    with pytest.raises(UnsupportedLayers):
+        plugin.load_network(Load(network))
+    assert plugin.query_network(network, {}).unsupported
+
+
+def test_the_error_names_the_layer_and_the_input_that_is_empty(plugin: Plugin) -> None:
+    case = case_of(NETWORKS["average"][0])
+    request = InferRequest(plugin.load_network(Load(case.network)))
+    with pytest.raises(InvalidArgument) as raised:
+        request.infer(image(0, 3))
+    assert "layer 'y'" in raised.value.message
+    assert "load the network on CPU" in raised.value.message
+    assert raised.value.field == "inputs['x']"
+
+
+def test_an_imported_network_is_guarded_as_well(plugin: Plugin) -> None:
+    case = case_of(NETWORKS["gather_nd"][0])
+    native = plugin.load_network(Load(case.network)).export()
+    assert native
+    request = InferRequest(plugin.load_network(Load(case.network, native=native)))
+    assert outputs(request, points(1))["y"].tolist() == [2]
+    with pytest.raises(InvalidArgument, match=INDEX):
+        request.infer(points(3))
+
+
+@pytest.mark.parametrize("stamp", [b"", b"headrace guards 0\n"])
+def test_a_network_that_was_exported_before_there_were_guards_is_compiled_anew(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch, stamp: bytes
+) -> None:
+    case = case_of(NETWORKS["gather_nd"][0])
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "add_guards", lambda _: None)
+        patch.setattr(guards, "_STAMP", stamp)
+        unguarded = plugin.load_network(Load(case.network))
+        native = unguarded.export()
+    assert native
+    network = plugin.load_network(Load(case.network, native=native))
+    assert not network.restored
+    assert any("exported without the guards" in each for each in network.notes)
+    with pytest.raises(InvalidArgument, match=INDEX):
+        InferRequest(network).infer(points(3))
+
+
+@pytest.mark.parametrize("stamp", [b"", b"headrace guards 0\n"])
+def test_a_cache_entry_from_before_there_were_guards_is_replaced(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stamp: bytes
+) -> None:
+    network = case_of(NETWORKS["gather_nd"][0]).network
+    cache = NetworkCache(tmp_path, b"k" * 32, 2**30)
+    with services(cache=cache) as those:
+        plugin = OpenVinoPlugin("OPENVINO", those, {"CACHE_DIR": "a"}, lambda: compiler)
+        with monkeypatch.context() as patch:
+            patch.setattr(session, "add_guards", lambda _: None)
+            patch.setattr(guards, "_STAMP", stamp)
+            plugin.load_network(Load(network))
+        anew, again = plugin.load_network(Load(network)), plugin.load_network(Load(network))
+        assert "compiled anew: the cache's entry was not used" in anew.notes
+        assert [each.loaded_from_cache for each in (anew, again)] == [False, True]
+        for each in (anew, again):
+            with pytest.raises(InvalidArgument, match=INDEX):
+                InferRequest(each).infer(points(3))
+        plugin.close()
+
+
+def test_a_network_of_known_shapes_and_without_indices_has_no_guards(plugin: Plugin) -> None:
+    text = "(float[2,4] x, float[4,4] w) => (float[2,4] y) { m = MatMul(x, w) y = Relu(m) }"
+    network = plugin.load_network(Load(case_of(text).network))
+    assert network._sound_pool().compiled.guards is None  # type: ignore[attr-defined]
+
+
+def test_integers_that_come_of_shapes_need_no_guards(plugin: Plugin) -> None:
+    text = "(float[N,M] x) => (float[P] y) { s = Shape(x) p = ReduceProd(s) y = Reshape(x, p) }"
+    network = plugin.load_network(Load(case_of(text).network))
+    assert network._sound_pool().compiled.guards is None  # type: ignore[attr-defined]
+    text = (
+        "(float[N,M] x) => (int64[1] y) { s = Shape(x) a = Add(s, s) m = Mul(a, s)"
+        " y = ReduceSum(m) }"
+    )
+    network = plugin.load_network(Load(case_of(text).network))
+    assert network._sound_pool().compiled.guards is None  # type: ignore[attr-defined]
+
+
+def test_axes_that_all_outputs_share_need_no_guards(plugin: Plugin) -> None:
+    text = (
+        "(float[N,S,4] x, float[4,4] w, float[4] s) => (float[A,B,C] y) { m = MatMul(x, w)"
+        " n = LayerNormalization(m, s) a = Softmax(n) c = Concat<axis = 1>(a, x) y = Relu(c) }"
+    )
+    network = plugin.load_network(Load(case_of(text).network))
+    assert network._sound_pool().compiled.guards is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(0, 6), (4, 6)])
+@pytest.mark.parametrize("known", [True, False])
+def test_attention_without_queries_ends_no_process(
+    plugin: Plugin, queries: int, keys: int, known: bool
+) -> None:
+    """With shapes that are known OpenVINO computed the causal mask at the load, out of bounds."""
+    shapes = {"q": (2, 3, queries, 8), "k": (2, 3, keys, 8)}
+    node = onnx.helper.make_node("Attention", ["q", "k", "k"], ["y"], is_causal=1)
+    declare = onnx.helper.make_tensor_value_info
+    inputs = [
+        declare(name, onnx.TensorProto.FLOAT, shape if known else (2, 3, None, 8))
+        for name, shape in shapes.items()
+    ]
+    output = declare("y", onnx.TensorProto.FLOAT, (2, 3, None, 8))
+    graph = onnx.helper.make_graph([node], "f", inputs, [output])
+    opset = onnx.helper.make_opsetid("", 24)
+    case = Case("f", onnx.helper.make_model(graph, opset_imports=[opset], ir_version=11), {})
+    values = {name: floats(*shape) / 300 for name, shape in shapes.items()}
+    found = outputs(InferRequest(plugin.load_network(Load(case.network))), values)
+    np.testing.assert_allclose(found["y"], case.expected(values)["y"], rtol=1e-5)
