@@ -31,7 +31,7 @@ ALLOWED = {
 RUNTIME = (
     *("system", "errors", "config", "intake", "network", "transform", "execution", "metrics"),
     *("cache", "device", "virtual", "isolation.wire", "isolation.worker", "isolation.server"),
-    *("loading", "core"),
+    *("sequences", "loading", "core"),
 )
 MAX_MODULES = 15
 # What a package must not import of others'.

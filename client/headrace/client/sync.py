@@ -8,14 +8,17 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import grpc
 
-from headrace.client import client_plans, errors, network_plans, plan, transport
+from headrace.client import errors, transport
 from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.infer_many import InferMany
 from headrace.client.info import NetworkInfo
-from headrace.client.network_plans import LoadedNetwork
-from headrace.client.plan import Call, Pause, Plan
+from headrace.client.plans import client_plans, network_plans, plan
+from headrace.client.plans.network_plans import LoadedNetwork
+from headrace.client.plans.plan import Call, Pause, Plan
 from headrace.client.request import InferRequest
+from headrace.client.session import Session
+from headrace.client.standing import Standing
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -81,14 +84,17 @@ class Client:
     ) -> None:
         self.target = transport.address(target)
         self.timeout_seconds = plan.checked_seconds(timeout)
-        options = transport.channel_options(self.target, max_message_bytes)
-        self._channel = (
-            grpc.insecure_channel(self.target, options)
-            if credentials is None
-            else grpc.secure_channel(self.target, credentials, options)
-        )
-        self._callables = transport.callables(self._channel)
-        self._closed = False
+        address = self.target
+
+        def connect(options: list[tuple[str, Any]]) -> Any:
+            if credentials is None:
+                return grpc.insecure_channel(address, options)
+            return grpc.secure_channel(address, credentials, options)
+
+        def options(once: bool) -> list[tuple[str, Any]]:
+            return transport.channel_options(address, max_message_bytes, once=once)
+
+        self._channels = transport.Channels(connect, options)
 
     load_network = _loading_method(client_plans.load_network)
     import_network = _loading_method(client_plans.import_network)
@@ -107,8 +113,8 @@ class Client:
 
     def close(self) -> None:
         """Closes the connection and cancels what is in flight. Idempotent."""
-        self._closed = True
-        self._channel.close()
+        for channel in self._channels.close():
+            channel.close()
 
     def __enter__(self) -> Client:
         return self
@@ -116,15 +122,13 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def callable(self, method: str) -> Any:
-        """gRPC's callable of a method.
+    def callable(self, method: str, *, once: bool = False) -> Any:
+        """gRPC's callable of a method; `once` as of `Call`.
 
         Raises:
             FailedPrecondition: the client is closed.
         """
-        if self._closed:
-            raise errors.client_closed()
-        return self._callables[method]
+        return self._channels.callable(method, once=once)
 
     def run(self, steps: Plan[T]) -> T:
         """Runs a plan to its end."""
@@ -145,7 +149,7 @@ class Client:
         if isinstance(step, Pause):
             time.sleep(step.seconds)
             return None
-        call = self.callable(step.method)
+        call = self.callable(step.method, once=step.once)
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         try:
             if isinstance(call, grpc.UnaryStreamMultiCallable):
@@ -199,6 +203,18 @@ class Network(LoadedNetwork):
         call = self.client.callable("Infer")
         seconds = plan.seconds(timeout, self.timeout_seconds)
         return InferRequest(call.future(data, timeout=seconds), self.client.target)
+
+    def session(self, id: str | None = None) -> Session:
+        """A session of a network that was loaded with STATES, for a ``with`` block.
+
+        Args:
+            id: 1 to 128 characters, which others may use too; a random one if it is left out.
+
+        Raises:
+            InvalidArgument: the network keeps no states, or the id is too long.
+        """
+        standing = Standing(self.name, self.encoder, id)
+        return Session(self.client, standing, self.timeout_seconds)
 
     def infer_many(
         self,

@@ -52,6 +52,7 @@ class Request(NamedTuple):
     priority: int
     performance_counts: bool
     timeout_seconds: float
+    version: str = ""
     session: Session | None = None
 
 
@@ -78,6 +79,7 @@ def decode_request(message: pb.InferRequest, attachments: Attachments) -> Decode
         message.priority,
         message.performance_counts,
         message.timeout_seconds,
+        message.version,
         session=_session(message),
     )
     _check(request)

@@ -88,6 +88,7 @@ class App:
             cache=network_cache(settings, key),
             folder=self._state.kept if self._state is not None else None,
             isolate_devices=settings.isolate_devices,
+            max_state_bytes=settings.max_state_bytes,
         )
         self._repository = Repository(settings.model_repository, limits)
         self._uploads = Uploads(settings.max_model_bytes, settings.max_uploads_bytes)

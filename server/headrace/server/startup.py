@@ -117,7 +117,7 @@ class Startup:
             return None
 
     def _begin(self, request: LoadRequest, read: Callable[[], Network]) -> Future[NetworkEntry]:
-        return self._core.load_network(request, read, at_start=True)
+        return self._core.load_network(request, read, on_disk=True)
 
     def _offered(self, name: str) -> Callable[[], Network]:
         return partial(self._repository.network, name, spooled=True)

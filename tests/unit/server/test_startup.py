@@ -47,7 +47,7 @@ def health() -> HealthReporter:
 def keep(state: StateDirectory, *names: str, device: str = "HOOK") -> None:
     with state.keep_model(networks.add().network) as model:
         for name in names:
-            state.save_network(LoadRequest(name, DeviceName.parse(device)), model)
+            state.save_network(LoadRequest(name, DeviceName.parse(device)), model, alone=True)
 
 
 def offer(folder: Path, name: str) -> None:
@@ -108,7 +108,7 @@ def test_a_network_of_a_repository_that_is_not_there_says_so(
     core: Core, state: StateDirectory, health: HealthReporter
 ) -> None:
     request = LoadRequest("m", DeviceName.parse("HOOK"), reference=Reference("offered", "HOOK"))
-    state.save_network(request, "")
+    state.save_network(request, "", alone=True)
     start(core, state, health)
     ((failed, device, reason),) = found(core).values()
     assert (failed, device) == (FAILED, "HOOK")

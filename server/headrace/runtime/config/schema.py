@@ -39,7 +39,12 @@ __all__ = [
 MAX_KEYS = 256
 
 _PLACES: Final = MappingProxyType(
-    {"server": ("configuration file",), "device": ("device",), "network": ("device", "load")}
+    {
+        "server": ("configuration file",),
+        "device": ("device",),
+        "network": ("device", "load"),
+        "load": ("load",),
+    }
 )
 """Where keys of a scope are set."""
 
@@ -212,6 +217,14 @@ class Configuration:
     def explicit_strings(self) -> dict[str, str]:
         """Like `to_strings`, of the keys that were given and not defaulted."""
         return {name: text for name, text in self.to_strings().items() if name in self.explicit}
+
+    def joined(self, other: Configuration) -> Configuration:
+        """The keys of both; `other` has none of this one's."""
+        return Configuration(
+            MappingProxyType({**self._values, **other._values}),
+            self.explicit | other.explicit,
+            ConfigSchema(*self.schema, *other.schema),
+        )
 
     def changed(self, changes: Mapping[str, str]) -> Configuration:
         """This configuration after SetConfig on a loaded network.

@@ -127,6 +127,7 @@ class Job:
         "ticket",
         "token",
         "trace",
+        "version",
         "waiter",
     )
 
@@ -157,7 +158,7 @@ class Job:
         self.sequence = sequence
         self.outputs: dict[str, Value] = {}
         self.layers: list[LayerProfile] = []
-        self.generation = 0  # of the network, given by the registry
+        self.version, self.generation = "", 0  # of the network, given by the registry
         self.conclude: Callable[[Job], HeadraceError | None] | None = None
         self.backend: Any = None
         self.waiter: Any = None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -76,3 +77,29 @@ def _run(task: Callable[[], T]) -> T:
         if isinstance(error, Exception) and not isinstance(error, StopIteration):
             raise
         raise Internal(f"a task of the server ended with {type(error).__name__}") from error
+
+
+def together(futures: Sequence[Future[None]]) -> Future[None]:
+    """Done when all are; fails as the first of them that did."""
+    result: Future[None] = Future()
+    ended = itertools.count(1)
+
+    def one_ended(_: Future[None]) -> None:
+        if next(ended) == len(futures):
+            failed = next((each for each in futures if each.exception() is not None), futures[0])
+            pass_on(result, failed)
+
+    for each in futures:
+        each.add_done_callback(one_ended)
+    if not futures:
+        result.set_result(None)
+    return result
+
+
+def pass_on(to: Future[None], done: Future[None]) -> None:
+    """Has one future end as another one did."""
+    error = done.exception()
+    if error is None:
+        to.set_result(None)
+    else:
+        to.set_exception(error)

@@ -67,6 +67,7 @@ def network_info(entry: NetworkEntry) -> pb.NetworkInfo:
     """What is known of a network in whatever state."""
     info = pb.NetworkInfo(
         name=entry.key.name,
+        version=entry.key.version,
         device=entry.device,
         generation=entry.key.generation,
         state=_STATES[entry.state],
@@ -79,6 +80,7 @@ def network_info(entry: NetworkEntry) -> pb.NetworkInfo:
     if executable is not None:
         info.inputs.extend(_port(port) for port in executable.inputs)
         info.outputs.extend(_port(port) for port in executable.outputs)
+        info.states.update(executable.states)
         info.config.update(executable.config.shown_strings())
         info.from_cache = executable.loaded_from_cache
         info.notes.extend(executable.notes)

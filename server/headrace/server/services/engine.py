@@ -84,8 +84,9 @@ class Servicer:
     async def unload_network(
         self, request: pb.UnloadNetworkRequest, _: Any
     ) -> pb.UnloadNetworkReply:
-        future = self._core.unload_network(request.name)
-        self._health.network_gone(request.name)
+        future = self._core.unload_network(request.name, request.version)
+        if not self._core.networks.versions(request.name):
+            self._health.network_gone(request.name)
         await _result(future)
         return pb.UnloadNetworkReply()
 
@@ -94,7 +95,7 @@ class Servicer:
         return pb.ListNetworksReply(networks=[network_info(entry) for entry in entries])
 
     async def get_network(self, request: pb.GetNetworkRequest, _: Any) -> pb.GetNetworkReply:
-        entry = self._core.networks.find(request.name)
+        entry = self._core.networks.find(request.name, request.version)
         reply = pb.GetNetworkReply(info=network_info(entry))
         executable = entry.executable
         if executable is not None:
@@ -170,7 +171,9 @@ class Servicer:
         self, request: pb.ExportNetworkRequest, _: Any
     ) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
-        pieces = await loop.run_in_executor(None, self._core.export_network, request.name)
+        pieces = await loop.run_in_executor(
+            None, self._core.export_network, request.name, request.version
+        )
         while True:
             piece = await loop.run_in_executor(None, next, pieces, None)
             if piece is None:

@@ -104,7 +104,7 @@ class Inference:
             remaining: seconds until the call's own deadline.
             done: as `Job` has it.
         """
-        name, identifier, outputs, priority, profile, timeout, session = request
+        name, identifier, outputs, priority, profile, timeout, version, session = request
         values: Any = inputs
         job = Job(
             values,
@@ -117,7 +117,7 @@ class Inference:
             trace=identifier,
             sequence=None if session is None else Sequence(*session),
         )
-        self.networks.submit(self.networks.acquire(name), job)
+        self.networks.submit(self.networks.acquire(name, version), job)
         return job
 
 
@@ -142,12 +142,14 @@ def encode_small(identifier: str, job: Job) -> bytes | None:
         return None
     times = job.queue_seconds, job.execution_seconds, job.inference_seconds
     outputs: Any = job.outputs
-    return encode_small_reply(identifier, job.output_names, outputs, times, job.generation)
+    return encode_small_reply(
+        identifier, job.output_names, outputs, times, job.generation, job.version
+    )
 
 
 def build_reply(identifier: str, job: Job) -> tuple[pb.InferReply, list[Any]]:
     """The reply of a completed job, and its attachments."""
-    reply = pb.InferReply(id=identifier, generation=job.generation)
+    reply = pb.InferReply(id=identifier, generation=job.generation, version=job.version)
     parts: list[Any] = []
     outputs: Any = {name: job.outputs[name] for name in job.output_names}
     encode_values(outputs, reply.outputs, parts)

@@ -120,6 +120,9 @@ class Settings:
         "shared memory that clients may have registered, and as much again for what requests in "
         "flight have read from it; one connection gets half",
     )
+    max_state_bytes: int = option(
+        GIB, SIZE, "memory for the states of all open sequences, of all networks"
+    )
     mac_key_file: Path | None = option(
         None,
         PATH,

@@ -17,10 +17,12 @@ from starlette.routing import Route
 
 from headrace.runtime import errors
 from headrace.runtime.metrics.counters import Counters
+from headrace.runtime.metrics.families import HTTP_REQUESTS
 from headrace.server.http.application import Application
 from headrace.server.http.errors import STATUSES
 from headrace.server.http.server import HttpServer
 from headrace.server.logs import configure_logging
+from headrace.testing.counted import number
 from tests.unit.server.http.serving import application, ask, connected, fine, serving
 
 
@@ -125,7 +127,7 @@ def test_a_client_that_leaves_is_counted_as_such() -> None:
             client.sendall(b"POST /read HTTP/1.1\r\nContent-Length: 9\r\n\r\nshort")
         assert left.wait(10)
         ask(server, "/probe")  # behind the other's end, on the same loop
-    assert counters.snapshot().http["/read", "499"] == 1
+    assert number(counters.snapshot(), HTTP_REQUESTS, "/read", "499") == 1
 
 
 def test_a_drain_waits_for_what_runs_and_refuses_what_comes() -> None:

@@ -27,11 +27,13 @@ class Call:
     Attributes:
         request: a message, or an iterable of them where the client streams.
         timeout_seconds: None for the client's own, infinite for none.
+        once: never send it again by itself: it may have taken part.
     """
 
     method: str
     request: Any
     timeout_seconds: float | None = None
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
