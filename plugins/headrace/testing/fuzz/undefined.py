@@ -56,8 +56,8 @@ def reason(variant: Variant, number: int) -> str | None:
     feed = variant.feeds[number]
     values = [*_arrays(feed, model)]
     found = next((found for rule in _RULES if (found := rule(operators, values))), None)
+    found = found or _other_type(model) or _power_too_far(operators, values)
     rules = (_cast_too_far, _no_scale, _one_corner)
-    found = found or _other_type(model)
     return found or next((found for rule in rules if (found := rule(model, feed))), None)
 
 
@@ -160,6 +160,20 @@ def _cast_too_far(model: onnx.ModelProto, feed: Feed) -> str | None:
                 wide = np.trunc(_wide(each).astype(np.float64))
                 if not bool(((wide >= low) & (wide <= high)).all()):
                     return "a cast of a number that the target type does not have"
+    return None
+
+
+def _power_too_far(operators: set[str], values: list[Array]) -> str | None:
+    """Whether an integer to the power of a float may be one that the integer's type does not have:
+    the operator's text says nothing of it."""
+    numbers = [each for each in values if each.dtype != object and each.size]
+    bases = [each for each in numbers if is_integer(each.dtype)]
+    exponents = [_wide(each).astype(np.float64) for each in numbers if is_float(each.dtype)]
+    for base in bases if "Pow" in operators else []:
+        largest = float(np.abs(_wide(base).astype(np.float64)).max())
+        with np.errstate(all="ignore"):
+            if any((largest**each > bounds(base.dtype)[1]).any() for each in exponents):
+                return "a power that the type does not have"
     return None
 
 
