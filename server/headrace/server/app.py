@@ -35,6 +35,7 @@ from headrace.server.services.infer_stream import InferStreams
 from headrace.server.services.inference import Inference
 from headrace.server.services.methods import Services, all_methods, register
 from headrace.server.services.open_inference.inference import OpenInference
+from headrace.server.services.open_inference.loading import ModelRepository
 from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.services.open_inference.service import SERVICE as OPEN_INFERENCE
@@ -125,6 +126,7 @@ class App:
         opened = OpenInferenceService(
             self._models,
             OpenInference(self.core.networks, sink, self._regions),
+            ModelRepository(self.core, self._repository),
             RegionMethods(self._regions),
             shared_memory.caller,
         )
