@@ -9,16 +9,17 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import grpc
 import grpc.aio
 
-from headrace.client import client_plans, errors, network_plans, plan, transport
+from headrace.client import errors, transport
 from headrace.client.aio.infer_many import InferMany
 from headrace.client.aio.request import InferRequest
 from headrace.client.aio.session import Session
 from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo
-from headrace.client.network_plans import LoadedNetwork
-from headrace.client.plan import Call, Pause, Plan
-from headrace.client.sessions.standing import Standing
+from headrace.client.plans import client_plans, network_plans, plan
+from headrace.client.plans.network_plans import LoadedNetwork
+from headrace.client.plans.plan import Call, Pause, Plan
+from headrace.client.standing import Standing
 
 __all__ = ["Client", "InferMany", "InferRequest", "Network", "Session"]
 

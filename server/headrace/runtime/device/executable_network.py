@@ -35,6 +35,7 @@ from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
 from headrace.runtime.execution.timer import Timer
 from headrace.runtime.metrics.counters import DeviceCounters, NetworkCounters
+from headrace.runtime.metrics.statistics import Statistics
 from headrace.runtime.network.network import Layer, Network
 
 _NOTHING = Network(ir.Model(ir.Graph([], [], nodes=[]), ir_version=10))
@@ -62,6 +63,7 @@ class ExecutableNetwork:
 
     Attributes:
         notes, restored, loaded_from_cache: as `Loaded` has them; set by the plugin before `open`.
+        statistics: of the requests, once the network has its name.
     """
 
     inline_safe: ClassVar[bool] = False
@@ -97,6 +99,7 @@ class ExecutableNetwork:
         self.place: Place
         self._check = PortCheck(self.inputs, self.outputs)
         self._share = executor.share(streams) if executor is not None else None
+        self.statistics = Statistics()
         self._network_counters: NetworkCounters | None = None
         self._pipeline: Pipeline
         self._perf_count = config.get(PERF_COUNT)
@@ -190,8 +193,10 @@ class ExecutableNetwork:
     def _request_settled(self, job: Job) -> None:
         self.place.admission.release(job)
         if self._network_counters is not None and job.outcome is not None:
-            rows = self._check.batch_size(job) if self.counts_rows else None
-            self._network_counters.observe(job.outcome, job.finished - job.queued, rows)
+            rows, counts = self._check.batch_size(job), self.counts_rows
+            seconds = job.finished - job.queued
+            self._network_counters.observe(job.outcome, seconds, rows if counts else None)
+            self.statistics.observe(job, rows, is_run=counts)
         self._settled(job)
 
     def _settled(self, job: Job, *, part: bool = False) -> None:

@@ -270,6 +270,11 @@ class NetworkRegistry:
         with self._lock:
             return dict(self._table.versions(name).shares)
 
+    def serving(self, name: str) -> dict[str, int]:
+        """Per cent of the requests that each version gets that get any."""
+        with self._lock:
+            return dict(self._table.versions(name).serving)
+
     def entries(self) -> list[NetworkEntry]:
         """All networks: current ones, then those being loaded, then those that drain."""
         with self._lock:

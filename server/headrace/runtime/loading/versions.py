@@ -90,11 +90,13 @@ class Versions:
 
     Attributes:
         shares: per cent of the versions that they name; empty where the highest version serves.
+        serving: per cent of the requests that each version gets, to the nearest whole number.
     """
 
     def __init__(self) -> None:
         self.entries: dict[str, NetworkEntry] = {}
         self.shares: dict[str, int] = {}
+        self.serving: dict[str, int] = {}
         self._serving: NetworkEntry | None = None
         self._choice: SmoothChoice[NetworkEntry] | None = None
 
@@ -141,6 +143,8 @@ class Versions:
     def _settle(self) -> None:
         ready = self.ready()
         chosen = weights(ready, self.shares) if ready else {}
+        whole = sum(chosen.values())
+        self.serving = {version: round(WHOLE * each / whole) for version, each in chosen.items()}
         self._serving = ready[highest(chosen)] if chosen else None
         several = {ready[version]: weight for version, weight in chosen.items()}
         self._choice = SmoothChoice(several) if len(several) > 1 else None

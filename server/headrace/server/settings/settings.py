@@ -70,6 +70,12 @@ class Settings:
     model_repository: Path | None = option(
         None, PATH, "model repository: a folder with a sub-folder for each network"
     )
+    repository_poll_seconds: float = option(
+        0.0,
+        SECONDS,
+        "seconds between two looks for added, changed and removed networks in the model "
+        "repository; 0: it is read at start only",
+    )
     state_dir: Path | None = option(
         None, PATH, "folder that keeps loaded networks over a restart; default: nothing is kept"
     )
@@ -109,9 +115,6 @@ class Settings:
         SIZE,
         "memory for the requests and unread results of all streams; one connection gets a ninth",
     )
-    max_state_bytes: int = option(
-        GIB, SIZE, "memory for the states of all open sequences, of all networks"
-    )
     allow_client_shared_memory: bool = option(
         False,
         SWITCH,
@@ -122,6 +125,9 @@ class Settings:
         SIZE,
         "shared memory that clients may have registered, and as much again for what requests in "
         "flight have read from it; one connection gets half",
+    )
+    max_state_bytes: int = option(
+        GIB, SIZE, "memory for the states of all open sequences, of all networks"
     )
     mac_key_file: Path | None = option(
         None,

@@ -80,7 +80,7 @@ class Rig:
     def counted(self, name: str) -> dict[tuple[str, ...], float]:
         """The network's series of that name, by their labels."""
         return {
-            each.labels[1:]: each.value
+            each.labels[2:]: each.value
             for each in self.services.counters.snapshot()
             if each.family.name == name and isinstance(each.value, float)
         }

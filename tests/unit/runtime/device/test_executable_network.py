@@ -57,7 +57,7 @@ def test_a_request_is_computed_and_counted() -> None:
         assert device_requests(device) == (1, {"completed": 1})
         assert number(device.counters.snapshot(), families.NETWORK_REQUESTS) == 1
         counted = device.counters.snapshot()
-        assert histogram(counted, families.NETWORK_BATCH_SIZE, "net", "FAKE").sum == 3
+        assert histogram(counted, families.NETWORK_BATCH_SIZE, "net", "1", "FAKE").sum == 3
         assert device.admission.in_flight == 0
 
 

@@ -74,7 +74,7 @@ def test_a_snapshot_says_all_that_has_ended_however_much_that_is() -> None:
         device.observe(Outcome.COMPLETED, 0.001, 0.002)
         network.observe(Outcome.COMPLETED, 0.004, batch_size=2)
         assert executions(device.snapshot(), "request").count == count
-        seconds = histogram(network.snapshot(), families.NETWORK_REQUEST_SECONDS, "m", "CPU")
+        seconds = histogram(network.snapshot(), families.NETWORK_REQUEST_SECONDS, "m", "1", "CPU")
         assert seconds.count == count
 
 
@@ -124,7 +124,7 @@ def test_where_runs_are_counted_by_themselves_requests_count_no_batch() -> None:
     network.observe(Outcome.COMPLETED, 0.25, batch_size=None)
     network.observe(Outcome.COMPLETED, 0.25, batch_size=None)
     network.observe_batch(2)
-    labels = "m", "BATCH:CPU(8)"
+    labels = "m", "1", "BATCH:CPU(8)"
     batch_size = histogram(network.snapshot(), families.NETWORK_BATCH_SIZE, *labels)
     assert (batch_size.count, batch_size.sum) == (1, 2)
 
@@ -135,7 +135,7 @@ def test_a_network_counts_requests_seconds_batch_and_loads() -> None:
     network.accept()
     network.observe(Outcome.COMPLETED, 0.25, batch_size=8)
     network.observe_load(1.5)
-    counted, labels = network.snapshot(), ("m", "CPU")
+    counted, labels = network.snapshot(), ("m", "1", "CPU")
     assert number(counted, families.NETWORK_ACCEPTED, *labels) == 2
     assert number(counted, families.NETWORK_REQUESTS, *labels, "completed") == 1
     assert number(counted, families.NETWORK_REQUESTS, *labels) == 1
@@ -163,7 +163,7 @@ def test_a_replaced_network_keeps_counting_until_the_last_one_is_removed() -> No
     counters.network("m", "CPU").observe(Outcome.COMPLETED, 0.1)
     counters.network("m", "CPU").observe(Outcome.COMPLETED, 0.1)  # the replacement
     counters.remove_network("m", "CPU")  # the old one has drained
-    assert number(counters.snapshot(), families.NETWORK_REQUESTS, "m", "CPU", "completed") == 2
+    assert number(counters.snapshot(), families.NETWORK_REQUESTS, "m", "1", "CPU", "completed") == 2
 
 
 def test_removing_a_network_twice_is_harmless() -> None:

@@ -18,8 +18,10 @@ FAILS: Final = "a tensor is empty, has too few axes, or is 0 where a length is d
 _NEVER: Final = "never"
 _REASONS: Final = {
     "crop": "a part that is cropped is not resized, which the backend takes for nothing to do",
+    "negative": "a length is negative",
     "shape": "an input does not have the shape that ONNX asks for beside the others",
     "text": "a text has white space that the backend does not split as ONNX does",
+    "window": "a window is larger than the padded input",
 }
 END: Final = 2**31 - 1  # of an axis; a slice is cut to what there is
 _LOOP_TAKES_SEQUENCES: Final = 13
@@ -190,6 +192,17 @@ class Guard(Inserted):
             return value
         zero = self.constant(np.zeros((), value.dtype.numpy()))
         return self.layer("Add", value, self.layer("Div", zero, value))
+
+    def at_least(self, value: ir.Value, least: int) -> ir.Value:
+        """The integer, which is not smaller."""
+        tensor = constant(value)
+        if value.dtype is None or (tensor is not None and (tensor.numpy() >= least).all()):
+            return value
+        self.suffix = f"{SUFFIX}.negative"
+        limit = self.constant(np.array(least, value.dtype.numpy()))
+        small = self.layer("Less", value, limit, type=ir.TensorType(ir.DataType.BOOL))
+        nothing = self.zeros(self.cast(small, ir.DataType.INT64))
+        return self.layer("Add", value, self.cast(nothing, value.dtype))
 
     def place(self, node: ir.Node) -> None:
         stamp(node, self._stands_for)

@@ -9,13 +9,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace.client import client_plans, info
+from headrace.client import info
 from headrace.client.errors import ResourceExhausted
 from headrace.client.info import ExecutableLayer, LayerProfile, NetworkInfo, Ports
 from headrace.client.inputs import RequestEncoder
 from headrace.client.options import ConfigValue
 from headrace.client.outputs import Outputs, decode_reply
-from headrace.client.plan import Budget, Call, Pause, Plan
+from headrace.client.plans import client_plans
+from headrace.client.plans.plan import Budget, Call, Pause, Plan
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.parameters import ParameterValue
 

@@ -1,1 +1,0 @@
-"""Sessions: requests to a network whose states the server keeps."""
