@@ -6,19 +6,22 @@ import zlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 import anyio.to_thread
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from headrace.runtime.errors import FailedPrecondition, ResourceExhausted
+from headrace.runtime.errors import FailedPrecondition, ResourceExhausted, did_you_mean
+from headrace.server.http.rest.documents import parse_object
 from headrace.server.transport.shares import Memory, Shares
 from headrace.wire.codec import CodecError
 
 LENGTH_HEADER: Final = "inference-header-content-length"
 
 _ALIGNMENT: Final = 64
+_MEMBERS: Final = 4096
+
 _FIRST_STEP: Final = 1 << 18
 """Bytes that are inflated on the event loop's thread."""
 _STEP: Final = 4 << 20
@@ -61,15 +64,20 @@ class Bodies:
         self._shares = Shares(capacity)
 
     @asynccontextmanager
-    async def collected(self, request: Request) -> AsyncIterator[tuple[Body, Memory]]:
+    async def collected(
+        self, request: Request, *, required: bool = True
+    ) -> AsyncIterator[tuple[Body, Memory]]:
         """The request's body, and its memory, which is given back at the end.
+
+        Args:
+            required: whether a request without a body is refused.
 
         Raises:
             HTTPException: 411, no length; 413, too large; 415, an unknown encoding.
             ResourceExhausted: other bodies take the memory.
             CodecError: the body is not of its encoding, or shorter than its JSON is said to be.
         """
-        encoding = self._check(request)
+        encoding = self._check(request, required)
         text_bytes = _text_bytes(request)
         host, port = request.client or ("", 0)
         memory = Memory(self._shares, f"{host}:{port}")
@@ -107,11 +115,11 @@ class Bodies:
             )
         self._take(more, memory)
 
-    def _check(self, request: Request) -> int | None:
+    def _check(self, request: Request, required: bool) -> int | None:
         """Of the headers; zlib's name for the encoding."""
         headers = request.headers
         length = headers.get("content-length")
-        if length is None and "transfer-encoding" not in headers:
+        if required and length is None and "transfer-encoding" not in headers:
             raise HTTPException(
                 HTTPStatus.LENGTH_REQUIRED, "send a body, with its length in Content-Length"
             )
@@ -171,3 +179,30 @@ async def _inflated(packed: bytes, encoding: int) -> AsyncIterator[bytes]:
         raise CodecError("", "the body is not of its Content-Encoding") from None
     if not inflater.eof or inflater.unused_data:
         raise CodecError("", "the body does not end where its Content-Encoding says")
+
+
+async def read_object(
+    bodies: Bodies, request: Request, known: tuple[str, ...] | None = None
+) -> dict[str, Any]:
+    """The object in the body of a request that is no inference; empty if there is no body.
+
+    Such a body may be as large as the files in it. So not its bytes are bounded here, but how many
+    members it has.
+
+    Args:
+        known: what the object may have; None for anything.
+
+    Raises:
+        HTTPException, ResourceExhausted: as `Bodies.collected`.
+        CodecError: as `Bodies.collected` and `parse_object`, or a member is not known.
+    """
+    async with bodies.collected(request, required=False) as (body, _):
+        if body.text.count(b",") > _MEMBERS:
+            raise HTTPException(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the JSON has more than {_MEMBERS} members"
+            )
+        document = parse_object(body.text, limit=len(body.text))
+    for name in document if known is not None else ():
+        if known is not None and name not in known:
+            raise CodecError(name[:100], f"is not known{did_you_mean(name[:100], known)}")
+    return document

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
@@ -16,21 +16,33 @@ from headrace.server.http.rest.bodies import LENGTH_HEADER, Bodies, Body
 from headrace.server.http.rest.messages import Reply, decode
 from headrace.server.http.rest.replies import Pieces, accepted_encoding, deflated
 from headrace.server.services.open_inference.call import InferCall
+from headrace.server.services.open_inference.datatypes import BYTES
 from headrace.server.services.open_inference.inference import OpenInference
+from headrace.server.shared_memory.regions import Caller
 from headrace.server.transport.shares import Memory
 from headrace.wire.codec import Buffer
 
-_LARGE_JSON: Final = 64 << 10
-"""Bytes from which JSON is decoded on a thread: it takes milliseconds, and probes are waiting."""
+_LARGE: Final = 64 << 10
+"""Bytes from which JSON and text are decoded on a thread: that takes milliseconds."""
 _DECODERS: Final = 2
 
 
 class Infer:
-    """Belongs to the thread of the HTTP server's loop."""
+    """Belongs to the thread of the HTTP server's loop.
 
-    def __init__(self, inference: OpenInference, bodies: Bodies) -> None:
+    Args:
+        caller: who a request comes from, for its regions of shared memory.
+    """
+
+    def __init__(
+        self,
+        inference: OpenInference,
+        bodies: Bodies,
+        caller: Callable[[Request], Awaitable[Caller]],
+    ) -> None:
         self._inference = inference
         self._bodies = bodies
+        self._caller = caller
         self._decoders = anyio.CapacityLimiter(_DECODERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -42,25 +54,25 @@ class Infer:
         request = Request(scope, receive)
         async with self._bodies.collected(request) as (body, memory):
             call = await self._decoded(request, body)
-            result = await self._inference.infer(call)
+            caller = await self._caller(request) if call.uses_regions else None
+            result = await self._inference.infer(call, None, caller)
             response = await self._reply(request, Reply(result, call.binary_outputs), memory)
             await response(scope, receive, send)
 
     async def _decoded(self, request: Request, body: Body) -> InferCall:
         path = request.path_params
         read = partial(decode, path["model"], path.get("version", ""), body.text, body.binary)
-        if len(body.text) < _LARGE_JSON:
+        slow = len(body.text) + (len(body.binary) if BYTES.encode() in body.text else 0)
+        if slow < _LARGE:
             return read()
         return await anyio.to_thread.run_sync(read, limiter=self._decoders)
 
     async def _reply(self, request: Request, reply: Reply, memory: Memory) -> Response:
         text: list[bytes] = []
         size = 0
-        for piece in reply.text():
+        async for piece in reply.text():
             size += len(piece)
             self._bodies.check_reply(size, len(piece), memory)
-            if len(piece) > _LARGE_JSON:
-                await asyncio.sleep(0)
             text.append(piece)
         headers: dict[str, Any] = {"content-type": "application/json"}
         parts: list[Buffer] = [b"".join(text)]

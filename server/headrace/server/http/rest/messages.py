@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -17,8 +19,14 @@ from headrace.server.services.open_inference.call import (
     RequestedOutput,
     SharedTensor,
 )
-from headrace.server.services.open_inference.datatypes import datatype_of, decode_raw, encode_raw
-from headrace.server.services.open_inference.messages import MAX_TENSORS, tensor
+from headrace.server.services.open_inference.datatypes import (
+    BYTES,
+    datatype_of,
+    decode_raw,
+    encode_raw,
+)
+from headrace.server.services.open_inference.inference import aside, tensor
+from headrace.server.services.open_inference.messages import MAX_TENSORS
 from headrace.server.services.open_inference.parameters import (
     NO_PARAMETERS,
     Parameter,
@@ -67,9 +75,9 @@ class Reply:
         self._binary_outputs = binary_outputs
         self.binary: list[Buffer] = []
 
-    def text(self) -> Iterator[bytes]:
-        """The JSON in pieces, each of which holds the interpreter for a millisecond or two; when
-        the last one is there, so is `binary`.
+    async def text(self) -> AsyncIterator[bytes]:
+        """The JSON in pieces, between which the event loop goes on; when the last one is there, so
+        is `binary`.
 
         Raises:
             FailedPrecondition: an output that JSON cannot hold.
@@ -85,10 +93,11 @@ class Reply:
         for index, (output, value) in enumerate(result.outputs):
             if index:
                 yield b","
-            yield from self._output(output, value)
+            async for piece in self._output(output, value):
+                yield piece
         yield b"]}"
 
-    def _output(self, output: RequestedOutput, value: Any) -> Iterator[bytes]:
+    async def _output(self, output: RequestedOutput, value: Any) -> AsyncIterator[bytes]:
         array = tensor(value, output.name)
         datatype = datatype_of(array.dtype, f"output {output.name!r}")
         # Clients take an output with parameters for one with binary_data_size.
@@ -100,13 +109,17 @@ class Reply:
         if output.region is not None:
             yield orjson.dumps(said)
         elif self._binary_outputs if output.binary is None else output.binary:
-            data = encode_raw(array, datatype)
+            objects = array.size if datatype == BYTES else 0
+            data = await aside(partial(encode_raw, array, datatype), objects)
             self.binary.append(data)
             said["parameters"] = {"binary_data_size": len(data)}
             yield orjson.dumps(said)
         else:
             yield orjson.dumps(said)[:-1] + b',"data":'
-            yield from encode_data(array, datatype, output.name)
+            for index, piece in enumerate(encode_data(array, datatype, output.name)):
+                if index:
+                    await asyncio.sleep(0)
+                yield piece
             yield b"}"
 
 

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 from http import HTTPStatus
 from typing import Any, Final
 
+from google.protobuf.descriptor import FieldDescriptor
+
+from headrace.oip import open_inference_pb2 as oip
 from headrace.server.http.rest.routes import Row
+from headrace.server.services.open_inference.datatypes import NUMPY_TYPES
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 _TEXT: Final = {"type": "string"}
 _NUMBER: Final = {"type": "integer", "format": "int64"}
 _FLAG: Final = {"type": "boolean"}
-_TENSOR: Final = {
-    "name": _TEXT,
-    "datatype": {
-        "enum": [
-            *("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"),
-            *("FP16", "BF16", "FP32", "FP64", "BYTES"),
-        ]
-    },
-    "shape": {"type": "array", "items": _NUMBER},
+_TYPES: Final[Mapping[int, Mapping[str, str]]] = {
+    FieldDescriptor.CPPTYPE_BOOL: _FLAG,
+    FieldDescriptor.CPPTYPE_STRING: _TEXT,
+    FieldDescriptor.CPPTYPE_FLOAT: {"type": "number"},
+    FieldDescriptor.CPPTYPE_DOUBLE: {"type": "number"},
 }
 
 
@@ -40,27 +40,23 @@ def _reference(name: str) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _list(item: dict[str, Any]) -> dict[str, Any]:
+def _list(item: Any) -> dict[str, Any]:
     return {"type": "array", "items": item}
 
 
+_TENSOR: Final = {
+    "name": _TEXT,
+    "datatype": {"enum": list(NUMPY_TYPES)},
+    "shape": _list(_NUMBER),
+}
+_PARAMETERS: Final = _reference("Parameters")
+_DATA: Final = {**_TENSOR, "parameters": _PARAMETERS, "data": _reference("Data")}
+
 _SCHEMAS: Final[dict[str, Any]] = {
     "Error": _of({"error": {**_TEXT, "description": "what is wrong, and the remedy"}}, "error"),
+    "Done": _of({}, described="empty"),
     "Live": _of({"live": _FLAG}, "live"),
     "Ready": _of({"name": _TEXT, "ready": _FLAG}, "ready"),
-    "ServerMetadata": _of(
-        {"name": _TEXT, "version": _TEXT, "extensions": _list(_TEXT)}, "name", "version"
-    ),
-    "ModelMetadata": _of(
-        {
-            "name": _TEXT,
-            "versions": _list(_TEXT),
-            "platform": _TEXT,
-            "inputs": _list(_of(_TENSOR, *_TENSOR)),
-            "outputs": _list(_of(_TENSOR, *_TENSOR)),
-        },
-        *("name", "platform", "inputs", "outputs"),
-    ),
     "Parameters": {
         "type": "object",
         "additionalProperties": {"type": ["string", "number", "boolean"]},
@@ -72,14 +68,9 @@ _SCHEMAS: Final[dict[str, Any]] = {
     "InferRequest": _of(
         {
             "id": _TEXT,
-            "parameters": _reference("Parameters"),
-            "inputs": _list(
-                _of(
-                    {**_TENSOR, "parameters": _reference("Parameters"), "data": _reference("Data")},
-                    *_TENSOR,
-                )
-            ),
-            "outputs": _list(_of({"name": _TEXT, "parameters": _reference("Parameters")}, "name")),
+            "parameters": _PARAMETERS,
+            "inputs": _list(_of(_DATA, *_TENSOR)),
+            "outputs": _list(_of({"name": _TEXT, "parameters": _PARAMETERS}, "name")),
         },
         "inputs",
         described="With the header Inference-Header-Content-Length, which has the length of this "
@@ -90,17 +81,59 @@ _SCHEMAS: Final[dict[str, Any]] = {
             "model_name": _TEXT,
             "model_version": _TEXT,
             "id": _TEXT,
-            "parameters": _reference("Parameters"),
-            "outputs": _list(
-                _of(
-                    {**_TENSOR, "parameters": _reference("Parameters"), "data": _reference("Data")},
-                    *_TENSOR,
-                )
-            ),
+            "parameters": _PARAMETERS,
+            "outputs": _list(_of(_DATA, *_TENSOR)),
         },
         *("model_name", "outputs"),
     ),
+    "SystemRegion": _of(
+        {"key": _TEXT, "offset": _NUMBER, "byte_size": _NUMBER}, *("key", "byte_size")
+    ),
+    "SystemRegions": _list(_reference("SystemSharedMemoryStatusResponse.RegionStatus")),
+    "CudaRegions": _list(_reference("CudaSharedMemoryStatusResponse.RegionStatus")),
+    "Settings": {"type": "object"},
 }
+
+_MESSAGES: Final = (
+    oip.ServerMetadataResponse,
+    oip.ModelMetadataResponse,
+    oip.ModelConfig,
+    oip.ModelStatisticsResponse,
+    oip.SystemSharedMemoryStatusResponse.RegionStatus,
+    oip.CudaSharedMemoryStatusResponse.RegionStatus,
+)
+"""The messages that replies render, each a schema under its name."""
+
+
+def _schemas() -> dict[str, Any]:
+    schemas = dict(_SCHEMAS)
+    for message in _MESSAGES:
+        _add(schemas, message.DESCRIPTOR)
+    return dict(sorted(schemas.items()))
+
+
+def _add(schemas: dict[str, Any], message: Any) -> str:
+    """Adds the message's schema and those of its parts; returns its name."""
+    name: str = message.full_name.partition(".")[2]
+    if name not in schemas:
+        schemas[name] = schema = _of({})
+        for field in message.fields:
+            schema["properties"][field.name] = _field(schemas, field)
+    return name
+
+
+def _field(schemas: dict[str, Any], field: Any) -> Any:
+    kind = field.message_type
+    if kind is not None and kind.GetOptions().map_entry:
+        values = _field(schemas, kind.fields_by_name["value"])
+        return {"type": "object", "additionalProperties": values}
+    if kind is not None:
+        schema: Any = _reference(_add(schemas, kind))
+    elif field.enum_type is not None:
+        schema = {"enum": [value.name for value in field.enum_type.values]}
+    else:
+        schema = _TYPES.get(field.cpp_type, _NUMBER)
+    return _list(schema) if field.is_repeated else schema
 
 
 def document(rows: Iterable[Row], version: str) -> dict[str, Any]:
@@ -120,7 +153,7 @@ def document(rows: Iterable[Row], version: str) -> dict[str, Any]:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
-        "components": {"schemas": _SCHEMAS},
+        "components": {"schemas": _schemas()},
     }
 
 
@@ -135,7 +168,7 @@ def _operation(row: Row) -> dict[str, Any]:
         "responses": {
             str(HTTPStatus.OK.value): {
                 "description": "done",
-                "content": _json(_reference(row.reply) if row.reply else {}),
+                "content": _json(_reference(row.reply)),
             },
             "default": {
                 "description": "an error",

@@ -15,12 +15,16 @@ from starlette.types import Receive, Scope, Send
 
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.server.http.rest.bodies import Bodies
+from headrace.server.http.rest.control import ControlRoutes
 from headrace.server.http.rest.infer import Infer
 from headrace.server.http.rest.openapi import document, page
 from headrace.server.http.rest.routes import VERSIONS, ModelRoutes, Row, made
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.open_inference.inference import OpenInference
 from headrace.server.services.open_inference.models import Models
+from headrace.server.services.open_inference.regions import RegionMethods
+from headrace.server.shared_memory.regions import Caller, Regions
+from headrace.server.shared_memory.users import Users, peer_of
 
 _BODIES = 8
 
@@ -31,6 +35,7 @@ class Rest:
     Args:
         networks: what requests are computed on.
         models: what is told of them.
+        regions: what clients have registered.
         message_bytes: the largest body; the bodies of all connections together take eight times as
             much at most.
 
@@ -38,11 +43,17 @@ class Rest:
         probes, routes: for `Application`.
     """
 
-    def __init__(self, networks: NetworkRegistry, models: Models, message_bytes: int) -> None:
+    def __init__(
+        self, networks: NetworkRegistry, models: Models, regions: Regions, message_bytes: int
+    ) -> None:
         self._networks = networks
+        self._regions = regions
+        self._users = Users()
         self._bodies = Bodies(message_bytes, _BODIES * message_bytes)
+        control = ControlRoutes(RegionMethods(regions), self._bodies, self._caller)
         rows = [
             *ModelRoutes(models).rows(),
+            *control.rows(),
             *(
                 Row(
                     *("POST", f"/v2/models/{{model}}{version}/infer", _infer),
@@ -71,7 +82,13 @@ class Rest:
     async def lifespan(self, _: Router) -> AsyncIterator[dict[str, object]]:
         """Makes what belongs to the loop of the HTTP server."""
         sink = CompletionSink(asyncio.get_running_loop())
-        yield {"infer": Infer(OpenInference(self._networks, sink), self._bodies)}
+        inference = OpenInference(self._networks, sink, self._regions)
+        yield {"infer": Infer(inference, self._bodies, self._caller)}
+
+    async def _caller(self, request: Request) -> Caller:
+        assert request.client is not None  # a TCP connection has one
+        peer = peer_of(*request.client)
+        return Caller(await self._users.of(peer), peer)
 
 
 _NOTHING_ELSE = "default-src 'none'; style-src 'unsafe-inline'"

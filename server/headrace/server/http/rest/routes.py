@@ -29,7 +29,7 @@ class Row(NamedTuple):
         handler: as Starlette takes it.
         summary: what it does, for the document.
         request: the schema of its body in the document; "" if it takes none.
-        reply: the schema of its reply.
+        reply: that of its reply.
         probe: whether it is answered even while the server stops.
     """
 
@@ -38,7 +38,7 @@ class Row(NamedTuple):
     handler: Handler | ASGIApp
     summary: str
     request: str = ""
-    reply: str = ""
+    reply: str = "Done"
     probe: bool = False
 
 
@@ -81,11 +81,13 @@ class ModelRoutes:
 
     def rows(self) -> list[Row]:
         of_model = [
-            ("", self._metadata, "A model's inputs and outputs.", "ModelMetadata"),
+            ("", self._metadata, "A model's inputs and outputs.", "ModelMetadataResponse"),
             ("/ready", self._ready, "Whether a model takes requests.", "Ready"),
+            ("/config", self._config, "A model's configuration.", "ModelConfig"),
+            ("/stats", self._statistics, "Counts and times of a model.", "ModelStatisticsResponse"),
         ]
         return [
-            Row("GET", "/v2", self._server, "What the server is.", reply="ServerMetadata"),
+            Row("GET", "/v2", self._server, "What the server is.", reply="ServerMetadataResponse"),
             Row("GET", "/v2/health/live", self._live, "Whether it lives.", "", "Live", probe=True),
             Row(
                 "GET",
@@ -94,6 +96,10 @@ class ModelRoutes:
                 "Whether the server takes requests.",
                 reply="Ready",
                 probe=True,
+            ),
+            Row(
+                *("GET", "/v2/models/stats", self._statistics),
+                *("Counts and times of all models.", "", "ModelStatisticsResponse"),
             ),
             *(
                 Row("GET", f"/v2/models/{{model}}{version}{path}", handler, summary, "", reply)
@@ -113,6 +119,12 @@ class ModelRoutes:
 
     async def _metadata(self, request: Request) -> Response:
         return said(self._models.model_metadata(*named(request)))
+
+    async def _config(self, request: Request) -> Response:
+        return said(self._models.model_config(*named(request)).config)
+
+    async def _statistics(self, request: Request) -> Response:
+        return said(self._models.statistics(*named(request)))
 
     async def _ready(self, request: Request) -> Response:
         name, version = named(request)

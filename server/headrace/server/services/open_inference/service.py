@@ -10,7 +10,13 @@ import numpy as np
 
 from headrace.server.services.open_inference.call import InferCall, InferResult
 from headrace.server.services.open_inference.inference import OpenInference, aside
-from headrace.server.services.open_inference.messages import encode, encode_on_stream, read
+from headrace.server.services.open_inference.loading import ModelRepository
+from headrace.server.services.open_inference.messages import (
+    encode,
+    encode_on_stream,
+    plain,
+    read,
+)
 from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.services.open_inference.settings import log_settings, trace_settings
@@ -29,11 +35,13 @@ class OpenInferenceService:
         self,
         models: Models,
         inference: OpenInference,
+        repository: ModelRepository,
         regions: RegionMethods,
         caller: Callable[[Any], Awaitable[Caller]],
     ) -> None:
         self._models = models
         self._inference = inference
+        self._repository = repository
         self._regions = regions
         self._caller = caller
 
@@ -79,6 +87,21 @@ class OpenInferenceService:
         caller = await self._caller(context) if call.uses_regions else None
         return await self._inference.infer(call, context.time_remaining(), caller)
 
+    # -- the repository --
+
+    async def repository_index(self, request: Any, _: Any) -> Any:
+        return await self._repository.index(request.repository_name, ready=request.ready)
+
+    async def repository_model_load(self, request: Any, _: Any) -> Any:
+        return await self._repository.load(
+            request.model_name, plain(request.parameters), request.repository_name
+        )
+
+    async def repository_model_unload(self, request: Any, _: Any) -> Any:
+        return await self._repository.unload(
+            request.model_name, plain(request.parameters), request.repository_name
+        )
+
     # -- shared memory --
 
     async def system_memory_status(self, request: Any, context: Any) -> Any:
@@ -105,12 +128,7 @@ class OpenInferenceService:
     # -- settings --
 
     async def log_settings(self, request: Any, _: Any) -> Any:
-        return log_settings(
-            {
-                name: getattr(value, value.WhichOneof("parameter_choice") or "string_param")
-                for name, value in request.settings.items()
-            }
-        )
+        return log_settings(plain(request.settings, "settings"))
 
     async def trace_setting(self, request: Any, _: Any) -> Any:
         return trace_settings({name: each.value for name, each in request.settings.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -122,8 +123,11 @@ def test_bytes_that_no_input_names_are_refused() -> None:
 
 def replied(outputs: list[Any], *, binary: bool = False, **said: Any) -> tuple[Any, list[bytes]]:
     reply = Reply(InferResult("m", "3", said.pop("id", ""), outputs, **said), binary)
-    document = json.loads(b"".join(reply.text()))
-    return document, [bytes(part) for part in reply.binary]
+
+    async def text() -> bytes:
+        return b"".join([piece async for piece in reply.text()])
+
+    return json.loads(asyncio.run(text())), [bytes(part) for part in reply.binary]
 
 
 def test_an_output_in_json_has_no_parameters_at_all() -> None:
