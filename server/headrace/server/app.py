@@ -35,6 +35,7 @@ from headrace.server.services.infer_stream import InferStreams
 from headrace.server.services.inference import Inference
 from headrace.server.services.methods import Services, all_methods, register
 from headrace.server.services.open_inference.inference import OpenInference
+from headrace.server.services.open_inference.loading import ModelRepository
 from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.services.open_inference.service import SERVICE as OPEN_INFERENCE
@@ -122,9 +123,11 @@ class App:
             lambda: self._unready,
             shared_memory=settings.allow_client_shared_memory,
         )
+        models = ModelRepository(self.core, self._repository)
         opened = OpenInferenceService(
             self._models,
             OpenInference(self.core.networks, sink, self._regions),
+            models,
             RegionMethods(self._regions),
             shared_memory.caller,
         )
@@ -152,7 +155,9 @@ class App:
             self._reflection,
         )
         register(self._server, all_methods(services, self._boundary), self._boundary)
-        rest = Rest(self.core.networks, self._models, self._regions, settings.max_message_bytes)
+        rest = Rest(
+            self.core.networks, self._models, models, self._regions, settings.max_message_bytes
+        )
         probes = operations_routes(
             make_registry(self.core.counters, self.core.devices_up),
             lambda: self._unready,

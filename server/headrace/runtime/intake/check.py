@@ -1,7 +1,7 @@
-"""What is wrong with the structure of a model from outside, before anything is built from it.
+"""Checks the structure of a model from outside, before anything is built from it.
 
-onnx's own checker is not used: it wants the weights, and it says what is wrong in the words of
-its implementation. Whether operators exist and get what they want is the device's to say.
+onnx's own checker is not used: it needs the weights, and its errors describe its implementation.
+The device decides whether operators exist and get valid inputs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def check_model(proto: onnx.ModelProto, limits: Limits, tensors: TensorData) -> 
     if not _MIN_IR_VERSION <= proto.ir_version <= onnx.IR_VERSION:
         raise invalid(
             f"the model's IR version is {proto.ir_version}; {_MIN_IR_VERSION} to "
-            f"{onnx.IR_VERSION} are known here: export it with another ir_version"
+            f"{onnx.IR_VERSION} are supported; export the model with one of these"
         )
     drop_metadata(proto)
     declared = Declarations(limits)
@@ -93,7 +93,7 @@ class _Check:
             self._declared.name(function.name, "a function's name")
             key = (canonical_domain(function.domain), function.name, function.overload)
             if not function.name or key in known:
-                raise invalid(f"{what} has no name or is there twice")
+                raise invalid(f"{what} has no name, or occurs twice")
             drop_metadata(function)
             scope = _Scope(self._declared.opsets(function, what), in_function=True)
             self._declared.values(function.value_info)
@@ -115,7 +115,7 @@ class _Check:
         initializers = [tensor.name for tensor in graph.initializer]
         for names, kind in ((inputs, "input"), (initializers, "initialiser")):
             if (twice := _twice(names)) is not None:
-                raise invalid(f"{kind} {twice!r} is there twice, or has no name")
+                raise invalid(f"{kind} {twice!r} occurs twice, or has no name")
         for tensor in graph.initializer:
             self._tensors.check(tensor, f"initialiser {tensor.name!r}")
             self._declared.name(tensor.name, "an initialiser's name")
@@ -157,7 +157,7 @@ class _Check:
             seen.update(node.output)
         names = list(outputs)
         if (twice := _twice(names)) is not None:
-            raise invalid(f"the output {twice!r}{where} is there twice; give it an Identity")
+            raise invalid(f"the output {twice!r}{where} is listed twice; give one an Identity")
         for name in names:
             if name not in everything:
                 raise invalid(
@@ -201,7 +201,7 @@ class _Check:
                 most = next(counts, most)
             if len(node.output) > most:
                 raise invalid(
-                    f"{label} has {len(node.output)} outputs, and {node.op_type} makes {most} here"
+                    f"{label} has {len(node.output)} outputs, but {node.op_type} makes {most} here"
                 )
 
     def attribute(
@@ -218,7 +218,7 @@ class _Check:
         kind = attribute.type
         if attribute.ref_attr_name:
             if not scope.in_function:
-                raise invalid(f"{what} refers to a function's attribute, outside of functions")
+                raise invalid(f"{what} refers to a function's attribute, but is not in a function")
         elif kind in (_GRAPH, _GRAPHS):
             for body in (attribute.g,) if kind == _GRAPH else attribute.graphs:
                 if len(outer) > self._limits.depth:

@@ -79,9 +79,8 @@ class CorrectedEvaluator(ReferenceEvaluator):
 
 
 def answer(output: Any, dtype: ir.DataType) -> Value:
-    """A result as an output of the network: a copy of the port's type, which is no view of an
-    input, with strings as objects. onnx's operators do not always answer in the type that ONNX
-    says."""
+    """A result as an output of the network: a copy with the port's type and strings as objects,
+    never a view of an input. onnx's operators do not always answer in the type that ONNX says."""
     if isinstance(output, list):
         return [answer(element, dtype) for element in output]
     array = np.array(output)

@@ -230,11 +230,11 @@ BROKEN: dict[str, tuple[bytes | onnx.ModelProto, str]] = {
             [value("x")],
             [value("y"), value("z")],
         ),
-        "layer 'y' has 2 outputs, and Split makes 1 here",
+        "layer 'y' has 2 outputs, but Split makes 1 here",
     ),
     "a Relu with two outputs": (
         model([node("Relu", ["x"], ["y", "z"])], [value("x")], [value("y"), value("z")]),
-        "layer 'y' has 2 outputs, and Relu makes 1 here",
+        "layer 'y' has 2 outputs, but Relu makes 1 here",
     ),
     "a function's attribute outside": (
         changed(lambda p: setattr(p.graph.node[0].attribute[0], "ref_attr_name", "p")),

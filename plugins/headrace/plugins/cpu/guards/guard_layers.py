@@ -159,9 +159,10 @@ class Guard(Inserted):
         shapes = [self.proven.dimensions(value) for value in values]
         ranks = {None if shape is None else len(shape) for shape in shapes}
         rank = ranks.pop() if len(ranks) == 1 else None
-        if axis is not None and rank is not None and -rank <= axis < rank:
+        if rank is not None and (axis is None or -rank <= axis < rank):
             others = [
-                [*shape[: axis % rank], *shape[axis % rank + 1 :]] for shape in shapes if shape
+                [size for at, size in enumerate(shape or ()) if axis is None or at != axis % rank]
+                for shape in shapes
             ]
             if all(None not in each and each == others[0] for each in others):
                 return [*values]

@@ -75,12 +75,21 @@ def _concat(node: ir.Node, guard: Guard) -> None:
 
 
 def _concat_from_sequence(node: ir.Node, guard: Guard) -> None:
-    """As Concat."""
+    """As Concat. The tensors of a sequence that is made in the same graph are looked at before."""
     sequence = node.inputs[0]
-    if sequence is not None and isinstance(sequence.type, ir.SequenceType):
-        stacks = node.attributes.get_int("new_axis", 0)
-        axis = None if stacks else node.attributes.get_int("axis", 0)
+    if sequence is None or not isinstance(sequence.type, ir.SequenceType):
+        return
+    stacks = node.attributes.get_int("new_axis", 0)
+    axis = None if stacks else node.attributes.get_int("axis", 0)
+    made = sequence.producer()
+    if made is None or made.op_type != "SequenceConstruct" or made.graph is not node.graph:
         node.replace_input_with(0, guard.alike_in(sequence, axis))
+        return
+    parts = [value for value in made.inputs if value is not None]
+    alike = guard.alike(parts, axis)
+    if alike != parts:
+        again = guard.layer("SequenceConstruct", *alike, type=sequence.type)
+        node.replace_input_with(0, again)
 
 
 def _divide(node: ir.Node, guard: Guard) -> None:

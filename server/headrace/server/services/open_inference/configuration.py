@@ -47,7 +47,7 @@ def model_config(entry: NetworkEntry, executable: ExecutableNetwork) -> oip.Mode
         output=[
             oip.ModelOutput(
                 name=port.name,
-                data_type=_data_type(port, "output"),
+                data_type=data_type(port, "output"),
                 dims=_dims(port, batched=batched),
             )
             for port in executable.outputs
@@ -77,14 +77,19 @@ def model_config(entry: NetworkEntry, executable: ExecutableNetwork) -> oip.Mode
 def _input(port: Port, *, batched: bool) -> Any:
     return _INPUT(
         name=port.name,
-        data_type=_data_type(port, "input"),
+        data_type=data_type(port, "input"),
         format=_FORMATS.get(port.layout, _INPUT.FORMAT_NONE),
         dims=_dims(port, batched=batched),
         optional=port.optional,
     )
 
 
-def _data_type(port: Port, kind: str) -> Any:
+def data_type(port: Port, kind: str) -> Any:
+    """The configuration's name for a port's type.
+
+    Raises:
+        Unimplemented: the protocol has no such type.
+    """
     datatype = datatype_of(port.dtype, f"{kind} {port.name!r}")
     return oip.DataType.Value("TYPE_STRING" if datatype == BYTES else f"TYPE_{datatype}")
 

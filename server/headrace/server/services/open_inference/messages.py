@@ -28,7 +28,6 @@ from headrace.server.services.open_inference.datatypes import (
 from headrace.server.services.open_inference.inference import tensor
 from headrace.server.services.open_inference.parameters import (
     NO_PARAMETERS,
-    Parameter,
     RequestParameters,
     input_parameters,
     region_parameters,
@@ -117,7 +116,7 @@ def decode(message: Any, raw: Sequence[Buffer]) -> InferCall:
         CodecError: the message breaks the protocol; names the tensor or the parameter.
     """
     given = message.parameters
-    parameters = request_parameters(_plain(given)) if given else NO_PARAMETERS
+    parameters = request_parameters(plain(given)) if given else NO_PARAMETERS
     return _call(message, parameters, _inputs(message.inputs, raw), _outputs(message.outputs))
 
 
@@ -192,7 +191,7 @@ def _inputs(tensors: Any, raw: Sequence[Buffer]) -> dict[str, Input]:
             if name in decoded:
                 raise CodecError("", "is given twice")
             shape = tuple(each.shape)
-            if each.parameters and (region := input_parameters(_plain(each.parameters))[0]):
+            if each.parameters and (region := input_parameters(plain(each.parameters))[0]):
                 if each.HasField("contents"):
                     raise CodecError(".contents", "must be empty beside shared_memory_region")
                 decoded[name] = SharedTensor(each.datatype, shape, region)
@@ -240,7 +239,7 @@ def _outputs(tensors: Any) -> tuple[RequestedOutput, ...]:
     for each in tensors:
         try:
             wanted.append(
-                requested_output(each.name, _plain(each.parameters))
+                requested_output(each.name, plain(each.parameters))
                 if each.parameters
                 else RequestedOutput(each.name)
             )
@@ -254,16 +253,16 @@ def _of_tensor(error: CodecError, field: str, name: str) -> CodecError:
     return error.under(f"{field}[{name[:200]!r}]{dot}")
 
 
-def _plain(parameters: Any) -> dict[str, Parameter]:
-    """The parameters' values.
+def plain(parameters: Any, field: str = "parameters") -> dict[str, Any]:
+    """The values of a map of parameters, whatever their messages are called.
 
     Raises:
         CodecError: one has none.
     """
-    values: dict[str, Parameter] = {}
+    values: dict[str, Any] = {}
     for name, parameter in parameters.items():
         kind = parameter.WhichOneof("parameter_choice")
         if kind is None:
-            raise CodecError(f"parameters[{name[:100]!r}]", "has no value")
+            raise CodecError(f"{field}[{name[:100]!r}]", "has no value")
         values[name] = getattr(parameter, kind)
     return values

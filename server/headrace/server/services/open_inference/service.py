@@ -10,10 +10,17 @@ import numpy as np
 
 from headrace.server.services.open_inference.call import InferCall, InferResult
 from headrace.server.services.open_inference.inference import OpenInference, aside
-from headrace.server.services.open_inference.messages import encode, encode_on_stream, read
+from headrace.server.services.open_inference.loading import ModelRepository
+from headrace.server.services.open_inference.messages import (
+    encode,
+    encode_on_stream,
+    plain,
+    read,
+)
 from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.services.open_inference.settings import log_settings, trace_settings
+from headrace.server.services.open_inference.short import CallLayouts
 from headrace.server.shared_memory.regions import Caller
 
 SERVICE = "inference.GRPCInferenceService"
@@ -29,13 +36,16 @@ class OpenInferenceService:
         self,
         models: Models,
         inference: OpenInference,
+        repository: ModelRepository,
         regions: RegionMethods,
         caller: Callable[[Any], Awaitable[Caller]],
     ) -> None:
         self._models = models
         self._inference = inference
+        self._repository = repository
         self._regions = regions
         self._caller = caller
+        self._layouts = CallLayouts()
 
     # -- the server and its models --
 
@@ -63,8 +73,12 @@ class OpenInferenceService:
     # -- inference --
 
     async def model_infer(self, data: bytes, context: Any) -> bytes:
-        _, decoding = await read(data)
-        result = await self._result(await decoding, context)
+        call = self._layouts.read(data)
+        if call is None:
+            _, decoding = await read(data)
+            call = await decoding
+            self._layouts.learn(data, call)
+        result = await self._result(call, context)
         return await aside(partial(encode, result), _elements(result))
 
     async def infer_on_stream(
@@ -78,6 +92,21 @@ class OpenInferenceService:
     async def _result(self, call: InferCall, context: Any) -> InferResult:
         caller = await self._caller(context) if call.uses_regions else None
         return await self._inference.infer(call, context.time_remaining(), caller)
+
+    # -- the repository --
+
+    async def repository_index(self, request: Any, _: Any) -> Any:
+        return await self._repository.index(request.repository_name, ready=request.ready)
+
+    async def repository_model_load(self, request: Any, _: Any) -> Any:
+        return await self._repository.load(
+            request.model_name, plain(request.parameters), request.repository_name
+        )
+
+    async def repository_model_unload(self, request: Any, _: Any) -> Any:
+        return await self._repository.unload(
+            request.model_name, plain(request.parameters), request.repository_name
+        )
 
     # -- shared memory --
 
@@ -105,12 +134,7 @@ class OpenInferenceService:
     # -- settings --
 
     async def log_settings(self, request: Any, _: Any) -> Any:
-        return log_settings(
-            {
-                name: getattr(value, value.WhichOneof("parameter_choice") or "string_param")
-                for name, value in request.settings.items()
-            }
-        )
+        return log_settings(plain(request.settings, "settings"))
 
     async def trace_setting(self, request: Any, _: Any) -> Any:
         return trace_settings({name: each.value for name, each in request.settings.items()})

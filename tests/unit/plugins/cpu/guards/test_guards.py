@@ -622,6 +622,7 @@ def test_texts_are_split_at_spaces(plugin: Plugin) -> None:
     assert found["z"].tolist() == [2, 0, 1]
 
 
+@pytest.mark.parametrize("opset", [11, 17])
 @pytest.mark.parametrize("stacks", [0, 1])
 @pytest.mark.parametrize(
     ("shapes", "is_sound"),
@@ -635,13 +636,16 @@ def test_texts_are_split_at_spaces(plugin: Plugin) -> None:
     ],
 )
 def test_tensors_of_a_sequence_are_joined_only_if_they_are_alike(
-    plugin: Plugin, shapes: Any, is_sound: tuple[bool, bool], stacks: int
+    plugin: Plugin, shapes: Any, is_sound: tuple[bool, bool], stacks: int, opset: int
 ) -> None:
-    text = """g (float[a] x, float[b] z) => (float y) {
-        s = SequenceConstruct(x, z)
-        y = ConcatFromSequence<axis=0, new_axis=N>(s)
-    }"""
-    given = network(text.replace("N", str(stacks)), 17, rankless=True)
+    """Before operator set 13 no loop takes a sequence, but its tensors are at hand here."""
+    through = "t = SequenceInsert(e, x) s = SequenceInsert(t, z)"
+    made = "s = SequenceConstruct(x, z)" if opset == 11 else f"e = SequenceEmpty() {through}"
+    text = f"""g (float[a] x, float[b] z) => (float y) {{
+        {made}
+        y = ConcatFromSequence<axis=0, new_axis={stacks}>(s)
+    }}"""
+    given = network(text, opset, rankless=True)
     parts = [ones(*shape) for shape in shapes]
     if is_sound[stacks]:
         wanted = np.stack(parts) if stacks else np.concatenate(parts)
@@ -649,6 +653,17 @@ def test_tensors_of_a_sequence_are_joined_only_if_they_are_alike(
     else:
         with pytest.raises(InvalidArgument):
             run(plugin, given, *parts)
+
+
+def test_a_sequence_of_tensors_that_are_known_to_be_alike_needs_no_guard(plugin: Plugin) -> None:
+    text = """g (float[2,3] x, float[2,3] z) => (float y) {
+        s = SequenceConstruct(x, z)
+        y = ConcatFromSequence<axis=0, new_axis=1>(s)
+    }"""
+    compiled = plugin.load_network(Load(network(text, 11)))
+    layers = [each.op_type for each in compiled.network.nodes()]
+    compiled.close()
+    assert layers == ["SequenceConstruct", "ConcatFromSequence"]
 
 
 def test_a_sequence_is_not_joined_where_a_loop_cannot_look_at_it(plugin: Plugin) -> None:
