@@ -118,6 +118,16 @@ class InferenceEngineStub(object):
                 request_serializer=headrace_dot_v1_dot_inference__engine__pb2.ListDevicesRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_inference__engine__pb2.ListDevicesReply.FromString,
                 _registered_method=True)
+        self.ListRepository = channel.unary_unary(
+                '/headrace.v1.InferenceEngine/ListRepository',
+                request_serializer=headrace_dot_v1_dot_inference__engine__pb2.ListRepositoryRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_inference__engine__pb2.ListRepositoryReply.FromString,
+                _registered_method=True)
+        self.SetTraffic = channel.unary_unary(
+                '/headrace.v1.InferenceEngine/SetTraffic',
+                request_serializer=headrace_dot_v1_dot_inference__engine__pb2.SetTrafficRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_inference__engine__pb2.SetTrafficReply.FromString,
+                _registered_method=True)
         self.RegisterSharedMemory = channel.unary_unary(
                 '/headrace.v1.InferenceEngine/RegisterSharedMemory',
                 request_serializer=headrace_dot_v1_dot_inference__engine__pb2.RegisterSharedMemoryRequest.SerializeToString,
@@ -132,16 +142,6 @@ class InferenceEngineStub(object):
                 '/headrace.v1.InferenceEngine/ListSharedMemory',
                 request_serializer=headrace_dot_v1_dot_inference__engine__pb2.ListSharedMemoryRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_inference__engine__pb2.ListSharedMemoryReply.FromString,
-                _registered_method=True)
-        self.ListRepository = channel.unary_unary(
-                '/headrace.v1.InferenceEngine/ListRepository',
-                request_serializer=headrace_dot_v1_dot_inference__engine__pb2.ListRepositoryRequest.SerializeToString,
-                response_deserializer=headrace_dot_v1_dot_inference__engine__pb2.ListRepositoryReply.FromString,
-                _registered_method=True)
-        self.SetTraffic = channel.unary_unary(
-                '/headrace.v1.InferenceEngine/SetTraffic',
-                request_serializer=headrace_dot_v1_dot_inference__engine__pb2.SetTrafficRequest.SerializeToString,
-                response_deserializer=headrace_dot_v1_dot_inference__engine__pb2.SetTrafficReply.FromString,
                 _registered_method=True)
 
 
@@ -255,6 +255,20 @@ class InferenceEngineServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListRepository(self, request, context):
+        """What the server's model repository holds, and what became of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetTraffic(self, request, context):
+        """Has versions of a network share its requests, from the next one on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RegisterSharedMemory(self, request, context):
         """Makes a part of a file of /dev/shm known, so that requests can name it instead of sending tensors.
         For clients on the server's machine; the file has to belong to the client's user.
@@ -272,20 +286,6 @@ class InferenceEngineServicer(object):
 
     def ListSharedMemory(self, request, context):
         """The regions of the client's user.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListRepository(self, request, context):
-        """What the server's model repository holds, and what became of it.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def SetTraffic(self, request, context):
-        """Has versions of a network share its requests, from the next one on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -369,6 +369,16 @@ def add_InferenceEngineServicer_to_server(servicer, server):
                     request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.ListDevicesRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_inference__engine__pb2.ListDevicesReply.SerializeToString,
             ),
+            'ListRepository': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRepository,
+                    request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.ListRepositoryRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_inference__engine__pb2.ListRepositoryReply.SerializeToString,
+            ),
+            'SetTraffic': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetTraffic,
+                    request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.SetTrafficRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_inference__engine__pb2.SetTrafficReply.SerializeToString,
+            ),
             'RegisterSharedMemory': grpc.unary_unary_rpc_method_handler(
                     servicer.RegisterSharedMemory,
                     request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.RegisterSharedMemoryRequest.FromString,
@@ -383,16 +393,6 @@ def add_InferenceEngineServicer_to_server(servicer, server):
                     servicer.ListSharedMemory,
                     request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.ListSharedMemoryRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_inference__engine__pb2.ListSharedMemoryReply.SerializeToString,
-            ),
-            'ListRepository': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListRepository,
-                    request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.ListRepositoryRequest.FromString,
-                    response_serializer=headrace_dot_v1_dot_inference__engine__pb2.ListRepositoryReply.SerializeToString,
-            ),
-            'SetTraffic': grpc.unary_unary_rpc_method_handler(
-                    servicer.SetTraffic,
-                    request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.SetTrafficRequest.FromString,
-                    response_serializer=headrace_dot_v1_dot_inference__engine__pb2.SetTrafficReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -820,6 +820,60 @@ class InferenceEngine(object):
             _registered_method=True)
 
     @staticmethod
+    def ListRepository(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.InferenceEngine/ListRepository',
+            headrace_dot_v1_dot_inference__engine__pb2.ListRepositoryRequest.SerializeToString,
+            headrace_dot_v1_dot_inference__engine__pb2.ListRepositoryReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetTraffic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.InferenceEngine/SetTraffic',
+            headrace_dot_v1_dot_inference__engine__pb2.SetTrafficRequest.SerializeToString,
+            headrace_dot_v1_dot_inference__engine__pb2.SetTrafficReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def RegisterSharedMemory(request,
             target,
             options=(),
@@ -890,60 +944,6 @@ class InferenceEngine(object):
             '/headrace.v1.InferenceEngine/ListSharedMemory',
             headrace_dot_v1_dot_inference__engine__pb2.ListSharedMemoryRequest.SerializeToString,
             headrace_dot_v1_dot_inference__engine__pb2.ListSharedMemoryReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListRepository(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/headrace.v1.InferenceEngine/ListRepository',
-            headrace_dot_v1_dot_inference__engine__pb2.ListRepositoryRequest.SerializeToString,
-            headrace_dot_v1_dot_inference__engine__pb2.ListRepositoryReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def SetTraffic(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/headrace.v1.InferenceEngine/SetTraffic',
-            headrace_dot_v1_dot_inference__engine__pb2.SetTrafficRequest.SerializeToString,
-            headrace_dot_v1_dot_inference__engine__pb2.SetTrafficReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -22,6 +22,7 @@ from headrace.server.addresses import check_address, shown_address
 from headrace.server.http.application import Application
 from headrace.server.http.metrics import make_registry
 from headrace.server.http.operations import operations_routes
+from headrace.server.http.rest.rest import Rest
 from headrace.server.http.server import HttpServer
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.poller import Poller
@@ -153,13 +154,14 @@ class App:
             self._reflection,
         )
         register(self._server, all_methods(services, self._boundary), self._boundary)
+        rest = Rest(self.core.networks, self._models, self._regions, settings.max_message_bytes)
+        probes = operations_routes(
+            make_registry(self.core.counters, self.core.devices_up),
+            lambda: self._unready,
+            self.core.networks.failed,
+        )
         self._application = Application(
-            operations_routes(
-                make_registry(self.core.counters, self.core.devices_up),
-                lambda: self._unready,
-                self.core.networks.failed,
-            ),
-            self.core.counters,
+            [*probes, *rest.probes], self.core.counters, rest.routes, rest.lifespan
         )
         self._http = HttpServer(
             settings.http_host,

@@ -121,6 +121,14 @@ class Versions:
         """The version that gets the next request; None if none is ready."""
         return self._serving if self._choice is None else self._choice.next()
 
+    def holding(self, sequence: str) -> NetworkEntry | None:
+        """The version on which a sequence of requests is open; it stays there, whatever the shares
+        are. None if there is no such version."""
+        for entry in self.entries.values():
+            if entry.executable is not None and entry.executable.has_sequence(sequence):
+                return entry
+        return None
+
     def ready(self) -> dict[str, NetworkEntry]:
         ready = NetworkState.READY
         return {version: each for version, each in self.entries.items() if each.state is ready}

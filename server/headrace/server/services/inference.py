@@ -29,16 +29,10 @@ from headrace.server.services.shared_tensors import (
 from headrace.server.transport.boundary import ended_code
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import encode_values
+from headrace.wire.layouts import MAX_ID_LENGTH, Inputs
 from headrace.wire.message import Attachments, parse_infer_request, serialize
 from headrace.wire.reply import encode_small_reply
-from headrace.wire.request import (
-    MAX_ID_LENGTH,
-    Decoded,
-    Inputs,
-    Request,
-    RequestLayouts,
-    decode_request,
-)
+from headrace.wire.request import Decoded, Request, RequestLayouts, decode_request
 from headrace.wire.shared_memory import names_regions
 
 
@@ -146,7 +140,8 @@ class Inference:
             trace=identifier,
             sequence=None if session is None else Sequence(*session),
         )
-        self.networks.submit(self.networks.acquire(name, version), job)
+        sequence = "" if session is None else session.id
+        self.networks.submit(self.networks.acquire(name, version, sequence), job)
         return job
 
 

@@ -34,7 +34,7 @@ from headrace.server.services.open_inference.datatypes import (
 from headrace.server.shared_memory.lease import Lease
 from headrace.server.shared_memory.regions import Caller, Regions
 from headrace.wire.codec import CodecError
-from headrace.wire.request import MAX_ID_LENGTH
+from headrace.wire.layouts import MAX_ID_LENGTH
 
 T = TypeVar("T")
 

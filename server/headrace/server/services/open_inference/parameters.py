@@ -9,7 +9,8 @@ from headrace.runtime.errors import did_you_mean
 from headrace.runtime.execution.job import Sequence
 from headrace.server.services.open_inference.call import Region, RequestedOutput
 from headrace.wire.codec import CodecError
-from headrace.wire.request import MAX_ID_LENGTH, MAX_PRIORITY, MAX_TIMEOUT_SECONDS
+from headrace.wire.layouts import MAX_ID_LENGTH
+from headrace.wire.request import MAX_PRIORITY, MAX_TIMEOUT_SECONDS
 
 Parameter: TypeAlias = bool | int | float | str
 

@@ -20,6 +20,7 @@ from headrace.server.services.open_inference.messages import (
 from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.services.open_inference.settings import log_settings, trace_settings
+from headrace.server.services.open_inference.short import CallLayouts
 from headrace.server.shared_memory.regions import Caller
 
 SERVICE = "inference.GRPCInferenceService"
@@ -44,6 +45,7 @@ class OpenInferenceService:
         self._repository = repository
         self._regions = regions
         self._caller = caller
+        self._layouts = CallLayouts()
 
     # -- the server and its models --
 
@@ -71,8 +73,12 @@ class OpenInferenceService:
     # -- inference --
 
     async def model_infer(self, data: bytes, context: Any) -> bytes:
-        _, decoding = await read(data)
-        result = await self._result(await decoding, context)
+        call = self._layouts.read(data)
+        if call is None:
+            _, decoding = await read(data)
+            call = await decoding
+            self._layouts.learn(data, call)
+        result = await self._result(call, context)
         return await aside(partial(encode, result), _elements(result))
 
     async def infer_on_stream(
