@@ -180,6 +180,10 @@ class Core:
         """As `NetworkLife.unload`."""
         return self._life.unload(name, version, wanted=wanted)
 
+    def forget_kept(self, name: str) -> None:
+        """As `NetworkLife.forget_kept`."""
+        self._life.forget_kept(name)
+
     def set_traffic(
         self, name: str, shares: Mapping[str, int], default: Mapping[str, int] = NO_SHARES
     ) -> None:

@@ -13,7 +13,7 @@ from headrace.client.errors import Error
 from headrace.client.outputs import Outputs
 from headrace.client.plans import network_plans
 from headrace.client.plans.plan import Budget, Plan
-from headrace.client.standing import Standing, is_not_open
+from headrace.client.sessions.standing import Standing, is_not_open
 
 
 class _Client(Protocol):

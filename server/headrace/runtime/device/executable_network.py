@@ -209,6 +209,10 @@ class ExecutableNetwork:
 
     # -- what it says of itself --
 
+    def has_sequence(self, identifier: str) -> bool:  # noqa: ARG002 - of one that keeps states
+        """Whether a sequence of this id is open. Takes no lock."""
+        return False
+
     def layers(self) -> tuple[Layer, ...]:
         """The graph that the device runs."""
         return tuple(

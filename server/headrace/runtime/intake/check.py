@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 import onnx
 
@@ -181,9 +181,21 @@ class _Check:
         if len(given) != len(node.attribute):
             raise invalid(f"{label} has an attribute twice")
         if (domain, node.op_type, node.overload) not in self._functions:
-            required, most = _demands(node.op_type, scope.opsets[domain], domain)
-            if lacking := required - given:
+            demands = _demands(node.op_type, scope.opsets[domain], domain)
+            if lacking := demands.required - given:
                 raise invalid(f"{label} lacks the attribute {min(lacking)!r} of {node.op_type}")
+            for each in node.attribute:
+                kind = demands.kinds.get(each.name, each.type)
+                if each.type not in (kind, onnx.AttributeProto.UNDEFINED):  # which comes below
+                    raise invalid(
+                        f"attribute {each.name!r} of {label} has the type {_kind_name(each.type)}, "
+                        f"and {node.op_type} takes {_kind_name(kind)}"
+                    )
+            if (node.op_type, domain) == ("Constant", "") and not (
+                len(given) == 1 and given <= {*demands.kinds}
+            ):
+                raise invalid(f"{label} needs exactly one attribute, its value")
+            most = demands.outputs
             if (node.op_type, domain) == ("Split", ""):  # another number ends onnx's inference
                 counts = (each.i for each in node.attribute if each.name == "num_outputs")
                 most = next(counts, most)
@@ -230,15 +242,37 @@ class _Check:
             raise invalid(f"{what} has no known type")
 
 
+@dataclass(frozen=True, slots=True)
+class _Demands:
+    """What ONNX asks of a node.
+
+    Attributes:
+        required: the names of attributes that it must have.
+        kinds: the type of each attribute that it may have.
+        outputs: the most outputs that it may have.
+    """
+
+    required: frozenset[str] = frozenset()
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    outputs: int = sys.maxsize
+
+
 @lru_cache(maxsize=4096)
-def _demands(operator: str, version: int, domain: str) -> tuple[frozenset[str], int]:
-    """The attributes that an operator of ONNX requires, and the most outputs that it has."""
+def _demands(operator: str, version: int, domain: str) -> _Demands:
     try:
         schema = onnx.defs.get_schema(operator, version, domain)
     except onnx.defs.SchemaError:
-        return frozenset(), sys.maxsize  # whether there is such an operator is the device's to say
-    required = (name for name, each in schema.attributes.items() if each.required)
-    return frozenset(required), schema.max_output
+        return _Demands()  # whether there is such an operator is the device's to say
+    attributes = schema.attributes.items()
+    return _Demands(
+        frozenset(name for name, each in attributes if each.required),
+        {name: int(cast(Any, each.type).value) for name, each in attributes},
+        schema.max_output,
+    )
+
+
+def _kind_name(kind: int) -> str:
+    return onnx.AttributeProto.AttributeType.Name(cast("onnx.AttributeProto.AttributeType", kind))
 
 
 _KNOWN_KINDS = frozenset(onnx.AttributeProto.AttributeType.values())

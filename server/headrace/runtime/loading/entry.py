@@ -19,12 +19,16 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _VERSION = re.compile(r"[1-9][0-9]{0,17}")
 
 
+def is_network_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None
+
+
 def check_network_name(name: str) -> str:
     """
     Raises:
         InvalidArgument: if `name` is no network name.
     """
-    if not _NAME.fullmatch(name):
+    if not is_network_name(name):
         raise InvalidArgument(
             f"{name[:200]!r} is not a network name: 1 to 128 letters, digits, '.', '_' and '-', "
             f"beginning with a letter or digit",

@@ -22,6 +22,7 @@ from headrace.runtime.loading.entry import NetworkEntry, NetworkKey
 from headrace.runtime.loading.executor import LoadExecutor, pass_on, together
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.runtime.loading.store import NetworkStore
+from headrace.runtime.loading.warm_up import run_warm_up
 from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.metrics.series import NOTES
 from headrace.runtime.network.memory import Weights, forget_locals
@@ -182,6 +183,12 @@ class NetworkLife:
             each.token.cancel(error)
         return closed
 
+    def forget_kept(self, name: str) -> None:
+        """Has the store forget a network that the repository's has taken the place of."""
+        with self._changing:
+            if self._store is not None:
+                self._store.forget_network(name)
+
     def share(self, name: str, shares: Mapping[str, int], default: Mapping[str, int]) -> None:
         """Has versions share a network's requests, and keeps that. Raises as
         `NetworkRegistry.share`.
@@ -222,6 +229,8 @@ class NetworkLife:
             entry.record = Record(request, network)
             executable = compile_network(entry)
             try:
+                if request.warm_up is not None:
+                    run_warm_up(executable, request.warm_up, entry.token)
                 entry.load_seconds = time.monotonic() - start
                 self._save_and_publish(load, executable)
             except BaseException:

@@ -144,11 +144,12 @@ class NetworkRegistry:
 
     # -- use --
 
-    def acquire(self, name: str, version: str = "") -> NetworkEntry:
+    def acquire(self, name: str, version: str = "", sequence: str = "") -> NetworkEntry:
         """A ready network, with a reference that the caller gives back.
 
         Args:
             version: one of the name's; empty for the one that serves, or whose turn it is.
+            sequence: that the request belongs to: without a version, the one that has it open.
 
         Raises:
             NotFound: no network has the name, or none of that name the version.
@@ -158,7 +159,8 @@ class NetworkRegistry:
         with self._lock:
             found = self._table.names.get(name)
             if found is not None:
-                entry = found.entries.get(version) if version else found.next()
+                held = found.holding(sequence) if sequence and not version else None
+                entry = held or (found.entries.get(version) if version else found.next())
                 if entry is not None and entry.state is NetworkState.READY:
                     entry.references += 1
                     return entry
@@ -267,6 +269,11 @@ class NetworkRegistry:
         """What `share` was told last."""
         with self._lock:
             return dict(self._table.versions(name).shares)
+
+    def serving(self, name: str) -> dict[str, int]:
+        """Per cent of the requests that each version gets that get any."""
+        with self._lock:
+            return dict(self._table.versions(name).serving)
 
     def entries(self) -> list[NetworkEntry]:
         """All networks: current ones, then those being loaded, then those that drain."""

@@ -90,11 +90,13 @@ class Versions:
 
     Attributes:
         shares: per cent of the versions that they name; empty where the highest version serves.
+        serving: per cent of the requests that each version gets, to the nearest whole number.
     """
 
     def __init__(self) -> None:
         self.entries: dict[str, NetworkEntry] = {}
         self.shares: dict[str, int] = {}
+        self.serving: dict[str, int] = {}
         self._serving: NetworkEntry | None = None
         self._choice: SmoothChoice[NetworkEntry] | None = None
 
@@ -119,6 +121,14 @@ class Versions:
         """The version that gets the next request; None if none is ready."""
         return self._serving if self._choice is None else self._choice.next()
 
+    def holding(self, sequence: str) -> NetworkEntry | None:
+        """The version on which a sequence of requests is open; it stays there, whatever the shares
+        are. None if there is no such version."""
+        for entry in self.entries.values():
+            if entry.executable is not None and entry.executable.has_sequence(sequence):
+                return entry
+        return None
+
     def ready(self) -> dict[str, NetworkEntry]:
         ready = NetworkState.READY
         return {version: each for version, each in self.entries.items() if each.state is ready}
@@ -133,6 +143,8 @@ class Versions:
     def _settle(self) -> None:
         ready = self.ready()
         chosen = weights(ready, self.shares) if ready else {}
+        whole = sum(chosen.values())
+        self.serving = {version: round(WHOLE * each / whole) for version, each in chosen.items()}
         self._serving = ready[highest(chosen)] if chosen else None
         several = {ready[version]: weight for version, weight in chosen.items()}
         self._choice = SmoothChoice(several) if len(several) > 1 else None

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from headrace.runtime.config.device_name import DeviceName, Member
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.transform.preprocessing import InputOptions, OutputOptions
+from headrace.runtime.transform.warm_up import WarmUp
 
 Origin: TypeAlias = Literal["client", "repository", "import"]
 
@@ -130,6 +131,7 @@ class LoadRequest:
     reference: Reference | None = None
     version: str = "1"
     presentation: Presentation = field(default_factory=Presentation)
+    warm_up: WarmUp | None = None
 
     def to_json(self) -> str:
         """All but the reference."""

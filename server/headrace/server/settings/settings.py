@@ -70,6 +70,12 @@ class Settings:
     model_repository: Path | None = option(
         None, PATH, "model repository: a folder with a sub-folder for each network"
     )
+    repository_poll_seconds: float = option(
+        0.0,
+        SECONDS,
+        "seconds between two looks for added, changed and removed networks in the model "
+        "repository; 0: it is read at start only",
+    )
     state_dir: Path | None = option(
         None, PATH, "folder that keeps loaded networks over a restart; default: nothing is kept"
     )

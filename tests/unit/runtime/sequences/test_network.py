@@ -516,8 +516,8 @@ def test_sequences_are_counted(device: FakeDevice, memory: StateMemory) -> None:
     held = Held(device, memory, SEQUENCE_CAPACITY="3")
 
     def counted() -> dict[tuple[str, ...], object]:
-        series = held.counters.snapshot()
-        return {(each.family.name, *each.labels[2:]): each.value for each in series}
+        series = held.counters.series.snapshot()
+        return {(each.family.name, *each.labels): each.value for each in series}
 
     held.run(start("a"))
     held.run(start("a"))

@@ -17,9 +17,9 @@ from headrace.runtime.errors import (
     NotFound,
 )
 from headrace.runtime.intake.limits import Limits
-from headrace.runtime.transform.options import NetworkOptions, Reference
+from headrace.runtime.transform.options import LoadRequest, NetworkOptions, Reference
 from headrace.runtime.transform.preprocessing import InputOptions
-from headrace.server.repository import Repository
+from headrace.server.repository.files import RepositoryFiles
 from headrace.testing import networks
 
 
@@ -33,29 +33,33 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def repository(folder: Path) -> Repository:
-    return Repository(folder, Limits())
+def repository(folder: Path) -> RepositoryFiles:
+    return RepositoryFiles(folder, Limits())
+
+
+def request_of(repository: RepositoryFiles, name: str) -> LoadRequest:
+    return repository.describe(name, repository.find(name)).request
 
 
 def test_every_folder_with_a_model_is_a_network_and_nothing_else(
-    folder: Path, repository: Repository
+    folder: Path, repository: RepositoryFiles
 ) -> None:
     (folder / "notes.txt").touch()
     (folder / "no-model").mkdir()
     (folder / "dangling").mkdir()
     (folder / "dangling" / "model.onnx").symlink_to(folder / "nowhere")
-    assert repository.names() == ["add"]
+    assert list(repository.look()) == ["add"]
 
 
 def test_a_network_without_a_description_is_loaded_on_the_cpu_as_it_is(
-    repository: Repository,
+    repository: RepositoryFiles,
 ) -> None:
-    request = repository.request("add")
+    request = request_of(repository, "add")
     assert (str(request.device), request.config, request.origin) == ("CPU", {}, "repository")
 
 
 def test_a_description_says_device_configuration_and_preprocessing(
-    folder: Path, repository: Repository
+    folder: Path, repository: RepositoryFiles
 ) -> None:
     (folder / "add" / "network.toml").write_text("""
         device = "HETERO:CPU,TEMPLATE"
@@ -72,7 +76,7 @@ def test_a_description_says_device_configuration_and_preprocessing(
         [affinities]
         z = "CPU"
     """)
-    request = repository.request("add")
+    request = request_of(repository, "add")
     assert str(request.device) == "HETERO:CPU,TEMPLATE"
     expected = {"NUM_STREAMS": "2", "PERF_COUNT": "YES", "EXECUTION_TIMEOUT": "1.5"}
     assert request.config == expected
@@ -105,67 +109,71 @@ def test_a_description_says_device_configuration_and_preprocessing(
 )
 def test_a_description_that_cannot_be_names_the_key_at_fault(
     folder: Path,
-    repository: Repository,
+    repository: RepositoryFiles,
     description: str,
     error: type[HeadraceError],
     field: str,
 ) -> None:
     (folder / "add" / "network.toml").write_text(description)
     with pytest.raises(error) as caught:
-        repository.request("add")
+        request_of(repository, "add")
     assert caught.value.field == field
 
 
-def test_a_description_that_is_no_text_is_refused(folder: Path, repository: Repository) -> None:
+def test_a_description_that_is_no_text_is_refused(
+    folder: Path, repository: RepositoryFiles
+) -> None:
     (folder / "add" / "network.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(InvalidArgument, match="not TOML"):
-        repository.request("add")
+    with pytest.raises(InvalidArgument, match="not UTF-8"):
+        request_of(repository, "add")
 
 
 def test_a_network_that_is_not_there_is_not_found_and_a_near_one_offered(
-    repository: Repository,
+    repository: RepositoryFiles,
 ) -> None:
     with pytest.raises(NotFound, match="did you mean 'add'"):
-        repository.network("adn")
+        repository.newest("adn")
 
 
 @pytest.mark.parametrize("name", ["..", "../repository/add", "add/../add", "/etc", ""])
-def test_a_name_that_is_a_path_is_refused(repository: Repository, name: str) -> None:
+def test_a_name_that_is_a_path_is_refused(repository: RepositoryFiles, name: str) -> None:
     with pytest.raises(InvalidArgument):
-        repository.network(name)
+        repository.newest(name)
 
 
 def test_a_link_may_lead_to_another_network_of_the_repository(
-    folder: Path, repository: Repository
+    folder: Path, repository: RepositoryFiles
 ) -> None:
     (folder / "plus").symlink_to(folder / "add")
-    assert repository.names() == ["add", "plus"]
-    assert repository.network("plus").digest == repository.network("add").digest
+    assert list(repository.look()) == ["add", "plus"]
+    assert repository.newest("plus").digest == repository.newest("add").digest
 
 
 def test_a_link_that_leads_out_of_the_repository_is_refused_and_said_to_be_one(
-    folder: Path, repository: Repository
+    folder: Path, repository: RepositoryFiles
 ) -> None:
     outside = folder.parent / "outside"
     outside.mkdir()
     (outside / "model.onnx").write_bytes((folder / "add" / "model.onnx").read_bytes())
     (folder / "out").symlink_to(outside)
     with pytest.raises(FailedPrecondition, match="'out' is a link that leads out"):
-        repository.request("out")
+        request_of(repository, "out")
 
 
-def test_a_link_that_leads_to_itself_is_no_network(folder: Path, repository: Repository) -> None:
+def test_a_link_that_leads_to_itself_is_no_network(
+    folder: Path, repository: RepositoryFiles
+) -> None:
     (folder / "loop").symlink_to(folder / "loop")
-    assert repository.names() == ["add"]
+    assert list(repository.look()) == ["add"]
     with pytest.raises(NotFound, match="loop"):
-        repository.request("loop")
+        request_of(repository, "loop")
 
 
 def test_a_server_without_a_repository_names_the_option() -> None:
-    repository = Repository(None, Limits())
-    assert repository.names() == []
+    repository = RepositoryFiles(None, Limits())
+    assert list(repository.look()) == []
     with pytest.raises(FailedPrecondition, match="--model-repository"):
-        repository.network("add")
+        repository.newest("add")
 
 
 def denied(*_: object, **__: object) -> NoReturn:
@@ -173,7 +181,7 @@ def denied(*_: object, **__: object) -> NoReturn:
 
 
 def test_what_a_client_says_beside_a_network_s_name_goes_before_its_description(
-    folder: Path, repository: Repository
+    folder: Path, repository: RepositoryFiles
 ) -> None:
     (folder / "add" / "network.toml").write_text("""
         device = "TEMPLATE"
@@ -198,34 +206,39 @@ def test_what_a_client_says_beside_a_network_s_name_goes_before_its_description(
     assert str(repository.load_request("mine", Reference("add")).device) == "TEMPLATE"
 
 
-def test_a_network_that_may_not_be_looked_at_is_none(
-    repository: Repository, monkeypatch: pytest.MonkeyPatch
+def test_a_network_that_may_not_be_looked_at_says_why(
+    repository: RepositoryFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Path, "is_file", denied)
-    with pytest.raises(NotFound, match="unknown network in the model repository 'add'"):
+    with pytest.raises(FailedPrecondition, match="cannot be read: Permission denied"):
         repository.load_request("mine", Reference("add"))
 
 
 def test_a_folder_that_may_not_be_entered_hides_no_other(
     folder: Path,
-    repository: Repository,
+    repository: RepositoryFiles,
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
 ) -> None:
     (folder / "lost+found").mkdir()
     is_file = Path.is_file
     monkeypatch.setattr(
-        Path, "is_file", lambda self: denied() if "lost+found" in str(self) else is_file(self)
+        Path, "is_file", lambda self: is_file(self) if "add" in str(self) else denied()
     )
-    assert repository.names() == ["add"]
-    assert "lost+found is left out: Permission denied" in caplog.text
+    (folder / "secret").mkdir()
+    found = repository.look()
+    assert list(found) == ["add", "lost+found", "secret"]
+    assert [each.fault for each in found.values()] == [
+        "",
+        *["cannot be read: Permission denied"] * 2,
+    ]
+    assert [each.nameless for each in found.values()] == [False, True, True]
 
 
 def test_a_description_that_may_not_be_read_is_named(
-    folder: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch
+    folder: Path, repository: RepositoryFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "add" / "network.toml").touch()
-    monkeypatch.setattr(Path, "read_text", denied)
+    monkeypatch.setattr(Path, "open", denied)
     with pytest.raises(FailedPrecondition, match="cannot be read: Permission") as caught:
-        repository.request("add")
+        request_of(repository, "add")
     assert caught.value.field == "network.toml"

@@ -15,9 +15,10 @@ from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.registry import NetworkState
 from headrace.runtime.transform.options import LoadRequest, Reference
-from headrace.server.repository import Repository
+from headrace.server.repository.files import RepositoryFiles
+from headrace.server.repository.repository import Repository
+from headrace.server.repository.startup import Startup
 from headrace.server.services.health import HealthReporter
-from headrace.server.startup import Startup
 from headrace.server.state import StateDirectory
 from headrace.testing import networks
 from tests.support.gate import Gate
@@ -64,7 +65,13 @@ def start(
     meanwhile: Callable[[], object] | None = None,
 ) -> None:
     """Starts, and does `meanwhile` on another thread."""
-    startup = Startup(core, state, Repository(repository, Limits()), health)
+
+    def changed(name: str) -> None:
+        states = {each.state for each in core.networks.versions(name)}
+        health.network_is(name, states)
+
+    offered = Repository(core, RepositoryFiles(repository, Limits()), changed)
+    startup = Startup(core, state, offered, changed)
 
     async def both() -> None:
         loading = asyncio.ensure_future(startup.load())

@@ -17,7 +17,7 @@ from headrace.client.outputs import Outputs, decode_reply
 from headrace.client.plans import network_plans
 from headrace.client.plans.plan import Budget, Plan, seconds
 from headrace.client.request import InferRequest
-from headrace.client.standing import Standing, is_not_open
+from headrace.client.sessions.standing import Standing, is_not_open
 
 
 class _Client(Protocol):
