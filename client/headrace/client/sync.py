@@ -20,9 +20,9 @@ from headrace.client.plans.network_plans import LoadedNetwork
 from headrace.client.plans.plan import Call, Pause, Plan
 from headrace.client.request import InferRequest
 from headrace.client.sessions.session import Session
+from headrace.client.sessions.standing import Standing
 from headrace.client.shared_memory.call import LentCall
 from headrace.client.shared_memory.pool import Pool
-from headrace.client.sessions.standing import Standing
 from headrace.wire.message import serialize
 
 P = ParamSpec("P")

@@ -19,8 +19,8 @@ from headrace.client.info import NetworkInfo
 from headrace.client.plans import client_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
 from headrace.client.plans.plan import Call, Pause, Plan
-from headrace.client.shared_memory.pool import Pool
 from headrace.client.sessions.standing import Standing
+from headrace.client.shared_memory.pool import Pool
 from headrace.wire.message import serialize
 
 __all__ = ["Client", "InferMany", "InferRequest", "Network", "Session"]
