@@ -18,7 +18,6 @@ from headrace.plugins.openvino.library import openvino, operations, replace_node
 from headrace.runtime.errors import InvalidModel
 
 _LEAST_STEP: Final = -(2**31) + 1
-_ALL: Final = np.int64(2**31 - 1)
 _BYTES: Final = (openvino.Type.i8, openvino.Type.u8)
 _FLOATS: Final = (openvino.Type.f32, openvino.Type.f16, openvino.Type.bf16)
 _ARITHMETIC: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyType(
