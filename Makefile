@@ -20,7 +20,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop serve lint docs benchmark conformance conformance-hetero fuzz-devices fuzz-wire zoo proto clean
+.PHONY: help demo test test-cuda test-large test-stop test-reload serve lint docs benchmark conformance conformance-hetero fuzz-devices fuzz-wire zoo proto clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -28,6 +28,7 @@ help:
 	@echo 'make test-cuda    run the tests that need an NVIDIA GPU, if there is one'
 	@echo 'make test-large   load networks of more than 2 GiB; takes 12 GB of memory'
 	@echo 'make test-stop    stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
+	@echo 'make test-reload  reload a network every second under load for two minutes; RELOAD_SECONDS=20 is shorter'
 	@echo 'make fuzz-wire    send mutated messages to every method; ARGS="--messages 100000 --seed 1"'
 	@echo 'make serve        run a server; ARGS="..." goes to headrace serve'
 	@echo 'make lint         check style, types and the manual'
@@ -55,6 +56,9 @@ test-large: $(INSTALLED)
 
 test-stop: $(INSTALLED)
 	@$(BIN)/pytest -rs -s tests/stop $(ARGS)
+
+test-reload: $(INSTALLED)
+	@$(BIN)/pytest -s tests/reload $(ARGS)
 
 # Some five minutes of two cores.
 fuzz-wire: $(INSTALLED)

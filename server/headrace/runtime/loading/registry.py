@@ -144,11 +144,13 @@ class NetworkRegistry:
 
     # -- use --
 
-    def acquire(self, name: str, version: str = "") -> NetworkEntry:
+    def acquire(self, name: str, version: str = "", sequence: str = "") -> NetworkEntry:
         """A ready network, with a reference that the caller gives back.
 
         Args:
             version: one of the name's; empty for the one that serves, or whose turn it is.
+            sequence: that the request belongs to, if any: all of its requests go to one version as
+                long as the shares stay as they are.
 
         Raises:
             NotFound: no network has the name, or none of that name the version.
@@ -158,7 +160,7 @@ class NetworkRegistry:
         with self._lock:
             found = self._table.names.get(name)
             if found is not None:
-                entry = found.entries.get(version) if version else found.next()
+                entry = found.entries.get(version) if version else found.next(sequence)
                 if entry is not None and entry.state is NetworkState.READY:
                     entry.references += 1
                     return entry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
@@ -74,7 +75,13 @@ class SmoothChoice(Generic[T]):
         self._total = sum(candidates.values())
         self._credit = [0] * len(self._weights)
 
-    def next(self) -> T:
+    def next(self, key: str = "") -> T:
+        """
+        Args:
+            key: requests with the same one go to the same candidate; empty for none.
+        """
+        if key:
+            return self._of(zlib.crc32(key.encode()) % self._total)
         credit = self._credit
         best = 0
         for index, (_, weight) in enumerate(self._weights):
@@ -83,6 +90,13 @@ class SmoothChoice(Generic[T]):
                 best = index
         credit[best] -= self._total
         return self._weights[best][0]
+
+    def _of(self, place: int) -> T:
+        for candidate, weight in self._weights:
+            place -= weight
+            if place < 0:
+                return candidate
+        raise AssertionError(place)
 
 
 class Versions:
@@ -117,9 +131,10 @@ class Versions:
         self.shares = dict(shares)
         self._settle()
 
-    def next(self) -> NetworkEntry | None:
-        """The version that gets the next request; None if none is ready."""
-        return self._serving if self._choice is None else self._choice.next()
+    def next(self, key: str = "") -> NetworkEntry | None:
+        """The version that gets the next request; None if none is ready. `key` as
+        `SmoothChoice.next`."""
+        return self._serving if self._choice is None else self._choice.next(key)
 
     def ready(self) -> dict[str, NetworkEntry]:
         ready = NetworkState.READY

@@ -117,7 +117,8 @@ class Inference:
             trace=identifier,
             sequence=None if session is None else Sequence(*session),
         )
-        self.networks.submit(self.networks.acquire(name, version), job)
+        sequence = session.id if session is not None else ""
+        self.networks.submit(self.networks.acquire(name, version, sequence), job)
         return job
 
 
