@@ -90,6 +90,8 @@ def seeds(server: Server) -> dict[str, list[bytes]]:
                 device="CPU", functions=networks.local_function().model.SerializeToString()
             )
         ],
+        f"{SERVICE}/SetTraffic": [pb.SetTrafficRequest(network=VICTIM, shares={"1": 100})],
+        f"{SERVICE}/ListRepository": [pb.ListRepositoryRequest()],
         f"{SERVICE}/ListDevices": [pb.ListDevicesRequest()],
         f"{HEALTH}/Check": [health_pb2.HealthCheckRequest(service=VICTIM)],
         f"{HEALTH}/List": [health_pb2.HealthListRequest()],

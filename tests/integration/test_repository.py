@@ -14,12 +14,15 @@ import grpc
 import numpy as np
 import onnx
 import pytest
+from typer.testing import CliRunner
 
 from headrace.client import Client, aio, errors
+from headrace.client.cli.app import make_app
 from headrace.client.sync import Network
 from headrace.testing.case import parse
 from headrace.v1 import inference_engine_pb2 as pb
 from tests.integration.harness import BASIC, CALL_SECONDS, Server, until
+from tests.support.manual import blocks, commands
 
 X = np.zeros(2, np.float32)
 
@@ -195,7 +198,11 @@ def test_the_asyncio_client_has_versions_too(server: Server, folder: Folder) -> 
 
     async def scenario() -> None:
         async with aio.Client(server.address) as client:
-            while "7" not in [row.version for row in await client.repository() if row.state]:
+            while "7" not in [
+                row.version
+                for row in await client.repository()
+                if row.state == "READY" and row.name == "awaited"
+            ]:
                 await asyncio.sleep(0)
             network = await client.network("awaited", version="7")
             outputs = await network.infer({"x": X})
@@ -279,3 +286,30 @@ def test_traffic_that_cannot_be_names_its_fault(server: Server) -> None:
         with pytest.raises(grpc.RpcError) as caught:
             server.stub.SetTraffic(request, timeout=CALL_SECONDS)
         assert caught.value.code() is code
+
+
+def test_the_examples_of_the_manual_run(
+    server: Server,
+    client: Client,
+    folder: Folder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = "m (float[1,16] x) => (float[1,16] y) { y = Softmax(x) }"
+    for version in (1, 2):
+        folder.put("classifier", version, parse(text).SerializeToString())
+    folder.describe("classifier", 'version_policy = "all"')
+    until_ready(client, "classifier", 1, 2)
+    monkeypatch.setenv("HEADRACE_SERVER", server.address)
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.zeros((1, 16), np.float32))
+    (code,) = blocks("docs/repository.md", "python")
+    code = code.replace("localhost:9000", server.address)
+    exec(compile(code, "docs/repository.md", "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out.startswith("2\n1\n")
+    shown = commands("docs/repository.md")
+    assert len(shown) == 5
+    for words in shown:
+        result = CliRunner().invoke(make_app(words), words)
+        assert result.exit_code == 0, result.output

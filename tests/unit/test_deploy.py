@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from hatchling.builders.sdist import SdistBuilder
 from prometheus_client import CollectorRegistry
 
 from headrace.server.http.operations import operations_routes
@@ -224,3 +225,14 @@ def test_promtool_accepts_the_configuration() -> None:
         text=True,
     )
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is no checkout")
+def test_the_source_distribution_has_every_file_of_the_repository() -> None:
+    """Its tests read the documents, the examples and what deploys."""
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    builder = SdistBuilder(str(ROOT))
+    packed = {file.relative_path for file in builder.recurse_included_files()}
+    assert {path for path in listed if not path.startswith(".ci/")} <= packed

@@ -24,6 +24,9 @@ DEFAULT_TARGET: Final = f"localhost:{DEFAULT_PORT}"
 DEFAULT_TIMEOUT_SECONDS: Final = 60.0
 DEFAULT_MESSAGE_BYTES: Final = 1024 * 1024 * 1024
 
+FORGET_SECONDS: Final = 0.5
+"""How long a client that is being closed waits for the server to forget its shared memory."""
+
 _SERVICE = pb.DESCRIPTOR.services_by_name["InferenceEngine"]
 # Their messages are read and written by headrace.wire, without copies.
 _RAW = frozenset({"Infer", "InferStream"})
@@ -88,6 +91,11 @@ def callables(channel: Any) -> dict[str, Any]:
         )
         for method in methods()
     }
+
+
+def unregistrations(names: Iterable[str]) -> list[pb.UnregisterSharedMemoryRequest]:
+    """What tells the server to forget these regions."""
+    return [pb.UnregisterSharedMemoryRequest(name=name) for name in names]
 
 
 class Channels:

@@ -96,19 +96,31 @@ UP: DeviceState
 DOWN: DeviceState
 RESTARTING: DeviceState
 
+class SharedMemory(_message.Message):
+    __slots__ = ("region", "offset", "bytes")
+    REGION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    region: str
+    offset: int
+    bytes: int
+    def __init__(self, region: _Optional[str] = ..., offset: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
 class Tensor(_message.Message):
-    __slots__ = ("dtype", "shape", "data", "strings", "attachment")
+    __slots__ = ("dtype", "shape", "data", "strings", "attachment", "shared_memory")
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     STRINGS_FIELD_NUMBER: _ClassVar[int]
     ATTACHMENT_FIELD_NUMBER: _ClassVar[int]
+    SHARED_MEMORY_FIELD_NUMBER: _ClassVar[int]
     dtype: DataType
     shape: _containers.RepeatedScalarFieldContainer[int]
     data: bytes
     strings: _containers.RepeatedScalarFieldContainer[bytes]
     attachment: int
-    def __init__(self, dtype: _Optional[_Union[DataType, str]] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ..., strings: _Optional[_Iterable[bytes]] = ..., attachment: _Optional[int] = ...) -> None: ...
+    shared_memory: SharedMemory
+    def __init__(self, dtype: _Optional[_Union[DataType, str]] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ..., strings: _Optional[_Iterable[bytes]] = ..., attachment: _Optional[int] = ..., shared_memory: _Optional[_Union[SharedMemory, _Mapping]] = ...) -> None: ...
 
 class Sequence(_message.Message):
     __slots__ = ("elements",)
@@ -488,7 +500,14 @@ class Session(_message.Message):
     def __init__(self, id: _Optional[str] = ..., start: bool = ..., end: bool = ...) -> None: ...
 
 class InferRequest(_message.Message):
-    __slots__ = ("network", "id", "inputs", "outputs", "priority", "performance_counts", "timeout_seconds", "version", "session", "attachments")
+    __slots__ = ("network", "id", "inputs", "outputs", "priority", "performance_counts", "timeout_seconds", "version", "session", "output_regions", "attachments")
+    class OutputRegionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: SharedMemory
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[SharedMemory, _Mapping]] = ...) -> None: ...
     NETWORK_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
@@ -498,6 +517,7 @@ class InferRequest(_message.Message):
     TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_REGIONS_FIELD_NUMBER: _ClassVar[int]
     ATTACHMENTS_FIELD_NUMBER: _ClassVar[int]
     network: str
     id: str
@@ -508,8 +528,9 @@ class InferRequest(_message.Message):
     timeout_seconds: float
     version: str
     session: Session
+    output_regions: _containers.MessageMap[str, SharedMemory]
     attachments: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, network: _Optional[str] = ..., id: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ..., performance_counts: bool = ..., timeout_seconds: _Optional[float] = ..., version: _Optional[str] = ..., session: _Optional[_Union[Session, _Mapping]] = ..., attachments: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, network: _Optional[str] = ..., id: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ..., performance_counts: bool = ..., timeout_seconds: _Optional[float] = ..., version: _Optional[str] = ..., session: _Optional[_Union[Session, _Mapping]] = ..., output_regions: _Optional[_Mapping[str, SharedMemory]] = ..., attachments: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Timings(_message.Message):
     __slots__ = ("queue_seconds", "execution_seconds", "inference_seconds")
@@ -793,3 +814,51 @@ class SetTrafficRequest(_message.Message):
 class SetTrafficReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class RegisterSharedMemoryRequest(_message.Message):
+    __slots__ = ("name", "key", "offset", "bytes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    key: str
+    offset: int
+    bytes: int
+    def __init__(self, name: _Optional[str] = ..., key: _Optional[str] = ..., offset: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class RegisterSharedMemoryReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class UnregisterSharedMemoryRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class UnregisterSharedMemoryReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SharedMemoryInfo(_message.Message):
+    __slots__ = ("name", "key", "offset", "bytes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    key: str
+    offset: int
+    bytes: int
+    def __init__(self, name: _Optional[str] = ..., key: _Optional[str] = ..., offset: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class ListSharedMemoryRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListSharedMemoryReply(_message.Message):
+    __slots__ = ("regions",)
+    REGIONS_FIELD_NUMBER: _ClassVar[int]
+    regions: _containers.RepeatedCompositeFieldContainer[SharedMemoryInfo]
+    def __init__(self, regions: _Optional[_Iterable[_Union[SharedMemoryInfo, _Mapping]]] = ...) -> None: ...

@@ -128,6 +128,21 @@ class InferenceEngineStub(object):
                 request_serializer=headrace_dot_v1_dot_inference__engine__pb2.SetTrafficRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_inference__engine__pb2.SetTrafficReply.FromString,
                 _registered_method=True)
+        self.RegisterSharedMemory = channel.unary_unary(
+                '/headrace.v1.InferenceEngine/RegisterSharedMemory',
+                request_serializer=headrace_dot_v1_dot_inference__engine__pb2.RegisterSharedMemoryRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_inference__engine__pb2.RegisterSharedMemoryReply.FromString,
+                _registered_method=True)
+        self.UnregisterSharedMemory = channel.unary_unary(
+                '/headrace.v1.InferenceEngine/UnregisterSharedMemory',
+                request_serializer=headrace_dot_v1_dot_inference__engine__pb2.UnregisterSharedMemoryRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_inference__engine__pb2.UnregisterSharedMemoryReply.FromString,
+                _registered_method=True)
+        self.ListSharedMemory = channel.unary_unary(
+                '/headrace.v1.InferenceEngine/ListSharedMemory',
+                request_serializer=headrace_dot_v1_dot_inference__engine__pb2.ListSharedMemoryRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_inference__engine__pb2.ListSharedMemoryReply.FromString,
+                _registered_method=True)
 
 
 class InferenceEngineServicer(object):
@@ -254,6 +269,28 @@ class InferenceEngineServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RegisterSharedMemory(self, request, context):
+        """Makes a part of a file of /dev/shm known, so that requests can name it instead of sending tensors.
+        For clients on the server's machine; the file has to belong to the client's user.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnregisterSharedMemory(self, request, context):
+        """Returns when no request uses the region any more. Its name is free from the start.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSharedMemory(self, request, context):
+        """The regions of the client's user.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InferenceEngineServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -341,6 +378,21 @@ def add_InferenceEngineServicer_to_server(servicer, server):
                     servicer.SetTraffic,
                     request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.SetTrafficRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_inference__engine__pb2.SetTrafficReply.SerializeToString,
+            ),
+            'RegisterSharedMemory': grpc.unary_unary_rpc_method_handler(
+                    servicer.RegisterSharedMemory,
+                    request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.RegisterSharedMemoryRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_inference__engine__pb2.RegisterSharedMemoryReply.SerializeToString,
+            ),
+            'UnregisterSharedMemory': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnregisterSharedMemory,
+                    request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.UnregisterSharedMemoryRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_inference__engine__pb2.UnregisterSharedMemoryReply.SerializeToString,
+            ),
+            'ListSharedMemory': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSharedMemory,
+                    request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.ListSharedMemoryRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_inference__engine__pb2.ListSharedMemoryReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -811,6 +863,87 @@ class InferenceEngine(object):
             '/headrace.v1.InferenceEngine/SetTraffic',
             headrace_dot_v1_dot_inference__engine__pb2.SetTrafficRequest.SerializeToString,
             headrace_dot_v1_dot_inference__engine__pb2.SetTrafficReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RegisterSharedMemory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.InferenceEngine/RegisterSharedMemory',
+            headrace_dot_v1_dot_inference__engine__pb2.RegisterSharedMemoryRequest.SerializeToString,
+            headrace_dot_v1_dot_inference__engine__pb2.RegisterSharedMemoryReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnregisterSharedMemory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.InferenceEngine/UnregisterSharedMemory',
+            headrace_dot_v1_dot_inference__engine__pb2.UnregisterSharedMemoryRequest.SerializeToString,
+            headrace_dot_v1_dot_inference__engine__pb2.UnregisterSharedMemoryReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSharedMemory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.InferenceEngine/ListSharedMemory',
+            headrace_dot_v1_dot_inference__engine__pb2.ListSharedMemoryRequest.SerializeToString,
+            headrace_dot_v1_dot_inference__engine__pb2.ListSharedMemoryReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -116,6 +116,8 @@ def _decode_tensor(tensor: pb.Tensor, pool: list[Buffer | None]) -> Array:
         check_shape(shape)
     if len(data) != dtype.itemsize * math.prod(shape):
         check_shape(shape)
+        if tensor.HasField("shared_memory"):
+            raise CodecError(".shared_memory", "is for a tensor that is an input by itself")
         raise CodecError(
             ".data",
             f"has {len(data)} bytes, but shape {list(shape)} of {dtype} takes "

@@ -1,32 +1,18 @@
-"""Requests as the server takes them, and a short way to read those that are like earlier ones.
-
-Clients send requests in loops: message after message is the same except for its tensors' bytes and
-its id. The server compares everything else with an earlier message, and if it is the same, reads
-the request without parsing it. docs/performance.md says what that gains and costs.
-"""
+"""Requests as the server takes them, and the short way to those that are like earlier ones."""
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, TypeAlias
-
-import numpy as np
+from typing import Final, NamedTuple
 
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import framing
-from headrace.wire.codec import Array, CodecError, Value, decode_values
-from headrace.wire.dtypes import BOOL, NUMPY_TYPES, STRING
+from headrace.wire.codec import CodecError, decode_values
+from headrace.wire.layouts import MAX_ID_LENGTH, Inputs, Layouts, Places, only
 from headrace.wire.message import SMALL_BYTES, Attachments
 
 MAX_PRIORITY: Final = 10
 """And its negative, for the least."""
-MAX_ID_LENGTH: Final = 128
 MAX_TIMEOUT_SECONDS: Final = 7 * 24 * 3600.0
-
-MAX_LAYOUTS: Final = 64
-"""Remembered at a time, the oldest go; each takes less than twice SMALL_BYTES of memory."""
-MAX_PARTS: Final = 64
-"""Inputs and wanted outputs of a request that is remembered; what is kept of each is many times
-what it takes in a message."""
 
 _REQUESTS = 1  # of InferStreamRequest
 _ID = 2  # of InferRequest
@@ -54,10 +40,6 @@ class Request(NamedTuple):
     timeout_seconds: float
     version: str = ""
     session: Session | None = None
-
-
-Inputs: TypeAlias = dict[str, Value]
-"""By name, decoded; arrays are read-only."""
 
 
 class Decoded(NamedTuple):
@@ -106,64 +88,26 @@ def _check(request: Request) -> None:
         raise CodecError("timeout_seconds", problem)
 
 
-class _Tensor(NamedTuple):
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    start: int
-    end: int
-
-
-class _Layout(NamedTuple):
-    """A request without its id and its tensors' bytes: what lies between those, what it says."""
-
-    frame: tuple[tuple[int, int, bytes], ...]  # start, end, and the bytes there
-    tensors: tuple[_Tensor, ...]
-    identifier: framing.Span | None  # where the id lies; None without one
-    request: Request
-
-
-_UNLIKE: Final = _Layout(((0, 0, b"-"),), (), None, Request("", "", (), 0, False, 0.0))
-"""Stands for a request without a layout; no message is like it."""
-
-
 class RequestLayouts:
-    """The layouts of recent requests, each learnt when it comes for the second time. Not
-    thread-safe.
-
-    A request is read so only if it is, byte for byte outside of its id and its tensors' data, one
-    that has been parsed. Requests with a session, with attachments, or with tensors whose bytes
-    have to be looked at (bools, strings), are always parsed.
-    """
+    """`Layouts` of InferRequests, single ones and those in an InferStreamRequest. Requests with a
+    session or with attachments are always parsed."""
 
     def __init__(self) -> None:
-        self._layouts: dict[tuple[int, bytes], _Layout | None] = {}
+        self._layouts: Layouts[Request] = Layouts(_places)
 
     def read(self, data: bytes) -> Decoded | None:
         """The request in the message `data`, or None: then it has to be parsed."""
-        layout = self._layouts.get(_key(data))
-        if layout is None:
+        known = self._layouts.read(data)
+        if known is None:
             return None
-        frame, tensors, place, request = layout
-        for start, end, piece in frame:
-            if data[start:end] != piece:
-                return None
-        if place is not None:
-            try:
-                identifier = data[place[0] : place[1]].decode()
-            except UnicodeDecodeError:
-                return None
+        request, identifier, inputs = known
+        if identifier:
             request = Request(request[0], identifier, *request[2:])
-        inputs: Inputs = {}
-        for name, dtype, shape, start, end in tensors:
-            # A slice of bytes begins at a place that suits every type.
-            array: Array = np.ndarray(shape, dtype, data[start:end])
-            inputs[name] = array
         return Decoded(request, inputs)
 
     def read_stream(self, data: bytes) -> list[Decoded] | None:
         """The requests in an InferStreamRequest, or None: then all of it has to be parsed."""
-        fields = framing.split(data, 0, len(data), _REQUESTS) if self._layouts else None
+        fields = framing.split(data, 0, len(data), _REQUESTS) if len(self._layouts) else None
         if fields is None or fields.rest:
             return None
         requests: list[Decoded] = []
@@ -176,62 +120,15 @@ class RequestLayouts:
 
     def learn(self, data: bytes, request: Request, inputs: Inputs) -> None:
         """Takes note of a message that had to be parsed, and of what was read in it."""
-        if request.session is not None or len(data) >= SMALL_BYTES:
-            return
-        if len(inputs) + len(request.outputs) > MAX_PARTS or not all(map(_plain, inputs.values())):
-            return
-        layouts, key = self._layouts, _key(data)
-        if key not in layouts:
-            if len(layouts) >= MAX_LAYOUTS:
-                del layouts[next(iter(layouts))]
-            layouts[key] = None
-        elif layouts[key] is None:
-            layouts[key] = _layout(data, request, inputs) or _UNLIKE
+        if request.session is None:
+            self._layouts.learn(data, request, request.id, inputs, len(request.outputs))
 
 
-def _key(data: bytes) -> tuple[int, bytes]:
-    """The size, and the first field: the network's name, if the message begins as most do."""
-    return len(data), data[: data[1] + 2] if len(data) > 1 else data
-
-
-def _plain(value: Value) -> bool:
-    """Whether any bytes are a value of its type and shape."""
-    return isinstance(value, np.ndarray) and value.dtype in _PLAIN
-
-
-def _layout(data: bytes, request: Request, inputs: Inputs) -> _Layout | None:
+def _places(data: bytes) -> Places | None:
     values = framing.split(data, 0, len(data), _INPUTS)
-    if values is None or len(values.payloads) != len(inputs):
+    if values is None:
         return None
-    tensors: list[_Tensor] = []
-    for span, (name, value) in zip(values.payloads, inputs.items(), strict=True):
-        place = _only(data, _only(data, span, _TENSOR), _DATA)
-        if place is None or not isinstance(value, np.ndarray):
-            return None
-        start, end = place
-        if end - start != value.nbytes:
-            return None
-        tensors.append(_Tensor(name, value.dtype, value.shape, start, end))
-    identifier = _only(data, (0, len(data)), _ID)
-    if identifier is None and request.id:
+    tensors = [only(data, only(data, span, _TENSOR), _DATA) for span in values.payloads]
+    if None in tensors:
         return None
-    if identifier is not None and identifier[1] - identifier[0] > MAX_ID_LENGTH:
-        return None  # another id of so many bytes may have more characters
-    differing = [(tensor.start, tensor.end) for tensor in tensors]
-    if identifier is not None:
-        differing = sorted([*differing, identifier])
-    ends = (0, *(end for _, end in differing))
-    starts = (*(start for start, _ in differing), len(data))
-    frame = tuple((end, start, data[end:start]) for end, start in zip(ends, starts, strict=True))
-    return _Layout(frame, tuple(tensors), identifier, request)
-
-
-def _only(data: bytes, span: framing.Span | None, number: int) -> framing.Span | None:
-    """Where the one field `number` of the message at `span` lies; None if there is not just one."""
-    fields = framing.split(data, *span, number) if span is not None else None
-    return fields.payloads[0] if fields is not None and len(fields.payloads) == 1 else None
-
-
-_PLAIN: Final = frozenset(
-    dtype for number, dtype in NUMPY_TYPES.items() if number not in (BOOL, STRING)
-)
+    return Places([place for place in tensors if place], only(data, (0, len(data)), _ID))

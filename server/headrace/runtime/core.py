@@ -1,4 +1,4 @@
-"""The core: devices and networks by name, and what may be asked of them.
+"""The core: devices and networks by name, and all operations on them.
 
 Loads, queries and closings run on the load executor; requests go to networks directly, through
 `networks.acquire` and `networks.submit`.
@@ -139,7 +139,7 @@ class Core:
         """Loads an exported blob, onto the device that it came from if `device` is empty.
 
         Native bytes that do not verify, or are another device's, are not used: the network is
-        compiled anew, and its notes say so. Raises as `load_network`.
+        compiled again, and its notes say so. Raises as `load_network`.
         """
         limits = blobs.BlobLimits(network_bytes=self.limits.model_bytes)
         blob = blobs.read(data, self._blob_key, limits)
@@ -163,7 +163,7 @@ class Core:
         )
 
     def cancel_load(self, load: Future[NetworkEntry]) -> None:
-        """Tells a load that nobody waits for it any more."""
+        """Cancels a load: its caller no longer waits."""
         self._life.cancel(load, Cancelled("the caller cancelled the load"))
 
     def list_failed(self, request: LoadRequest, reason: str, owner: object = None) -> None:

@@ -22,6 +22,7 @@ from headrace.server.addresses import check_address, shown_address
 from headrace.server.http.application import Application
 from headrace.server.http.metrics import make_registry
 from headrace.server.http.operations import operations_routes
+from headrace.server.http.rest.rest import Rest
 from headrace.server.http.server import HttpServer
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.poller import Poller
@@ -34,12 +35,18 @@ from headrace.server.services.infer_stream import InferStreams
 from headrace.server.services.inference import Inference
 from headrace.server.services.methods import Services, all_methods, register
 from headrace.server.services.open_inference.inference import OpenInference
+from headrace.server.services.open_inference.loading import ModelRepository
 from headrace.server.services.open_inference.models import Models
+from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.services.open_inference.service import SERVICE as OPEN_INFERENCE
 from headrace.server.services.open_inference.service import OpenInferenceService
+from headrace.server.services.open_inference.stream import ModelStreams
 from headrace.server.services.reflection import ReflectionService
+from headrace.server.services.shared_tensors import SharedMemoryService
 from headrace.server.services.uploads import Uploads
 from headrace.server.settings.settings import Settings
+from headrace.server.shared_memory.regions import Regions
+from headrace.server.shared_memory.users import Users
 from headrace.server.state import StateDirectory
 from headrace.server.storage import lock_state, network_cache, signing_key, usable
 from headrace.server.transport.boundary import Boundary
@@ -104,32 +111,57 @@ class App:
         self._startup = Startup(self.core, self._state, self._repository, self._network_changed)
         self._reflection = ReflectionService([SERVICE, OPEN_INFERENCE, HEALTH])
         self._boundary = Boundary(self.core.counters, settings.max_concurrent_rpcs)
+        self._regions = Regions(
+            allowed=settings.allow_client_shared_memory,
+            max_bytes=settings.max_shared_memory_bytes,
+        )
+        shared_memory = SharedMemoryService(self._regions, Users())
         sink = CompletionSink(asyncio.get_running_loop())
-        self._inference = Inference(self.core.networks, sink)
-        self._models = Models(self.core, lambda: self._unready)
+        self._inference = Inference(self.core.networks, sink, shared_memory)
+        self._models = Models(
+            self.core,
+            lambda: self._unready,
+            shared_memory=settings.allow_client_shared_memory,
+        )
+        opened = OpenInferenceService(
+            self._models,
+            OpenInference(self.core.networks, sink, self._regions),
+            ModelRepository(self.core, self._repository),
+            RegionMethods(self._regions),
+            shared_memory.caller,
+        )
         self._streams = InferStreams(
             self._inference,
             self._boundary,
             settings.max_streams_in_flight,
             settings.max_stream_bytes,
         )
+        self._model_streams = ModelStreams(
+            opened.infer_on_stream,
+            self._boundary,
+            settings.max_streams_in_flight,
+            self._streams.memory,
+        )
         self._server = grpc.aio.server(options=channel_options(settings))
         services = Services(
             Servicer(self.core, self._uploads, self._repository, self._health),
             self._inference,
             self._streams,
-            OpenInferenceService(self._models, OpenInference(self.core.networks, sink)),
+            shared_memory,
+            opened,
+            self._model_streams,
             self._health.service,
             self._reflection,
         )
         register(self._server, all_methods(services, self._boundary), self._boundary)
+        rest = Rest(self.core.networks, self._models, self._regions, settings.max_message_bytes)
+        probes = operations_routes(
+            make_registry(self.core.counters, self.core.devices_up),
+            lambda: self._unready,
+            self.core.networks.failed,
+        )
         self._application = Application(
-            operations_routes(
-                make_registry(self.core.counters, self.core.devices_up),
-                lambda: self._unready,
-                self.core.networks.failed,
-            ),
-            self.core.counters,
+            [*probes, *rest.probes], self.core.counters, rest.routes, rest.lifespan
         )
         self._http = HttpServer(
             settings.http_host,
@@ -191,6 +223,7 @@ class App:
         idle = asyncio.gather(
             self._boundary.wait_idle(),
             self._streams.drain(),
+            self._model_streams.drain(),
             self._http.call(self._application.drain),
         )
         hurried = asyncio.create_task(self._hurried.wait())
@@ -218,6 +251,7 @@ class App:
         await asyncio.get_running_loop().run_in_executor(None, self.core.stop, deadline)
         self._http.stop()
         self._uploads.close()
+        self._regions.close()
         if self._state_lock is not None:
             os.close(self._state_lock)
         _log.info("stopped")

@@ -13,14 +13,11 @@ from hypothesis import strategies as st
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import framing
 from headrace.wire.codec import CodecError, encode_values
+from headrace.wire.layouts import MAX_ID_LENGTH, MAX_LAYOUTS, MAX_PARTS, Inputs
 from headrace.wire.message import SMALL_BYTES, parse_infer_request, serialize
 from headrace.wire.request import (
-    MAX_ID_LENGTH,
-    MAX_LAYOUTS,
-    MAX_PARTS,
     MAX_PRIORITY,
     MAX_TIMEOUT_SECONDS,
-    Inputs,
     Request,
     RequestLayouts,
     Session,

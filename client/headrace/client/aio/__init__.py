@@ -9,16 +9,19 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import grpc
 import grpc.aio
 
-from headrace.client import client_plans, errors, network_plans, plan, transport
+from headrace.client import errors, transport
 from headrace.client.aio.infer_many import InferMany
 from headrace.client.aio.request import InferRequest
 from headrace.client.aio.session import Session
 from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo
-from headrace.client.network_plans import LoadedNetwork
-from headrace.client.plan import Call, Pause, Plan
-from headrace.client.standing import Standing
+from headrace.client.plans import client_plans, network_plans, plan
+from headrace.client.plans.network_plans import LoadedNetwork
+from headrace.client.plans.plan import Call, Pause, Plan
+from headrace.client.sessions.standing import Standing
+from headrace.client.shared_memory.pool import Pool
+from headrace.wire.message import serialize
 
 __all__ = ["Client", "InferMany", "InferRequest", "Network", "Session"]
 
@@ -75,6 +78,7 @@ class Client:
         timeout: float = transport.DEFAULT_TIMEOUT_SECONDS,
         credentials: grpc.ChannelCredentials | None = None,
         max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
+        shared_memory: bool = False,
     ) -> None:
         self.target = transport.address(target)
         self.timeout_seconds = plan.checked_seconds(timeout)
@@ -89,6 +93,8 @@ class Client:
             return transport.channel_options(address, max_message_bytes, once=once)
 
         self._channels = transport.Channels(connect, options)
+        self.pool = Pool() if shared_memory else None
+        self._aside: set[asyncio.Task[None]] = set()
 
     load_network = _loading_method(client_plans.load_network)
     import_network = _loading_method(client_plans.import_network)
@@ -123,6 +129,13 @@ class Client:
 
     async def close(self) -> None:
         """Closes the connection and cancels what is in flight. Idempotent."""
+        names = self.pool.close() if self.pool is not None else []
+        if names:
+            forget = self.callable("UnregisterSharedMemory")
+            requests = transport.unregistrations(names)
+            calls = [forget(each, timeout=transport.FORGET_SECONDS) for each in requests]
+            # An error is no harm: the server forgets removed files by itself, only later.
+            await asyncio.gather(*calls, return_exceptions=True)
         for channel in self._channels.close():
             await channel.close()
 
@@ -154,6 +167,14 @@ class Client:
         except StopIteration as end:
             result: T = end.value
             return result
+        finally:
+            steps.close()
+
+    def run_aside(self, steps: Plan[None]) -> None:
+        """Runs a plan whose end nobody waits for."""
+        task = asyncio.ensure_future(self.run(steps))
+        self._aside.add(task)
+        task.add_done_callback(self._aside.discard)
 
     async def _do(self, step: Call | Pause) -> Any:
         if isinstance(step, Pause):
@@ -183,7 +204,7 @@ class Network(LoadedNetwork):
     """A loaded network."""
 
     def __init__(self, client: Client, network: NetworkInfo, *, pinned: str = "") -> None:
-        super().__init__(network, client.timeout_seconds, pinned=pinned)
+        super().__init__(network, client.timeout_seconds, client.pool, pinned=pinned)
         self.client = client
 
     infer = _network_method(network_plans.infer)
@@ -212,12 +233,21 @@ class Network(LoadedNetwork):
         Raises:
             InvalidArgument: an input that does not fit the network; all else comes with the result.
         """
-        data = self.encoder.encode_bytes(
+        request, attachments = self.encoder.encode(
             inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
         )
         self.client.callable("Infer")  # raises now if the client is closed, not with the result
         seconds = self.timeout_seconds if timeout is None else timeout
-        steps = network_plans.infer_encoded(data, seconds)
+        loan = None
+        if self.sharing is not None:
+            loan = self.sharing.lend(request, attachments)
+            if loan is None and (size := self.sharing.lacks(request, attachments)):
+                self.client.run_aside(self.sharing.grow(size))
+        if loan is not None:
+            steps = network_plans.infer_lent(loan, seconds)
+        else:
+            data = serialize(request, attachments)
+            steps = network_plans.infer_encoded(data, seconds)
         return InferRequest(asyncio.ensure_future(self.client.run(steps)))
 
     def session(self, id: str | None = None) -> Session:

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from headrace.client import errors, network_plans
+from headrace.client import errors
 from headrace.client.aio.request import InferRequest
 from headrace.client.errors import Error
 from headrace.client.outputs import Outputs
-from headrace.client.plan import Budget, Plan
-from headrace.client.standing import Standing, is_not_open
+from headrace.client.plans import network_plans
+from headrace.client.plans.plan import Budget, Plan
+from headrace.client.sessions.standing import Standing, is_not_open
 
 
 class _Client(Protocol):

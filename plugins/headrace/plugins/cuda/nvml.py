@@ -13,8 +13,8 @@ from headrace.runtime.errors import NotInstalled, Unavailable
 
 _REASONS: Final = MappingProxyType(
     {
-        4: "the NVIDIA driver lets this user not ask for GPUs; check who may open /dev/nvidia*",
-        9: "the NVIDIA driver is installed and not loaded; load it (modprobe nvidia), or in a "
+        4: "the NVIDIA driver does not let this user query GPUs; check who may open /dev/nvidia*",
+        9: "the NVIDIA driver is installed but not loaded; load it (modprobe nvidia), or in a "
         "container give it the GPUs (--gpus all)",
         12: "there is no NVIDIA driver: libnvidia-ml.so.1 was not found; install the driver, or in "
         "a container give it the GPUs (--gpus all)",

@@ -125,15 +125,15 @@ class HeteroPlugin(VirtualPlugin):
         """
         if not options.members and not fallback:
             raise InvalidArgument(
-                "HETERO needs to know which devices to split over: name them in order of "
-                f"preference, as HETERO:CPU,TEMPLATE, or set {TARGET_FALLBACK.name} to such a list",
+                "HETERO needs a list of devices: name them in order of preference, as "
+                f"HETERO:CPU,TEMPLATE, or set {TARGET_FALLBACK.name} to such a list",
                 field="device",
             )
         for member in options.members or read_list("HETERO", fallback, TARGET_FALLBACK):
             if "HETERO" in member.device.types():
                 raise InvalidArgument(
-                    f"{member.device} in a list of HETERO's would split what is split already; put "
-                    "its devices into the list itself",
+                    f"{member.device} in HETERO's list would split the network twice; put its "
+                    "devices into the list instead",
                     field="device",
                 )
         available = self.services.devices.available()

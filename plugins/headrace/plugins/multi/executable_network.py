@@ -90,7 +90,7 @@ class MultiNetwork(PooledNetwork):
         if not loaded & order.keys():
             reasons = "; ".join(str(failures[name]) for name in order if name in failures)
             raise FailedPrecondition(
-                f"one of the devices has to have loaded the network; {reasons}", field=field
+                f"none of the devices has loaded the network; {reasons}", field=field
             )
         return order
 

@@ -284,4 +284,4 @@ def _text(error: BaseException | None) -> str:
     """What a caller may read of it."""
     if isinstance(error, HeadraceError) and not isinstance(error, Internal):
         return error.message
-    return "an internal error; the log has it"
+    return "an internal error; see the server's log"

@@ -81,8 +81,8 @@ def _check(name: str, indices: np.ndarray, bound: _Bound, sizes: tuple[int | Non
         least, most = int(each.min()), int(each.max())
         if size is not None and not -size <= least <= most < size:
             raise InvalidArgument(
-                f"indices from {least} to {most} in {name!r} lead outside of the "
-                f"{size} elements that layer {bound.layer!r} picks from",
+                f"indices from {least} to {most} in {name!r} are out of bounds: layer "
+                f"{bound.layer!r} picks from {size} elements",
                 field=f"inputs[{name!r}]",
             )
 

@@ -7,7 +7,7 @@ not known before a run, the layer is refused, for it would be silently wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -143,6 +143,17 @@ def _expand(node: ir.Node, _: int) -> str | None:
     return None
 
 
+def _gemm(node: ir.Node, _: int) -> str | None:
+    """No case scales integers."""
+    scales = [node.attributes.get_float(name, 1.0) for name in ("alpha", "beta")]
+    value = input_of(node, 0)
+    if value is not None and value.dtype is not None and value.dtype.is_floating_point():
+        return None
+    if not all(scale.is_integer() for scale in scales):
+        return "the backend drops the fraction of what scales integers"
+    return None
+
+
 def _hardmax(node: ir.Node, _: int) -> str | None:
     """No case has an axis without elements."""
     sizes = sizes_of(input_of(node, 0))
@@ -245,9 +256,13 @@ def _gives_whole_sizes(node: ir.Node) -> bool:
         return False
     axes = node.attributes.get_ints("axes", list(range(len(sizes))))
     known = [sizes[axis] if -len(sizes) <= axis < len(sizes) else None for axis in axes]
+    return _are_whole(scales.numpy().reshape(-1).tolist(), known)
+
+
+def _are_whole(scales: Sequence[float], sizes: Sequence[int | None]) -> bool:
     return all(
         scale.is_integer() or (size is not None and (size * scale).is_integer())
-        for scale, size in zip(scales.numpy().reshape(-1).tolist(), known, strict=False)
+        for scale, size in zip(scales, sizes, strict=False)
     )
 
 
@@ -281,6 +296,18 @@ def _tile(node: ir.Node, _: int) -> str | None:
     return None
 
 
+def _upsample(node: ir.Node, version: int) -> str | None:
+    """test_upsample_nearest has whole scales. ONNX knows none below 1."""
+    if version < 9:
+        scales, sizes = node.attributes.get_floats("scales", []), sizes_of(input_of(node, 0))
+    else:
+        given = constant(input_of(node, 1))
+        scales, sizes = ([] if given is None else given.numpy().tolist()), sizes_of(node.inputs[0])
+    if not scales or min(scales) < 1 or not _are_whole(scales, sizes or [None] * len(scales)):
+        return "the backend is wrong where a scale gives no whole size"
+    return None
+
+
 _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
         "Attention": _attention,
@@ -295,6 +322,7 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "DynamicQuantizeLinear": _dynamic_quantize,
         "Expand": _expand,
         "GRU": _recurrent,
+        "Gemm": _gemm,
         "Hardmax": _hardmax,
         "LRN": _lrn,
         "LSTM": _lstm,
@@ -309,5 +337,6 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "SpaceToDepth": _space_to_depth,
         "Split": _split,
         "Tile": _tile,
+        "Upsample": _upsample,
     }
 )

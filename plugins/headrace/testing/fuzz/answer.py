@@ -29,6 +29,7 @@ class How(enum.Enum):
     BROKEN = "broken"  # an error that a server would report as INTERNAL
     ENDED = "process ended"
     HUNG = "hung"
+    UNABLE = "not implemented"  # by the reference, which is no opinion on the request
 
 
 @dataclass(frozen=True, slots=True)

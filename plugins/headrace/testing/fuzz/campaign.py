@@ -8,15 +8,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
 
+import numpy as np
+
 from headrace.runtime.errors import HeadraceError
 from headrace.testing.fuzz.answer import Answer, How
 from headrace.testing.fuzz.judge import FAILURES, Finding, Verdict, judge
 from headrace.testing.fuzz.lane import Lane
 from headrace.testing.fuzz.shrink import shrunk
+from headrace.testing.fuzz.values import rounded
 from headrace.testing.fuzz.variant import Variant
 
 _MOST_ENDINGS = 3
 _MOST_KEPT = 5
+_ROUNDINGS = 8
 
 
 @dataclass(slots=True)
@@ -191,4 +195,19 @@ class Fuzzer:
             answer,
             cache(lambda: self._reference.ask(variant)),
             cache(lambda: self._ask_second(variant)),
+            cache(lambda: self._reference.ask(_rounded(variant))),
         )
+
+
+def _rounded(variant: Variant) -> Variant:
+    """The variant with its requests again and again, each number moved by one step of its type."""
+    rng = np.random.default_rng(0)
+    feeds = tuple(
+        {
+            name: rounded(value, rng) if isinstance(value, np.ndarray) else value
+            for name, value in feed.items()
+        }
+        for _ in range(_ROUNDINGS)
+        for feed in variant.feeds
+    )
+    return replace(variant, feeds=feeds)

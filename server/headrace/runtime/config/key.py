@@ -194,7 +194,7 @@ def as_text(value: str | int | float) -> str:
 
 
 def config_field(name: str) -> str:
-    """Where a request names the key, for an error."""
+    """The field of a request that names the key, for errors."""
     return f"config[{name!r}]"
 
 

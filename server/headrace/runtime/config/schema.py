@@ -123,7 +123,7 @@ class ConfigSchema:
             "server",
             config,
             device,
-            "is not a client's to set: who runs the server sets it in the configuration file, "
+            "cannot be set by a client; set it in the server's configuration file, "
             f"under [plugins.{device}.config]",
         )
 
@@ -246,8 +246,8 @@ class Configuration:
             if not key.mutable:
                 mutable = listed([key.name for key in self.schema if key.mutable]) or "none"
                 raise InvalidArgument(
-                    f"{name} cannot change on a loaded network, load it anew with the value "
-                    f"wanted; keys that can: {mutable}",
+                    f"{name} cannot change on a loaded network; load the network again with the "
+                    f"new value. Keys that can change: {mutable}",
                     field=config_field(name),
                 )
         return self.schema.resolve(self.explicit_strings(), changes)

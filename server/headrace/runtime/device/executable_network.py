@@ -34,7 +34,8 @@ from headrace.runtime.execution.pipeline import Pipeline, Stage
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
 from headrace.runtime.execution.timer import Timer
-from headrace.runtime.metrics.counters import DeviceCounters, NetworkCounters
+from headrace.runtime.metrics.counters import NetworkCounters
+from headrace.runtime.metrics.device_counters import DeviceCounters
 from headrace.runtime.metrics.statistics import Statistics
 from headrace.runtime.network.network import Layer, Network
 
@@ -207,6 +208,10 @@ class ExecutableNetwork:
             self.last_profile = tuple(job.layers)
 
     # -- what it says of itself --
+
+    def has_sequence(self, identifier: str) -> bool:  # noqa: ARG002 - of one that keeps states
+        """Whether a sequence of this id is open. Takes no lock."""
+        return False
 
     def layers(self) -> tuple[Layer, ...]:
         """The graph that the device runs."""

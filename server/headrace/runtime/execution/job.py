@@ -1,9 +1,8 @@
 """A job: one inference on one network, from submission to its one outcome.
 
-`ExecutableNetwork.submit(job)` returns at once; whoever finishes the job calls `complete`, `fail`
-or `settle`, on any thread, and the first call wins. Then the observers run (accounting, latest
-first), and last `done`. No lock: the right to settle is the single element of a list, and
-`list.pop` is atomic.
+`ExecutableNetwork.submit(job)` returns at once; the finisher calls `complete`, `fail` or `settle`,
+on any thread, and the first call wins. Then the observers run (accounting, latest first), and last
+`done`. No lock: the right to settle is the single element of a list, and `list.pop` is atomic.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ class Job:
     Attributes:
         observe: ``observe(observer)`` has `observer` called with the job before `done` and before
             earlier observers.
-        conclude: called with the job before it completes, by whoever settles it; may change
+        conclude: called with the job before it completes, on the thread that settles it; may change
             `outputs`, and returns an error if the job fails after all.
         backend, waiter: the device's own, between its stages, and the front-end's own.
     """
@@ -230,7 +229,7 @@ class Job:
         return True
 
     def _conclude(self, error: BaseException | None) -> BaseException | None:
-        """What the job ends with, after whoever wants to has looked at its outputs."""
+        """The error that the job ends with, if any, after `conclude` has seen its outputs."""
         conclude, self.conclude = self.conclude, None
         if error is not None or conclude is None:
             return error

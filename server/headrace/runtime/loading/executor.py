@@ -28,12 +28,12 @@ class LoadExecutor:
         self._closing = ThreadPoolExecutor(1, thread_name_prefix="headrace-close")
 
     def submit(self, task: Callable[[], T]) -> Future[T]:
-        """Runs a task that a client asked for.
+        """Runs a client's task.
 
         Raises:
             ResourceExhausted: too many wait already.
-            Unavailable: the executor has stopped.
-            The future raises what the task raises; Internal where that is no ordinary exception.
+            Unavailable: the executor has stopped. The future raises what the task raises; Internal,
+            if that is not an ordinary exception.
         """
         with self._lock:
             if self._stopped:
@@ -69,8 +69,8 @@ class LoadExecutor:
 
 
 def _run(task: Callable[[], T]) -> T:
-    """Runs a task; a SystemExit or a panic of a native library, which would end whoever waits for
-    the future, and a StopIteration, which no future can carry, become errors like any other."""
+    """Runs a task; a SystemExit or a panic of a native library would end the thread that waits for
+    the future, and no future can carry a StopIteration, so they become errors like any other."""
     try:
         return task()
     except BaseException as error:

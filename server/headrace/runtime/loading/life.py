@@ -1,7 +1,7 @@
 """The life of networks: loaded beside those that serve, saved, published, retired and closed.
 
-Whoever cancels a load or unloads a network, and the load itself, agree under one lock on who was
-first. So a load that was cancelled never succeeds, and the store has just the networks that are
+A cancel, an unload and the load itself decide under one lock which was first. So a load that was
+cancelled never succeeds, and the store has just the networks that are
 there: the model, which may be large, is written before, and only its name is saved under the lock.
 """
 
@@ -282,7 +282,7 @@ class NetworkLife:
     def _fail(self, load: _Load, error: BaseException) -> None:
         entry = load.entry
         known = isinstance(error, HeadraceError) and not isinstance(error, Internal)
-        reason = str(error) if known else "an internal error; the log has it"
+        reason = str(error) if known else "an internal error; see the server's log"
         record: Record = entry.record
         load.remains = Weights(record.network)
         entry.record = replace(record, network=None)

@@ -149,8 +149,7 @@ class NetworkRegistry:
 
         Args:
             version: one of the name's; empty for the one that serves, or whose turn it is.
-            sequence: that the request belongs to, if any: all of its requests go to one version as
-                long as the shares stay as they are.
+            sequence: that the request belongs to: without a version, the one that has it open.
 
         Raises:
             NotFound: no network has the name, or none of that name the version.
@@ -160,7 +159,8 @@ class NetworkRegistry:
         with self._lock:
             found = self._table.names.get(name)
             if found is not None:
-                entry = found.entries.get(version) if version else found.next(sequence)
+                held = found.holding(sequence) if sequence and not version else None
+                entry = held or (found.entries.get(version) if version else found.next())
                 if entry is not None and entry.state is NetworkState.READY:
                     entry.references += 1
                     return entry

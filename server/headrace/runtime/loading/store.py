@@ -1,4 +1,4 @@
-"""What the core asks of whoever keeps its networks over a restart."""
+"""What the core needs from the store that keeps its networks over a restart."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
@@ -75,13 +74,7 @@ class SmoothChoice(Generic[T]):
         self._total = sum(candidates.values())
         self._credit = [0] * len(self._weights)
 
-    def next(self, key: str = "") -> T:
-        """
-        Args:
-            key: requests with the same one go to the same candidate; empty for none.
-        """
-        if key:
-            return self._of(zlib.crc32(key.encode()) % self._total)
+    def next(self) -> T:
         credit = self._credit
         best = 0
         for index, (_, weight) in enumerate(self._weights):
@@ -90,13 +83,6 @@ class SmoothChoice(Generic[T]):
                 best = index
         credit[best] -= self._total
         return self._weights[best][0]
-
-    def _of(self, place: int) -> T:
-        for candidate, weight in self._weights:
-            place -= weight
-            if place < 0:
-                return candidate
-        raise AssertionError(place)
 
 
 class Versions:
@@ -131,10 +117,17 @@ class Versions:
         self.shares = dict(shares)
         self._settle()
 
-    def next(self, key: str = "") -> NetworkEntry | None:
-        """The version that gets the next request; None if none is ready. `key` as
-        `SmoothChoice.next`."""
-        return self._serving if self._choice is None else self._choice.next(key)
+    def next(self) -> NetworkEntry | None:
+        """The version that gets the next request; None if none is ready."""
+        return self._serving if self._choice is None else self._choice.next()
+
+    def holding(self, sequence: str) -> NetworkEntry | None:
+        """The version on which a sequence of requests is open; it stays there, whatever the shares
+        are. None if there is no such version."""
+        for entry in self.entries.values():
+            if entry.executable is not None and entry.executable.has_sequence(sequence):
+                return entry
+        return None
 
     def ready(self) -> dict[str, NetworkEntry]:
         ready = NetworkState.READY

@@ -35,7 +35,7 @@ class CacheCounters:
         self._held_bytes = 0
 
     def count(self, device: str, *events: CacheEvent) -> None:
-        """Counts what befell a load on a device."""
+        """Counts the cache events of a load on a device."""
         with self._lock:
             self._events.update((device, event) for event in events)
 
@@ -45,7 +45,7 @@ class CacheCounters:
             self._evicted += 1
 
     def hold(self, held_bytes: int) -> None:
-        """Takes note of the entries' size."""
+        """Records the size of all entries."""
         with self._lock:
             self._held_bytes = held_bytes
 

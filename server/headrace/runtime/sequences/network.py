@@ -123,6 +123,9 @@ class SequenceNetwork(ExecutableNetwork):
             self._table.idle_seconds = own[SEQUENCE_IDLE_TIMEOUT]
             self._alarm.set(self._table.next_expiry)
 
+    def has_sequence(self, identifier: str) -> bool:
+        return identifier in self._table
+
     def layers(self) -> tuple[Layer, ...]:
         return self.inner.layers()
 
@@ -245,12 +248,12 @@ class _TurnCheck(PortCheck):
             )
         if self._only_ends(job):
             return
-        for name in self._kept_inputs.intersection(job.inputs):
+        for name in self._kept_inputs & job.inputs.keys():
             raise InvalidArgument(
                 f"input {name!r} is a state, which the server keeps: leave it out",
                 field=f"inputs[{name!r}]",
             )
-        for name in self._kept_outputs.intersection(job.output_names):
+        for name in self._kept_outputs.intersection(job.output_names) if job.output_names else ():
             raise InvalidArgument(
                 f"output {name!r} is a state, which the server keeps: leave it out",
                 field="outputs",

@@ -3,9 +3,10 @@ the next."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any, TypeAlias
 
@@ -21,6 +22,7 @@ from headrace.runtime.sequences.keys import STATES, pairs
 Sizes: TypeAlias = tuple[int, ...]
 """Of the axes that follow the first request of a sequence, as a batch does."""
 
+_SIZES_KEPT = 64
 _FIELD = config_field(STATES.name)
 _NO_STATES = (ir.DataType.STRING, ir.DataType.UNDEFINED)
 
@@ -45,11 +47,9 @@ class _State:
     dtype: np.dtype[Any]
     shape: tuple[int | _Source, ...]
 
-    def matches(self, shape: Sequence[int], sizes: Mapping[_Source, int]) -> bool:
-        return tuple(shape) == self.sized(sizes)
 
-    def sized(self, sizes: Mapping[_Source, int]) -> tuple[int, ...]:
-        return tuple(size if isinstance(size, int) else sizes[size] for size in self.shape)
+_Sized: TypeAlias = tuple[tuple[_State, tuple[int, ...]], ...]
+"""All states, each with the shape that it has in a sequence."""
 
 
 class States:
@@ -90,6 +90,7 @@ class States:
         sources = {size: None for each in self._states for size in each.shape}
         self._sources = tuple(size for size in sources if isinstance(size, _Source))
         self.output_names = tuple(each.output for each in self._states)
+        self._sized: Callable[[Sizes], _Sized] = lru_cache(_SIZES_KEPT)(self._shapes)
 
     def sizes(self, inputs: Mapping[str, Value]) -> Sizes:
         """The sizes that a request brings, whose inputs have been checked."""
@@ -116,13 +117,11 @@ class States:
 
     def size_bytes(self, sizes: Sizes) -> int:
         """What the states of one sequence take."""
-        given = dict(zip(self._sources, sizes, strict=True))
-        return sum(each.dtype.itemsize * prod(each.sized(given)) for each in self._states)
+        return sum(each.dtype.itemsize * prod(shape) for each, shape in self._sized(sizes))
 
     def zeros(self, sizes: Sizes) -> dict[str, Array]:
         """What a sequence begins with, by input."""
-        given = dict(zip(self._sources, sizes, strict=True))
-        return {each.input: np.zeros(each.sized(given), each.dtype) for each in self._states}
+        return {each.input: np.zeros(shape, each.dtype) for each, shape in self._sized(sizes)}
 
     def take(self, outputs: dict[str, Value], sizes: Sizes) -> dict[str, Array]:
         """Takes the states' next values out of a request's outputs.
@@ -130,22 +129,26 @@ class States:
         Raises:
             FailedPrecondition: one has another type or shape than its input.
         """
-        given = dict(zip(self._sources, sizes, strict=True))
         taken = {}
-        for each in self._states:
+        for each, shape in self._sized(sizes):
             value = outputs.pop(each.output)
             if not (
-                isinstance(value, np.ndarray)
-                and value.dtype == each.dtype
-                and each.matches(value.shape, given)
+                isinstance(value, np.ndarray) and value.dtype == each.dtype and value.shape == shape
             ):
                 raise FailedPrecondition(
                     f"output {each.output!r} came as {_shown(value)}, which cannot be the next "
-                    f"value of input {each.input!r}, {each.dtype.name}{list(each.sized(given))}; "
+                    f"value of input {each.input!r}, {each.dtype.name}{list(shape)}; "
                     f"correct {STATES.name} or the model"
                 )
             taken[each.input] = kept(value)
         return taken
+
+    def _shapes(self, sizes: Sizes) -> _Sized:
+        given = dict(zip(self._sources, sizes, strict=True))
+        return tuple(
+            (each, tuple(size if isinstance(size, int) else given[size] for size in each.shape))
+            for each in self._states
+        )
 
     def _state(self, port: Port, output: Port) -> _State:
         for kind, each in (("input", port), ("output", output)):
@@ -191,6 +194,8 @@ class States:
 def kept(array: Array) -> Array:
     """The array, or a copy if it would keep more than twice its memory, as a part of a message or
     of memory that a worker process maps too."""
+    if array.base is None and array.flags.c_contiguous:
+        return array
     root: Any = array
     while isinstance(root.base, np.ndarray):
         root = root.base

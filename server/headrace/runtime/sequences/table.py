@@ -123,6 +123,10 @@ class SequenceTable:
     def __len__(self) -> int:
         return len(self._open)
 
+    def __contains__(self, identifier: object) -> bool:
+        """Safe on any thread, at a moment that may have passed."""
+        return identifier in self._open
+
     def enter(self, turn: Turn) -> bool:
         """Gives a request its place in its sequence, which it may open.
 

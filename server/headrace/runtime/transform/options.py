@@ -19,7 +19,7 @@ Origin: TypeAlias = Literal["client", "repository", "import"]
 
 @dataclass(frozen=True, slots=True)
 class NetworkOptions:
-    """How the caller wants to see the network: preprocessing, types, layouts, placement.
+    """How the caller sees the network: preprocessing, types, layouts, placement.
 
     Attributes:
         affinities: layer name to device name, for a device that splits networks.
@@ -119,8 +119,8 @@ class LoadRequest:
     """Everything about a load but the model itself: with it, what makes the network again.
 
     Attributes:
-        reference: of a network that a client asked for by its name in the model repository; then
-            that makes it again, with what the repository has and says at the time.
+        reference: of a network that a client named by its place in the model repository; then that
+            makes it again, with what the repository has and says at the time.
     """
 
     name: str

@@ -21,7 +21,8 @@ from starlette.types import Lifespan, Message, Receive, Scope, Send
 
 from headrace.runtime.errors import ResourceExhausted, Unavailable
 from headrace.runtime.metrics.counters import Counters
-from headrace.server.http.errors import CLIENT_LEFT, error_reply, said
+from headrace.server.http.connection import Connection
+from headrace.server.http.errors import CLIENT_LEFT, error_reply, is_rest, said
 from headrace.server.logs import CURRENT_REQUEST, new_request_id, request_id
 from headrace.server.transport.boundary import describe
 
@@ -54,7 +55,8 @@ class Application:
         self._router = Router([*probes, *routes], redirect_slashes=False, lifespan=lifespan)
         self._probes = frozenset(each.path for each in probes)
         self._ended = {path: counters.http(path) for path in (*paths, _UNKNOWN_PATH)}
-        self._known = ", ".join(each.path for each in probes)
+        known = [each.path for each in probes if not is_rest(each.path)]
+        self._known = ", ".join([*known, "/v2/docs"])
         self._verbose = _log.isEnabledFor(logging.DEBUG)
         self._working: set[asyncio.Task[None]] = set()
         self._draining = False
@@ -81,20 +83,30 @@ class Application:
         started = time.monotonic() if self._verbose else 0.0
         task = asyncio.current_task()
         assert task is not None
+        connection: Connection = scope["state"]["connection"]
+
+        def gone() -> None:
+            reply.is_wanted = False
+            task.cancel()
+
+        connection.on_lost = gone
         try:
             if scope["path"] not in self._probes:
-                self._refuse_if_full(scope)
+                self._refuse_if_full(connection)
                 self._working.add(task)
             await self._router(scope, receive, reply.send)
-        except ClientDisconnect:
-            reply.status = CLIENT_LEFT
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - maps all of them
-            await self._answer(error, reply, scope, receive)
+            if reply.is_wanted and not isinstance(error, ClientDisconnect):
+                await self._answer(error, reply, scope, receive)
+            else:
+                reply.status = CLIENT_LEFT
         finally:
+            if connection.on_lost is gone:
+                connection.on_lost = None
             self._working.discard(task)
             self._count(scope, reply, started)
 
-    def _refuse_if_full(self, scope: Scope) -> None:
+    def _refuse_if_full(self, connection: Connection) -> None:
         """
         Raises:
             Unavailable: the server is shutting down.
@@ -102,7 +114,7 @@ class Application:
         """
         if self._draining:
             raise Unavailable("the server is shutting down; use another one")
-        if scope["state"].get("spare"):
+        if connection.is_spare:
             raise ResourceExhausted(
                 "too many HTTP connections are open (--max-concurrent-rpcs), and one address gets "
                 "no more of them than are left; try again later"
@@ -131,7 +143,7 @@ class Application:
 
     def _told(self, status: int, detail: str, method: str, headers: Mapping[str, str]) -> str:
         if status == HTTPStatus.NOT_FOUND:
-            return f"not found; known: {self._known}; REST: see /v2/docs"
+            return f"not found; known: {self._known}"
         if status == HTTPStatus.METHOD_NOT_ALLOWED:
             return f"{method} is not answered here, but {headers['Allow']}"
         return detail
@@ -159,13 +171,14 @@ class Application:
 class _Reply:
     """Passes a reply on to uvicorn with the request's id, and notes its status; 0: none yet."""
 
-    __slots__ = ("_send", "identifier", "said", "status")
+    __slots__ = ("_send", "identifier", "is_wanted", "said", "status")
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send = send
         self.identifier = _identifier(scope)
         self.status = 0
         self.said = ""
+        self.is_wanted = True  # until the client goes
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -55,11 +56,15 @@ class Places:
 
 
 class Connection(HttpToolsProtocol):
-    """
+    """Requests find it in ``scope["state"]["connection"]``.
+
     Args:
         config, server_state, app_state, _loop: as uvicorn has them.
         bounds: for this connection.
         places: shared by all connections of the server.
+
+    Attributes:
+        on_lost: called when the client has gone; set by the request that runs.
     """
 
     def __init__(
@@ -78,6 +83,7 @@ class Connection(HttpToolsProtocol):
         self._held: Shares | None = None
         self._peer = ""
         self._unanswered: list[RequestResponseCycle] = []
+        self.on_lost: Callable[[], object] | None = None
         self._refusal = HTTPStatus.BAD_REQUEST
         self._refused = False
         # Reading: what is due, and what has come.
@@ -107,8 +113,15 @@ class Connection(HttpToolsProtocol):
         if not (self._take(places.usual) or self._take(places.spare)):
             transport.close()
 
+    @property
+    def is_spare(self) -> bool:
+        """Whether it is one of those beyond the usual number."""
+        return self._held is self._places.spare
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._give_back()
+        if self.on_lost is not None:
+            self.on_lost()
         for cycle in self._unanswered:  # uvicorn tells the last one only
             cycle.disconnected = True
             cycle.message_event.set()
@@ -175,7 +188,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_message = True
-        self.scope["state"]["spare"] = self._held is self._places.spare
+        self.scope["state"]["connection"] = self
 
     def on_headers_complete(self) -> None:
         headers = sum(len(name) + len(value) for name, value in self.headers)
@@ -185,6 +198,7 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         if len(self.pipeline) > _PIPELINED:
             raise ValueError("too many requests are sent ahead")
+        self.flow.resume_reading()  # else nobody would notice that the client goes
         self._unanswered = [each for each in self._unanswered if not each.response_complete]
         self._unanswered.append(self.cycle)
         self._progress = True

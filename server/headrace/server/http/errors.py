@@ -55,7 +55,12 @@ def said(
 ) -> Response:
     """``{"error": message}`` for the Open Inference Protocol's paths, plain text for all others."""
     given = dict(headers or {})
-    if path == "/v2" or path.startswith("/v2/"):
+    if is_rest(path):
         body = json.dumps({"error": message}).encode()
         return Response(body, status, given, "application/json")
     return Response(f"{message}\n", status, given, "text/plain")
+
+
+def is_rest(path: str) -> bool:
+    """Whether it is one of the Open Inference Protocol's."""
+    return path == "/v2" or path.startswith("/v2/")

@@ -37,8 +37,8 @@ class HttpServer:
         host: address to listen on.
         port: 0 picks a free one.
         application: its lifespan begins and ends on the server's thread.
-        max_connections: open at a time. Beyond that some are open whose requests find
-            ``scope["state"]["spare"]`` true; one more is closed at once.
+        max_connections: open at a time. Beyond that some more are open and known as spare; one more
+            is closed at once.
         bounds: for each connection.
     """
 

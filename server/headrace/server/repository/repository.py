@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
@@ -10,7 +10,8 @@ from typing import NamedTuple
 from headrace.runtime.core import Core
 from headrace.runtime.errors import FailedPrecondition, HeadraceError
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
-from headrace.runtime.transform.options import Reference
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.folder import NetworkFolder
 from headrace.server.repository.follower import Follower
@@ -99,14 +100,36 @@ class Repository:
         wanted = description.policy.choose(found.versions)
         if not wanted:
             raise FailedPrecondition("the version policy leaves out all versions", field="model")
-        described, owner = description.as_said(name, said), object()
-        begun = []
+        described = description.as_said(name, said)
+        versions = [
+            (described.of(version), partial(self.files.network, found, version, spooled=True))
+            for version in sorted(wanted, key=int)
+        ]
+        return self.begin(name, versions, replace=replace, on_disk=on_disk)
+
+    def begin(
+        self,
+        name: str,
+        versions: Sequence[tuple[LoadRequest, Callable[[], Network]]],
+        *,
+        replace: bool = False,
+        on_disk: bool = False,
+    ) -> list[Future[NetworkEntry]]:
+        """Loads versions of a client's network, wherever they are read from.
+
+        Args:
+            versions: how to load each, and what reads it on a loading thread.
+            replace, on_disk: as `load` has them.
+
+        Raises:
+            As `Core.load_network`.
+        """
+        owner, begun = object(), []
         try:
-            for version in sorted(wanted, key=int):
-                read = partial(self.files.network, found, version, spooled=True)
+            for request, read in versions:
                 begun.append(
                     self._core.load_network(
-                        described.of(version), read, replace=replace, on_disk=on_disk, owner=owner
+                        request, read, replace=replace, on_disk=on_disk, owner=owner
                     )
                 )
         except HeadraceError:
@@ -179,4 +202,6 @@ class Repository:
                 reason = LEFT_OUT if status.seen is not None and version not in wanted else ""
             state = entry.state if entry is not None else None
             rows.append(RepositoryVersion(name, version, state, reason, shares.get(version, 0)))
-        return rows or [RepositoryVersion(name, "", None, fault, 0)]
+        if rows or found is None:
+            return rows
+        return [RepositoryVersion(name, "", None, fault, 0)]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
 from headrace.runtime.errors import Cancelled, HeadraceError, InvalidArgument
+from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
 from headrace.server.services.inference import Inference, build_reply, encode_small
 from headrace.server.services.request_stream import (
@@ -19,6 +22,7 @@ from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.shares import Shares
 from headrace.wire.errors import ErrorDetails, to_status
 from headrace.wire.request import Decoded
+from headrace.wire.shared_memory import names_regions
 from headrace.wire.stream import (
     EncodedResult,
     StreamRequest,
@@ -51,6 +55,7 @@ class _Stream(RequestStream):
     def __init__(self, owner: Streams, context: Any, inference: Inference) -> None:
         super().__init__(owner, context)
         self._inference = inference
+        self._in_regions: set[asyncio.Task[None]] = set()  # asyncio itself would forget them
 
     async def _requests(self, data: bytes) -> Sequence[StreamRequest | Decoded]:
         """The requests in a message, decoded already if all are like earlier ones."""
@@ -84,20 +89,53 @@ class _Stream(RequestStream):
 
         inference, remaining = self._inference, self._context.time_remaining()
         done = partial(inference.sink.put, deliver)
+        if isinstance(request, StreamRequest) and names_regions(request.message):
+            return self._begin_in_regions(request, str(key))
         decoded = request if isinstance(request, Decoded) else inference.decode(*request)
         return inference.start(*decoded, remaining, done).token.cancel
 
-    def _success(self, name: str, outcome: Job) -> tuple[EncodedResult, int]:
+    def _begin_in_regions(
+        self, request: StreamRequest, name: str
+    ) -> Callable[[HeadraceError], object]:
+        token = CancelToken()  # made first, so that a cancel while inputs are read is not lost
+        run = self._infer_in_regions(request, name, token)
+        task = asyncio.get_running_loop().create_task(run)
+        self._in_regions.add(task)
+        task.add_done_callback(self._in_regions.discard)
+        return token.cancel
+
+    async def _infer_in_regions(
+        self, request: StreamRequest, name: str, token: CancelToken
+    ) -> None:
+        started = time.monotonic()
+        outcome: EncodedResult | None = None
+        error: BaseException | None = None
+        try:
+            reply, parts = await self._inference.infer_in_regions(
+                name, *request, self._context, token
+            )
+            outcome = EncodedResult(name, reply.SerializeToString(), parts)
+        except Exception as raised:  # noqa: BLE001 - any error is this request's result
+            error = raised
+        self._ended(name, name, outcome, error, time.monotonic() - started)
+
+    def _success(self, name: str, outcome: Job | EncodedResult) -> tuple[EncodedResult, int]:
+        if isinstance(outcome, EncodedResult):
+            return outcome, _size(outcome)
         small = encode_small(name, outcome)
         if small is not None:
             return EncodedResult(name, small), len(small)
         reply, parts = build_reply(name, outcome)
-        data = reply.SerializeToString()
-        size = len(data) + sum(memoryview(part).nbytes for part in parts)
-        return EncodedResult(name, data, parts), size
+        result = EncodedResult(name, reply.SerializeToString(), parts)
+        return result, _size(result)
 
     def _failure(self, name: str, details: ErrorDetails) -> EncodedResult:
         return EncodedResult(name, error=to_status(details))
 
     def _message(self, results: Sequence[EncodedResult]) -> bytes:
         return serialize_infer_stream_reply(results)
+
+
+def _size(result: EncodedResult) -> int:
+    parts = sum(memoryview(part).nbytes for part in result.attachments)
+    return len(result.reply or b"") + parts

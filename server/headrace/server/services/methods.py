@@ -16,8 +16,10 @@ from headrace.server.services.infer_stream import InferStreams
 from headrace.server.services.inference import Inference
 from headrace.server.services.open_inference.service import SERVICE as OPENED
 from headrace.server.services.open_inference.service import OpenInferenceService
+from headrace.server.services.open_inference.stream import ModelStreams
 from headrace.server.services.reflection import SERVICES as REFLECTION
 from headrace.server.services.reflection import ReflectionService
+from headrace.server.services.shared_tensors import SharedMemoryService
 from headrace.server.transport.boundary import Boundary, Lane
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.message import parse_request
@@ -57,7 +59,9 @@ class Services(NamedTuple):
     engine: Servicer
     inference: Inference
     streams: InferStreams
+    shared_memory: SharedMemoryService
     open_inference: OpenInferenceService
+    model_streams: ModelStreams
     health: HealthService
     reflection: ReflectionService
 
@@ -69,6 +73,7 @@ def all_methods(services: Services, boundary: Boundary) -> list[Method]:
     calls, streams = boundary.calls, boundary.streams
     probes, watches = boundary.probes, boundary.watches
     engine, health, opened = services.engine, services.health, services.open_inference
+    shared = services.shared_memory
     probe = health_pb2.HealthCheckRequest
     rows: tuple[tuple[Any, ...], ...] = (
         (SERVICE, "UploadModel", upload, None, engine.upload_model, streams),
@@ -91,12 +96,40 @@ def all_methods(services: Services, boundary: Boundary) -> list[Method]:
         (SERVICE, "SetTraffic", unary, pb.SetTrafficRequest, engine.set_traffic, calls),
         (SERVICE, "ListRepository", unary, pb.ListRepositoryRequest, engine.list_repository, calls),
         (SERVICE, "ListDevices", unary, pb.ListDevicesRequest, engine.list_devices, calls),
+        (
+            *(SERVICE, "RegisterSharedMemory", unary),
+            *(pb.RegisterSharedMemoryRequest, shared.register, calls),
+        ),
+        (
+            *(SERVICE, "UnregisterSharedMemory", unary),
+            *(pb.UnregisterSharedMemoryRequest, shared.unregister, calls),
+        ),
+        (SERVICE, "ListSharedMemory", unary, pb.ListSharedMemoryRequest, shared.list, calls),
         (OPENED, "ServerLive", unary, oip.ServerLiveRequest, opened.server_live, probes),
         (OPENED, "ServerReady", unary, oip.ServerReadyRequest, opened.server_ready, probes),
         (OPENED, "ModelReady", unary, oip.ModelReadyRequest, opened.model_ready, probes),
-        (OPENED, "ServerMetadata", unary, oip.ServerMetadataRequest, opened.server_metadata, calls),
-        (OPENED, "ModelMetadata", unary, oip.ModelMetadataRequest, opened.model_metadata, calls),
+        *(
+            (OPENED, name, unary, getattr(oip, f"{name}Request"), handler, calls)
+            for name, handler in (
+                ("ServerMetadata", opened.server_metadata),
+                ("ModelMetadata", opened.model_metadata),
+                ("ModelConfig", opened.model_config),
+                ("ModelStatistics", opened.model_statistics),
+                ("RepositoryIndex", opened.repository_index),
+                ("RepositoryModelLoad", opened.repository_model_load),
+                ("RepositoryModelUnload", opened.repository_model_unload),
+                ("SystemSharedMemoryStatus", opened.system_memory_status),
+                ("SystemSharedMemoryRegister", opened.system_memory_register),
+                ("SystemSharedMemoryUnregister", opened.system_memory_unregister),
+                ("CudaSharedMemoryStatus", opened.cuda_memory_status),
+                ("CudaSharedMemoryRegister", opened.cuda_memory_register),
+                ("CudaSharedMemoryUnregister", opened.cuda_memory_unregister),
+                ("TraceSetting", opened.trace_setting),
+                ("LogSettings", opened.log_settings),
+            )
+        ),
         (OPENED, "ModelInfer", unary, None, opened.model_infer, calls, True),
+        (OPENED, "ModelStreamInfer", both, None, services.model_streams.serve, streams),
         (HEALTH, "Check", unary, probe, health.check, probes),
         (HEALTH, "List", unary, health_pb2.HealthListRequest, health.list, probes),
         (HEALTH, "Watch", download, probe, health.watch, watches),

@@ -143,6 +143,10 @@ def reasons(text: str, opset: int) -> list[str]:
             " y, z = Split(x, s) }",
             "negative",
         ),
+        (
+            "(int32[2,2] x, int32[2,2] w) => (int32[2,2] y) { y = Gemm<alpha = 0.5>(x, w) }",
+            "fraction",
+        ),
         ("(float[A,B,C] x) => (float[A,B,C] y) { y = Hardmax<axis = 1>(x) }", "shape"),
         ("(float x, int64[0] s) => (float y) { y = Expand(x, s) }", "scalar"),
         ("(float[N,3] x, int64 a) => (float[N,1] y) { y = ReduceMax(x, a) }", "scalar"),

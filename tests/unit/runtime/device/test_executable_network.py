@@ -21,7 +21,7 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.execution.job import Job, LayerProfile, Outcome, Sequence, Ticket
 from headrace.runtime.metrics import families
-from headrace.runtime.metrics.counters import DeviceCounters
+from headrace.runtime.metrics.device_counters import DeviceCounters
 from headrace.testing.counted import histogram, number, numbers
 from tests.support.fake_device import (
     FakeDevice,

@@ -483,6 +483,35 @@ def test_shares_may_come_before_the_version_so_that_it_never_gets_more(
     assert Counter(served(registry, 100)) == {"1": 90, "2": 10}
 
 
+class Holding(FakeNetwork):
+    """Has sequences open."""
+
+    sequences: frozenset[str] = frozenset()
+
+    def has_sequence(self, identifier: str) -> bool:
+        return identifier in self.sequences
+
+
+def test_a_sequence_stays_with_the_version_that_has_it_open_whatever_the_shares_are(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    old, new = Holding(device.executor), Holding(device.executor)
+    for version, network in (("1", old), ("2", new)):
+        load_version(registry, network, version)
+    old.sequences = frozenset({"s"})
+
+    def version_of(sequence: str, version: str = "") -> str:
+        entry = registry.acquire("m", version, sequence)
+        registry.release(entry)
+        return entry.key.version
+
+    assert [version_of("s"), version_of("other"), version_of("")] == ["1", "2", "2"]
+    assert version_of("s", "2") == "2"  # which the caller has named
+    registry.share("m", {"1": 100})
+    new.sequences = frozenset({"other"})
+    assert [version_of("s"), version_of("other"), version_of("")] == ["1", "2", "1"]
+
+
 def test_the_share_of_a_version_that_goes_falls_to_the_others(
     registry: NetworkRegistry, device: FakeDevice
 ) -> None:

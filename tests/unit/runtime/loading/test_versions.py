@@ -93,12 +93,3 @@ def test_shares_are_bounded_in_number() -> None:
 def test_choosing_again_and_again_keeps_to_the_shares() -> None:
     choice = SmoothChoice(weights({"1", "2"}, {"2": 10}))
     assert Counter(islice(iter(choice.next, None), 1000)) == {"1": 900, "2": 100}
-
-
-def test_what_has_a_key_goes_to_one_version_and_keys_share_as_the_weights_say() -> None:
-    choice = SmoothChoice({"1": 90, "2": 10})
-    keys = [f"sequence {number}" for number in range(2000)]
-    chosen = {key: choice.next(key) for key in keys}
-    assert all(choice.next(key) == chosen[key] for key in keys)
-    assert 150 <= Counter(chosen.values())["2"] <= 250
-    assert [choice.next() for _ in range(100)].count("2") == 10

@@ -8,7 +8,8 @@ import pytest
 
 from headrace.runtime.execution.job import Outcome
 from headrace.runtime.metrics import families
-from headrace.runtime.metrics.counters import Counters, DeviceCounters, NetworkCounters
+from headrace.runtime.metrics.counters import Counters, NetworkCounters
+from headrace.runtime.metrics.device_counters import DeviceCounters
 from headrace.runtime.metrics.histogram import HistogramSnapshot
 from headrace.runtime.metrics.series import Family, Snapshot
 from headrace.testing.counted import histogram, number, numbers

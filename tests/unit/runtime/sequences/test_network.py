@@ -516,7 +516,7 @@ def test_sequences_are_counted(device: FakeDevice, memory: StateMemory) -> None:
     held = Held(device, memory, SEQUENCE_CAPACITY="3")
 
     def counted() -> dict[tuple[str, ...], object]:
-        series = held.counters.snapshot().series
+        series = held.counters.series.snapshot()
         return {(each.family.name, *each.labels): each.value for each in series}
 
     held.run(start("a"))

@@ -169,6 +169,9 @@ WRONG_INPUTS: dict[str, tuple[dict[str, Any], str, str]] = {
     "mean not finite": ({"mean": (float("nan"),)}, "inputs['x'].mean", "finite"),
     "scale of zero": ({"scale": (0.0,)}, "inputs['x'].scale", "zero"),
     "string": ({"dtype": ir.DataType.STRING}, "inputs['x'].dtype", "cannot be converted"),
+    "complex": ({"dtype": ir.DataType.COMPLEX64}, "inputs['x'].dtype", "cannot be converted"),
+    "too new": ({"dtype": ir.DataType.FLOAT8E8M0}, "inputs['x'].dtype", "cannot be converted"),
+    "undefined": ({"dtype": ir.DataType.UNDEFINED}, "inputs['x'].dtype", "cannot be converted"),
 }
 
 
@@ -183,7 +186,7 @@ def test_wrong_options_name_their_field(kind: str) -> None:
 
 def test_resizing_needs_a_network_of_fixed_size() -> None:
     proto = model([node("Relu", ["x"], ["y"])], [value("x", (1, 3, "H", "W"))], [value("y", None)])
-    with pytest.raises(InvalidArgument, match="vary"):
+    with pytest.raises(InvalidArgument, match="no fixed height and width"):
         with_input(proto, layout="NCHW", resize="LINEAR")
 
 

@@ -101,33 +101,39 @@ def test_a_request_keeps_its_id_or_gets_one(caplog: pytest.LogCaptureFixture) ->
     assert "GET /fine: 200 after " in caplog.text
 
 
-def test_a_client_that_leaves_is_counted_as_such() -> None:
-    counters, left = Counters(), threading.Event()
+def test_the_request_of_a_client_that_leaves_is_cancelled_and_counted_as_such() -> None:
+    counters, running, left = Counters(), threading.Event(), threading.Event()
 
     async def wait(request: Request) -> Response:
-        await request.body()
-        while not await request.is_disconnected():
-            await asyncio.sleep(0.001)
-        left.set()
-        return PlainTextResponse("nobody reads this")
+        try:
+            running.set()
+            await asyncio.Event().wait()
+        finally:
+            left.set()
+        raise AssertionError
 
     async def read(request: Request) -> Response:
         try:
+            running.set()
             await request.body()
         finally:
             left.set()
-        return PlainTextResponse("nobody sends all of this")
+        raise AssertionError
 
+    post = b"POST /read HTTP/1.1\r\nContent-Length: 9\r\n\r\nshort"
+    get = b"GET /wait HTTP/1.1\r\n\r\n"
     with serving(application(counters, wait=wait, read=read)) as server:
-        with connected(server) as client:
-            client.sendall(b"GET /wait HTTP/1.1\r\n\r\n")
-        assert left.wait(10)
-        left.clear()
-        with connected(server) as client:
-            client.sendall(b"POST /read HTTP/1.1\r\nContent-Length: 9\r\n\r\nshort")
-        assert left.wait(10)
-        ask(server, "/probe")  # behind the other's end, on the same loop
-    assert number(counters.snapshot(), HTTP_REQUESTS, "/read", "499") == 1
+        for sent in (get, get * 3, post):
+            running.clear()
+            left.clear()
+            with connected(server) as client:
+                client.sendall(sent)
+                assert running.wait(10)
+            assert left.wait(10)
+            ask(server, "/probe")  # behind the other's end, on the same loop
+    snapshot = counters.snapshot()
+    assert number(snapshot, HTTP_REQUESTS, "/read", "499") == 1
+    assert number(snapshot, HTTP_REQUESTS, "/wait", "499") == 2
 
 
 def test_a_drain_waits_for_what_runs_and_refuses_what_comes() -> None:

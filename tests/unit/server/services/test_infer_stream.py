@@ -216,7 +216,9 @@ def test_a_reply_that_cannot_be_made_is_its_request_s_error() -> None:
         owner, caller = streams(), Caller(message("a", "b"))
         start = owner.inference.start
 
-        def spoil(request: Any, inputs: Any, remaining: Any, done: Callable[[Job], None]) -> Job:
+        def spoil(
+            request: Any, inputs: Any, remaining: Any, done: Callable[[Job], None], *_: Any
+        ) -> Job:
             def spoilt(job: Job) -> None:
                 if request.id == "a":
                     job.outputs = {}
@@ -224,7 +226,7 @@ def test_a_reply_that_cannot_be_made_is_its_request_s_error() -> None:
 
             return start(request, inputs, remaining, spoilt)
 
-        owner.inference.start = spoil  # type: ignore[method-assign]
+        owner.inference.start = spoil  # type: ignore[method-assign, assignment]
         caller.reads.set()
         await owner.serve(caller)
         assert {each.id: code(each) for each in caller.results} == {"a": "INTERNAL", "b": "OK"}

@@ -190,7 +190,7 @@ class _Search:
             layer = self._layers[place]
             raise FailedPrecondition(
                 f"layer {layer.name!r} ({layer.op_type}) has the affinity {device!r}, which does "
-                f"not support it: {reason}; take the affinity away, or name another device",
+                f"not support it: {reason}; remove the affinity, or name another device",
                 field=f"affinities[{layer.name!r}]",
                 metadata={"layer": layer.name, "device": device},
             )

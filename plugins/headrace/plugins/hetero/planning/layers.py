@@ -45,7 +45,7 @@ def layer_of(node: ir.Node) -> Layer:
     if len({device.casefold() for device in affinities}) > 1:
         one, other, *_ = (f"{each.name} on {device}" for device, each in affinities.items())
         raise InvalidArgument(
-            f"layer {node.name!r} is not split, but its metadata wants {one} and {other}",
+            f"layer {node.name!r} is not split, but its metadata names {one} and {other}",
             field="model",
         )
     return Layer(

@@ -156,7 +156,7 @@ def _rounding(network: Network, devices: Sequence[str]) -> tuple[str, ...]:
     kinds = (node.op_type for node in walk(network.model.graph))
     if len({*devices} - {""}) > 1 and any(kind.startswith("DynamicQuantize") for kind in kinds):
         return (
-            "the network quantises what it computes, which makes of differences in the last bit "
-            "some of up to a percent: results differ by as much from those of one device alone",
+            "the network quantises what it computes, so differences in the last bit grow to a "
+            "percent at most: results differ by as much from those of one device",
         )
     return ()

@@ -55,7 +55,7 @@ class UnknownTypes:
             runs_somewhere = not all(other in names for names in self._refused.values())
             if other in self._refused[part.affinity] and runs_somewhere:
                 reasons[self._name(inside)] = (
-                    f"the type of {name!r} is not known, so that it cannot be parted from "
+                    f"the type of {name!r} is not known, so it cannot be separated from "
                     f"{other!r}, which is elsewhere"
                 )
         return reasons

@@ -74,4 +74,4 @@ def private_folder(candidates: Iterable[Path], owner: int) -> Path:
                 return folder
         except OSError:
             continue
-    raise RuntimeError(f"compiled kernels can be kept in none of {', '.join(tried)}")
+    raise RuntimeError(f"compiled kernels cannot be kept in any of {', '.join(tried)}")

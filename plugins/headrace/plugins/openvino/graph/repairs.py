@@ -32,6 +32,8 @@ _ARITHMETIC: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyTyp
     }
 )
 
+_BIASED: Final = "/WithoutBiases"
+"""How the reader ends the name of the product in a Gemm with a bias."""
 _WEIGHTS: Final[Mapping[str, int]] = MappingProxyType(
     {"GRUSequence": 3, "LSTMSequence": 4, "RNNSequence": 3}
 )
@@ -112,7 +114,12 @@ def _extreme(operation: openvino.Node) -> openvino.Node | None:
 
 def _suppression(operation: openvino.Node) -> openvino.Node | None:
     """ONNX suppresses what overlaps by more than the threshold, the kernel by as much:
-    test_nonmaxsuppression_iou_threshold_boundary. So it gets the next larger number."""
+    test_nonmaxsuppression_iou_threshold_boundary. So it gets the next larger number. With a count
+    below zero it leaves the next request a wrong answer; no case shows it."""
+    if operation.get_input_size() > 2:
+        count = operation.input_value(2)
+        bounded = operations.maximum(count, operations.constant(0, count.get_element_type()))
+        operation.input(2).replace_source_output(bounded.output(0))
     if operation.get_input_size() < 4:
         return None
     threshold = operations.convert(operation.input_value(3), "f32")
@@ -147,6 +154,31 @@ def _range(operation: openvino.Node) -> None:
     up, down = operations.maximum(limit, start), operations.minimum(limit, start)
     bounded = operations.select(operations.greater(step, zero), up, down)
     operation.input(1).replace_source_output(bounded.output(0))
+
+
+def _sum(operation: openvino.Node) -> openvino.Node | None:
+    """The reader makes Gemm's bias an operand of a sum, which may be larger than the product; ONNX
+    says that it is not. No case shows it. A sum of another size does not fit a shape that is made
+    of the product's."""
+    product, bias = (operation.input_value(index).get_node() for index in range(2))
+    if product.get_type_name() == bias.get_type_name() == "Multiply":
+        source = product.input_value(0)
+        biased = source.get_node().get_friendly_name().endswith(_BIASED)
+        if biased and not _covers(source.get_partial_shape(), bias.get_output_partial_shape(0)):
+            sizes = operations.shape_of(source)
+            _change(
+                operation.output(0),
+                lambda sum_: operations.reshape(sum_, sizes, special_zero=False),
+            )
+    return _arithmetic(operation)
+
+
+def _covers(larger: openvino.PartialShape, shape: openvino.PartialShape) -> bool:
+    """Whether it is known that what has the shape can be repeated until it has the larger one."""
+    if larger.rank.is_dynamic or shape.rank.is_dynamic or len(shape) > len(larger):
+        return False
+    pairs = zip(reversed(list(shape)), reversed(list(larger)), strict=False)
+    return all(one.is_static and (one == 1 or one == other) for one, other in pairs)
 
 
 def _arithmetic(operation: openvino.Node) -> openvino.Node | None:
@@ -197,6 +229,8 @@ def _loop(operation: openvino.Node) -> None:
     trip count below zero, which means no iterations, is one without end to the kernel. No case
     shows either. (A trip count that the network leaves out is a constant here.)"""
     _iterations(operation)
+    for index in range(2):
+        _make_single(operation.input(index))
     count, going = operation.input_value(0), operation.input_value(1)
     if count.get_node().get_type_name() != "Constant":
         bounded = operations.maximum(count, operations.constant(0, count.get_element_type()))
@@ -217,6 +251,19 @@ def _times(parts: openvino.Output, turns: openvino.Node) -> openvino.Node:
     rows = operations.squeeze(operations.multiply(there, turns), np.int64(0))
     indices = operations.range(np.int64(0), rows, np.int64(1), "i64")
     return operations.gather(parts, indices, np.int64(0))
+
+
+def _branches(operation: openvino.Node) -> None:
+    """The kernel looks at the first element of the condition, and ends the process where there is
+    none. No case shows it. Several elements, or none, do not fit the shape of a scalar."""
+    _make_single(operation.input(0))
+
+
+def _make_single(port: openvino.Input) -> None:
+    """Has a run fail where the port would get several elements, or none."""
+    if port.get_partial_shape() not in (openvino.PartialShape([]), openvino.PartialShape([1])):
+        one = operations.reshape(port.get_source_output(), np.array([1]), special_zero=False)
+        port.replace_source_output(one.output(0))
 
 
 def _sequence(operation: openvino.Node) -> None:
@@ -263,6 +310,8 @@ def _joined(operation: openvino.Node) -> dict[int, int]:
 _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] = MappingProxyType(
     {
         **dict.fromkeys(_ARITHMETIC, _arithmetic),
+        "Add": _sum,
+        "If": _branches,
         "Loop": _loop,
         **dict.fromkeys(_WEIGHTS, _sequence),
         "NonMaxSuppression": _suppression,

@@ -18,13 +18,14 @@ import numpy as np
 
 from headrace.plugins.openvino.graph.empty_tensors import bodies
 from headrace.plugins.openvino.graph.fusion import layer_of
-from headrace.plugins.openvino.guards.conditions import ALWAYS, EMPTY, conditions, is_constant
+from headrace.plugins.openvino.guards.conditions import EMPTY, conditions
+from headrace.plugins.openvino.guards.terms import ALWAYS, is_constant
 from headrace.plugins.openvino.library import openvino, operations
 from headrace.runtime.errors import InvalidArgument, InvalidModel
 from headrace.runtime.network.values import Array, Value
 
 _PREFIX: Final = "headrace.guards:"
-_STAMP: Final = b"headrace guards 3\n"
+_STAMP: Final = b"headrace guards 4\n"
 """Exported networks start with it. Raise the number when networks get other guards or repairs than
 before, so that none that was exported without them is restored."""
 _Told: TypeAlias = tuple[tuple[str, str], ...]

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+from headrace.runtime.execution.job import Sequence
 from headrace.runtime.network.values import Value
-
-
-class Sequence(NamedTuple):
-    """The sequence of requests that a request belongs to."""
-
-    id: str
-    start: bool = False
-    end: bool = False
 
 
 class Region(NamedTuple):
@@ -59,7 +53,8 @@ class InferCall:
         outputs: empty for all.
         priority: as `Job` has it.
         timeout_seconds: 0 for none.
-        empty_final: on a stream, whether a last, empty response ends the request.
+        empty_final: on a stream, whether the caller waits for a response that says that it is the
+            last; every response here says so.
         binary_outputs: REST alone: what an output's `binary` is where it says nothing.
     """
 
@@ -73,6 +68,19 @@ class InferCall:
     sequence: Sequence | None = None
     empty_final: bool = False
     binary_outputs: bool = False
+
+    @property
+    def uses_regions(self) -> bool:
+        """Whether an input or output lies in shared memory."""
+        return any(isinstance(each, SharedTensor) for each in self.inputs.values()) or any(
+            each.region is not None for each in self.outputs
+        )
+
+    def output_regions(self) -> Iterator[tuple[RequestedOutput, Region]]:
+        """The outputs that go to shared memory, and where."""
+        for output in self.outputs:
+            if output.region is not None:
+                yield output, output.region
 
 
 @dataclass(slots=True)

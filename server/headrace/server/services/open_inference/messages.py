@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from headrace.oip import open_inference_pb2 as oip
-from headrace.runtime.errors import Unimplemented
 from headrace.server.services.open_inference.call import (
     InferCall,
     InferResult,
     Input,
+    Region,
     RequestedOutput,
     SharedTensor,
 )
@@ -23,23 +25,27 @@ from headrace.server.services.open_inference.datatypes import (
     decode_raw,
     encode_raw,
 )
+from headrace.server.services.open_inference.inference import tensor
 from headrace.server.services.open_inference.parameters import (
     NO_PARAMETERS,
-    Parameter,
     RequestParameters,
     input_parameters,
+    region_parameters,
     request_parameters,
     requested_output,
 )
 from headrace.wire import framing
 from headrace.wire.bounds import MAX_PARTS, check_parts
-from headrace.wire.codec import Array, Buffer, CodecError, Value
+from headrace.wire.codec import Array, Buffer, CodecError
 from headrace.wire.message import SMALL_BYTES, parse_plain
 
 MAX_TENSORS: Final = 4096
 """Inputs of a request, and outputs that it asks for."""
 
 _RAW: Final = 7  # number of raw_input_contents in ModelInferRequest
+_RAW_TAG: Final = bytes((6 << 3 | 2,))  # of raw_output_contents in ModelInferResponse
+_RESPONSE_TAG: Final = bytes((2 << 3 | 2,))  # of infer_response in ModelStreamInferResponse
+_PARAMETER: Final = {bool: "bool_param", int: "int64_param", str: "string_param"}
 
 _CONTENTS: Final[Mapping[str, str]] = {
     "BOOL": "bool_contents",
@@ -76,32 +82,91 @@ def parse(data: bytes) -> tuple[Any, Sequence[Buffer]]:
     return message, message.raw_input_contents
 
 
+async def read(data: bytes) -> tuple[Any, Awaitable[InferCall]]:
+    """The message, and the call in it, on another thread where that would hold the event loop.
+
+    Raises:
+        CodecError: as `parse`; the awaitable as `decode`.
+    """
+    if not _is_heavy(data):
+        message, raw = parse(data)
+        return message, _decoded(message, raw)
+    loop = asyncio.get_running_loop()
+    message, raw = await loop.run_in_executor(None, parse, data)
+    return message, loop.run_in_executor(None, decode, message, raw)
+
+
+async def _decoded(message: Any, raw: Sequence[Buffer]) -> InferCall:
+    return decode(message, raw)
+
+
+def _is_heavy(data: bytes) -> bool:
+    """Whether a request is large, and not all of that are raw numbers, which are read in place."""
+    if len(data) < SMALL_BYTES:
+        return False
+    parts = framing.split(data, 0, len(data), _RAW)
+    if parts is None or sum(end - start for start, end in parts.rest) >= SMALL_BYTES:
+        return True
+    return BYTES.encode() in framing.join(data, parts.rest)
+
+
 def decode(message: Any, raw: Sequence[Buffer]) -> InferCall:
     """
     Raises:
         CodecError: the message breaks the protocol; names the tensor or the parameter.
     """
     given = message.parameters
-    parameters = request_parameters(_plain(given)) if given else NO_PARAMETERS
+    parameters = request_parameters(plain(given)) if given else NO_PARAMETERS
     return _call(message, parameters, _inputs(message.inputs, raw), _outputs(message.outputs))
 
 
-def encode(result: InferResult) -> Any:
-    """The ModelInferResponse.
+def encode(result: InferResult) -> bytes:
+    """The serialised ModelInferResponse: written as bytes, because protobuf would copy the tensors
+    twice more, and take as long for a small response as all the rest.
 
     Raises:
         Unimplemented: an output is not a tensor, or of a type that the protocol lacks.
     """
-    reply = oip.ModelInferResponse(
-        model_name=result.model, model_version=result.version, id=result.id
-    )
-    contents = reply.raw_output_contents
+    head = [_text(1, result.model), _text(2, result.version)]
+    if result.id:
+        head.append(_text(3, result.id))
+    if result.parameters:
+        message = oip.ModelInferResponse()
+        for name, value in result.parameters.items():
+            setattr(message.parameters[name], _PARAMETER[type(value)], value)
+        head.append(message.SerializeToString())
+    contents: list[Buffer] = []
     for output, value in result.outputs:
         array = tensor(value, output.name)
         datatype = datatype_of(array.dtype, f"output {output.name!r}")
-        reply.outputs.add(name=output.name, datatype=datatype, shape=array.shape)
-        contents.append(bytes(encode_raw(array, datatype)))
-    return reply
+        head.append(_described(output.name, datatype, array.shape, output.region))
+        # One in shared memory has an empty entry: perf_analyzer looks for it by its number.
+        raw = encode_raw(array, datatype) if output.region is None else b""
+        contents += (_RAW_TAG + framing.varint(len(raw)), raw)
+    return b"".join((*head, *contents))
+
+
+def encode_on_stream(result: InferResult) -> bytes:
+    """The serialised ModelStreamInferResponse; raises as `encode`."""
+    response = encode(result)
+    return b"".join((_RESPONSE_TAG, framing.varint(len(response)), response))
+
+
+@lru_cache(maxsize=1024)
+def _described(name: str, datatype: str, shape: tuple[int, ...], region: Region | None) -> bytes:
+    """An element of `outputs`."""
+    message = oip.ModelInferResponse()
+    described = message.outputs.add(name=name, datatype=datatype, shape=shape)
+    if region is not None:
+        for key, value in region_parameters(region).items():
+            setattr(described.parameters[key], _PARAMETER[type(value)], value)
+    data: bytes = message.SerializeToString()
+    return data
+
+
+def _text(number: int, text: str) -> bytes:
+    data = text.encode()
+    return bytes((number << 3 | 2,)) + framing.varint(len(data)) + data
 
 
 def _call(
@@ -126,7 +191,7 @@ def _inputs(tensors: Any, raw: Sequence[Buffer]) -> dict[str, Input]:
             if name in decoded:
                 raise CodecError("", "is given twice")
             shape = tuple(each.shape)
-            if each.parameters and (region := input_parameters(_plain(each.parameters))[0]):
+            if each.parameters and (region := input_parameters(plain(each.parameters))[0]):
                 if each.HasField("contents"):
                     raise CodecError(".contents", "must be empty beside shared_memory_region")
                 decoded[name] = SharedTensor(each.datatype, shape, region)
@@ -174,7 +239,7 @@ def _outputs(tensors: Any) -> tuple[RequestedOutput, ...]:
     for each in tensors:
         try:
             wanted.append(
-                requested_output(each.name, _plain(each.parameters))
+                requested_output(each.name, plain(each.parameters))
                 if each.parameters
                 else RequestedOutput(each.name)
             )
@@ -188,31 +253,16 @@ def _of_tensor(error: CodecError, field: str, name: str) -> CodecError:
     return error.under(f"{field}[{name[:200]!r}]{dot}")
 
 
-def tensor(value: Value, name: str) -> Array:
-    """The output's value as the tensor that it has to be.
-
-    Raises:
-        Unimplemented: it is a sequence or absent.
-    """
-    if value is None or isinstance(value, list):
-        kind = "a sequence" if isinstance(value, list) else "absent"
-        raise Unimplemented(
-            f"output {name!r} is {kind}, which the Open Inference Protocol lacks; ask for other "
-            "outputs, or use headrace's own protocol"
-        )
-    return value
-
-
-def _plain(parameters: Any) -> dict[str, Parameter]:
-    """The parameters' values.
+def plain(parameters: Any, field: str = "parameters") -> dict[str, Any]:
+    """The values of a map of parameters, whatever their messages are called.
 
     Raises:
         CodecError: one has none.
     """
-    values: dict[str, Parameter] = {}
+    values: dict[str, Any] = {}
     for name, parameter in parameters.items():
         kind = parameter.WhichOneof("parameter_choice")
         if kind is None:
-            raise CodecError(f"parameters[{name[:100]!r}]", "has no value")
+            raise CodecError(f"{field}[{name[:100]!r}]", "has no value")
         values[name] = getattr(parameter, kind)
     return values

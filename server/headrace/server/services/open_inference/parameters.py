@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from headrace.runtime.errors import did_you_mean
-from headrace.server.services.open_inference.call import Region, RequestedOutput, Sequence
+from headrace.runtime.execution.job import Sequence
+from headrace.server.services.open_inference.call import Region, RequestedOutput
 from headrace.wire.codec import CodecError
-from headrace.wire.request import MAX_ID_LENGTH, MAX_PRIORITY, MAX_TIMEOUT_SECONDS
+from headrace.wire.layouts import MAX_ID_LENGTH
+from headrace.wire.request import MAX_PRIORITY, MAX_TIMEOUT_SECONDS
 
 Parameter: TypeAlias = bool | int | float | str
 
@@ -121,6 +123,11 @@ def _sequence(given: Mapping[str, Parameter]) -> Sequence | None:
     if len(text) > MAX_ID_LENGTH:
         raise _bad("sequence_id", f"has at most {MAX_ID_LENGTH} characters")
     return Sequence(text, bool(start), bool(end))
+
+
+def region_parameters(region: Region) -> dict[str, int | str]:
+    """What an output's parameters say of its place in shared memory."""
+    return {_REGION: region.name, _OFFSET: region.offset, _BYTE_SIZE: region.byte_size}
 
 
 def _region(given: Mapping[str, Parameter]) -> Region | None:

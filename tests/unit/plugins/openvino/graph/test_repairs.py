@@ -140,6 +140,20 @@ def test_boxes_that_overlap_by_the_threshold_alone_stay(
     assert len(outputs["y"]) == kept
 
 
+def test_a_count_of_boxes_below_zero_selects_none_and_leaves_nothing_behind(
+    runtime: Runtime,
+) -> None:
+    text = """f (float[1,3,4] boxes, float[1,1,3] scores, int64 k) => (int64[N,3] y) {
+        y = NonMaxSuppression(boxes, scores, k)
+    }"""
+    boxes = np.array([[[0, 0, 1, 1], [2, 2, 3, 3], [4, 4, 5, 5]]], np.float32)
+    scores = np.array([[[0.7, 0.9, 0.8]]], np.float32)
+    request = request_of(runtime, text)
+    for k, kept in ((-2, []), (2, [1, 2]), (-(2**31), []), (3, [1, 2, 0])):
+        found = request.infer({"boxes": boxes, "scores": scores, "k": np.array(k)})
+        assert next(iter(found.values()))[:, 2].tolist() == kept
+
+
 def test_boxes_that_do_not_overlap_stay_at_a_threshold_of_zero(runtime: Runtime) -> None:
     text = """f (float[1,2,4] boxes, float[1,1,2] scores) => (int64[N,3] y) {
         k = Constant<value = int64[1] {5}>()

@@ -68,12 +68,18 @@ def integers(dtype: type, **values: Any) -> Inputs:
     return {name: np.array(each, dtype) for name, each in values.items()}
 
 
+def heads(*shapes: tuple[int, ...]) -> Inputs:
+    """The query, the keys and the values of Attention."""
+    return {name: floats(*shape) / 99 for name, shape in zip("qkv", shapes, strict=True)}
+
+
 GATHER_ND = "(float[N] x, int64[M,1] i) => (float[K] y) {{ {0} }}"
 INDEX = "out of bounds"
 NOTHING = "elements of a tensor that has none"
 ZERO = "an integer by 0"
 NEGATIVE = "negative length"
 COUNT = "another count of sizes or scales"
+UNLIKE = "do not fit each other"
 EXACT = "an integer that the device cannot compute exactly"
 
 
@@ -326,6 +332,112 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             (integers(np.int64, x=[2**30, 0], d=[2**30, 0]), EXACT),
             (integers(np.int64, x=[2**16, 0], d=[2**15, 0]), EXACT),
             (integers(np.int64, x=[2**31 - 1, 0], d=[-(2**31), 0]), EXACT),
+        ],
+    ),
+    "product_of_einstein": (
+        "(int64[N,2] x, int64[2,M] w) => (int64[N,M] y)"
+        ' { y = Einsum<equation = "ij,jk->ik">(x, w) }',
+        [integers(np.int64, x=[[4000, 1]], w=[[4000], [1]])],
+        [(integers(np.int64, x=[[5001, 1]], w=[[5001], [0]]), EXACT)],
+    ),
+    "quotient_of_large_integers": (
+        "(int32[N] x, int32[N] d) => (int32[N] y, int32[N] z) { y = Div(x, d) z = Mod(x, d) }",
+        [integers(np.int32, x=[2**24 - 1, -(2**24) + 1], d=[7, 4])],
+        [
+            (integers(np.int32, x=[2**24 + 3, 1], d=[1, 1]), EXACT),
+            (integers(np.int32, x=[1, 1], d=[1, 2**24 + 3]), EXACT),
+        ],
+    ),
+    "comparison_of_integers": (
+        "(int64[N] x, int64[N] d) => (bool[N] y, bool[N] z) { y = Equal(x, d) z = Less(x, d) }",
+        [integers(np.int64, x=[2**24 - 1, -5], d=[2**24 - 2, -5])],
+        [
+            (integers(np.int64, x=[2**24 + 1, 0], d=[2**24, 0]), EXACT),
+            (integers(np.int64, x=[0, 2**24], d=[0, 2**24 + 1]), EXACT),
+        ],
+    ),
+    "comparison_with_a_large_constant": (
+        "(int32[N] x) => (bool[N] y)"
+        " { c = Constant<value = int32 {2147483647}>() y = Equal(x, c) }",
+        [integers(np.int32, x=[2**24 - 1, -5])],
+        [(integers(np.int32, x=[2**31 - 1, 0]), EXACT)],
+    ),
+    "sum_in_a_kernel_of_floats": (
+        "(int32[N] x, int32[N] d) => (int32[N] y) { s = Sub(x, d) y = Relu(s) }",
+        [integers(np.int32, x=[2**23, -5], d=[-(2**23) + 1, 1])],
+        [(integers(np.int32, x=[2**24 + 1, 0], d=[2**24, 0]), EXACT)],
+    ),
+    "choice_of_integers": (
+        "(int32[N] x, float[N] f) => (int32[N] y)"
+        " { z = Constant<value = float {0}>() c = Greater(f, z) m = Neg(x) y = Where(c, x, m) }",
+        [{**integers(np.int32, x=[2**24 - 1, 7]), "f": floats(2) - 1}],
+        [({**integers(np.int32, x=[2**24 + 1, 7]), "f": floats(2) - 1}, EXACT)],
+    ),
+    "extremes_of_integers": (
+        "(int64[N] x) => (int64[1] y, int64[1] z, int64[1] w)"
+        " { y = ReduceMax(x) z = ReduceMin(x) w = ReduceL1(x) }",
+        [integers(np.int64, x=[2**23 + 1, -(2**23) + 2])],
+        [(integers(np.int64, x=[2**24 + 1, 0]), EXACT)],
+    ),
+    "integer_from_a_float": (
+        "(float[N] x) => (int64[N] y) { y = Cast<to = 7>(x) }",
+        [{"x": np.array([2.0**30, -3.7], np.float32)}],
+        [({"x": np.array([value], np.float32)}, EXACT) for value in (3e9, -3e9, 1e18)],
+    ),
+    "counter": (
+        "(int64 a, int64 b, int64 c) => (int64[N] y) { y = Range(a, b, c) }",
+        [integers(np.int64, a=1, b=7, c=2), integers(np.int64, a=7, b=1, c=-2)],
+        [(integers(np.int64, a=1, b=7, c=0), "steps of 0|undefined|zero")],
+    ),
+    "bias": (
+        "(float[N,2] x, float[2,M] w, float[A,B] b) => (float[N,M] y)"
+        " { y = Gemm<alpha = 0.5, beta = 2.0>(x, w, b) }",
+        [
+            {"x": floats(3, 2), "w": floats(2, 4), "b": floats(*shape)}
+            for shape in ((3, 4), (1, 4), (3, 1), (1, 1))
+        ],
+        [
+            ({"x": floats(1, 2), "w": floats(2, 1), "b": floats(*shape)}, "conflicts|incompatible")
+            for shape in ((1, 2), (2, 1))
+        ],
+    ),
+    "attention": (
+        "(float[A,H,L,E] q, float[B,I,S,F] k, float[C,J,T,G] v) => (float[D,K,M,N] y)"
+        " { y = Attention(q, k, v) }",
+        [heads((2, 3, 4, 5), (2, 3, 6, 5), (2, 3, 6, 7))],
+        [
+            (heads((1, 3, 4, 5), (2, 3, 6, 5), (2, 3, 6, 7)), UNLIKE),
+            (heads((2, 3, 4, 5), (1, 3, 6, 5), (1, 3, 6, 7)), UNLIKE),
+            (heads((2, 3, 4, 5), (2, 3, 6, 1), (2, 3, 6, 7)), UNLIKE),
+            (heads((2, 3, 4, 5), (2, 3, 6, 5), (2, 1, 6, 7)), UNLIKE),
+        ],
+    ),
+    "expansion": (
+        "(float[1,2] x, int64[1] s) => (float[A,B] y) { y = Expand(x, s) }",
+        [{"x": floats(1, 2), "s": indices(size)} for size in (1, 2)],
+        [({"x": floats(1, 2), "s": indices(size)}, f"{UNLIKE}|target|mismatch") for size in (0, 3)],
+    ),
+    "scale": (
+        "(float[4] x, float s) => (uint8[4] y) { z = Constant<value = uint8 {3}>()"
+        " y = QuantizeLinear(x, s, z) }",
+        [{"x": floats(4), "s": np.array(0.5, np.float32)}],
+        [({"x": floats(4), "s": np.array(-0.5, np.float32)}, "negative scale")],
+    ),
+    "branch": (
+        "(bool[N] c, float[2] x) => (float[2] y) { y = If(c)"
+        " <then_branch = a () => (float[2] t) { t = Neg(x) },"
+        " else_branch = b () => (float[2] e) { e = Abs(x) }> }",
+        [{"c": np.array([True]), "x": floats(2)}, {"c": np.array([False]), "x": floats(2)}],
+        [({"c": np.array(each, bool), "x": floats(2)}, "Reshape") for each in ([1, 0], [])],
+    ),
+    "loop": (
+        "(int64[N] n, bool c, float[2] x) => (float[2] y) { y = Loop(n, c, x)"
+        " <body = a (int64 k, bool d, float[2] s) => (bool e, float[2] t)"
+        " { e = Identity(d) t = Add(s, s) }> }",
+        [{"n": indices(2), "c": np.array(True), "x": floats(2)}],
+        [
+            ({"n": indices(*counts), "c": np.array(True), "x": floats(2)}, "Reshape")
+            for counts in ([], [1, 2])
         ],
     ),
     "list": (

@@ -9,12 +9,12 @@ import pytest
 
 from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.errors import Unimplemented
+from headrace.runtime.execution.job import Sequence
 from headrace.server.services.open_inference.call import (
     InferCall,
     InferResult,
     Region,
     RequestedOutput,
-    Sequence,
     SharedTensor,
 )
 from headrace.server.services.open_inference.messages import decode, encode, parse
@@ -45,6 +45,10 @@ def request(*inputs: Any, raw: Any = (), **fields: Any) -> Any:
 
 def read(message: Any) -> InferCall:
     return decode(*parse(message.SerializeToString()))
+
+
+def written(result: InferResult) -> Any:
+    return oip.ModelInferResponse.FromString(encode(result))
 
 
 def refused(message: Any) -> CodecError:
@@ -227,7 +231,7 @@ def test_a_result_becomes_raw_contents() -> None:
         (RequestedOutput("y"), FLOATS.reshape(2, 2)),
         (RequestedOutput("s"), np.array(["a", b"\xff"], object)),
     ]
-    reply = encode(InferResult("m", "1", "a", outputs))
+    reply = written(InferResult("m", "1", "a", outputs))
     assert (reply.model_name, reply.model_version, reply.id) == ("m", "1", "a")
     described = [(each.name, each.datatype, list(each.shape)) for each in reply.outputs]
     assert described == [("y", "FP32", [2, 2]), ("s", "BYTES", [2])]

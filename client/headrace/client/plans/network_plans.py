@@ -9,14 +9,19 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace.client import client_plans, info
-from headrace.client.errors import ResourceExhausted, invalid
+from headrace.client import info
+from headrace.client.errors import Error, ResourceExhausted, invalid
 from headrace.client.info import ExecutableLayer, LayerProfile, NetworkInfo, Ports
 from headrace.client.inputs import RequestEncoder
 from headrace.client.options import ConfigValue
 from headrace.client.outputs import Outputs, decode_reply
-from headrace.client.plan import Budget, Call, Pause, Plan
+from headrace.client.plans import client_plans
+from headrace.client.plans.plan import Budget, Call, Pause, Plan
+from headrace.client.shared_memory.loan import Loan
+from headrace.client.shared_memory.pool import Pool
+from headrace.client.shared_memory.sharing import Sharing
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.message import serialize
 from headrace.wire.parameters import ParameterValue
 
 
@@ -28,11 +33,19 @@ class LoadedNetwork:
             those that share the requests.
     """
 
-    def __init__(self, network: NetworkInfo, timeout_seconds: float, *, pinned: str = "") -> None:
+    def __init__(
+        self,
+        network: NetworkInfo,
+        timeout_seconds: float,
+        pool: Pool | None = None,
+        *,
+        pinned: str = "",
+    ) -> None:
         self.info = network
         self.timeout_seconds = timeout_seconds
         self.pinned = pinned
         self.encoder = RequestEncoder(network, pinned)
+        self.sharing = None if pool is None else Sharing(pool, network.outputs)
 
     @property
     def name(self) -> str:
@@ -104,11 +117,22 @@ def infer(
         NotFound: the network is loaded no more.
         FailedPrecondition: it was still loading when it was looked up; look it up again.
     """
-    data = network.encoder.encode_bytes(
+    request, attachments = network.encoder.encode(
         inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
     )
     seconds = network.timeout_seconds if timeout is None else timeout
-    return (yield from infer_encoded(data, seconds, retry_when_full=retry_when_full))
+    sharing = network.sharing
+    if sharing is not None:
+        budget = Budget(seconds)
+        loan = yield from sharing.borrow(request, attachments)
+        seconds = budget.left_seconds
+        if loan is not None:
+            return (yield from infer_lent(loan, seconds, retry_when_full=retry_when_full))
+    data = serialize(request, attachments)
+    found = yield from infer_encoded(data, seconds, retry_when_full=retry_when_full)
+    if sharing is not None:
+        sharing.learn(request, found)
+    return found
 
 
 def infer_encoded(
@@ -116,9 +140,33 @@ def infer_encoded(
 ) -> Plan[Outputs]:
     """Sends a serialised request; see `infer`. `once` as of `Call`."""
     budget = Budget(timeout_seconds)
+    return decode_reply((yield from _infer(data, budget, retry_when_full, once=once)))
+
+
+def infer_lent(
+    loan: Loan, timeout_seconds: float, *, retry_when_full: bool = False
+) -> Plan[Outputs]:
+    """Sends a request whose tensors lie in shared memory; again in a message, if the server cannot
+    use that. See `infer`."""
+    budget = Budget(timeout_seconds)
+    try:
+        return loan.read((yield from _infer(loan.data, budget, retry_when_full)))
+    except Error as error:
+        again = loan.failed(error)
+        if again is None:
+            raise
+    finally:
+        loan.give_up()
+    return loan.read_message((yield from _infer(again, budget, retry_when_full)))
+
+
+def _infer(
+    data: bytes, budget: Budget, retry_when_full: bool, *, once: bool = False
+) -> Plan[bytes]:
     while True:
         try:
-            return decode_reply((yield Call("Infer", data, budget.left_seconds, once)))
+            reply: bytes = yield Call("Infer", data, budget.left_seconds, once)
+            return reply
         except ResourceExhausted as error:
             delay = error.details.retry_delay_seconds
             if not retry_when_full or delay is None or delay >= budget.left_seconds:

@@ -22,7 +22,7 @@ from headrace.client.model import (
     suggested_name,
 )
 from headrace.client.options import ConfigValue, Postprocessing, Preprocessing
-from headrace.client.plan import Budget, Call, Plan
+from headrace.client.plans.plan import Budget, Call, Plan
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.parameters import ParameterValue, decode_parameter
 

@@ -11,12 +11,13 @@ from typing import Any, Protocol
 
 import grpc
 
-from headrace.client import errors, network_plans
+from headrace.client import errors
 from headrace.client.errors import Error
 from headrace.client.outputs import Outputs, decode_reply
-from headrace.client.plan import Budget, Plan, seconds
+from headrace.client.plans import network_plans
+from headrace.client.plans.plan import Budget, Plan, seconds
 from headrace.client.request import InferRequest
-from headrace.client.standing import Standing, is_not_open
+from headrace.client.sessions.standing import Standing, is_not_open
 
 
 class _Client(Protocol):

@@ -1,0 +1,203 @@
+"""Where OpenVINO computes integers inexactly, and what must hold so that it does not matter.
+
+The kernels know 32 bits with a sign. Many compute in float32, which has all integers up to 2**24;
+elementwise operations do so if they run in one kernel with another one that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from math import inf
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from headrace.plugins.openvino.guards.terms import Condition, all_hold, follows_values
+from headrace.plugins.openvino.library import openvino, operations
+
+_WIDE: Final = "makes an integer that the device cannot compute exactly"
+_IN_FLOATS: Final = 2.0**24 - 1
+_IN_32_BITS: Final = 2.0**31 - 2**7
+_MOST: Final[Mapping[str, float]] = MappingProxyType(
+    {"boolean": 1.0, "i8": 2.0**7, "u8": 2.0**8, "i16": 2.0**15, "u16": 2.0**16}
+)
+"""No integer of a type is farther from 0."""
+_EXACT: Final = frozenset(
+    ["Abs", "Add", "Maximum", "Minimum", "Multiply", "Negative", "Sign", "Subtract"]
+)
+"""Elementwise operations with kernels for integers of 32 bits."""
+_FLOATING: Final = frozenset(
+    [
+        "Clamp",
+        "Divide",
+        "Equal",
+        "FloorMod",
+        "Greater",
+        "GreaterEqual",
+        "Less",
+        "LessEqual",
+        "Mod",
+        "NotEqual",
+        "PRelu",
+        "Power",
+        "Relu",
+        "Select",
+        "SquaredDifference",
+    ]
+)
+"""Those that have none, or none where sizes are not known."""
+
+
+def in_floats(operation: openvino.Node) -> Iterator[Condition]:
+    """No integer is beyond those that float32 has."""
+    yield from _no_more(operation, _IN_FLOATS)
+
+
+def _exact(operation: openvino.Node) -> Iterator[Condition]:
+    """The kernels drop all but 32 bits, which is right of types that have no more."""
+    if _runs_in_floats(operation):
+        yield from _no_more(operation, _IN_FLOATS)
+    elif operation.get_type_name() in _COMBINED and operation.get_output_element_type(0).size == 8:
+        yield from _no_more(operation, _IN_32_BITS)
+
+
+def _runs_in_floats(operation: openvino.Node) -> bool:
+    """Whether an operation that it may be joined with computes in float32."""
+    seen, stack = {operation.get_name()}, [operation]
+    while stack:
+        node = stack.pop()
+        kind = node.get_type_name()
+        if kind in _FLOATING:
+            return True
+        if kind in _EXACT or (kind == "Convert" and _passes_integers(node)):
+            sources = [value.get_node() for value in node.input_values()]
+            readers = [port.get_node() for port in node.output(0).get_target_inputs()]
+            for each in (*sources, *readers):
+                if each.get_name() not in seen:
+                    seen.add(each.get_name())
+                    stack.append(each)
+    return False
+
+
+def _passes_integers(convert: openvino.Node) -> bool:
+    return _is_integer(convert.input_value(0)) and _is_integer(convert.output(0))
+
+
+def _division(operation: openvino.Node) -> Iterator[Condition]:
+    divisor = operation.input_value(1)
+    kind = divisor.get_element_type()
+    if kind.is_integral():
+        wide = operations.convert(divisor, "i64")
+        yield all_hold(operations.not_equal(wide, np.int64(0))), "divides an integer by 0"
+    yield from in_floats(operation)
+
+
+def _cast(operation: openvino.Node) -> Iterator[Condition]:
+    """The kernel has 32 bits with a sign, and its type more. A number beyond both may become
+    anything."""
+    source, kind = operation.input_value(0), operation.get_output_element_type(0)
+    beyond = _BEYOND.get(kind.get_type_name())
+    if beyond is None or not source.get_element_type().is_real() or not follows_values(source):
+        return
+    size = operations.absolute(operations.convert(source, "f32"))
+    inside = operations.less(size, np.float32(2**31))
+    outside = operations.logical_not(operations.less(size, np.float32(beyond)))  # or no number
+    yield all_hold(operations.logical_or(inside, outside)), _WIDE
+
+
+def _no_more(operation: openvino.Node, most: float) -> Iterator[Condition]:
+    """The result is computed in float32 without signs, so that nothing makes up for what went
+    beyond on the way. What comes of shapes alone stays small."""
+    values = [each for each in operation.input_values() if _is_integer(each)]
+    makes_floats = operation.get_output_element_type(0).is_real()
+    if makes_floats or not any(map(follows_values, values)):
+        return
+    combine = _COMBINED.get(operation.get_type_name())
+    if combine is not None:
+        found = [combine(operation, *map(_magnitude, operation.input_values()))]
+    else:
+        compares = operation.get_output_element_type(0) == openvino.Type.boolean
+        found = [_magnitude(each) for each in values if not _is_exact(each, most, compares)]
+    for made in found:
+        yield all_hold(operations.less_equal(made, np.float32(most))), _WIDE
+
+
+def _is_integer(value: openvino.Output) -> bool:
+    kind = value.get_element_type()
+    return bool(kind.is_integral()) and kind != openvino.Type.boolean
+
+
+def _magnitude(value: openvino.Output) -> openvino.Node:
+    return operations.absolute(operations.convert(value, "f32"))
+
+
+def _is_exact(value: openvino.Output, most: float, compares: bool) -> bool:
+    """Whether it is known that the kernel has the value as it is, or compares numbers with it that
+    are all nearer to 0."""
+    node = value.get_node()
+    if node.get_type_name() != "Constant":
+        return _bound(value) <= most
+    return compares or bool((node.data.astype(np.float32).astype(np.float64) == node.data).all())
+
+
+def _bound(value: openvino.Output) -> float:
+    """No element is farther from 0, as far as the types tell."""
+    node = value.get_node()
+    most = _MOST.get(value.get_element_type().get_type_name(), inf)
+    if node.get_type_name() != "Convert" or node.input_value(0).get_element_type().is_real():
+        return most
+    return min(most, _bound(node.input_value(0)))
+
+
+def _product(
+    operation: openvino.Node, first: openvino.Node, second: openvino.Node
+) -> openvino.Node:
+    turned = operation.get_attributes()
+    return operations.matmul(first, second, turned["transpose_a"], turned["transpose_b"])
+
+
+def _sum(operation: openvino.Node, values: openvino.Node, _: openvino.Node) -> openvino.Node:
+    return operations.reduce_sum(values, operation.input_value(1))
+
+
+def _squares(operation: openvino.Node, values: openvino.Node, _: openvino.Node) -> openvino.Node:
+    return operations.reduce_sum(operations.multiply(values, values), operation.input_value(1))
+
+
+def _einstein(operation: openvino.Node, *values: openvino.Node) -> openvino.Node:
+    return operations.einsum(list(values), operation.get_attributes()["equation"])
+
+
+_BEYOND: Final[Mapping[str, float]] = MappingProxyType(
+    {"i64": 2.0**63, "u32": 2.0**32, "u64": 2.0**64}
+)
+"""The least number that is too large for a type with more integers than the kernels have."""
+_COMBINED: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyType(
+    {
+        "Add": lambda _, *values: operations.add(*values),
+        "Einsum": _einstein,
+        "MatMul": _product,
+        "Multiply": lambda _, *values: operations.multiply(*values),
+        "Power": lambda _, *values: operations.power(*values),
+        "ReduceL1": _sum,
+        "ReduceL2": _squares,
+        "ReduceMean": _sum,
+        "ReduceSum": _sum,
+        "Subtract": lambda _, *values: operations.add(*values),
+    }
+)
+"""What integers become, where that is more than the largest of them."""
+INTEGERS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = MappingProxyType(
+    {
+        **dict.fromkeys(_FLOATING, in_floats),
+        **dict.fromkeys(_EXACT, _exact),
+        **dict.fromkeys(_COMBINED.keys() - _EXACT, in_floats),
+        "Convert": _cast,
+        "Divide": _division,
+        "FloorMod": _division,
+        "Mod": _division,
+        "ReduceMax": in_floats,
+        "ReduceMin": in_floats,
+    }
+)

@@ -1,0 +1,80 @@
+"""What conditions are computed from, in OpenVINO's graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from headrace.plugins.openvino.library import openvino, operations
+
+Condition: TypeAlias = tuple[openvino.Node, str]
+"""The values, and what the layer does if one of them is less than 1."""
+
+ALWAYS: Final = np.array([2**31 - 1])
+"""A value of a condition that holds."""
+
+
+def is_constant(output: openvino.Output) -> bool:
+    """Whether the value is the same in every run."""
+    return not any(is_source(each) or is_shape(each) for each in ancestors(output))
+
+
+def sizes_along(source: openvino.Output, axes: list[int]) -> openvino.Node:
+    """The sizes along the axes; the least of all, where no axis is given."""
+    shape = source.get_partial_shape()
+    known = [shape[axis] for axis in axes] if shape.rank.is_static else []
+    if known and all(size.is_static for size in known):
+        return operations.constant(np.array([size.get_length() for size in known]))
+    sizes = operations.shape_of(source, "i64")
+    if axes:
+        return operations.gather(sizes, np.array(axes), np.int64(0))
+    bounded = operations.concat([sizes, operations.constant(ALWAYS)], 0)
+    return operations.reduce_min(bounded, np.array([0]), keep_dims=True)
+
+
+def all_hold(holds: openvino.Node) -> openvino.Node:
+    """One value: whether all elements are true."""
+    axes = np.arange(holds.get_output_partial_shape(0).rank.get_length())
+    whether = operations.reduce_logical_and(holds, axes, keep_dims=False)
+    return operations.unsqueeze(operations.convert(whether, "i64"), np.int64(0))
+
+
+def signed(output: openvino.Output) -> openvino.Node:
+    """The value in int64, as OpenVINO's reader of ONNX has indices in most cases anyway; of a
+    constant no more than its least and greatest element."""
+    node = output.get_node()
+    if node.get_type_name() == "Constant" and node.data.size:
+        return operations.constant(np.array([node.data.min(), node.data.max()], np.int64))
+    if output.get_element_type() == openvino.Type.i64:
+        return output
+    return operations.convert(output, "i64")
+
+
+def ancestors(output: openvino.Output) -> Iterator[openvino.Node]:
+    """The operations that the value comes from, as far as shapes, which say nothing of values."""
+    seen: set[str] = set()
+    stack = [output.get_node()]
+    while stack:
+        node = stack.pop()
+        if node.get_name() not in seen:
+            seen.add(node.get_name())
+            yield node
+            if not is_shape(node):
+                stack += [port.get_source_output().get_node() for port in node.inputs()]
+
+
+def follows_values(output: openvino.Output) -> bool:
+    """Whether the value depends on more of a request than shapes."""
+    return any(is_source(each) for each in ancestors(output))
+
+
+def is_shape(node: Any) -> bool:
+    """Whether it is the operation that gives a shape."""
+    return str(node.get_type_name()) == "ShapeOf"
+
+
+def is_source(node: Any) -> bool:
+    """Whether it gives what is not known before a run."""
+    return str(node.get_type_name()) in ("Parameter", "ReadValue", "RandomUniform")
