@@ -23,7 +23,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop test-clients serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire zoo proto clean
+.PHONY: help demo test test-cuda test-large test-stop test-clients serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest zoo proto clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -33,6 +33,7 @@ help:
 	@echo 'make test-stop    stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
 	@echo 'make test-clients run tritonclient and perf_analyzer, as they are on PyPI, against a server; downloads 90 MB'
 	@echo 'make fuzz-wire    send mutated messages to every method; ARGS="--messages 100000 --seed 1"'
+	@echo 'make fuzz-rest    send mutated requests to every path of REST; ARGS="--requests 100000 --seed 1"'
 	@echo 'make serve        run a server; ARGS="..." goes to headrace serve'
 	@echo 'make lint         check style, types and the manual'
 	@echo 'make docs         build the manual in .cache/docs'
@@ -68,6 +69,10 @@ test-clients: $(INSTALLED) $(CLIENTS)
 # Some five minutes of two cores.
 fuzz-wire: $(INSTALLED)
 	@$(BIN)/python -m tests.fuzz.wire $(ARGS)
+
+# Some five minutes of two cores.
+fuzz-rest: $(INSTALLED)
+	@$(BIN)/python -m tests.fuzz.rest $(ARGS)
 
 serve: $(SERVER)
 	@exec $(BIN)/headrace serve $(ARGS)

@@ -42,10 +42,10 @@ class Serving:
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     folder = tmp_path_factory.mktemp("models")
     environment = {**os.environ, "PYTHONPATH": "", "LD_LIBRARY_PATH": ""}
-    write = [PYTHON, REPOSITORY / "tests/clients/models.py", folder]
+    write = [str(each) for each in (PYTHON, REPOSITORY / "tests/clients/models.py", folder)]
     subprocess.run(write, check=True, env=environment)
     models = {path.stem: path.read_bytes() for path in folder.iterdir()}
-    command = [PYTHON, "-m", "headrace.server", "--json", "--port", "0", "--http-port", "0"]
+    command = [str(PYTHON), "-m", "headrace.server", "--json", "--port", "0", "--http-port", "0"]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [*command, *OPTIONS],

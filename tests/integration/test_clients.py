@@ -15,7 +15,7 @@ SECONDS = 110
 
 @pytest.mark.skipif(not PYTHON.exists(), reason="`make test-clients` makes their environment")
 def test_tritonclient_works_as_it_is() -> None:
-    command = [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command = [str(PYTHON), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     ran = subprocess.run(
         [*command, "tests/clients/test_triton_grpc.py"],
         cwd=REPOSITORY,
