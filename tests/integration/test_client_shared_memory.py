@@ -157,9 +157,9 @@ def test_a_server_that_does_not_allow_it_is_asked_once(
     with Client(server.address, shared_memory=True) as client:
         callables = client.callable
 
-        def callable_(method: str) -> Any:
+        def callable_(method: str, **options: Any) -> Any:
             asked.append(method)
-            return callables(method)
+            return callables(method, **options)
 
         monkeypatch.setattr(client, "callable", callable_)
         network = client.network("shared_double")
