@@ -20,7 +20,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire zoo proto clean
+.PHONY: help demo test test-cuda test-large test-stop serve lint docs benchmark conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest zoo proto clean benchmark-peers
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -29,6 +29,7 @@ help:
 	@echo 'make test-large   load networks of more than 2 GiB; takes 12 GB of memory'
 	@echo 'make test-stop    stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
 	@echo 'make fuzz-wire    send mutated messages to every method; ARGS="--messages 100000 --seed 1"'
+	@echo 'make fuzz-rest    send mutated requests to every path of REST; ARGS="--requests 100000 --seed 1"'
 	@echo 'make serve        run a server; ARGS="..." goes to headrace serve'
 	@echo 'make lint         check style, types and the manual'
 	@echo 'make docs         build the manual in .cache/docs'
@@ -60,6 +61,10 @@ test-stop: $(INSTALLED)
 # Some five minutes of two cores.
 fuzz-wire: $(INSTALLED)
 	@$(BIN)/python -m tests.fuzz.wire $(ARGS)
+
+# Some five minutes of two cores.
+fuzz-rest: $(INSTALLED)
+	@$(BIN)/python -m tests.fuzz.rest $(ARGS)
 
 serve: $(SERVER)
 	@exec $(BIN)/headrace serve $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import http.client
 import json
@@ -198,6 +199,40 @@ def test_statistics_count_what_was_asked_and_are_numbers(server: Server) -> None
     assert more > nanoseconds
     names = [each["name"] for each in told(server, "/v2/models/stats")["model_stats"]]
     assert "add" in names
+
+
+def test_models_are_loaded_listed_and_unloaded(server: Server) -> None:
+    path = "/v2/repository"
+    model = base64.b64encode(ADD.model.SerializeToString()).decode()
+    config = json.dumps({"name": "brought", "backend": "onnxruntime"})
+    files = {"parameters": {"config": config, "file:1/model.onnx": model}}
+    status, _, body = ask(server, "POST", f"{path}/models/brought/load", files)
+    assert (status, body) == (200, b"{}")
+    assert ask(server, "POST", "/v2/models/brought/infer", request())[0] == 200
+    status, _, body = ask(server, "POST", f"{path}/index", {"ready": True})
+    row = {"name": "brought", "version": "1", "state": "READY", "reason": ""}
+    assert row in json.loads(body)
+    assert ask(server, "POST", f"{path}/models/brought/unload")[0] == 200
+    assert ask(server, "GET", "/v2/models/brought")[0] == 404
+    assert row not in json.loads(ask(server, "POST", f"{path}/index")[2])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"file:1/model.onnx": "?"}, "base64"),
+        ({"file:1/model.onnx": 1}, "base64"),
+        ({"config": "{"}, "config"),
+        ({"nonsense": 1}, "nonsense"),
+        ({"config": [1]}, "config"),
+    ],
+)
+def test_a_wrong_load_is_the_client_s_fault(
+    server: Server, parameters: dict[str, Any], says: str
+) -> None:
+    path = "/v2/repository/models/brought/load"
+    status, _, body = ask(server, "POST", path, {"parameters": parameters})
+    assert (status, says in json.loads(body)["error"]) == (400, True)
 
 
 def test_shared_memory_that_is_off_is_refused_with_its_option(server: Server) -> None:

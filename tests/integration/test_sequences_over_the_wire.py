@@ -74,11 +74,18 @@ def open_sequences(server: Server, network: str = "sum") -> float:
 # -- devices --
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_every_device_keeps_the_states_of_its_sequences_apart(server: Server, device: str) -> None:
+@pytest.mark.parametrize(
+    ("device", "config"),
+    [*((device, {}) for device in DEVICES), ("CPU", {"PERFORMANCE_HINT": "THROUGHPUT"})],
+)
+def test_every_device_keeps_the_states_of_its_sequences_apart(
+    server: Server, device: str, config: dict[str, str]
+) -> None:
     need(server, device)
     with Client(server.address) as client:
-        network = client.load_network(SUM, device=device, name="summed", config=STATES)
+        network = client.load_network(
+            SUM, device=device, name="summed", config={**STATES, **config}
+        )
         try:
             with network.session() as one, network.session() as other:
                 steps = [(one, 1), (one, 2), (other, 10), (one, 4), (other, 20), (other, 40)]
@@ -380,6 +387,7 @@ def test_the_command_line_loads_a_network_with_states(
     words += ["--config", f"STATES={SUM_STATES}"]
     ended = CliRunner().invoke(make_app(words), words, catch_exceptions=False)
     assert ended.exit_code == 0, ended.output
+    assert "total = next" in ended.output
     try:
         answer = server.infer("by_hand", x(1), session=pb.Session(id="s", start=True, end=True))
         assert list(answer) == ["doubled"]

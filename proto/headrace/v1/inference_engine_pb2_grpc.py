@@ -26,15 +26,16 @@ if _version_not_supported:
 
 
 class InferenceEngineStub(object):
-    """Loads ONNX networks onto devices by name, says layer by layer what a device supports, and infers.
+    """Loads ONNX networks onto named devices, tells for each layer whether a device supports it, and
+    infers.
 
     Errors are google.rpc.Status with ErrorInfo (domain "headrace", a reason and metadata), BadRequest
     (the field at fault) and RetryInfo where a retry makes sense.
 
-    A message of Infer or InferStream has at most 1,048,576 parts, one of any other method 131,072, so
-    that none takes many times its size in memory. A part is a field of the message or of what is in it,
-    such as a string of a tensor; of a map of strings each entry is one, and of a packed shape, or of a
-    message of less than 24 bytes, every two bytes. More are refused with INVALID_ARGUMENT.
+    A message of Infer or InferStream has at most 1,048,576 parts, and a message of any other method at
+    most 131,072. So no message takes many times its size in memory. These are parts: each field, at any
+    depth, such as a string of a tensor; each entry of a map of strings; every two bytes of a packed
+    shape, and of a message of less than 24 bytes. A message with more is refused with INVALID_ARGUMENT.
     """
 
     def __init__(self, channel):
@@ -146,19 +147,21 @@ class InferenceEngineStub(object):
 
 
 class InferenceEngineServicer(object):
-    """Loads ONNX networks onto devices by name, says layer by layer what a device supports, and infers.
+    """Loads ONNX networks onto named devices, tells for each layer whether a device supports it, and
+    infers.
 
     Errors are google.rpc.Status with ErrorInfo (domain "headrace", a reason and metadata), BadRequest
     (the field at fault) and RetryInfo where a retry makes sense.
 
-    A message of Infer or InferStream has at most 1,048,576 parts, one of any other method 131,072, so
-    that none takes many times its size in memory. A part is a field of the message or of what is in it,
-    such as a string of a tensor; of a map of strings each entry is one, and of a packed shape, or of a
-    message of less than 24 bytes, every two bytes. More are refused with INVALID_ARGUMENT.
+    A message of Infer or InferStream has at most 1,048,576 parts, and a message of any other method at
+    most 131,072. So no message takes many times its size in memory. These are parts: each field, at any
+    depth, such as a string of a tensor; each entry of a map of strings; every two bytes of a packed
+    shape, and of a message of less than 24 bytes. A message with more is refused with INVALID_ARGUMENT.
     """
 
     def UploadModel(self, request_iterator, context):
-        """Sends a model too large for one message; LoadNetwork and QueryNetwork then name it by its digest.
+        """Sends a model that is too large for one message. LoadNetwork and QueryNetwork then name it by its
+        digest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -171,7 +174,7 @@ class InferenceEngineServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UnloadNetwork(self, request, context):
-        """Returns when the network's requests have finished and its memory is given back.
+        """Returns when the network's requests have finished and its memory is free.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -190,8 +193,8 @@ class InferenceEngineServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def QueryNetwork(self, request, context):
-        """Applies the transformations of LoadNetwork and says which layers the device would run. Unlike
-        LoadNetwork it ignores unknown configuration keys.
+        """Applies the transformations of LoadNetwork and tells which layers the device would run. It ignores
+        unknown configuration keys, unlike LoadNetwork.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -205,7 +208,7 @@ class InferenceEngineServicer(object):
 
     def InferStream(self, request_iterator, context):
         """Many requests in flight on one stream; results come in the order in which they finish.
-        A request that fails ends itself, never the stream.
+        A request that fails does not end the stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -243,7 +246,7 @@ class InferenceEngineServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AddExtension(self, request, context):
-        """Gives a device custom operators as ONNX local functions: data, never code.
+        """Adds custom operators to a device, as ONNX local functions. They are data, never code.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -403,15 +406,16 @@ def add_InferenceEngineServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class InferenceEngine(object):
-    """Loads ONNX networks onto devices by name, says layer by layer what a device supports, and infers.
+    """Loads ONNX networks onto named devices, tells for each layer whether a device supports it, and
+    infers.
 
     Errors are google.rpc.Status with ErrorInfo (domain "headrace", a reason and metadata), BadRequest
     (the field at fault) and RetryInfo where a retry makes sense.
 
-    A message of Infer or InferStream has at most 1,048,576 parts, one of any other method 131,072, so
-    that none takes many times its size in memory. A part is a field of the message or of what is in it,
-    such as a string of a tensor; of a map of strings each entry is one, and of a packed shape, or of a
-    message of less than 24 bytes, every two bytes. More are refused with INVALID_ARGUMENT.
+    A message of Infer or InferStream has at most 1,048,576 parts, and a message of any other method at
+    most 131,072. So no message takes many times its size in memory. These are parts: each field, at any
+    depth, such as a string of a tensor; each entry of a map of strings; every two bytes of a packed
+    shape, and of a message of less than 24 bytes. A message with more is refused with INVALID_ARGUMENT.
     """
 
     @staticmethod

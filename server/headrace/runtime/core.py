@@ -213,13 +213,13 @@ class Core:
         resolved = self._resolve(device)
         plugin = self.plugins.plugin(resolved.type)
 
-        def query(asked: Network) -> QueryResult:
+        def query(queried: Network) -> QueryResult:
             own = self._without_device(device, config)
             wanted = replace(options, members=resolved.members)
-            result = plugin.query_network(asked, own, wanted)
+            result = plugin.query_network(queried, own, wanted)
             if not graph:
                 return result
-            return replace(result, graph=graph_of(asked, result.supported_layers))
+            return replace(result, graph=graph_of(queried, result.supported_layers))
 
         return self._loads.submit(lambda: use(network, query))
 

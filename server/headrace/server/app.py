@@ -123,10 +123,11 @@ class App:
             lambda: self._unready,
             shared_memory=settings.allow_client_shared_memory,
         )
+        models = ModelRepository(self.core, self._repository)
         opened = OpenInferenceService(
             self._models,
             OpenInference(self.core.networks, sink, self._regions),
-            ModelRepository(self.core, self._repository),
+            models,
             RegionMethods(self._regions),
             shared_memory.caller,
         )
@@ -154,7 +155,9 @@ class App:
             self._reflection,
         )
         register(self._server, all_methods(services, self._boundary), self._boundary)
-        rest = Rest(self.core.networks, self._models, self._regions, settings.max_message_bytes)
+        rest = Rest(
+            self.core.networks, self._models, models, self._regions, settings.max_message_bytes
+        )
         probes = operations_routes(
             make_registry(self.core.counters, self.core.devices_up),
             lambda: self._unready,

@@ -101,9 +101,9 @@ class BatchPlugin(VirtualPlugin):
         plugin = self.services.devices.plugin(device.type)
 
         def batched(plain: ExecutableNetwork, token: CancelToken) -> BatchNetwork:
-            asked = replace(load, options=options, token=token)
+            inner = replace(load, options=options, token=token)
             made = self._opened(
-                asked, resolved.config, partial(self._batched, asked, resolved, plain)
+                inner, resolved.config, partial(self._batched, inner, resolved, plain)
             )
             assert isinstance(made, BatchNetwork)
             return made

@@ -69,8 +69,8 @@ class SpreadPlugin(VirtualPlugin):
         return device_list.query(network, listed.candidates, strict=strict, lenient=self.chooses)
 
     def load_network(self, load: Load) -> ExecutableNetwork:
-        """Loads the network on devices of the list. One that cannot use what it exported compiles
-        anew, and a note says why."""
+        """Loads the network on devices of the list. A device that cannot use what it exported
+        compiles again, and a note says why."""
         frames: Mapping[str, Frame] = {}
         try:
             frames = read_frames(load.native) if load.native else {}

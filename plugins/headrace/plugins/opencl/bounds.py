@@ -1,4 +1,4 @@
-"""Indices that lead outside of what they index. ONNX calls them an error; a kernel reads past them.
+"""Indices that are out of bounds. ONNX calls them an error; a kernel reads past them.
 
 Those that arrive as inputs of the network are looked at before it runs.
 """

@@ -48,7 +48,7 @@ class Large:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reply:
-    """What became of one request.
+    """The result of one request.
 
     Attributes:
         outputs: by name, if it was answered.
@@ -67,7 +67,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """What became of a variant.
+    """The result of a variant.
 
     Attributes:
         how: ANSWERED if the network was loaded; each of `replies` then says more.

@@ -46,7 +46,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Campaign:
-    """What became of a device's variants so far.
+    """The results of a device's variants so far.
 
     Attributes:
         counts: verdicts on networks that were not loaded, and on requests.
@@ -74,8 +74,8 @@ class Fuzzer:
 
     Args:
         device, reference: their processes.
-        second: another device, asked where the device and the reference differ; None if there is
-            none.
+        second: another device, which runs the network if the device and the reference differ; None
+            if there is none.
         report: called with each failure of a new sort.
         shrink_seconds: that one failure may be worked on.
     """
@@ -188,8 +188,8 @@ class Fuzzer:
         return self._judged(variant, self._device.ask(variant, patience=2.0))
 
     def _judged(self, variant: Variant, answer: Answer) -> list[Finding]:
-        """The verdicts; the reference and the second device are asked once at most, and not at all
-        about a network that the device refuses, as most are that take long."""
+        """The verdicts; the reference and the second device run once at most, and not at all for a
+        network that the device refuses, as it does most slow ones."""
         return judge(
             variant,
             answer,

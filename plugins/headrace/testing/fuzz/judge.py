@@ -15,7 +15,7 @@ from headrace.testing.fuzz.variant import Feed, Variant
 
 
 class Verdict(enum.Enum):
-    """What became of a network, or of a request; the value is its heading in tables."""
+    """The result of a network or of a request; the value is its heading in tables."""
 
     RIGHT = "right"
     REFUSED = "network refused"

@@ -80,8 +80,8 @@ def run_reference(connection: Connection) -> None:
 
 
 def _in_this_process(device: DeviceUnderTest) -> DeviceUnderTest:
-    """The device without a process of its own, if it can do without and nobody asked for one: only
-    then are the canaries in its memory."""
+    """The device without a process of its own, if it needs none and none was requested: only then
+    are the canaries in its memory."""
     for source in device.sources():
         if source.device == DeviceName.parse(device.name).type:
             with contextlib.suppress(Exception):  # which the core tells about
@@ -194,7 +194,7 @@ def _joined(first: Reply, second: Reply) -> Reply:
 
 
 def reference_answer(variant: Variant) -> Answer:
-    """What ONNX's reference evaluator, with its known faults mended, makes of a variant."""
+    """The outputs of ONNX's reference evaluator for a variant, with its known faults mended."""
     try:
         network = variant.proto
         evaluator = CorrectedEvaluator(network)

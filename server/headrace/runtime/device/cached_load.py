@@ -85,18 +85,18 @@ class CachedLoad:
             return _Load(self, self.cache, folder)(network, config, token)
         made = self.compile_anew(network, config, token)
         if folder:
-            why = self._why_not(asked=CACHE_DIR.name in config.explicit)
+            why = self._why_not(named=CACHE_DIR.name in config.explicit)
             made = replace(made, notes=(*made.notes, *why))
         return made
 
-    def _why_not(self, *, asked: bool) -> tuple[str, ...]:
+    def _why_not(self, *, named: bool) -> tuple[str, ...]:
         """A note, if the load named a cache."""
         if self.cache is None:
             why = "the server has no --cache-dir"
         else:
             why = f"{self.device} exports nothing that would load faster"
             self.cache.counters.count(self.device, "skipped")
-        return (f"not cached: {why}",) if asked else ()
+        return (f"not cached: {why}",) if named else ()
 
 
 @dataclass(slots=True)

@@ -161,8 +161,8 @@ def _isolated(source: PluginSource, isolate: bool) -> bool:
     Raises:
         InvalidArgument: the configuration asks for what cannot be, or for two things at once.
     """
-    asked = source.config.get(ISOLATION.name)
-    wanted = ISOLATION.parse(asked) if asked is not None else ""
+    given = source.config.get(ISOLATION.name)
+    wanted = ISOLATION.parse(given) if given is not None else ""
     if source.device in VIRTUAL_TYPES:
         if wanted == PROCESS:
             raise _wrong_isolation(

@@ -47,7 +47,10 @@ def error_reply(details: ErrorDetails, path: str) -> Response:
     if status in _AGAIN:
         delay = details.retry_delay_seconds or _AGAIN_SECONDS
         headers["retry-after"] = str(math.ceil(delay))
-    return said(status, details.message, path, headers)
+    message, place = details.message, details.field
+    # The text is all that a client gets here, so it has to name the place.
+    named = not place or place in message
+    return said(status, message if named else f"{place}: {message}", path, headers)
 
 
 def said(

@@ -147,6 +147,18 @@ def reasons(text: str, opset: int) -> list[str]:
             "(int32[2,2] x, int32[2,2] w) => (int32[2,2] y) { y = Gemm<alpha = 0.5>(x, w) }",
             "fraction",
         ),
+        ("(int32[2] x) => (int32[2] y) { y = Shrink<lambd = 1.5>(x) }", "fractions"),
+        (
+            "(float[2] x) => (float y) { n = Constant<value = int64[1] {33}>()"
+            " i = Constant<value = int64[1] {1}>() s = ConstantOfShape<value = int64[1] {1}>(n)"
+            " e = Expand(x, s) y = ReduceSum<keepdims = 0>(e) }",
+            "more than 32 axes",
+        ),
+        (
+            "(float[N,M] x) => (float[A,B] y) { z = Constant<value = float[0,3] {}>()"
+            " y = Concat<axis = 0>(x, z) }",
+            "without elements",
+        ),
         ("(float[A,B,C] x) => (float[A,B,C] y) { y = Hardmax<axis = 1>(x) }", "shape"),
         ("(float x, int64[0] s) => (float y) { y = Expand(x, s) }", "scalar"),
         ("(float[N,3] x, int64 a) => (float[N,1] y) { y = ReduceMax(x, a) }", "scalar"),
@@ -236,6 +248,24 @@ def test_onnx_runtimes_operators_that_quantise_are_left_to_it(operator: str) -> 
     node = ir.Node("com.microsoft", operator, [])
     assert "does not quantise" in (limits.reason(node, 1) or "")
     assert limits.reason(ir.Node("com.microsoft", "FusedMatMul", []), 1) is None
+
+
+@pytest.mark.parametrize(
+    ("scales", "refused"),
+    [
+        ("1, 1, 2, 2", False),
+        ("1, 1, 1.5, 1", False),
+        ("1, 1, 1.3, 1", True),
+        ("1, 1, 0.5, 1", True),
+    ],
+)
+def test_upsample_needs_scales_that_give_whole_sizes(scales: str, refused: bool) -> None:
+    text = (
+        f"(float[1,1,4,4] x) => (float[A,B,C,D] y) {{ s = Constant<value = float[4] {{{scales}}}>()"
+        " y = Upsample(x, s) }"
+    )
+    assert bool(reasons(text, 9)) is refused
+    assert reasons("(float[1,1,4,4] x, float[4] s) => (float[A,B,C,D] y) { y = Upsample(x, s) }", 9)
 
 
 def test_a_layer_inside_a_body_is_judged_too() -> None:

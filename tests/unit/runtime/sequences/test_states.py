@@ -10,6 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument
+from headrace.runtime.isolation.wire.shared_memory import SegmentPool
 from headrace.runtime.network.network import Dimension, Port
 from headrace.runtime.sequences.states import States, kept
 
@@ -168,6 +169,18 @@ def test_an_array_that_has_its_memory_to_itself_is_kept_without_a_copy() -> None
     assert kept(array) is array
     shaped = array.reshape(2, 3)
     assert kept(shaped) is shaped
+
+
+def test_shared_memory_with_a_worker_is_not_kept() -> None:
+    pool = SegmentPool()
+    segment = pool.take(64)
+    state = pool.lend(segment)[:32].view(np.float32)
+    state[:] = 7
+    copy = kept(state)
+    del state
+    assert pool.idle() == segment.size  # it is back
+    assert copy.tolist() == [7] * 8
+    pool.close()
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def test_a_sequence_is_taken_as_it_is() -> None:
     kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(FLOAT, (2,)))
     ends = [helper.make_value_info(name, kind) for name in "xy"]
     proto = model([node("Identity", ["x"], ["y"])], ends[:1], ends[1:])
-    with pytest.raises(InvalidArgument, match="not a plain tensor"):
+    with pytest.raises(InvalidArgument, match="not a tensor"):
         with_input(proto, dtype=UINT8)
 
 

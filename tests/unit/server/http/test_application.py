@@ -77,6 +77,14 @@ def test_an_error_has_its_status_and_the_protocol_s_body(error: Exception, statu
         assert ("retry-after" in headers) == (status in (429, 503))
 
 
+def test_the_body_names_the_field_at_fault() -> None:
+    with serving(raising(errors.InvalidArgument("takes text", field="parameters['a']"))) as server:
+        assert json.loads(ask(server, "/v2/refuse")[2]) == {"error": "parameters['a']: takes text"}
+    named = errors.InvalidArgument("priority is 99; give less", field="priority")
+    with serving(raising(named)) as server:
+        assert json.loads(ask(server, "/v2/refuse")[2]) == {"error": "priority is 99; give less"}
+
+
 def test_every_status_that_grpc_has_is_one_of_http() -> None:
     assert STATUSES.keys() == {each.name for each in grpc.StatusCode}
 

@@ -1,6 +1,7 @@
 """Carries out what the scheduler decides: a state machine that requests and completions advance.
 
-It has no thread. Whoever submits a request, ends a batch or lets time pass runs what is due then.
+It has no thread. The thread that submits a request, ends a batch or calls at a time runs what is
+due then.
 """
 
 from __future__ import annotations

@@ -159,6 +159,16 @@ def _quantize(node: ir.Node, guard: Guard) -> None:
         inputs.each(node, [0], guard.not_empty)
 
 
+def _recurrent(node: ir.Node, guard: Guard) -> None:
+    """Over no steps the backend's last states are foreign memory, or 0 instead of the first. An
+    LSTM does not survive an empty batch."""
+    has_states = any(output.name for output in node.outputs[1:])
+    if node.op_type == "LSTM":
+        inputs.not_empty(0, None if has_states else 0)(node, guard)
+    elif has_states:
+        inputs.not_empty(0, 1)(node, guard)
+
+
 def _reduce(node: ir.Node, guard: Guard) -> None:
     """If an input has no elements, the backend keeps the size of an axis that is counted from the
     last. `repairs` counts axes anew where the graph can."""
@@ -225,7 +235,7 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         "GRU": inputs.not_empty(0),  # an exception in a thread
         "Gemm": _gemm,
         "InstanceNormalization": inputs.not_empty(0, 0),  # a mean of nothing, a crash
-        "LSTM": inputs.not_empty(0, 0),  # without a batch, the same
+        "LSTM": _recurrent,
         "Loop": inputs.scalars(0, 1),
         "MatMul": _matmul,
         "MatMulInteger": inputs.not_empty(1),  # as ConvInteger
@@ -235,6 +245,7 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         "NonMaxSuppression": inputs.scalars(2, 3, 4),
         "OneHot": inputs.scalars(1),
         "QLinearConv": windows.quantized_conv,
+        "RNN": _recurrent,
         "QLinearMatMul": inputs.not_empty(3),  # as ConvInteger
         "QuantizeLinear": _quantize,  # a division by the empty axis
         "QLinearConcat": _concat,

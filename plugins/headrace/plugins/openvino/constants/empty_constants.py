@@ -9,7 +9,7 @@ from typing import Final
 
 import onnx_ir as ir
 
-from headrace.plugins.openvino.constants.values import constant
+from headrace.plugins.openvino.constants.values import constant, sizes_of
 from headrace.runtime.intake.naming import bodies
 
 _REASON: Final = "the backend takes a constant without elements for a scalar"
@@ -26,10 +26,25 @@ def _constants(node: ir.Node) -> list[ir.Value | None]:
     given = list(node.inputs)
     if node.op_type in ("Reshape", "Resize", "Upsample") or node.op_type.startswith("Reduce"):
         given = given[:1]
-    elif node.op_type in ("Concat", "ConstantOfShape"):
+    elif node.op_type == "ConstantOfShape" or (node.op_type == "Concat" and _fit(node)):
         given = []
     returned = [value for value in node.outputs if value.is_graph_output()]
     return [*given, *returned, *(value for _, body in bodies(node) for value in body.outputs)]
+
+
+def _fit(concat: ir.Node) -> bool:
+    """Whether it is known that the tensors fit each other: the backend leaves the empty ones out
+    and does not look."""
+    shapes = [sizes_of(value) or [] for value in concat.inputs]
+    ranks = {len(sizes) for sizes in shapes}
+    if ranks == {1}:
+        return True
+    axis = concat.attributes.get_int("axis", 0)
+    if len(ranks) > 1 or not -min(ranks) <= axis < min(ranks):
+        return False
+    for sizes in shapes:
+        del sizes[axis]
+    return None not in shapes[0] and all(sizes == shapes[0] for sizes in shapes)
 
 
 def _is_empty(value: ir.Value | None) -> bool:

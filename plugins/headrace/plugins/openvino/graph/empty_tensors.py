@@ -47,6 +47,8 @@ _SOUND_OF_FLOATS: Final = ("ReduceMax", "ReduceMin")
 """Extremes of nothing are infinite (`repairs`), and of integers something else."""
 _INDEXED: Final = ("Gather", "GatherND")
 """`guards` checks each index against the size of its axis, which may be 0."""
+_REFUSED_AT_TIMES: Final = ("Unique",)
+"""Operations that take a tensor without elements in some runs, and not in others."""
 _NOT_EMPTY: Final = openvino.Dimension(1, -1)
 
 
@@ -88,7 +90,11 @@ def axes_to_guard(operation: openvino.Node) -> Iterator[tuple[openvino.Output, l
     for port in _data(operation):
         axes = _axes(port.get_partial_shape())
         if axes is None or axes:
-            found = axes and [axis for axis in axes if _is_unsound(operation, port, axis)]
+            found = axes and [
+                axis
+                for axis in axes
+                if kind in _REFUSED_AT_TIMES or _is_unsound(operation, port, axis)
+            ]
             if found is None or found:
                 yield port.get_source_output(), found or []
 

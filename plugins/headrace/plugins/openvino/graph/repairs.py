@@ -7,19 +7,23 @@ case of onnx's backend tests that shows what it is for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
 from headrace.plugins.openvino.graph.empty_tensors import bodies
-from headrace.plugins.openvino.library import openvino, operations, replace_node
-from headrace.runtime.errors import InvalidModel
+from headrace.plugins.openvino.graph.loops import LOOPS
+from headrace.plugins.openvino.library import (
+    change_readers,
+    openvino,
+    operations,
+    replace_node,
+)
 
 _LEAST_STEP: Final = -(2**31) + 1
-_ALL: Final = np.int64(2**31 - 1)
 _BYTES: Final = (openvino.Type.i8, openvino.Type.u8)
+_SMALL: Final = (*_BYTES, openvino.Type.i16, openvino.Type.u16)
 _FLOATS: Final = (openvino.Type.f32, openvino.Type.f16, openvino.Type.bf16)
 _ARITHMETIC: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyType(
     {
@@ -76,17 +80,7 @@ def _cut(output: openvino.Output, count: openvino.Node, axis: np.int64) -> None:
     """Leaves the readers of `output` its first `count` elements along an axis."""
     end = operations.unsqueeze(count, np.int64(0))
     begin, step, axes = (operations.constant(np.array([each])) for each in (0, 1, axis))
-    _change(output, lambda whole: operations.slice(whole, begin, end, step, axes))
-
-
-def _change(output: openvino.Output, make: Callable[[openvino.Output], openvino.Node]) -> None:
-    """Gives the readers of `output` what is made of it."""
-    readers, names = output.get_target_inputs(), output.get_names()
-    made = make(output).output(0)
-    output.set_names(set())
-    made.set_names(names)
-    for reader in readers:
-        reader.replace_source_output(made)
+    change_readers(output, lambda whole: operations.slice(whole, begin, end, step, axes))
 
 
 def _extreme(operation: openvino.Node) -> openvino.Node | None:
@@ -166,7 +160,7 @@ def _sum(operation: openvino.Node) -> openvino.Node | None:
         biased = source.get_node().get_friendly_name().endswith(_BIASED)
         if biased and not _covers(source.get_partial_shape(), bias.get_output_partial_shape(0)):
             sizes = operations.shape_of(source)
-            _change(
+            change_readers(
                 operation.output(0),
                 lambda sum_: operations.reshape(sum_, sizes, special_zero=False),
             )
@@ -191,6 +185,17 @@ def _arithmetic(operation: openvino.Node) -> openvino.Node | None:
     return operations.convert(_ARITHMETIC[operation.get_type_name()](*wide), kind)
 
 
+def _einstein(operation: openvino.Node) -> openvino.Node | None:
+    """In less than 32 bits the kernels saturate where ONNX drops the upper bits. No case shows
+    it."""
+    kind = operation.get_output_element_type(0)
+    if kind not in _SMALL:
+        return None
+    wide = [operations.convert(value, "i32") for value in operation.input_values()]
+    made = operations.einsum(wide, operation.get_attributes()["equation"])
+    return operations.convert(made, kind)
+
+
 def _pad(operation: openvino.Node) -> openvino.Node | None:
     """Between constant pads the kernel takes a value that is computed for zero; no case shows it.
     So zeros are padded, and the value chosen where there is padding."""
@@ -206,64 +211,6 @@ def _pad(operation: openvino.Node) -> openvino.Node | None:
     )
     padded = operations.pad(data, begin, end, "constant", zero)
     return operations.select(operations.not_equal(inside, zero), padded, value)
-
-
-def _iterations(operation: openvino.Node) -> None:
-    """The kernels join what the iterations give without a look at its size: they write beyond their
-    memory where an iteration gives more than the first one. So its size has to be known.
-
-    Raises:
-        InvalidModel: it is not.
-    """
-    (body,) = bodies(operation)
-    for index in _joined(operation).values():
-        if body.get_results()[index].get_output_partial_shape(0).is_dynamic:
-            raise InvalidModel(
-                f"{operation.get_type_name()} may give another size in each iteration",
-                field="model",
-            )
-
-
-def _loop(operation: openvino.Node) -> None:
-    """After no iterations the kernel returns what a request before had: such an output is cut. A
-    trip count below zero, which means no iterations, is one without end to the kernel. No case
-    shows either. (A trip count that the network leaves out is a constant here.)"""
-    _iterations(operation)
-    for index in range(2):
-        _make_single(operation.input(index))
-    count, going = operation.input_value(0), operation.input_value(1)
-    if count.get_node().get_type_name() != "Constant":
-        bounded = operations.maximum(count, operations.constant(0, count.get_element_type()))
-        count = bounded.output(0)
-        operation.input(0).replace_source_output(count)
-    elif going.get_node().get_type_name() == "Constant":
-        return  # each request has the same number of iterations
-    none = operations.constant(0, count.get_element_type())
-    some = operations.logical_and(operations.not_equal(count, none), going)
-    turns = operations.reshape(operations.convert(some, "i64"), np.array([1]), special_zero=False)
-    for index in _joined(operation):
-        _change(operation.output(index), partial(_times, turns=turns))
-
-
-def _times(parts: openvino.Output, turns: openvino.Node) -> openvino.Node:
-    """The parts, or none of them where `turns` is 0."""
-    there = operations.gather(operations.shape_of(parts), np.array([0]), np.int64(0))
-    rows = operations.squeeze(operations.multiply(there, turns), np.int64(0))
-    indices = operations.range(np.int64(0), rows, np.int64(1), "i64")
-    return operations.gather(parts, indices, np.int64(0))
-
-
-def _branches(operation: openvino.Node) -> None:
-    """The kernel looks at the first element of the condition, and ends the process where there is
-    none. No case shows it. Several elements, or none, do not fit the shape of a scalar."""
-    _make_single(operation.input(0))
-
-
-def _make_single(port: openvino.Input) -> None:
-    """Has a run fail where the port would get several elements, or none."""
-    if port.get_partial_shape() not in (openvino.PartialShape([]), openvino.PartialShape([1])):
-        one = operations.reshape(port.get_source_output(), np.array([1]), special_zero=False)
-        port.replace_source_output(one.output(0))
 
 
 def _sequence(operation: openvino.Node) -> None:
@@ -295,24 +242,15 @@ def _regions(operation: openvino.Node) -> None:
     )
     shown = operations.unsqueeze(covers, np.array([2, 3]))
     zero = operations.constant(0, operation.get_output_element_type(0))
-    _change(operation.output(0), lambda found: operations.select(shown, found, zero))
-
-
-def _joined(operation: openvino.Node) -> dict[int, int]:
-    """The outputs that join the results of all iterations, each with its result of the body."""
-    return {
-        each.output_index: each.body_value_index
-        for each in operation.get_output_descriptions()
-        if each.get_type_info().name == "ConcatOutputDescription"
-    }
+    change_readers(operation.output(0), lambda found: operations.select(shown, found, zero))
 
 
 _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] = MappingProxyType(
     {
+        **LOOPS,
         **dict.fromkeys(_ARITHMETIC, _arithmetic),
         "Add": _sum,
-        "If": _branches,
-        "Loop": _loop,
+        "Einsum": _einstein,
         **dict.fromkeys(_WEIGHTS, _sequence),
         "NonMaxSuppression": _suppression,
         "Pad": _pad,
@@ -321,7 +259,6 @@ _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] =
         "ReduceMax": _extreme,
         "ReduceMin": _extreme,
         "Slice": _slice,
-        "TensorIterator": _iterations,
         "TopK": _top_k,
     }
 )

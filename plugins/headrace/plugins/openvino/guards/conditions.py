@@ -202,6 +202,48 @@ def _expansion(operation: openvino.Node) -> Iterator[Condition]:
         yield all_hold(holds), _UNLIKE
 
 
+def _joined(operation: openvino.Node) -> Iterator[Condition]:
+    """A tensor that never has elements is left out, and its other sizes not compared."""
+    values = operation.input_values()
+    shapes = [value.get_partial_shape() for value in values]
+    if any(each.rank.is_static and 0 in each.get_max_shape() for each in shapes):
+        axis = operation.get_attributes()["axis"]
+        others = [each for each in range(len(shapes[0])) if each != axis % len(shapes[0])]
+        first = sizes_along(values[0], others)
+        for value in values[1:] if others else []:
+            yield all_hold(operations.equal(first, sizes_along(value, others))), _UNLIKE
+
+
+def _squeezed(operation: openvino.Node) -> Iterator[Condition]:
+    """The kernel does not look at axes that are given where it knows the sizes."""
+    axes = operation.input_value(1) if operation.get_input_size() > 1 else None
+    if axes is not None and follows_values(axes):
+        sizes = operations.shape_of(operation.input_value(0), "i64")
+        along = operations.gather(sizes, signed(axes), np.int64(0))
+        yield (
+            all_hold(operations.equal(along, np.int64(1))),
+            "is to drop an axis that is not of size 1",
+        )
+
+
+def _groups(operation: openvino.Node) -> Iterator[Condition]:
+    """The kernel repeats scales and biases that are not one for each channel."""
+    channels = sizes_along(operation.input_value(0), [1])
+    for index in (1, 2):
+        count = sizes_along(operation.input_value(index), [0])
+        yield all_hold(operations.equal(count, channels)), _UNLIKE
+
+
+def _scanned(operation: openvino.Node) -> Iterator[Condition]:
+    """`repairs` has made one element of none."""
+    for each in operation.get_input_descriptions():
+        if each.get_type_info().name == "SliceInputDescription":
+            source = operation.input_value(each.input_index)
+            if source.get_node().get_type_name() == "Pad":
+                source = source.get_node().input_value(0)
+            yield sizes_along(source, [each.axis]), EMPTY
+
+
 def _levels(operation: openvino.Node) -> Iterator[Condition]:
     """The kernel takes what is outside of a range for its other end where a scale is negative."""
     low, high = operation.input_value(1), operation.input_value(2)
@@ -239,10 +281,12 @@ _CONDITIONS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]]
     {
         **INTEGERS,
         "Broadcast": _expansion,
+        "Concat": _joined,
         "FakeQuantize": _levels,
         "GRUSequence": _sequence,
         "Gather": _gather,
         "GatherND": _gather_nd,
+        "GroupNormalization": _groups,
         "Interpolate": _factors,
         "LSTMSequence": _sequence,
         "Pad": _edges,
@@ -252,6 +296,8 @@ _CONDITIONS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]]
         "Reshape": _pattern,
         "ScaledDotProductAttention": _attention,
         "ScatterElementsUpdate": _scatter_elements,
+        "Squeeze": _squeezed,
+        "TensorIterator": _scanned,
         "Tile": _repeats,
         "TopK": _count,
         "VariadicSplit": _lengths,

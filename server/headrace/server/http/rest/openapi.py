@@ -86,6 +86,13 @@ _SCHEMAS: Final[dict[str, Any]] = {
         },
         *("model_name", "outputs"),
     ),
+    "Index": _of({"ready": {**_FLAG, "description": "only models that are ready"}}),
+    "Models": _list(_reference("RepositoryIndexResponse.ModelIndex")),
+    "LoadParameters": _of(
+        {"parameters": _PARAMETERS},
+        described="config is a model's configuration as JSON text; file:1/model.onnx holds a file "
+        "in base64",
+    ),
     "SystemRegion": _of(
         {"key": _TEXT, "offset": _NUMBER, "byte_size": _NUMBER}, *("key", "byte_size")
     ),
@@ -99,6 +106,7 @@ _MESSAGES: Final = (
     oip.ModelMetadataResponse,
     oip.ModelConfig,
     oip.ModelStatisticsResponse,
+    oip.RepositoryIndexResponse.ModelIndex,
     oip.SystemSharedMemoryStatusResponse.RegionStatus,
     oip.CudaSharedMemoryStatusResponse.RegionStatus,
 )

@@ -18,9 +18,11 @@ from headrace.server.http.rest.bodies import Bodies
 from headrace.server.http.rest.control import ControlRoutes
 from headrace.server.http.rest.infer import Infer
 from headrace.server.http.rest.openapi import document, page
+from headrace.server.http.rest.repository import RepositoryRoutes
 from headrace.server.http.rest.routes import VERSIONS, ModelRoutes, Row, made
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.open_inference.inference import OpenInference
+from headrace.server.services.open_inference.loading import ModelRepository
 from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.shared_memory.regions import Caller, Regions
@@ -35,6 +37,7 @@ class Rest:
     Args:
         networks: what requests are computed on.
         models: what is told of them.
+        repository: loads and unloads them.
         regions: what clients have registered.
         message_bytes: the largest body; the bodies of all connections together take eight times as
             much at most.
@@ -44,7 +47,12 @@ class Rest:
     """
 
     def __init__(
-        self, networks: NetworkRegistry, models: Models, regions: Regions, message_bytes: int
+        self,
+        networks: NetworkRegistry,
+        models: Models,
+        repository: ModelRepository,
+        regions: Regions,
+        message_bytes: int,
     ) -> None:
         self._networks = networks
         self._regions = regions
@@ -53,6 +61,7 @@ class Rest:
         control = ControlRoutes(RegionMethods(regions), self._bodies, self._caller)
         rows = [
             *ModelRoutes(models).rows(),
+            *RepositoryRoutes(repository, self._bodies).rows(),
             *control.rows(),
             *(
                 Row(

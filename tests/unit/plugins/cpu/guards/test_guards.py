@@ -53,12 +53,13 @@ def ones(*sizes: int) -> Any:
     return np.ones(sizes, np.float32)
 
 
-def recurrent(layer: str) -> str:
+def recurrent(layer: str, outputs: str = "y") -> str:
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[layer]
-    return f"""recurrent (float[a,b,4] x) => (float[c,d,e,f] y)
+    ports = "float[c,d,e,f] y" if outputs == "y" else "float[c,d,e] h"
+    return f"""recurrent (float[a,b,4] x) => ({ports})
     <float[1,{3 * gates},4] w = {{{", ".join(["1"] * 12 * gates)}}},
     float[1,{3 * gates},3] r = {{{", ".join(["1"] * 9 * gates)}}}>
-    {{ y = {layer}<hidden_size=3>(x, w, r) }}"""
+    {{ {outputs} = {layer}<hidden_size=3>(x, w, r) }}"""
 
 
 _ANY_GRU = (
@@ -106,6 +107,8 @@ _EMPTY = [
     (recurrent("GRU"), [ones(2, 2, 4)], False),
     (recurrent("GRU"), [ones(0, 2, 4)], True),
     (recurrent("GRU"), [ones(2, 0, 4)], True),
+    *((recurrent(each, '"", h'), [ones(2, 2, 4)], False) for each in ("GRU", "LSTM", "RNN")),
+    *((recurrent(each, '"", h'), [ones(0, 2, 4)], True) for each in ("GRU", "LSTM", "RNN")),
     (_ANY_GRU, [ones(2, 2, 4), ones(1, 9, 4), ones(1, 9, 3)], False),
     (_ANY_GRU, [ones(2, 2, 0), ones(1, 9, 0), ones(1, 9, 3)], True),
     (recurrent("RNN"), [ones(0, 0, 4)], False),

@@ -123,6 +123,19 @@ def test_arithmetic_in_8_bits_drops_the_upper_ones(
     equal(run(runtime, text, **inputs), z=compute[operator](*inputs.values()))
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16])
+def test_products_of_einstein_in_few_bits_drop_the_upper_ones(
+    runtime: Runtime, dtype: type
+) -> None:
+    name = np.dtype(dtype).name
+    text = f"""f ({name}[1,2] x, {name}[2,N] w) => ({name}[A,B] y) {{
+        y = Einsum<equation = "ij,jk->ik">(x, w)
+    }}"""
+    x: np.ndarray[Any, Any] = np.array([[100, 3]], dtype)
+    w: np.ndarray[Any, Any] = np.array([[100, 1], [7, 2]], dtype)
+    equal(run(runtime, text, x=x, w=w), y=x @ w)
+
+
 @pytest.mark.parametrize(("threshold", "kept"), [(0.5, 2), (0.499, 1), (0.501, 2)])
 def test_boxes_that_overlap_by_the_threshold_alone_stay(
     runtime: Runtime, threshold: float, kept: int

@@ -440,6 +440,43 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             for counts in ([], [1, 2])
         ],
     ),
+    "joined_with_nothing": (
+        "(float[0,3] x, float[N,M] z) => (float[A,B] y) { y = Concat<axis = 0>(x, z) }",
+        [{"x": floats(0, 3), "z": floats(2, 3)}],
+        [({"x": floats(0, 3), "z": floats(2, 4)}, f"{UNLIKE}|inconsistent")],
+    ),
+    "axis_to_drop": (
+        "(float[2,1,3] x, int64[1] a) => (float[A,B] y) { y = Squeeze(x, a) }",
+        [{"x": floats(2, 1, 3), "a": indices(axis)} for axis in (1, -2)],
+        [
+            ({"x": floats(2, 1, 3), "a": indices(axis)}, "(?i)axis|incompatible")
+            for axis in (0, 2, 7)
+        ],
+    ),
+    "groups": (
+        "(float[1,4,2] x, float[4] s, float[N] b) => (float[A,B,C] y)"
+        " { y = GroupNormalization<num_groups = 2>(x, s, b) }",
+        [{"x": floats(1, 4, 2), "s": floats(4), "b": floats(4)}],
+        [
+            (
+                {"x": floats(1, 4, 2), "s": floats(4), "b": floats(count)},
+                f"{UNLIKE}|channel|mismatch",
+            )
+            for count in (1, 2, 0)
+        ],
+    ),
+    "sequence_without_elements": (
+        "(float[2] s, float[N,2] x) => (float[2] y, float[A,2] z) { y, z = Scan"
+        "<num_scan_inputs = 1, body = a (float[2] a, float[2] b) => (float[2] c, float[2] d)"
+        " { c = Add(a, b) d = Identity(c) }>(s, x) }",
+        [{"s": floats(2), "x": floats(3, 2)}, {"s": floats(2), "x": floats(1, 2)}],
+        [({"s": floats(2), "x": floats(0, 2)}, NOTHING)],
+    ),
+    "unique_along_an_axis": (
+        "(float[N] x) => (float[A] y, int64[B] i) { y, i = Unique<axis = 0>(x) }",
+        [{"x": floats(3)}],
+        [({"x": floats(0)}, f"{NOTHING}|non static")],
+    ),
     "list": (
         "(float[N,M] x, int64[1] s) => (float[A] y) { y = Reshape(x, s) }",
         [{"x": floats(2, 3), "s": indices(6)}, {"x": floats(2, 3), "s": indices(-1)}],
@@ -455,6 +492,12 @@ NEVER_RIGHT = {
     " { i = Constant<value = int64[1] {-3}>() y = GatherND(x, i) }",
     "factors": "(float[1,1,H,W] x, float[8] s) => (float[A,B,C,D] y) { y = Resize(x, , s) }",
     "quotient": "(int32[N] x) => (int32[N] y) { d = Constant<value = int32 {0}>() y = Div(x, d) }",
+    "scan": "(float[2] s, float[0,2] x) => (float[2] y, float[0,2] z) { y, z = Scan"
+    "<num_scan_inputs = 1, body = a (float[2] a, float[2] b) => (float[2] c, float[2] d)"
+    " { c = Add(a, b) d = Identity(c) }>(s, x) }",
+    "scan_of_growing_state": "(float[1] s, float[2,3] x) => (float[3] y) { y = Scan"
+    "<num_scan_inputs = 1, body = a (float[1] a, float[3] b) => (float[3] c)"
+    " { c = Add(a, b) }>(s, x) }",
     "split": "(float[2] x) => (float[A] y, float[B] z)"
     " { s = Constant<value = int64[2] {-1, 3}>() y, z = Split(x, s) }",
 }

@@ -10,10 +10,14 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from headrace.runtime.core import Core
+from headrace.runtime.intake.limits import Limits
 from headrace.runtime.metrics.counters import Counters
 from headrace.server.http.application import Application
 from headrace.server.http.rest.rest import Rest
 from headrace.server.http.server import HttpServer
+from headrace.server.repository.files import RepositoryFiles
+from headrace.server.repository.repository import Repository
+from headrace.server.services.open_inference.loading import ModelRepository
 from headrace.server.services.open_inference.models import Models
 from headrace.server.shared_memory.regions import Regions
 from tests.unit.server.http.serving import ask, serving
@@ -23,7 +27,9 @@ from tests.unit.server.http.serving import ask, serving
 def rest() -> Iterator[Rest]:
     core, regions = Core([], blob_key=bytes(32)), Regions(allowed=False, max_bytes=1 << 20)
     try:
-        yield Rest(core.networks, Models(core, lambda: None), regions, 1 << 20)
+        files = RepositoryFiles(None, Limits())
+        repository = ModelRepository(core, Repository(core, files, lambda _: None))
+        yield Rest(core.networks, Models(core, lambda: None), repository, regions, 1 << 20)
     finally:
         regions.close()
         core.stop()

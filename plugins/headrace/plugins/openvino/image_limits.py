@@ -1,0 +1,138 @@
+"""What OpenVINO takes of images and then computes something else: `limits` has the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
+from types import MappingProxyType
+from typing import Final
+
+import onnx_ir as ir
+
+from headrace.plugins.openvino.constants.values import constant, input_of, sizes_of
+
+
+def _convolution(node: ir.Node, _: int) -> str | None:
+    """No case has a kernel_shape that is not that of the weights."""
+    kernel = node.attributes.get_ints("kernel_shape", [])
+    weights = sizes_of(input_of(node, 3 if node.op_type == "QLinearConv" else 1))
+    if kernel and weights is not None and list(kernel) != weights[2:]:
+        return "the backend ignores kernel_shape, and the weights may have another"
+    return None
+
+
+def _quantized_convolution(node: ir.Node, version: int) -> str | None:
+    """No case has more than one scale or zero point of its weights."""
+    if any(sizes_of(input_of(node, at)) not in ([], [1]) for at in (4, 5)):
+        return "the backend takes each output channel's scale or zero point for another axis"
+    return _convolution(node, version)
+
+
+def _lrn(node: ir.Node, _: int) -> str | None:
+    """No case has an even size, of which ONNX puts the odd channel behind."""
+    if node.attributes.get_int("size", 1) % 2 == 0:
+        return "the backend's window of an even size lies one channel before ONNX's"
+    return None
+
+
+def _max_pool(node: ir.Node, _: int) -> str | None:
+    """test_maxpool_2d_ceil_output_size_reduce_by_one. The one case of storage_order=1 has a square
+    image, of which transposed indices are right; of no other they are."""
+    attributes = node.attributes
+    if attributes.get_int("storage_order", 0) and len(node.outputs) > 1:
+        return "the backend's indices are wrong with storage_order=1"
+    if not attributes.get_int("ceil_mode", 0):
+        return None
+    kernel = attributes.get_ints("kernel_shape", [])
+    rank = len(kernel)
+    strides = attributes.get_ints("strides", [1] * rank)
+    pads = attributes.get_ints("pads", [0] * (2 * rank))
+    dilations = attributes.get_ints("dilations", [1] * rank)
+    sizes = (sizes_of(input_of(node, 0)) or [None] * (rank + 2))[2:]
+    if {len(sizes), len(strides), len(dilations), len(pads) / 2} != {rank}:
+        return "its attributes do not fit the rank of the image"
+    for axis, size in enumerate(sizes):
+        window = (kernel[axis] - 1) * dilations[axis] + 1
+        begin, end, stride = pads[axis], pads[axis + rank], strides[axis]
+        if size is None:
+            fits = window >= end + stride
+        else:
+            last = ceil((size + begin + end - window) / stride) * stride
+            fits = last < size + begin
+        if not fits:
+            return "with ceil_mode the backend keeps a last window that lies in the padding"
+    return None
+
+
+def _resize(node: ir.Node, _: int) -> str | None:
+    """test_resize_downsample_scales_linear_antialias,
+    test_resize_upsample_sizes_nearest_not_larger,
+    test_resize_upsample_scales_cubic_A_n0p5_exclude_outside,
+    test_resize_downsample_scales_linear_align_corners."""
+    attributes = node.attributes
+    if attributes.get_int("antialias", 0):
+        return "the backend ignores antialias"
+    policy = attributes.get_string("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch" and input_of(node, 3) is not None:
+        return f"the backend ignores keep_aspect_ratio_policy={policy}"
+    mode = attributes.get_string("mode", "nearest")
+    if mode == "nearest":
+        return None
+    if attributes.get_int("exclude_outside", 0):
+        return "the backend ignores exclude_outside"
+    if attributes.get_string("coordinate_transformation_mode", "half_pixel") != "align_corners":
+        return None
+    if input_of(node, 2) is not None and not _gives_whole_sizes(node):
+        return "with align_corners the backend is wrong where a scale gives no whole size"
+    return None
+
+
+def _gives_whole_sizes(node: ir.Node) -> bool:
+    scales, sizes = constant(input_of(node, 2)), sizes_of(input_of(node, 0))
+    if scales is None or sizes is None:
+        return False
+    axes = node.attributes.get_ints("axes", list(range(len(sizes))))
+    known = [sizes[axis] if -len(sizes) <= axis < len(sizes) else None for axis in axes]
+    return _are_whole(scales.numpy().reshape(-1).tolist(), known)
+
+
+def _are_whole(scales: Sequence[float], sizes: Sequence[int | None]) -> bool:
+    return all(
+        scale.is_integer() or (size is not None and (size * scale).is_integer())
+        for scale, size in zip(scales, sizes, strict=False)
+    )
+
+
+def _roi_align(node: ir.Node, _: int) -> str | None:
+    """test_roialign_mode_max."""
+    if node.attributes.get_string("mode", "avg") == "max":
+        return "the backend takes the maximum of other points"
+    return None
+
+
+def _upsample(node: ir.Node, version: int) -> str | None:
+    """test_upsample_nearest has whole scales. ONNX knows none below 1."""
+    if version < 9:
+        scales, sizes = node.attributes.get_floats("scales", []), sizes_of(input_of(node, 0))
+    else:
+        given = constant(input_of(node, 1))
+        scales, sizes = ([] if given is None else given.numpy().tolist()), sizes_of(node.inputs[0])
+    if not scales or min(scales) < 1 or not _are_whole(scales, sizes or [None] * len(scales)):
+        return "the backend is wrong where a scale gives no whole size"
+    return None
+
+
+IMAGES: Final[Mapping[str, Callable[[ir.Node, int], str | None]]] = MappingProxyType(
+    {
+        "Conv": _convolution,
+        "ConvInteger": _convolution,
+        "ConvTranspose": _convolution,
+        "DeformConv": _convolution,
+        "LRN": _lrn,
+        "MaxPool": _max_pool,
+        "QLinearConv": _quantized_convolution,
+        "Resize": _resize,
+        "RoiAlign": _roi_align,
+        "Upsample": _upsample,
+    }
+)
