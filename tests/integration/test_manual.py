@@ -29,6 +29,7 @@ PROGRAMS = (
     "docs/first-steps.md",
     "docs/clients.md",
     "docs/sequences.md",
+    "docs/shared-memory.md",
     "docs/hetero.md",
     "docs/multi-and-auto.md",
 )
