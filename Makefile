@@ -20,7 +20,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop serve lint docs benchmark conformance conformance-hetero fuzz-devices fuzz-wire zoo proto clean
+.PHONY: help demo test test-cuda test-large test-stop serve lint docs benchmark conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest zoo proto clean benchmark-peers
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -29,10 +29,12 @@ help:
 	@echo 'make test-large   load networks of more than 2 GiB; takes 12 GB of memory'
 	@echo 'make test-stop    stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
 	@echo 'make fuzz-wire    send mutated messages to every method; ARGS="--messages 100000 --seed 1"'
+	@echo 'make fuzz-rest    send mutated requests to every path of REST; ARGS="--requests 100000 --seed 1"'
 	@echo 'make serve        run a server; ARGS="..." goes to headrace serve'
 	@echo 'make lint         check style, types and the manual'
 	@echo 'make docs         build the manual in .cache/docs'
 	@echo 'make benchmark    run the benchmarks'
+	@echo 'make benchmark-peers  processor time per request beside KServe'\''s SDK and MLServer; downloads 300 MB'
 	@echo 'make conformance  run ONNX'\''s backend cases on all devices, and write docs/conformance.md'
 	@echo 'make conformance-hetero  check that HETERO passes what the last device of its list passes'
 	@echo 'make zoo          run real networks on all devices, and write docs/zoo.md; downloads 410 MB'
@@ -60,6 +62,10 @@ test-stop: $(INSTALLED)
 fuzz-wire: $(INSTALLED)
 	@$(BIN)/python -m tests.fuzz.wire $(ARGS)
 
+# Some five minutes of two cores.
+fuzz-rest: $(INSTALLED)
+	@$(BIN)/python -m tests.fuzz.rest $(ARGS)
+
 serve: $(SERVER)
 	@exec $(BIN)/headrace serve $(ARGS)
 
@@ -74,7 +80,10 @@ docs: $(INSTALLED)
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky docs .cache/docs
 
 benchmark: $(INSTALLED) $(MAGIKA)
-	@set -e; for each in tests/benchmark/bench_*.py; do $(BIN)/python $$each; done
+	@set -e; for each in $(filter-out %bench_peers.py,$(wildcard tests/benchmark/bench_*.py)); do $(BIN)/python $$each; done
+
+benchmark-peers: $(INSTALLED) .venv-kserve/.installed .venv-mlserver/.installed
+	@$(BIN)/python tests/benchmark/bench_peers.py $(ARGS)
 
 # Two minutes on two idle cores for CPU and TEMPLATE. ARGS="--device CPU" asks one device alone,
 # ARGS=--update takes what it finds for what is expected.
@@ -103,10 +112,10 @@ proto: $(PROTO_INSTALLED)
 	common=$$($(PROTO_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	$(PROTO_VENV)/bin/python -m grpc_tools.protoc -Iproto -I"$$common" \
 	    --python_out=proto --pyi_out=proto --grpc_python_out=proto \
-	    proto/headrace/v1/inference_engine.proto
+	    proto/headrace/v1/inference_engine.proto proto/headrace/oip/open_inference.proto
 
 clean:
-	@rm -rf $(VENV) $(PROTO_VENV) .venv-cuda .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(PROTO_VENV) .venv-cuda .venv-kserve .venv-mlserver .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(SERVER): pyproject.toml
@@ -118,6 +127,15 @@ $(INSTALLED): pyproject.toml
 	@echo 'the server and all that its tests need: downloads about 210 MB, takes about 880 MB on disk' >&2
 	@scripts/venv.sh $(VENV) --editable '.[dev]'
 	@touch $(SERVER) $@
+
+# Peers to be measured beside, each in an environment of its own.
+.venv-kserve/.installed:
+	@scripts/venv.sh $(@D) 'kserve>=0.21,<0.22'
+	@touch $@
+
+.venv-mlserver/.installed:
+	@scripts/venv.sh $(@D) 'mlserver>=1.7,<1.8'
+	@touch $@
 
 $(PROTO_INSTALLED):
 	@scripts/venv.sh $(PROTO_VENV) grpcio-tools==$(GRPC_TOOLS) googleapis-common-protos

@@ -42,7 +42,7 @@ def import_all() -> tuple[int, int]:
 def serve() -> None:
     """Starts the server, asks whether it lives, and stops it."""
     headrace = Path(sys.executable).with_name("headrace")
-    command = [str(headrace), "serve", "--port", "0", "--metrics-port", "0", "--json"]
+    command = [str(headrace), "serve", "--port", "0", "--http-port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         watchdog = threading.Timer(START_SECONDS, server.kill)
         watchdog.start()

@@ -55,7 +55,7 @@ class Server:
 @contextlib.contextmanager
 def server(log: IO[bytes]) -> Iterator[Server]:
     """A server as a process of its own, which writes its log to `log`; stopped by SIGTERM."""
-    command = [sys.executable, "-m", "headrace.server", "--port", "0", "--metrics-port", "0"]
+    command = [sys.executable, "-m", "headrace.server", "--port", "0", "--http-port", "0"]
     process = subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, stderr=log)
     try:
         yield _addresses(process)

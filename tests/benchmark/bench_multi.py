@@ -29,10 +29,12 @@ from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
+from headrace.runtime.metrics.families import DEVICE_EXECUTION_SECONDS
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
+from headrace.testing.counted import histogram
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services
 from tests.support import slowed_device
@@ -111,8 +113,12 @@ class Callers:
 
 def busy_seconds(offered: Services) -> list[float]:
     """For how long the streams of CPU and of SLOW have run requests' parts."""
-    kinds = [offered.counters.device(name).snapshot().kinds for name in ("CPU.0", "SLOW")]
-    return [each["part"].execution_seconds.sum for each in kinds]
+    return [
+        histogram(
+            offered.counters.device(name).snapshot(), DEVICE_EXECUTION_SECONDS, name, "part"
+        ).sum
+        for name in ("CPU.0", "SLOW")
+    ]
 
 
 def throughput() -> None:

@@ -53,7 +53,7 @@ def running(*command: str) -> Iterator[tuple[str, psutil.Process]]:
 @contextmanager
 def headrace(*options: str) -> Iterator[tuple[str, psutil.Process]]:
     """A headrace server's address and process."""
-    ports = ("--port", "0", "--metrics-port", "0", "--json", "--log-level", "warning")
+    ports = ("--port", "0", "--http-port", "0", "--json", "--log-level", "warning")
     with running("-m", "headrace.server", *ports, *options) as (line, process):
         yield json.loads(line)["grpc"], process
 

@@ -203,7 +203,7 @@ def refused_start(*options: str, environment: Mapping[str, str] | None = None) -
 def command_line(options: Iterable[str]) -> list[str]:
     """What starts a server on free ports, unless the options say otherwise."""
     command = [sys.executable, "-m", "headrace.server", "--json"]
-    return [*command, "--port", "0", "--metrics-port", "0", *options]
+    return [*command, "--port", "0", "--http-port", "0", *options]
 
 
 class Stream:

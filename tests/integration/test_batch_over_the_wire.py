@@ -141,7 +141,7 @@ def test_nonsense_is_refused_by_name(load: Any) -> None:
 def test_a_network_that_cannot_be_batched_is_refused_with_the_layer(load: Any) -> None:
     told = refusal(load, networks.recurrent(), "BATCH:CPU(8)")
     assert told.code is grpc.StatusCode.FAILED_PRECONDITION
-    assert "layer 'lstm' (LSTM): it goes over the batch as over time" in told.message
+    assert "layer 'lstm' (LSTM): it treats the batch as time" in told.message
 
 
 def test_under_a_hint_it_is_served_all_the_same_and_the_reason_told(

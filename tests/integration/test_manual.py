@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 from headrace.client.cli.app import make_app
+from headrace.testing.case import parse
 from tests.integration.harness import Server
 from tests.support.manual import PAGES, REPOSITORY, blocks, commands
 
@@ -24,6 +25,7 @@ PROGRAMS = (
     "README.md",
     "docs/first-steps.md",
     "docs/clients.md",
+    "docs/sequences.md",
     "docs/hetero.md",
     "docs/multi-and-auto.md",
 )
@@ -31,6 +33,7 @@ PROGRAMS = (
 SCRIPTS = (
     "docs/first-steps.md",
     "docs/command-line.md",
+    "docs/sequences.md",
     "docs/hetero.md",
     "docs/multi-and-auto.md",
     "docs/batch.md",
@@ -55,6 +58,12 @@ def small_model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def recurrent_model() -> onnx.ModelProto:
+    """float32[1, 16] "x" and the state "h" → "y", which is the next state "hn" too."""
+    text = "recurrent (float[1,16] x, float[1,16] h) => (float[1,16] y, float[1,16] hn) {"
+    return parse(f"{text} sum = Add(x, h) hn = Tanh(sum) y = Identity(hn) }}")
+
+
 def require(server: Server, device: str) -> None:
     if device not in server.devices():
         pytest.skip(f"{device} is not up on this server")
@@ -66,6 +75,7 @@ def folder(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     for device in ("CPU", "TEMPLATE", "HETERO", "MULTI", "BATCH"):
         require(server, device)
     onnx.save(small_model(), tmp_path / "model.onnx")
+    onnx.save(recurrent_model(), tmp_path / "recurrent.onnx")
     np.save(tmp_path / "input.npy", np.linspace(0, 1, 16, dtype=np.float32)[np.newaxis])
     shutil.copy(REPOSITORY / "README.md", tmp_path)
     monkeypatch.chdir(tmp_path)

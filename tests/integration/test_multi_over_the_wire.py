@@ -188,7 +188,7 @@ def test_priorities_change_while_requests_run_and_shares_are_in_the_metrics(serv
         ("MULTI:[MULTI:CPU,CPU2],TEMPLATE", "cannot be in a list of MULTI's"),
         ("MULTI:[AUTO:CPU,CPU2],TEMPLATE", "cannot be in a list of MULTI's"),
         ("AUTO:[MULTI:CPU,CPU2],TEMPLATE", "cannot be in a list of AUTO's"),
-        ("HETERO:[HETERO:CPU,CPU2],TEMPLATE", "would split what is split already"),
+        ("HETERO:[HETERO:CPU,CPU2],TEMPLATE", "would split the network twice"),
         ("MULTI:BATCH:CPU(8)", "expected brackets around a device with a list, as [BATCH:…]"),
     ],
 )

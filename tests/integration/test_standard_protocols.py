@@ -11,10 +11,12 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
@@ -24,6 +26,11 @@ from headrace.testing import networks
 from tests.integration.harness import BASIC, CALL_SECONDS, Server
 
 SERVICE = "headrace.v1.InferenceEngine"
+OPEN_INFERENCE = "inference.GRPCInferenceService"
+REFLECTIONS = (
+    "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
+)
 SERVING = health_pb2.HealthCheckResponse.SERVING
 UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 CASE = networks.add()
@@ -57,7 +64,7 @@ def health(server: Server) -> Any:
     return health_pb2_grpc.HealthStub(server.channel)
 
 
-@pytest.mark.parametrize("service", ["", SERVICE])
+@pytest.mark.parametrize("service", ["", SERVICE, OPEN_INFERENCE])
 def test_a_ready_server_is_serving(health: Any, service: str) -> None:
     assert health.Check(asked(service), timeout=CALL_SECONDS).status == SERVING
 
@@ -97,7 +104,24 @@ def test_a_watch_follows_a_network_that_comes_and_goes(server: Server, health: A
 
 def test_reflection_names_every_service(server: Server) -> None:
     names = set(Dynamic(server).database.get_services())
-    assert names == {SERVICE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+    assert names == {SERVICE, OPEN_INFERENCE, "grpc.health.v1.Health", *REFLECTIONS}
+
+
+@pytest.mark.parametrize("service", REFLECTIONS)
+def test_reflection_is_there_under_both_names_and_describes_itself(
+    server: Server, service: str
+) -> None:
+    ask = server.channel.stream_stream(
+        f"/{service}/ServerReflectionInfo",
+        reflection_pb2.ServerReflectionRequest.SerializeToString,
+        reflection_pb2.ServerReflectionResponse.FromString,
+    )
+    question = reflection_pb2.ServerReflectionRequest(file_containing_symbol=service)
+    answer = next(ask(iter([question]), timeout=CALL_SECONDS))
+    (file,) = answer.file_descriptor_response.file_descriptor_proto
+    described = descriptor_pb2.FileDescriptorProto.FromString(file)
+    assert f"{described.package}.{described.service[0].name}" == service
+    assert described.service[0].method[0].input_type.startswith(f".{described.package}.")
 
 
 @pytest.mark.parametrize(

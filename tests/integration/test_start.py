@@ -55,7 +55,7 @@ def test_a_state_directory_is_one_server_s(tmp_path: Path) -> None:
         assert second.stop() == 0
 
 
-@pytest.mark.parametrize(("setting", "address"), [("port", "address"), ("metrics_port", "http")])
+@pytest.mark.parametrize(("setting", "address"), [("port", "address"), ("http_port", "http")])
 def test_a_port_that_is_taken_is_named_before_any_device_starts(
     server: Server, setting: str, address: str
 ) -> None:

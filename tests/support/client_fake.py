@@ -50,6 +50,12 @@ ECHO = pb.NetworkInfo(
     origin="client",
 )
 
+STATEFUL = pb.NetworkInfo()
+"""Keeps a state, and is ``echo`` otherwise."""
+STATEFUL.CopyFrom(ECHO)
+STATEFUL.name = "stateful"
+STATEFUL.states["h"] = "hn"
+
 GRAPH = pb.Graph(
     layers=[
         pb.ExecutableLayer(name="Relu_0", op_type="Relu", inputs=["x"], outputs=["h"]),
@@ -110,6 +116,8 @@ class Fake(pb_grpc.InferenceEngineServicer):
 
     def GetNetwork(self, request: Any, context: Any) -> pb.GetNetworkReply:
         self._note("GetNetwork", request, context)
+        if request.name == STATEFUL.name:
+            return pb.GetNetworkReply(info=STATEFUL)
         if request.name != "echo":
             message = f"unknown network {request.name!r}; did you mean 'echo'?"
             fail(context, ErrorDetails(grpc.StatusCode.NOT_FOUND, message, field="name"))
@@ -127,6 +135,8 @@ class Fake(pb_grpc.InferenceEngineServicer):
 
     def Infer(self, request: pb.InferRequest, context: Any) -> pb.InferReply:
         self._note("Infer", request, context)
+        if not request.inputs:
+            return pb.InferReply(id=request.id)
         if first(request) == ENDLESS:
             context.add_callback(self.cancelled.set)
             self.started.set()
@@ -310,7 +320,7 @@ class Awaited:
         self.__getattr__("aclose" if hasattr(self.inner, "aclose") else "close")()
 
     def _wrap(self, result: Any) -> Any:
-        if isinstance(result, aio.Network | aio.InferRequest | aio.InferMany):
+        if isinstance(result, aio.Network | aio.InferRequest | aio.InferMany | aio.Session):
             return Awaited(result, self.runner)
         if isinstance(result, list):
             return [self._wrap(element) for element in result]

@@ -21,6 +21,8 @@ from headrace.plugins.multi import counters as multi
 from headrace.runtime.config.schema import ConfigSchema
 from headrace.runtime.config.standard_keys import STANDARD_KEYS
 from headrace.runtime.metrics.series import NOTES
+from headrace.runtime.sequences import counters as sequences
+from headrace.runtime.sequences.keys import SCHEMA as SEQUENCE_SCHEMA
 from headrace.server.http.metrics import metrics_table
 from headrace.server.settings.settings import settings_table
 
@@ -31,6 +33,7 @@ _OWN_SERIES = (
     NOTES,
     *(hetero.EXECUTION_SECONDS, hetero.CUT_BYTES),
     *(multi.REQUESTS, multi.OUTAGES, multi.NOT_LOADED),
+    *sequences.FAMILIES,
 )
 _EVERYWHERE = {"--server", "--json", "--help"}  # options of all commands
 _NOT_SHOWN = {"serve"}  # its options are the settings
@@ -118,6 +121,7 @@ def _meaning(parameter: Any) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "configuration keys": lambda: ConfigSchema(*STANDARD_KEYS).to_markdown(),
+    "keys of sequences": SEQUENCE_SCHEMA.to_markdown,
     "keys of native operators": lambda: ConfigSchema(CUSTOM_OPS_LIBRARIES).to_markdown(),
     **{f"keys of {device}": partial(_own_keys, device) for device in _DEVICES_WITH_KEYS},
     "settings": settings_table,

@@ -41,6 +41,6 @@ def restored_logging() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
-    for name in ("headrace", "onnx_ir"):
+    for name in ("headrace", "onnx_ir", "uvicorn"):
         logging.getLogger(name).setLevel(logging.NOTSET)
     structlog.reset_defaults()

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 import yaml
+from hatchling.builders.sdist import SdistBuilder
 from prometheus_client import CollectorRegistry
 
-from headrace.server.http.endpoints import operations_routes
+from headrace.server.http.operations import operations_routes
 from headrace.server.settings.settings import Settings, options
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +55,7 @@ def test_the_image_runs_the_server_itself_as_a_user_without_rights(dockerfile: s
 
 
 def test_the_image_exposes_the_ports_that_the_server_listens_on(dockerfile: str) -> None:
-    assert f"EXPOSE {Settings().port} {Settings().metrics_port}" in dockerfile
+    assert f"EXPOSE {Settings().port} {Settings().http_port}" in dockerfile
 
 
 def instructions(dockerfile: str, kind: str) -> list[str]:
@@ -123,23 +124,23 @@ def test_every_folder_of_the_image_is_made_declared_and_mounted(
 
 
 def test_probes_and_scrapes_ask_for_paths_that_are_answered(pod: Any) -> None:
-    paths = set(operations_routes(CollectorRegistry(), lambda: None))
+    paths = {each.path for each in operations_routes(CollectorRegistry(), lambda: None)}
     (compose,) = parsed("compose.yaml")
     check = compose["services"]["headrace"]["healthcheck"]["test"][-1]
     address = re.search(r"http://127\.0\.0\.1:(\d+)(/\w+)", check)
     assert address is not None
-    assert int(address[1]) == Settings().metrics_port
+    assert int(address[1]) == Settings().http_port
     assert address[2] in paths
     deployment, _ = parsed("kubernetes.yaml")
     notes = deployment["spec"]["template"]["metadata"]["annotations"]
     assert notes["prometheus.io/path"] in paths
-    assert int(notes["prometheus.io/port"]) == Settings().metrics_port
+    assert int(notes["prometheus.io/port"]) == Settings().http_port
 
 
 def test_compose_publishes_the_ports_on_this_machine_alone() -> None:
     (compose,) = parsed("compose.yaml")
     ports = compose["services"]["headrace"]["ports"]
-    assert ports == [f"127.0.0.1:{p}:{p}" for p in (Settings().port, Settings().metrics_port)]
+    assert ports == [f"127.0.0.1:{p}:{p}" for p in (Settings().port, Settings().http_port)]
 
 
 def test_kubernetes_runs_the_image_of_this_version(container: Any) -> None:
@@ -197,7 +198,7 @@ def test_prometheus_scrapes_the_composed_server() -> None:
     (target,) = prometheus["scrape_configs"][0]["static_configs"][0]["targets"]
     host, port = target.split(":")
     assert host in compose["services"]
-    assert int(port) == Settings().metrics_port
+    assert int(port) == Settings().http_port
 
 
 def test_compose_waits_longer_than_the_server_drains() -> None:
@@ -224,3 +225,14 @@ def test_promtool_accepts_the_configuration() -> None:
         text=True,
     )
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is no checkout")
+def test_the_source_distribution_has_every_file_of_the_repository() -> None:
+    """Its tests read the documents, the examples and what deploys."""
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    builder = SdistBuilder(str(ROOT))
+    packed = {file.relative_path for file in builder.recurse_included_files()}
+    assert {path for path in listed if not path.startswith(".ci/")} <= packed

@@ -16,6 +16,7 @@ from headrace.client.info import (
 from headrace.client.options import InputOptions, OutputOptions
 from headrace.client.outputs import Outputs, Timings
 from headrace.client.request import InferRequest
+from headrace.client.sessions.session import Session
 from headrace.client.sync import Client, Network
 from headrace.wire.errors import ErrorDetails
 from headrace.wire.parameters import Range
@@ -38,6 +39,7 @@ __all__ = [
     "Port",
     "QueryResult",
     "Range",
+    "Session",
     "Subgraph",
     "Timings",
     "UnsupportedLayer",

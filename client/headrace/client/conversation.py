@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from headrace.client import errors, plan
+from headrace.client import errors
 from headrace.client.inputs import RequestEncoder
 from headrace.client.outputs import Outputs
+from headrace.client.plans import plan
 from headrace.wire import errors as wire_errors
 from headrace.wire import stream
 from headrace.wire.codec import CodecError

@@ -166,6 +166,11 @@ def cancelled(message: str = "the request was cancelled") -> Cancelled:
     return Cancelled(ErrorDetails(grpc.StatusCode.CANCELLED, message, reason="CANCELLED"))
 
 
+def late(target: str) -> Error:
+    """The error for a call whose time was up before it could be sent."""
+    return from_status(grpc.StatusCode.DEADLINE_EXCEEDED, "", None, target)
+
+
 def client_closed() -> FailedPrecondition:
     """The error for a call on a client after its `close`."""
     message = "the client is closed; make a new one"

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from headrace.client.errors import invalid
 from headrace.wire import dtypes
-from headrace.wire.framing import varint
+from headrace.wire.framing import read_varint, varint
 
 READ_BYTES: Final = 256 * 1024
 
@@ -153,12 +153,12 @@ class _Inliner:
         data_type = location = 0
         for number, wire_type, _, value, stop in fields:
             if number == _DATA_LOCATION and wire_type == _VARINT:
-                location = self._varint(value)[0]
+                location = read_varint(self._data, value)[0]
             elif number == _DATA_TYPE and wire_type == _VARINT:
-                data_type = self._varint(value)[0]
+                data_type = read_varint(self._data, value)[0]
             elif number == _DIMS:
                 while value < stop:
-                    size, value = self._varint(value)
+                    size, value = read_varint(self._data, value)
                     dims.append(size)
             elif number == _EXTERNAL_DATA and wire_type == _LENGTH:
                 entries |= [self._entry(value, stop)]
@@ -224,11 +224,11 @@ class _Inliner:
         data = self._data
         while position < end:
             start = position
-            tag, position = self._varint(position)
+            tag, position = read_varint(data, position)
             wire_type = tag & 7
             stop = position
             if wire_type == _LENGTH:
-                length, position = self._varint(position)
+                length, position = read_varint(data, position)
                 stop = position + length
             elif wire_type == _VARINT:
                 while data[stop] > 127:
@@ -242,17 +242,6 @@ class _Inliner:
                 raise _NotAModelError
             yield _Field(tag >> 3, wire_type, start, position, stop)
             position = stop
-
-    def _varint(self, position: int) -> tuple[int, int]:
-        data = self._data
-        value = 0
-        for shift in range(0, 70, 7):
-            byte = data[position]
-            position += 1
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return value, position
-        raise _NotAModelError
 
 
 def _size(dims: list[int], data_type: int) -> int:

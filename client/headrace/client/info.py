@@ -68,6 +68,8 @@ class NetworkInfo:
         notes: what the server did that the caller did not ask for.
         execution_devices: the physical devices that run it.
         origin: ``client``, ``repository`` or ``import``.
+        states: inputs that the server keeps between the requests of a session, each with the
+            output that gives its next value. Neither is among `inputs` and `outputs`.
     """
 
     name: str
@@ -83,6 +85,7 @@ class NetworkInfo:
     notes: tuple[str, ...]
     execution_devices: tuple[str, ...]
     origin: str
+    states: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +208,7 @@ def network_info(message: pb.NetworkInfo) -> NetworkInfo:
         load_seconds=message.load_seconds,
         from_cache=message.from_cache,
         notes=tuple(message.notes),
+        states=dict(message.states),
         execution_devices=tuple(message.execution_devices),
         origin=message.origin,
     )

@@ -26,6 +26,7 @@ class RequestEncoder:
     def __init__(self, network: NetworkInfo) -> None:
         self._network = network.name
         self._loading = network.state == "LOADING"
+        self.has_states = bool(network.states)
         self._output_names = network.outputs.names
         self._ports = {port.name: _PortEncoder(port) for port in network.inputs}
         self._required = frozenset(_required_names(network.inputs))
@@ -39,6 +40,7 @@ class RequestEncoder:
         performance_counts: bool = False,
         timeout_seconds: float = 0.0,
         identifier: str = "",
+        session: pb.Session | None = None,
     ) -> tuple[pb.InferRequest, list[codec.Buffer]]:
         """A request and its attachments, which are views of the arrays passed in.
 
@@ -48,7 +50,12 @@ class RequestEncoder:
         """
         if self._loading:
             raise still_loading(self._network)
-        request = pb.InferRequest(network=self._network, id=identifier)
+        if self.has_states and session is None:
+            raise invalid(
+                "session",
+                f"network {self._network!r} keeps states between requests; use network.session()",
+            )
+        request = pb.InferRequest(network=self._network, id=identifier, session=session)
         attachments: list[codec.Buffer] = []
         untrusted: object = inputs
         if not isinstance(untrusted, Mapping):

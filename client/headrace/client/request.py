@@ -12,7 +12,11 @@ from headrace.client.outputs import Outputs, decode_reply
 
 
 class InferRequest:
-    """A started request. Thread-safe."""
+    """A started request. Thread-safe.
+
+    Args:
+        future: gRPC's call, or a `LentCall`.
+    """
 
     def __init__(self, future: Any, target: str) -> None:
         self._future = future
@@ -30,7 +34,7 @@ class InferRequest:
         """
         try:
             self._future.exception(timeout)
-        except grpc.FutureTimeoutError:
+        except (grpc.FutureTimeoutError, TimeoutError):
             return False
         except grpc.FutureCancelledError:
             return True
@@ -50,7 +54,7 @@ class InferRequest:
                 raise errors.cancelled() from None
             except grpc.RpcError as error:
                 raise errors.from_call(error, self._target) from None
-            self._outputs = decode_reply(data)
+            self._outputs = data if isinstance(data, Outputs) else decode_reply(data)
         return self._outputs
 
     def cancel(self) -> bool:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import grpc
 
-from headrace.client import client_plans, errors, network_plans, plan, transport
+from headrace.client import errors, transport
 from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.infer_many import InferMany
 from headrace.client.info import NetworkInfo
-from headrace.client.network_plans import LoadedNetwork
-from headrace.client.plan import Call, Pause, Plan
+from headrace.client.plans import client_plans, network_plans, plan
+from headrace.client.plans.network_plans import LoadedNetwork
+from headrace.client.plans.plan import Call, Pause, Plan
 from headrace.client.request import InferRequest
+from headrace.client.sessions.session import Session
+from headrace.client.sessions.standing import Standing
+from headrace.client.shared_memory.call import LentCall
+from headrace.client.shared_memory.pool import Pool
+from headrace.wire.message import serialize
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -66,6 +74,8 @@ class Client:
         timeout: of a call without one of its own, in seconds; loads have none.
         credentials: for TLS, as grpc.ssl_channel_credentials() makes them.
         max_message_bytes: largest message sent or taken.
+        shared_memory: pass large tensors of `infer` and `start_async` through shared memory, if the
+            server is on this machine and allows it; else in messages, as without.
 
     Raises:
         InvalidArgument: the target is no address, or the timeout no number.
@@ -78,17 +88,22 @@ class Client:
         timeout: float = transport.DEFAULT_TIMEOUT_SECONDS,
         credentials: grpc.ChannelCredentials | None = None,
         max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
+        shared_memory: bool = False,
     ) -> None:
         self.target = transport.address(target)
         self.timeout_seconds = plan.checked_seconds(timeout)
-        options = transport.channel_options(self.target, max_message_bytes)
-        self._channel = (
-            grpc.insecure_channel(self.target, options)
-            if credentials is None
-            else grpc.secure_channel(self.target, credentials, options)
-        )
-        self._callables = transport.callables(self._channel)
-        self._closed = False
+        address = self.target
+
+        def connect(options: list[tuple[str, Any]]) -> Any:
+            if credentials is None:
+                return grpc.insecure_channel(address, options)
+            return grpc.secure_channel(address, credentials, options)
+
+        def options(once: bool) -> list[tuple[str, Any]]:
+            return transport.channel_options(address, max_message_bytes, once=once)
+
+        self._channels = transport.Channels(connect, options)
+        self.pool = Pool() if shared_memory else None
 
     load_network = _loading_method(client_plans.load_network)
     import_network = _loading_method(client_plans.import_network)
@@ -107,8 +122,15 @@ class Client:
 
     def close(self) -> None:
         """Closes the connection and cancels what is in flight. Idempotent."""
-        self._closed = True
-        self._channel.close()
+        names = self.pool.close() if self.pool is not None else []
+        if names:
+            forget = self.callable("UnregisterSharedMemory")
+            requests = transport.unregistrations(names)
+            calls = [forget.future(each, timeout=transport.FORGET_SECONDS) for each in requests]
+            for call in calls:
+                call.exception()  # the server forgets removed files by itself, only later
+        for channel in self._channels.close():
+            channel.close()
 
     def __enter__(self) -> Client:
         return self
@@ -116,15 +138,13 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def callable(self, method: str) -> Any:
-        """gRPC's callable of a method.
+    def callable(self, method: str, *, once: bool = False) -> Any:
+        """gRPC's callable of a method; `once` as of `Call`.
 
         Raises:
             FailedPrecondition: the client is closed.
         """
-        if self._closed:
-            raise errors.client_closed()
-        return self._callables[method]
+        return self._channels.callable(method, once=once)
 
     def run(self, steps: Plan[T]) -> T:
         """Runs a plan to its end."""
@@ -140,12 +160,18 @@ class Client:
         except StopIteration as end:
             result: T = end.value
             return result
+        finally:
+            steps.close()
+
+    def run_aside(self, steps: Plan[None]) -> None:
+        """Runs a plan, whose end nobody waits for, on a thread of its own."""
+        threading.Thread(target=self.run, args=(steps,), daemon=True).start()
 
     def _do(self, step: Call | Pause) -> Any:
         if isinstance(step, Pause):
             time.sleep(step.seconds)
             return None
-        call = self.callable(step.method)
+        call = self.callable(step.method, once=step.once)
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         try:
             if isinstance(call, grpc.UnaryStreamMultiCallable):
@@ -165,7 +191,7 @@ class Network(LoadedNetwork):
     """A loaded network. Thread-safe."""
 
     def __init__(self, client: Client, network: NetworkInfo) -> None:
-        super().__init__(network, client.timeout_seconds)
+        super().__init__(network, client.timeout_seconds, client.pool)
         self.client = client
 
     infer = _network_method(network_plans.infer)
@@ -193,12 +219,31 @@ class Network(LoadedNetwork):
         Raises:
             InvalidArgument: an input that does not fit the network; all else comes with the result.
         """
-        data = self.encoder.encode_bytes(
+        request, attachments = self.encoder.encode(
             inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
         )
-        call = self.client.callable("Infer")
+        infer = self.client.callable("Infer")
         seconds = plan.seconds(timeout, self.timeout_seconds)
-        return InferRequest(call.future(data, timeout=seconds), self.client.target)
+        start, target = partial(infer.future, timeout=seconds), self.client.target
+        if self.sharing is not None:
+            loan = self.sharing.lend(request, attachments)
+            if loan is not None:
+                return InferRequest(LentCall(start, loan, target), target)
+            if size := self.sharing.lacks(request, attachments):
+                self.client.run_aside(self.sharing.grow(size))
+        return InferRequest(start(serialize(request, attachments)), target)
+
+    def session(self, id: str | None = None) -> Session:
+        """A session of a network that was loaded with STATES, for a ``with`` block.
+
+        Args:
+            id: 1 to 128 characters, which others may use too; a random one if it is left out.
+
+        Raises:
+            InvalidArgument: the network keeps no states, or the id is too long.
+        """
+        standing = Standing(self.name, self.encoder, id)
+        return Session(self.client, standing, self.timeout_seconds)
 
     def infer_many(
         self,

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import logging
 import re
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.client.errors import invalid
+from headrace.client.errors import client_closed, invalid
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import REQUEST_ID_KEY
 
@@ -22,6 +23,9 @@ DEFAULT_PORT: Final = 9000
 DEFAULT_TARGET: Final = f"localhost:{DEFAULT_PORT}"
 DEFAULT_TIMEOUT_SECONDS: Final = 60.0
 DEFAULT_MESSAGE_BYTES: Final = 1024 * 1024 * 1024
+
+FORGET_SECONDS: Final = 0.5
+"""How long a client that is being closed waits for the server to forget its shared memory."""
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["InferenceEngine"]
 # Their messages are read and written by headrace.wire, without copies.
@@ -87,6 +91,59 @@ def callables(channel: Any) -> dict[str, Any]:
     }
 
 
+def unregistrations(names: Iterable[str]) -> list[pb.UnregisterSharedMemoryRequest]:
+    """What tells the server to forget these regions."""
+    return [pb.UnregisterSharedMemoryRequest(name=name) for name in names]
+
+
+class Channels:
+    """A client's connections: one for most calls, and one for those that must not be sent twice,
+    which is opened with the first of them. Thread-safe; `_lock` guards the table.
+
+    Args:
+        connect: opens a channel with these options.
+        options: of a channel, `once` or not.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[list[tuple[str, Any]]], Any],
+        options: Callable[[bool], list[tuple[str, Any]]],
+    ) -> None:
+        self._connect = connect
+        self._options = options
+        self._lock = threading.Lock()
+        self._closed = False
+        self._opened: dict[bool, tuple[Any, dict[str, Any]]] = {}
+        self._open(once=False)
+
+    def callable(self, method: str, *, once: bool = False) -> Any:
+        """gRPC's callable of a method.
+
+        Raises:
+            FailedPrecondition: the client is closed.
+        """
+        _, callables = self._opened.get(once) or self._open(once=once)
+        if self._closed:
+            raise client_closed()
+        return callables[method]
+
+    def close(self) -> list[Any]:
+        """Gives the channels, for the caller to close. Idempotent."""
+        with self._lock:
+            self._closed = True
+            return [channel for channel, _ in self._opened.values()]
+
+    def _open(self, *, once: bool) -> tuple[Any, dict[str, Any]]:
+        with self._lock:
+            if self._closed:
+                raise client_closed()
+            if once not in self._opened:
+                channel = self._connect(self._options(once))
+                self._opened[once] = channel, callables(channel)
+            return self._opened[once]
+
+
 def logs_requests() -> bool:
     """Whether somebody wants to read what `log_request` says."""
     return _log.isEnabledFor(logging.DEBUG)
@@ -137,14 +194,17 @@ def _check_port(target: str, host: str) -> None:
     raise invalid("target", f"{target!r}: {port[1]!r} is not a port; give one from 1 to 65535")
 
 
-def channel_options(target: str, max_message_bytes: int) -> list[tuple[str, Any]]:
+def channel_options(
+    target: str, max_message_bytes: int, *, once: bool = False
+) -> list[tuple[str, Any]]:
     """gRPC channel arguments: message limits, and the retry policy as a service configuration.
 
     A proxy that the environment names is passed by on the way to this machine itself: it could not
     reach it.
 
     An idempotent call that the server could not take (UNAVAILABLE, or CANCELLED by nobody here) is
-    sent up to four times within about two seconds, and never past its deadline.
+    sent up to four times within about two seconds, and never past its deadline. With `once` no call
+    is that may have reached the server.
     """
     service_config = {
         "methodConfig": [
@@ -168,7 +228,7 @@ def channel_options(target: str, max_message_bytes: int) -> list[tuple[str, Any]
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.enable_retries", 1),
         ("grpc.per_rpc_retry_buffer_size", _RETRY_BUFFER_BYTES),
-        ("grpc.service_config", json.dumps(service_config)),
+        *([] if once else [("grpc.service_config", json.dumps(service_config))]),
     ]
 
 

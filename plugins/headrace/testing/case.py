@@ -1,4 +1,4 @@
-"""A network with inputs for it, and what the reference makes of them."""
+"""A network with inputs, and the reference's outputs for them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Case:
 
     @property
     def network(self) -> Network:
-        """A network of its own for whoever asks."""
+        """A fresh network for each caller."""
         return Network.from_bytes(self.model.SerializeToString())
 
     def expected(self, inputs: Mapping[str, Value] | None = None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A reusable request on one network, for whoever runs networks in this process.
+"""A reusable request on one network, for code that runs networks in this process.
 
 States: IDLE, BUSY from `start_async` until the outcome, CANCELLED after one that ended so, STOPPED
 from `close` on. Virtual devices and servers use jobs; a request is a job with a memory.
@@ -127,7 +127,7 @@ class InferRequest:
 
     @property
     def performance_counts(self) -> list[LayerProfile]:
-        """What each layer cost in the last inference, if it was asked for."""
+        """The time of each layer in the last inference, if it was requested."""
         job = self._job
         return list(job.layers) if job is not None else []
 

@@ -159,7 +159,7 @@ def relu_relu() -> Case:
 
 
 def leftover() -> Case:
-    """A layer and a constant whose results nobody reads, beside one that computes."""
+    """A layer and a constant whose results are not read, beside a layer whose result is."""
     text = """leftover (float[4] x) => (float[4] y) {
         [unread_constant] c = Constant<value = float {1.5}>()
         [unread] u = Neg(x)

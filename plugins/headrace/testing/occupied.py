@@ -53,7 +53,7 @@ def occupied(network: ExecutableNetwork) -> Iterator[Callable[[], None]]:
 
 
 def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Waits for something that the device tells nobody of."""
+    """Waits for something that the device does not report."""
     clock = threading.Event()
     for _ in range(int(PATIENCE_SECONDS * 1000)):
         if condition():

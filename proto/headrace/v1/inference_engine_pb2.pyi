@@ -96,19 +96,31 @@ UP: DeviceState
 DOWN: DeviceState
 RESTARTING: DeviceState
 
+class SharedMemory(_message.Message):
+    __slots__ = ("region", "offset", "bytes")
+    REGION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    region: str
+    offset: int
+    bytes: int
+    def __init__(self, region: _Optional[str] = ..., offset: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
 class Tensor(_message.Message):
-    __slots__ = ("dtype", "shape", "data", "strings", "attachment")
+    __slots__ = ("dtype", "shape", "data", "strings", "attachment", "shared_memory")
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     STRINGS_FIELD_NUMBER: _ClassVar[int]
     ATTACHMENT_FIELD_NUMBER: _ClassVar[int]
+    SHARED_MEMORY_FIELD_NUMBER: _ClassVar[int]
     dtype: DataType
     shape: _containers.RepeatedScalarFieldContainer[int]
     data: bytes
     strings: _containers.RepeatedScalarFieldContainer[bytes]
     attachment: int
-    def __init__(self, dtype: _Optional[_Union[DataType, str]] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ..., strings: _Optional[_Iterable[bytes]] = ..., attachment: _Optional[int] = ...) -> None: ...
+    shared_memory: SharedMemory
+    def __init__(self, dtype: _Optional[_Union[DataType, str]] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ..., strings: _Optional[_Iterable[bytes]] = ..., attachment: _Optional[int] = ..., shared_memory: _Optional[_Union[SharedMemory, _Mapping]] = ...) -> None: ...
 
 class Sequence(_message.Message):
     __slots__ = ("elements",)
@@ -257,8 +269,15 @@ class PortInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dtype: _Optional[_Union[DataType, str]] = ..., has_rank: bool = ..., shape: _Optional[_Iterable[_Union[Dimension, _Mapping]]] = ..., kind: _Optional[_Union[ValueKind, str]] = ..., optional: bool = ..., layout: _Optional[str] = ...) -> None: ...
 
 class NetworkInfo(_message.Message):
-    __slots__ = ("name", "device", "generation", "state", "reason", "inputs", "outputs", "config", "load_seconds", "from_cache", "notes", "execution_devices", "origin")
+    __slots__ = ("name", "device", "generation", "state", "reason", "inputs", "outputs", "config", "load_seconds", "from_cache", "notes", "execution_devices", "origin", "version", "states")
     class ConfigEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class StatesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -278,6 +297,8 @@ class NetworkInfo(_message.Message):
     NOTES_FIELD_NUMBER: _ClassVar[int]
     EXECUTION_DEVICES_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
     name: str
     device: str
     generation: int
@@ -291,13 +312,17 @@ class NetworkInfo(_message.Message):
     notes: _containers.RepeatedScalarFieldContainer[str]
     execution_devices: _containers.RepeatedScalarFieldContainer[str]
     origin: str
-    def __init__(self, name: _Optional[str] = ..., device: _Optional[str] = ..., generation: _Optional[int] = ..., state: _Optional[_Union[NetworkState, str]] = ..., reason: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ..., config: _Optional[_Mapping[str, str]] = ..., load_seconds: _Optional[float] = ..., from_cache: bool = ..., notes: _Optional[_Iterable[str]] = ..., execution_devices: _Optional[_Iterable[str]] = ..., origin: _Optional[str] = ...) -> None: ...
+    version: str
+    states: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., device: _Optional[str] = ..., generation: _Optional[int] = ..., state: _Optional[_Union[NetworkState, str]] = ..., reason: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ..., config: _Optional[_Mapping[str, str]] = ..., load_seconds: _Optional[float] = ..., from_cache: bool = ..., notes: _Optional[_Iterable[str]] = ..., execution_devices: _Optional[_Iterable[str]] = ..., origin: _Optional[str] = ..., version: _Optional[str] = ..., states: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class UnloadNetworkRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "version")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    version: str
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
 
 class UnloadNetworkReply(_message.Message):
     __slots__ = ()
@@ -314,10 +339,12 @@ class ListNetworksReply(_message.Message):
     def __init__(self, networks: _Optional[_Iterable[_Union[NetworkInfo, _Mapping]]] = ...) -> None: ...
 
 class GetNetworkRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "version")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    version: str
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
 
 class ExecutableLayer(_message.Message):
     __slots__ = ("name", "op_type", "domain", "device", "inputs", "outputs", "original_layers")
@@ -462,8 +489,25 @@ class QueryNetworkReply(_message.Message):
     graph: Graph
     def __init__(self, supported_layers: _Optional[_Mapping[str, str]] = ..., unsupported: _Optional[_Iterable[_Union[UnsupportedLayer, _Mapping]]] = ..., subgraphs: _Optional[_Iterable[_Union[Subgraph, _Mapping]]] = ..., graph: _Optional[_Union[Graph, _Mapping]] = ...) -> None: ...
 
+class Session(_message.Message):
+    __slots__ = ("id", "start", "end")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    start: bool
+    end: bool
+    def __init__(self, id: _Optional[str] = ..., start: bool = ..., end: bool = ...) -> None: ...
+
 class InferRequest(_message.Message):
-    __slots__ = ("network", "id", "inputs", "outputs", "priority", "performance_counts", "timeout_seconds", "attachments")
+    __slots__ = ("network", "id", "inputs", "outputs", "priority", "performance_counts", "timeout_seconds", "version", "session", "output_regions", "attachments")
+    class OutputRegionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: SharedMemory
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[SharedMemory, _Mapping]] = ...) -> None: ...
     NETWORK_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
@@ -471,6 +515,9 @@ class InferRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     PERFORMANCE_COUNTS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_REGIONS_FIELD_NUMBER: _ClassVar[int]
     ATTACHMENTS_FIELD_NUMBER: _ClassVar[int]
     network: str
     id: str
@@ -479,8 +526,11 @@ class InferRequest(_message.Message):
     priority: int
     performance_counts: bool
     timeout_seconds: float
+    version: str
+    session: Session
+    output_regions: _containers.MessageMap[str, SharedMemory]
     attachments: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, network: _Optional[str] = ..., id: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ..., performance_counts: bool = ..., timeout_seconds: _Optional[float] = ..., attachments: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, network: _Optional[str] = ..., id: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ..., performance_counts: bool = ..., timeout_seconds: _Optional[float] = ..., version: _Optional[str] = ..., session: _Optional[_Union[Session, _Mapping]] = ..., output_regions: _Optional[_Mapping[str, SharedMemory]] = ..., attachments: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Timings(_message.Message):
     __slots__ = ("queue_seconds", "execution_seconds", "inference_seconds")
@@ -493,20 +543,22 @@ class Timings(_message.Message):
     def __init__(self, queue_seconds: _Optional[float] = ..., execution_seconds: _Optional[float] = ..., inference_seconds: _Optional[float] = ...) -> None: ...
 
 class InferReply(_message.Message):
-    __slots__ = ("id", "outputs", "timings", "performance_counts", "generation", "attachments")
+    __slots__ = ("id", "outputs", "timings", "performance_counts", "generation", "version", "attachments")
     ID_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
     PERFORMANCE_COUNTS_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     ATTACHMENTS_FIELD_NUMBER: _ClassVar[int]
     id: str
     outputs: _containers.RepeatedCompositeFieldContainer[Value]
     timings: Timings
     performance_counts: _containers.RepeatedCompositeFieldContainer[LayerProfile]
     generation: int
+    version: str
     attachments: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, id: _Optional[str] = ..., outputs: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., performance_counts: _Optional[_Iterable[_Union[LayerProfile, _Mapping]]] = ..., generation: _Optional[int] = ..., attachments: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., outputs: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., performance_counts: _Optional[_Iterable[_Union[LayerProfile, _Mapping]]] = ..., generation: _Optional[int] = ..., version: _Optional[str] = ..., attachments: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class InferStreamRequest(_message.Message):
     __slots__ = ("requests", "cancel")
@@ -533,12 +585,14 @@ class InferStreamReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[InferStreamResult, _Mapping]]] = ...) -> None: ...
 
 class Target(_message.Message):
-    __slots__ = ("device", "network")
+    __slots__ = ("device", "network", "version")
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     NETWORK_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     device: str
     network: str
-    def __init__(self, device: _Optional[str] = ..., network: _Optional[str] = ...) -> None: ...
+    version: str
+    def __init__(self, device: _Optional[str] = ..., network: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
 
 class StringList(_message.Message):
     __slots__ = ("values",)
@@ -665,10 +719,12 @@ class ImportNetworkRequest(_message.Message):
     def __init__(self, options: _Optional[_Union[ImportOptions, _Mapping]] = ..., chunk: _Optional[bytes] = ...) -> None: ...
 
 class ExportNetworkRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "version")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    version: str
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
 
 class ExportNetworkReply(_message.Message):
     __slots__ = ("chunk",)
@@ -715,3 +771,94 @@ class ListDevicesReply(_message.Message):
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     devices: _containers.RepeatedCompositeFieldContainer[DeviceInfo]
     def __init__(self, devices: _Optional[_Iterable[_Union[DeviceInfo, _Mapping]]] = ...) -> None: ...
+
+class RepositoryVersion(_message.Message):
+    __slots__ = ("name", "version", "state", "reason", "share")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    version: str
+    state: NetworkState
+    reason: str
+    share: int
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., state: _Optional[_Union[NetworkState, str]] = ..., reason: _Optional[str] = ..., share: _Optional[int] = ...) -> None: ...
+
+class ListRepositoryRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListRepositoryReply(_message.Message):
+    __slots__ = ("versions",)
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    versions: _containers.RepeatedCompositeFieldContainer[RepositoryVersion]
+    def __init__(self, versions: _Optional[_Iterable[_Union[RepositoryVersion, _Mapping]]] = ...) -> None: ...
+
+class SetTrafficRequest(_message.Message):
+    __slots__ = ("network", "shares")
+    class SharesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    network: str
+    shares: _containers.ScalarMap[str, int]
+    def __init__(self, network: _Optional[str] = ..., shares: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class SetTrafficReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RegisterSharedMemoryRequest(_message.Message):
+    __slots__ = ("name", "key", "offset", "bytes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    key: str
+    offset: int
+    bytes: int
+    def __init__(self, name: _Optional[str] = ..., key: _Optional[str] = ..., offset: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class RegisterSharedMemoryReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class UnregisterSharedMemoryRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class UnregisterSharedMemoryReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SharedMemoryInfo(_message.Message):
+    __slots__ = ("name", "key", "offset", "bytes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    key: str
+    offset: int
+    bytes: int
+    def __init__(self, name: _Optional[str] = ..., key: _Optional[str] = ..., offset: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class ListSharedMemoryRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListSharedMemoryReply(_message.Message):
+    __slots__ = ("regions",)
+    REGIONS_FIELD_NUMBER: _ClassVar[int]
+    regions: _containers.RepeatedCompositeFieldContainer[SharedMemoryInfo]
+    def __init__(self, regions: _Optional[_Iterable[_Union[SharedMemoryInfo, _Mapping]]] = ...) -> None: ...

@@ -26,15 +26,16 @@ if _version_not_supported:
 
 
 class InferenceEngineStub(object):
-    """Loads ONNX networks onto devices by name, says layer by layer what a device supports, and infers.
+    """Loads ONNX networks onto named devices, tells for each layer whether a device supports it, and
+    infers.
 
     Errors are google.rpc.Status with ErrorInfo (domain "headrace", a reason and metadata), BadRequest
     (the field at fault) and RetryInfo where a retry makes sense.
 
-    A message of Infer or InferStream has at most 1,048,576 parts, one of any other method 131,072, so
-    that none takes many times its size in memory. A part is a field of the message or of what is in it,
-    such as a string of a tensor; of a map of strings each entry is one, and of a packed shape, or of a
-    message of less than 24 bytes, every two bytes. More are refused with INVALID_ARGUMENT.
+    A message of Infer or InferStream has at most 1,048,576 parts, and a message of any other method at
+    most 131,072. So no message takes many times its size in memory. These are parts: each field, at any
+    depth, such as a string of a tensor; each entry of a map of strings; every two bytes of a packed
+    shape, and of a message of less than 24 bytes. A message with more is refused with INVALID_ARGUMENT.
     """
 
     def __init__(self, channel):
@@ -118,22 +119,49 @@ class InferenceEngineStub(object):
                 request_serializer=headrace_dot_v1_dot_inference__engine__pb2.ListDevicesRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_inference__engine__pb2.ListDevicesReply.FromString,
                 _registered_method=True)
+        self.ListRepository = channel.unary_unary(
+                '/headrace.v1.InferenceEngine/ListRepository',
+                request_serializer=headrace_dot_v1_dot_inference__engine__pb2.ListRepositoryRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_inference__engine__pb2.ListRepositoryReply.FromString,
+                _registered_method=True)
+        self.SetTraffic = channel.unary_unary(
+                '/headrace.v1.InferenceEngine/SetTraffic',
+                request_serializer=headrace_dot_v1_dot_inference__engine__pb2.SetTrafficRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_inference__engine__pb2.SetTrafficReply.FromString,
+                _registered_method=True)
+        self.RegisterSharedMemory = channel.unary_unary(
+                '/headrace.v1.InferenceEngine/RegisterSharedMemory',
+                request_serializer=headrace_dot_v1_dot_inference__engine__pb2.RegisterSharedMemoryRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_inference__engine__pb2.RegisterSharedMemoryReply.FromString,
+                _registered_method=True)
+        self.UnregisterSharedMemory = channel.unary_unary(
+                '/headrace.v1.InferenceEngine/UnregisterSharedMemory',
+                request_serializer=headrace_dot_v1_dot_inference__engine__pb2.UnregisterSharedMemoryRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_inference__engine__pb2.UnregisterSharedMemoryReply.FromString,
+                _registered_method=True)
+        self.ListSharedMemory = channel.unary_unary(
+                '/headrace.v1.InferenceEngine/ListSharedMemory',
+                request_serializer=headrace_dot_v1_dot_inference__engine__pb2.ListSharedMemoryRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_inference__engine__pb2.ListSharedMemoryReply.FromString,
+                _registered_method=True)
 
 
 class InferenceEngineServicer(object):
-    """Loads ONNX networks onto devices by name, says layer by layer what a device supports, and infers.
+    """Loads ONNX networks onto named devices, tells for each layer whether a device supports it, and
+    infers.
 
     Errors are google.rpc.Status with ErrorInfo (domain "headrace", a reason and metadata), BadRequest
     (the field at fault) and RetryInfo where a retry makes sense.
 
-    A message of Infer or InferStream has at most 1,048,576 parts, one of any other method 131,072, so
-    that none takes many times its size in memory. A part is a field of the message or of what is in it,
-    such as a string of a tensor; of a map of strings each entry is one, and of a packed shape, or of a
-    message of less than 24 bytes, every two bytes. More are refused with INVALID_ARGUMENT.
+    A message of Infer or InferStream has at most 1,048,576 parts, and a message of any other method at
+    most 131,072. So no message takes many times its size in memory. These are parts: each field, at any
+    depth, such as a string of a tensor; each entry of a map of strings; every two bytes of a packed
+    shape, and of a message of less than 24 bytes. A message with more is refused with INVALID_ARGUMENT.
     """
 
     def UploadModel(self, request_iterator, context):
-        """Sends a model too large for one message; LoadNetwork and QueryNetwork then name it by its digest.
+        """Sends a model that is too large for one message. LoadNetwork and QueryNetwork then name it by its
+        digest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -146,7 +174,7 @@ class InferenceEngineServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UnloadNetwork(self, request, context):
-        """Returns when the network's requests have finished and its memory is given back.
+        """Returns when the network's requests have finished and its memory is free.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -165,8 +193,8 @@ class InferenceEngineServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def QueryNetwork(self, request, context):
-        """Applies the transformations of LoadNetwork and says which layers the device would run. Unlike
-        LoadNetwork it ignores unknown configuration keys.
+        """Applies the transformations of LoadNetwork and tells which layers the device would run. It ignores
+        unknown configuration keys, unlike LoadNetwork.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -180,7 +208,7 @@ class InferenceEngineServicer(object):
 
     def InferStream(self, request_iterator, context):
         """Many requests in flight on one stream; results come in the order in which they finish.
-        A request that fails ends itself, never the stream.
+        A request that fails does not end the stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -218,7 +246,7 @@ class InferenceEngineServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AddExtension(self, request, context):
-        """Gives a device custom operators as ONNX local functions: data, never code.
+        """Adds custom operators to a device, as ONNX local functions. They are data, never code.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -226,6 +254,42 @@ class InferenceEngineServicer(object):
 
     def ListDevices(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRepository(self, request, context):
+        """What the server's model repository holds, and what became of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetTraffic(self, request, context):
+        """Has versions of a network share its requests, from the next one on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RegisterSharedMemory(self, request, context):
+        """Makes a part of a file of /dev/shm known, so that requests can name it instead of sending tensors.
+        For clients on the server's machine; the file has to belong to the client's user.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnregisterSharedMemory(self, request, context):
+        """Returns when no request uses the region any more. Its name is free from the start.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSharedMemory(self, request, context):
+        """The regions of the client's user.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -308,6 +372,31 @@ def add_InferenceEngineServicer_to_server(servicer, server):
                     request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.ListDevicesRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_inference__engine__pb2.ListDevicesReply.SerializeToString,
             ),
+            'ListRepository': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRepository,
+                    request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.ListRepositoryRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_inference__engine__pb2.ListRepositoryReply.SerializeToString,
+            ),
+            'SetTraffic': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetTraffic,
+                    request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.SetTrafficRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_inference__engine__pb2.SetTrafficReply.SerializeToString,
+            ),
+            'RegisterSharedMemory': grpc.unary_unary_rpc_method_handler(
+                    servicer.RegisterSharedMemory,
+                    request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.RegisterSharedMemoryRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_inference__engine__pb2.RegisterSharedMemoryReply.SerializeToString,
+            ),
+            'UnregisterSharedMemory': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnregisterSharedMemory,
+                    request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.UnregisterSharedMemoryRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_inference__engine__pb2.UnregisterSharedMemoryReply.SerializeToString,
+            ),
+            'ListSharedMemory': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSharedMemory,
+                    request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.ListSharedMemoryRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_inference__engine__pb2.ListSharedMemoryReply.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'headrace.v1.InferenceEngine', rpc_method_handlers)
@@ -317,15 +406,16 @@ def add_InferenceEngineServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class InferenceEngine(object):
-    """Loads ONNX networks onto devices by name, says layer by layer what a device supports, and infers.
+    """Loads ONNX networks onto named devices, tells for each layer whether a device supports it, and
+    infers.
 
     Errors are google.rpc.Status with ErrorInfo (domain "headrace", a reason and metadata), BadRequest
     (the field at fault) and RetryInfo where a retry makes sense.
 
-    A message of Infer or InferStream has at most 1,048,576 parts, one of any other method 131,072, so
-    that none takes many times its size in memory. A part is a field of the message or of what is in it,
-    such as a string of a tensor; of a map of strings each entry is one, and of a packed shape, or of a
-    message of less than 24 bytes, every two bytes. More are refused with INVALID_ARGUMENT.
+    A message of Infer or InferStream has at most 1,048,576 parts, and a message of any other method at
+    most 131,072. So no message takes many times its size in memory. These are parts: each field, at any
+    depth, such as a string of a tensor; each entry of a map of strings; every two bytes of a packed
+    shape, and of a message of less than 24 bytes. A message with more is refused with INVALID_ARGUMENT.
     """
 
     @staticmethod
@@ -723,6 +813,141 @@ class InferenceEngine(object):
             '/headrace.v1.InferenceEngine/ListDevices',
             headrace_dot_v1_dot_inference__engine__pb2.ListDevicesRequest.SerializeToString,
             headrace_dot_v1_dot_inference__engine__pb2.ListDevicesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRepository(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.InferenceEngine/ListRepository',
+            headrace_dot_v1_dot_inference__engine__pb2.ListRepositoryRequest.SerializeToString,
+            headrace_dot_v1_dot_inference__engine__pb2.ListRepositoryReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetTraffic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.InferenceEngine/SetTraffic',
+            headrace_dot_v1_dot_inference__engine__pb2.SetTrafficRequest.SerializeToString,
+            headrace_dot_v1_dot_inference__engine__pb2.SetTrafficReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RegisterSharedMemory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.InferenceEngine/RegisterSharedMemory',
+            headrace_dot_v1_dot_inference__engine__pb2.RegisterSharedMemoryRequest.SerializeToString,
+            headrace_dot_v1_dot_inference__engine__pb2.RegisterSharedMemoryReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnregisterSharedMemory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.InferenceEngine/UnregisterSharedMemory',
+            headrace_dot_v1_dot_inference__engine__pb2.UnregisterSharedMemoryRequest.SerializeToString,
+            headrace_dot_v1_dot_inference__engine__pb2.UnregisterSharedMemoryReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSharedMemory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.InferenceEngine/ListSharedMemory',
+            headrace_dot_v1_dot_inference__engine__pb2.ListSharedMemoryRequest.SerializeToString,
+            headrace_dot_v1_dot_inference__engine__pb2.ListSharedMemoryReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -15,6 +15,7 @@ from typing import Any, Final
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from headrace.wire.codec import CodecError
+from headrace.wire.framing import read_varint
 
 MAX_PARTS: Final = 1 << 20
 """Of a message of Infer or InferStream: with all that is built of them 100 MB at most."""
@@ -28,6 +29,8 @@ _SHORT: Final = 24
 _DEPTH: Final = 100
 """Of messages in messages; protobuf takes no more either."""
 
+_32_BITS: Final = 0xFFFF_FFFF
+"""What protobuf reads of a tag and of a length; it ignores higher bits."""
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 
 
@@ -104,7 +107,8 @@ def _count(descriptor: Descriptor, data: bytes, limit: int) -> None:
             tag = data[position]
             position += 1
             if tag > 127:
-                tag, position = _varint(data, position - 1)
+                tag, position = read_varint(data, position - 1)
+                tag &= _32_BITS
             left -= 1
             if left < 0:
                 raise _too_many(descriptor, enclosing, tag, limit)
@@ -115,7 +119,8 @@ def _count(descriptor: Descriptor, data: bytes, limit: int) -> None:
                 if length > 127:
                     if size - position <= _LEAST_BYTES * left:
                         return
-                    length, position = _varint(data, position - 1)
+                    length, position = read_varint(data, position - 1)
+                    length &= _32_BITS
                 if tag not in fields:
                     position += length
                     if position < end and data[position] == tag < 128:
@@ -175,21 +180,6 @@ def _pass_short(data: bytes, position: int, end: int, left: int) -> tuple[int, i
         left -= 1 + length // _LEAST_BYTES
         position += length + 2
     return position, left
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """The number at `position`, cut to 32 bits as tags and lengths are, and where it ends."""
-    low, high = data[position], data[position + 1]
-    if high < 128:
-        return low & 127 | high << 7, position + 2
-    number = 0
-    for shift in range(0, 70, 7):
-        byte = data[position]
-        position += 1
-        number |= (byte & 127) << shift
-        if byte < 128:
-            return number & 0xFFFF_FFFF, position
-    raise IndexError
 
 
 def _too_many(

@@ -113,9 +113,11 @@ def _decode_tensor(tensor: pb.Tensor, pool: list[Buffer | None]) -> Array:
     data = _take(tensor, pool) if tensor.attachment else tensor.data
     shape = tensor.shape[:]  # a list, several times faster to read than the message's own
     if len(shape) > MAX_RANK:  # before the product, which grows with every dimension
-        _check_shape(shape)
+        check_shape(shape)
     if len(data) != dtype.itemsize * math.prod(shape):
-        _check_shape(shape)
+        check_shape(shape)
+        if tensor.HasField("shared_memory"):
+            raise CodecError(".shared_memory", "is for a tensor that is an input by itself")
         raise CodecError(
             ".data",
             f"has {len(data)} bytes, but shape {list(shape)} of {dtype} takes "
@@ -124,7 +126,7 @@ def _decode_tensor(tensor: pb.Tensor, pool: list[Buffer | None]) -> Array:
     try:
         array: Array = np.ndarray(shape, dtype, data)
     except ValueError as error:  # two negative sizes, or sizes beyond the address space and a zero
-        _check_shape(shape)
+        check_shape(shape)
         raise CodecError(".shape", f"{list(shape)}: {error}") from None
     if tensor.strings:
         raise CodecError(".strings", f"must be empty in a tensor of {dtype}")
@@ -151,7 +153,7 @@ def _take(tensor: pb.Tensor, pool: list[Buffer | None]) -> Buffer:
     return data
 
 
-def _check_shape(shape: Sequence[int]) -> None:
+def check_shape(shape: Sequence[int]) -> None:
     """Says what is wrong with a shape; returns if nothing is."""
     if len(shape) > MAX_RANK:
         raise CodecError(".shape", f"has {len(shape)} dimensions; at most {MAX_RANK} are possible")
@@ -165,7 +167,7 @@ def _check_shape(shape: Sequence[int]) -> None:
 
 def _decode_strings(tensor: pb.Tensor) -> Array:
     shape = tensor.shape
-    _check_shape(shape)
+    check_shape(shape)
     strings = tensor.strings
     if tensor.data or tensor.attachment:
         raise CodecError(".data", "must be empty in a tensor of strings; fill strings")

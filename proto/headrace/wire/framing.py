@@ -56,7 +56,10 @@ def split(data: bytes, start: int, end: int, number: int) -> Split | None:
                 rest.append((rest_start, end))
             return Split(payloads, rest)
         field_start = position
-        tag, payload_start, position = _field(data, position, end)
+        try:
+            tag, payload_start, position = _field(data, position, end)
+        except IndexError:
+            return None
         if position > end:
             return None
         if tag == wanted:
@@ -71,7 +74,10 @@ def is_long(data: bytes) -> bool:
     """Whether the message begins with more fields than `split` splits, those in groups included."""
     position, end = 0, len(data)
     for _ in range(MAX_FIELDS):
-        tag, payload, position = _field(data, position, end)
+        try:
+            tag, payload, position = _field(data, position, end)
+        except IndexError:
+            return False
         if tag & 7 in _GROUPS:
             position = payload
         if position >= end:
@@ -81,28 +87,36 @@ def is_long(data: bytes) -> bool:
 
 def _field(data: bytes, position: int, end: int) -> tuple[int, int, int]:
     """The tag of the field at `position`, and the offsets of its payload and of what comes after
-    it; that is beyond `end` if it is malformed, or a group."""
-    tag, payload = _read_varint(data, position, end)
+    it; that is beyond `end` if the field is cut short, or a group.
+
+    Raises:
+        IndexError: as `read_varint`.
+    """
+    tag, payload = read_varint(data, position)
     kind = tag & 7
     if kind == _LENGTH_DELIMITED:
-        length, payload = _read_varint(data, payload, end)
+        length, payload = read_varint(data, payload)
         return tag, payload, payload + length
     if kind == 0:
-        return tag, payload, _read_varint(data, payload, end)[1]
+        return tag, payload, read_varint(data, payload)[1]
     size = _FIXED_SIZES.get(kind)
     return tag, payload, end + 1 if size is None else payload + size
 
 
-def _read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """The number at `position` and the offset after it; an offset beyond `end` if malformed."""
-    number = shift = 0
-    for index in range(position, min(position + 10, end)):
-        byte = data[index]
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """The number at `position`, and the offset after it.
+
+    Raises:
+        IndexError: the number runs over the end of the data, or has more than ten bytes.
+    """
+    number = 0
+    for shift in range(0, 70, 7):
+        byte = data[position]
+        position += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return number, index + 1
-        shift += 7
-    return 0, end + 1
+            return number, position
+    raise IndexError
 
 
 def join(data: bytes, spans: Sequence[Span]) -> bytes:

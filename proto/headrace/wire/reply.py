@@ -26,6 +26,7 @@ def encode_small_reply(
     outputs: Mapping[str, Value],
     timings: tuple[float, float, float],
     generation: int,
+    version: str,
 ) -> bytes | None:
     """An InferReply of numeric tensors; None if an output is anything else, large, or has a
     long name.
@@ -33,6 +34,7 @@ def encode_small_reply(
     Args:
         names: of `outputs` those that the reply has, in order.
         timings: queue, execution and inference, in seconds.
+        generation, version: of the network that answered.
     """
     name = identifier.encode()
     parts = [b"\x0a", _varint(len(name)), name]
@@ -52,11 +54,19 @@ def encode_small_reply(
         _TIMINGS.pack(b"\x1a\x1b\x09", timings[0], b"\x11", timings[1], b"\x19", timings[2]),
         b"\x28",
         _varint(generation),
+        _version(version),
     )
     return b"".join(parts)
 
 
 _varint = lru_cache(maxsize=1024)(varint)
+
+
+@lru_cache(maxsize=1024)
+def _version(version: str) -> bytes:
+    """Field 6."""
+    text = version.encode()
+    return b"".join((b"\x32", varint(len(text)), text)) if text else b""
 
 
 @lru_cache(maxsize=1024)

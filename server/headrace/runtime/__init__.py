@@ -12,8 +12,8 @@ from types import ModuleType
 
 
 class _MissingModules(MetaPathFinder):
-    """Tells whoever imports a module of the runtime that is not there any more, as plugins for
-    earlier versions do, where its names are now. Asked after all other finders."""
+    """Answers imports of modules that the runtime no longer has, as plugins for earlier versions
+    make them, with an error that tells where the names are now. Asked after all other finders."""
 
     def find_spec(
         self,

@@ -1,4 +1,4 @@
-"""The core: devices and networks by name, and what may be asked of them.
+"""The core: devices and networks by name, and all operations on them.
 
 Loads, queries and closings run on the load executor; requests go to networks directly, through
 `networks.acquire` and `networks.submit`.
@@ -38,11 +38,14 @@ from headrace.runtime.loading.life import NetworkLife
 from headrace.runtime.loading.plugin_registry import PluginRegistry
 from headrace.runtime.loading.registry import NetworkEntry, NetworkRegistry
 from headrace.runtime.loading.store import NetworkStore
+from headrace.runtime.loading.versions import NO_SHARES, check_shares
 from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.network.extension import read_functions
 from headrace.runtime.network.graph import graph_of
 from headrace.runtime.network.memory import use
 from headrace.runtime.network.network import Network
+from headrace.runtime.sequences.memory import StateMemory
+from headrace.runtime.sequences.network import load_with_states
 from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.transform.options import LoadRequest, NetworkOptions
 from headrace.runtime.transform.query import QueryResult
@@ -59,6 +62,7 @@ class Core:
         store: told of every change that outlives a restart; None keeps nothing.
         cache: of compiled networks; None keeps none.
         folder: as `Services`.
+        max_state_bytes: of all open sequences' states.
 
     Raises:
         NotFound, InvalidArgument: as `PluginRegistry.start`.
@@ -75,6 +79,7 @@ class Core:
         cache: NetworkCache | None = None,
         folder: Path | None = None,
         isolate_devices: bool = False,
+        max_state_bytes: int = 2**30,
     ) -> None:
         self.limits = limits or Limits()
         self.counters = Counters(cache.counters if cache is not None else None)
@@ -83,6 +88,7 @@ class Core:
         self.networks = NetworkRegistry(max_networks)
         self._store = store
         self._blob_key = blob_key
+        self._state_memory = StateMemory(max_state_bytes)
         self._timer = Timer()
         self._executors = ExecutorManager()
         self._loads = LoadExecutor()
@@ -106,10 +112,11 @@ class Core:
         network: Callable[[], Network],
         *,
         replace: bool = False,
-        at_start: bool = False,
+        on_disk: bool = False,
+        owner: object = None,
     ) -> Future[NetworkEntry]:
-        """Loads what `network` returns, which is called on a loading thread; `at_start` as
-        `NetworkLife.load`.
+        """Loads what `network` returns, which is called on a loading thread; `on_disk` and `owner`
+        as `NetworkLife.load`.
 
         Raises:
             AlreadyExists, ResourceExhausted, InvalidArgument: the name cannot be taken.
@@ -122,7 +129,8 @@ class Core:
             network,
             lambda entry: self._load(entry, request, device),
             replace=replace,
-            at_start=at_start,
+            on_disk=on_disk,
+            owner=owner,
         )
 
     def import_network(
@@ -131,7 +139,7 @@ class Core:
         """Loads an exported blob, onto the device that it came from if `device` is empty.
 
         Native bytes that do not verify, or are another device's, are not used: the network is
-        compiled anew, and its notes say so. Raises as `load_network`.
+        compiled again, and its notes say so. Raises as `load_network`.
         """
         limits = blobs.BlobLimits(network_bytes=self.limits.model_bytes)
         blob = blobs.read(data, self._blob_key, limits)
@@ -155,16 +163,41 @@ class Core:
         )
 
     def cancel_load(self, load: Future[NetworkEntry]) -> None:
-        """Tells a load that nobody waits for it any more."""
+        """Cancels a load: its caller no longer waits."""
         self._life.cancel(load, Cancelled("the caller cancelled the load"))
 
-    def list_failed(self, request: LoadRequest, reason: str) -> None:
+    def list_failed(self, request: LoadRequest, reason: str, owner: object = None) -> None:
         """As `NetworkLife.list_failed`."""
-        self._life.list_failed(request, reason)
+        self._life.list_failed(request, reason, owner)
 
-    def unload_network(self, name: str) -> Future[None]:
+    def unload_network(
+        self,
+        name: str,
+        version: str = "",
+        *,
+        wanted: Callable[[NetworkEntry], bool] = lambda _: False,
+    ) -> Future[None]:
         """As `NetworkLife.unload`."""
-        return self._life.unload(name)
+        return self._life.unload(name, version, wanted=wanted)
+
+    def forget_kept(self, name: str) -> None:
+        """As `NetworkLife.forget_kept`."""
+        self._life.forget_kept(name)
+
+    def set_traffic(
+        self, name: str, shares: Mapping[str, int], default: Mapping[str, int] = NO_SHARES
+    ) -> None:
+        """Has versions share a network's requests, in per cent, also after a restart.
+
+        Args:
+            shares: none to go back to the default, by which the highest version serves unless it
+                says otherwise.
+
+        Raises:
+            InvalidArgument: the shares are not per cent, or more than the whole.
+            As `NetworkRegistry.share`.
+        """
+        self._life.share(name, check_shares(shares), default)
 
     def query_network(
         self,
@@ -180,23 +213,23 @@ class Core:
         resolved = self._resolve(device)
         plugin = self.plugins.plugin(resolved.type)
 
-        def query(asked: Network) -> QueryResult:
+        def query(queried: Network) -> QueryResult:
             own = self._without_device(device, config)
             wanted = replace(options, members=resolved.members)
-            result = plugin.query_network(asked, own, wanted)
+            result = plugin.query_network(queried, own, wanted)
             if not graph:
                 return result
-            return replace(result, graph=graph_of(asked, result.supported_layers))
+            return replace(result, graph=graph_of(queried, result.supported_layers))
 
         return self._loads.submit(lambda: use(network, query))
 
-    def export_network(self, name: str) -> Iterator[bytes]:
+    def export_network(self, name: str, version: str = "") -> Iterator[bytes]:
         """The blob of a loaded network in pieces of at most 1 MiB.
 
         Raises:
             As `NetworkRegistry.acquire`.
         """
-        entry = self.networks.acquire(name)
+        entry = self.networks.acquire(name, version)
         try:
             plugin = self.plugin(entry.record.request.device)
             blob = export_blob(entry, plugin)
@@ -283,16 +316,22 @@ class Core:
         native: bytes = b"",
         notes: tuple[str, ...] = (),
     ) -> ExecutableNetwork:
-        """Loads an entry's network; its requests are joined if that is wanted and pays.
+        """Loads an entry's network, with states if it is to keep any; its requests are joined if
+        that is wanted and pays.
 
         Args:
             device: the request's, resolved.
             native, notes: as `Load`.
         """
-        config = self._device_config(request.device, request.config)
         options = replace(request.options, members=device.members)
-        load = Load(entry.record.given, config, options, native, entry.token, notes)
-        return auto_batching.load(device, load, self.plugins)
+
+        def load(config: Mapping[str, str]) -> ExecutableNetwork:
+            own = self._device_config(request.device, config)
+            load = Load(entry.record.given, own, options, native, entry.token, notes)
+            return auto_batching.load(device, load, self.plugins)
+
+        preprocessed = (*options.inputs, *options.outputs)
+        return load_with_states(request.config, preprocessed, self._state_memory, load)
 
     def _device_config(self, device: DeviceName, config: Mapping[str, str]) -> dict[str, str]:
         listed = [str(each) for each in device.physical()]

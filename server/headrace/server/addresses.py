@@ -20,7 +20,7 @@ def shown_address(host: str, port: int) -> str:
 def check_address(setting: str, host: str, port: int) -> None:
     """
     Args:
-        setting: the port's, as "metrics_port".
+        setting: the port's, as "http_port".
 
     Raises:
         InvalidArgument: nothing is known under the host's name, or the address cannot be listened

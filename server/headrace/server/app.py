@@ -19,19 +19,34 @@ from headrace.runtime.device.plugin_source import PluginSource, factory_source, 
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.intake.limits import Limits
 from headrace.server.addresses import check_address, shown_address
-from headrace.server.http.endpoints import HttpServer, operations_routes
+from headrace.server.http.application import Application
 from headrace.server.http.metrics import make_registry
-from headrace.server.repository import Repository
+from headrace.server.http.operations import operations_routes
+from headrace.server.http.rest.rest import Rest
+from headrace.server.http.server import HttpServer
+from headrace.server.repository.files import RepositoryFiles
+from headrace.server.repository.poller import Poller
+from headrace.server.repository.repository import Repository
+from headrace.server.repository.startup import Startup
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.engine import Servicer
 from headrace.server.services.health import HEALTH, SERVICE, HealthReporter
 from headrace.server.services.infer_stream import InferStreams
 from headrace.server.services.inference import Inference
-from headrace.server.services.methods import register, register_health, register_reflection
+from headrace.server.services.methods import Services, all_methods, register
+from headrace.server.services.open_inference.inference import OpenInference
+from headrace.server.services.open_inference.loading import ModelRepository
+from headrace.server.services.open_inference.models import Models
+from headrace.server.services.open_inference.regions import RegionMethods
+from headrace.server.services.open_inference.service import SERVICE as OPEN_INFERENCE
+from headrace.server.services.open_inference.service import OpenInferenceService
+from headrace.server.services.open_inference.stream import ModelStreams
 from headrace.server.services.reflection import ReflectionService
+from headrace.server.services.shared_tensors import SharedMemoryService
 from headrace.server.services.uploads import Uploads
 from headrace.server.settings.settings import Settings
-from headrace.server.startup import Startup
+from headrace.server.shared_memory.regions import Regions
+from headrace.server.shared_memory.users import Users
 from headrace.server.state import StateDirectory
 from headrace.server.storage import lock_state, network_cache, signing_key, usable
 from headrace.server.transport.boundary import Boundary
@@ -63,7 +78,7 @@ class App:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         check_address("port", settings.host, settings.port)
-        check_address("metrics_port", settings.metrics_host, settings.metrics_port)
+        check_address("http_port", settings.http_host, settings.http_port)
         limits = Limits(model_bytes=settings.max_model_bytes)
         self._limits = limits
         self._state: StateDirectory | None = None
@@ -82,36 +97,80 @@ class App:
             cache=network_cache(settings, key),
             folder=self._state.kept if self._state is not None else None,
             isolate_devices=settings.isolate_devices,
+            max_state_bytes=settings.max_state_bytes,
         )
-        self._repository = Repository(settings.model_repository, limits)
         self._uploads = Uploads(settings.max_model_bytes, settings.max_uploads_bytes)
         self._unready: str | None = "starting"
         self._hurried = asyncio.Event()
         self._port: int | None = None  # of gRPC, once it is open
         self._health = HealthReporter()
-        self._startup = Startup(self.core, self._state, self._repository, self._health)
-        self._reflection = ReflectionService([SERVICE, HEALTH])
+        self._loop = asyncio.get_running_loop()
+        files = RepositoryFiles(settings.model_repository, limits)
+        self._repository = Repository(self.core, files, self._network_changed)
+        self._poller = Poller(self._repository, settings.repository_poll_seconds)
+        self._startup = Startup(self.core, self._state, self._repository, self._network_changed)
+        self._reflection = ReflectionService([SERVICE, OPEN_INFERENCE, HEALTH])
         self._boundary = Boundary(self.core.counters, settings.max_concurrent_rpcs)
-        self._inference = Inference(self.core.networks, CompletionSink(asyncio.get_running_loop()))
+        self._regions = Regions(
+            allowed=settings.allow_client_shared_memory,
+            max_bytes=settings.max_shared_memory_bytes,
+        )
+        shared_memory = SharedMemoryService(self._regions, Users())
+        sink = CompletionSink(asyncio.get_running_loop())
+        self._inference = Inference(self.core.networks, sink, shared_memory)
+        self._models = Models(
+            self.core,
+            lambda: self._unready,
+            shared_memory=settings.allow_client_shared_memory,
+        )
+        models = ModelRepository(self.core, self._repository)
+        opened = OpenInferenceService(
+            self._models,
+            OpenInference(self.core.networks, sink, self._regions),
+            models,
+            RegionMethods(self._regions),
+            shared_memory.caller,
+        )
         self._streams = InferStreams(
             self._inference,
             self._boundary,
             settings.max_streams_in_flight,
             settings.max_stream_bytes,
         )
+        self._model_streams = ModelStreams(
+            opened.infer_on_stream,
+            self._boundary,
+            settings.max_streams_in_flight,
+            self._streams.memory,
+        )
         self._server = grpc.aio.server(options=channel_options(settings))
-        servicer = Servicer(self.core, self._uploads, self._repository, self._health)
-        register(self._server, servicer, self._inference, self._streams, self._boundary)
-        register_health(self._server, self._health.service, self._boundary)
-        register_reflection(self._server, self._reflection, self._boundary)
+        services = Services(
+            Servicer(self.core, self._uploads, self._repository, self._health),
+            self._inference,
+            self._streams,
+            shared_memory,
+            opened,
+            self._model_streams,
+            self._health.service,
+            self._reflection,
+        )
+        register(self._server, all_methods(services, self._boundary), self._boundary)
+        rest = Rest(
+            self.core.networks, self._models, models, self._regions, settings.max_message_bytes
+        )
+        probes = operations_routes(
+            make_registry(self.core.counters, self.core.devices_up),
+            lambda: self._unready,
+            self.core.networks.failed,
+        )
+        self._application = Application(
+            [*probes, *rest.probes], self.core.counters, rest.routes, rest.lifespan
+        )
         self._http = HttpServer(
-            settings.metrics_host,
-            settings.metrics_port,
-            operations_routes(
-                make_registry(self.core.counters, self.core.devices_up),
-                lambda: self._unready,
-                self.core.networks.failed,
-            ),
+            settings.http_host,
+            settings.http_port,
+            self._application,
+            max_connections=settings.max_concurrent_rpcs,
         )
 
     async def start(self) -> Addresses:
@@ -125,11 +184,12 @@ class App:
             raise InvalidArgument(
                 f"cannot listen on {address}: another server is there by now", field="port"
             ) from error
-        with usable("metrics_port"):
+        with usable("http_port"):
             self._http.start()
         self._port = port
         await self._server.start()
         await self._startup.load()
+        self._poller.start()
         self._unready = None
         self._health.ready()
         return Addresses(shown_address(settings.host, port), self._http.address)
@@ -163,7 +223,12 @@ class App:
         grace = self._settings.grace_seconds
         _log.info("draining for at most %g seconds; a second signal ends that at once", grace)
         deadline = time.monotonic() + grace
-        idle = asyncio.gather(self._boundary.wait_idle(), self._streams.drain())
+        idle = asyncio.gather(
+            self._boundary.wait_idle(),
+            self._streams.drain(),
+            self._model_streams.drain(),
+            self._http.call(self._application.drain),
+        )
         hurried = asyncio.create_task(self._hurried.wait())
         await asyncio.wait((idle, hurried), timeout=grace, return_when=asyncio.FIRST_COMPLETED)
         if not idle.done():
@@ -176,18 +241,33 @@ class App:
         await asyncio.gather(idle, hurried, return_exceptions=True)
         self._health.close()
         self._reflection.close()
+        closed = asyncio.gather(
+            self._boundary.wait_closed(), self._http.call(self._application.cancel)
+        )
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._boundary.wait_closed(), max(_CLOSE_SECONDS, left))
+            await asyncio.wait_for(closed, max(_CLOSE_SECONDS, left))
         if self._port is not None:
             cut_connections(self._port)
         await self._server.stop(_CLOSE_SECONDS)
+        await asyncio.to_thread(self._poller.stop)
         deadline = max(deadline, time.monotonic() + _UNLOAD_SECONDS)
         await asyncio.get_running_loop().run_in_executor(None, self.core.stop, deadline)
         self._http.stop()
         self._uploads.close()
+        self._regions.close()
         if self._state_lock is not None:
             os.close(self._state_lock)
         _log.info("stopped")
+
+    def _network_changed(self, name: str) -> None:
+        """Has health say what became of a network; on any thread."""
+
+        def look() -> None:
+            states = {each.state for each in self.core.networks.versions(name)}
+            self._health.network_is(name, states)
+
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(look)
 
 
 def channel_options(settings: Settings) -> list[tuple[str, Any]]:

@@ -20,7 +20,7 @@ from headrace.runtime.system.allocator import tune_allocator
 from headrace.runtime.system.processors import schedule_as_batch
 from headrace.server.app import Addresses, App
 from headrace.server.logs import configure_logging
-from headrace.server.settings.option import SWITCH
+from headrace.server.settings.option import SWITCH, flag
 from headrace.server.settings.settings import Settings, options
 from headrace.server.settings.sources import load_settings
 from headrace.wire.errors import ErrorDetails, to_json
@@ -96,16 +96,21 @@ def _signature() -> inspect.Signature:
         default = f"; default: {option.shown_default}" if option.shown_default else ""
         meaning = option.description[:1].upper() + option.description[1:]
         help_text = f"{meaning}. [{option.variable}{default}]"
-        parameters.append(
+        parameters += [
             inspect.Parameter(
-                option.name,
+                name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=typer.Option(
-                    None, option.flag, metavar=option.kind.placeholder or None, help=help_text
+                    None,
+                    flag(name),
+                    metavar=option.kind.placeholder or None,
+                    help=help_text,
+                    hidden=name == option.former,
                 ),
                 annotation=(bool if option.kind is SWITCH else str) | None,
             )
-        )
+            for name in option.names
+        ]
     return inspect.Signature(parameters)
 
 

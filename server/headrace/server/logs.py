@@ -31,7 +31,7 @@ def configure_logging(
     """Sends all logs of the process to `stream`, by default stderr.
 
     `form` is "text" or "json". Replaces what an earlier call installed. Libraries other than
-    headrace log from "warning" on, onnx-ir from "error" on unless `level` is "debug".
+    headrace log from "warning" on, onnx-ir and uvicorn from "error" on unless `level` is "debug".
 
     Returns:
         The installed handler.
@@ -72,8 +72,9 @@ def configure_logging(
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.getLogger(ROOT).setLevel(level.upper())
-    # What is odd about a client's model is no event of the server's.
-    logging.getLogger("onnx_ir").setLevel("WARNING" if level == "debug" else "ERROR")
+    # What is odd about a client's model or HTTP request is no event of the server's.
+    for name in ("onnx_ir", "uvicorn"):
+        logging.getLogger(name).setLevel("WARNING" if level == "debug" else "ERROR")
     return handler
 
 

@@ -2,6 +2,8 @@
 
     networks/NAME.json      how it was loaded, and the digest of its model; of one from the model
                             repository, its name there and what the client said beside it
+    networks/NAME@V.json    the same of version V, where it is not 1
+    traffic/NAME.json       which share of the requests each version gets, where a client said so
     models/DIGEST.onnx      the model; shared by networks, removed with the last
     devices/NAME.json       SetConfig of a device
     extensions/NAME/DIGEST.onnx
@@ -18,7 +20,7 @@ import json
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +33,8 @@ from headrace.runtime.errors import (
     Unavailable,
 )
 from headrace.runtime.intake.limits import Limits
+from headrace.runtime.loading.entry import FIRST_VERSION
+from headrace.runtime.loading.versions import check_shares
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.atomic_file import read_file, remove_file, remove_leftovers, write_file
 from headrace.runtime.transform.options import LoadRequest, Reference
@@ -58,11 +62,12 @@ class StateDirectory:
         self._kept: Counter[str] = Counter()
         self._networks = folder / "networks"
         self._models = folder / "models"
+        self._traffic = folder / "traffic"
         self._devices = folder / "devices"
         self._extensions = folder / "extensions"
         self.kept = folder / "kept"
-        folders = (self._networks, self._models, self._devices, self._extensions, self.kept)
-        for each in folders:
+        own = (self._networks, self._models, self._traffic, self._devices, self._extensions)
+        for each in (*own, self.kept):
             each.mkdir(mode=0o700, parents=True, exist_ok=True)
             remove_leftovers(each)
 
@@ -85,21 +90,41 @@ class StateDirectory:
                 self._kept += Counter()  # drops what is not positive
                 self._collect()
 
-    def save_network(self, request: LoadRequest, model: str) -> None:
-        reference = request.reference
+    def save_network(self, request: LoadRequest, model: str, *, alone: bool) -> None:
+        name, reference = request.name, request.reference
         if reference is not None:
             facts = {"reference": reference.to_json()}
         else:
             facts = {"request": request.to_json(), "model": model}
         with self._lock, _writing():
-            write_file(self._networks / f"{request.name}.json", json.dumps(facts).encode())
-            if reference is not None:
-                self._collect()
-
-    def forget_network(self, name: str) -> None:
-        with self._lock, _writing():
-            remove_file(self._networks / f"{name}.json")
+            path = self._file(name, FIRST_VERSION if reference is not None else request.version)
+            write_file(path, json.dumps(facts).encode())
+            for other in self._files(name):
+                # A reference stands for all versions that the repository has.
+                if other != path and (alone or reference is not None or _is_reference(other)):
+                    remove_file(other)
+            if alone:
+                remove_file(self._traffic / f"{name}.json")
             self._collect()
+
+    def forget_network(self, name: str, versions: Collection[str] | None = None) -> None:
+        with self._lock, _writing():
+            if versions is None:
+                leaving = [*self._files(name), self._traffic / f"{name}.json"]
+            else:
+                files = [self._file(name, version) for version in versions]
+                leaving = [path for path in files if not _is_reference(path)]
+            for path in leaving:
+                remove_file(path)
+            self._collect()
+
+    def save_shares(self, name: str, shares: Mapping[str, int]) -> None:
+        path = self._traffic / f"{name}.json"
+        with self._lock, _writing():
+            if shares:
+                write_file(path, json.dumps(dict(shares)).encode())
+            else:
+                remove_file(path)
 
     def save_config(self, device: str, config: Mapping[str, str]) -> None:
         with self._lock, _writing():
@@ -116,26 +141,41 @@ class StateDirectory:
 
     def networks(self) -> list[str]:
         """Names of the networks that were loaded."""
-        return sorted(path.stem for path in self._networks.glob("*.json"))
+        return sorted({path.stem.partition("@")[0] for path in self._networks.glob("*.json")})
 
-    def network(self, name: str) -> Kept:
+    def versions(self, name: str) -> list[str]:
+        """The versions of a network that were loaded; of one from the repository, the first."""
+        return [path.stem.partition("@")[2] or FIRST_VERSION for path in self._files(name)]
+
+    def network(self, name: str, version: str = FIRST_VERSION) -> Kept:
         """What makes the network of that name again.
 
         Raises:
             FailedPrecondition: its file cannot be read; the log says why.
         """
-        path = self._networks / f"{name}.json"
+        path = self._file(name, version)
         try:
             facts = json.loads(read_file(path))
             if "reference" in facts:
                 return Reference.from_json(facts["reference"])
             model = self._models / f"{Path(facts['model']).name}.onnx"
-            return replace(LoadRequest.from_json(facts["request"]), name=name), model
+            request = LoadRequest.from_json(facts["request"])
+            return replace(request, name=name, version=version), model
         except _UNREADABLE as error:
             _log.exception("cannot read %s", path.name)
             raise FailedPrecondition(
                 "its files in the state directory cannot be read; load it again, or unload it"
             ) from error
+
+    def shares(self) -> dict[str, dict[str, int]]:
+        """How networks share their requests among their versions, by name."""
+        found = {}
+        for path in sorted(self._traffic.glob("*.json")):
+            try:
+                found[path.stem] = check_shares(json.loads(read_file(path)))
+            except _UNREADABLE:
+                _log.exception("cannot read %s; how it shares its requests is left out", path.name)
+        return found
 
     def configs(self) -> Iterator[tuple[str, dict[str, str]]]:
         """What was set on each device."""
@@ -154,6 +194,16 @@ class StateDirectory:
             except OSError:
                 _log.exception("cannot read %s; the extension is left out", path.name)
 
+    def _file(self, name: str, version: str) -> Path:
+        suffix = "" if version == FIRST_VERSION else f"@{version}"
+        return self._networks / f"{name}{suffix}.json"
+
+    def _files(self, name: str) -> list[Path]:
+        """Those of all versions of a network."""
+        first = self._file(name, FIRST_VERSION)
+        others = sorted(self._networks.glob(f"{name}@*.json"))
+        return [path for path in (first, *others) if path.is_file()]
+
     def _collect(self) -> None:
         used = set(self._kept)
         for path in self._networks.glob("*.json"):
@@ -166,6 +216,13 @@ class StateDirectory:
         for model in self._models.glob("*.onnx"):
             if model.stem not in used:
                 remove_file(model)
+
+
+def _is_reference(path: Path) -> bool:
+    try:
+        return "reference" in json.loads(read_file(path))
+    except _UNREADABLE:
+        return False
 
 
 @contextmanager

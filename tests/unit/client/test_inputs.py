@@ -31,6 +31,7 @@ def network(*inputs: Port) -> NetworkInfo:
         notes=(),
         execution_devices=("CPU",),
         origin="client",
+        states={},
     )
 
 

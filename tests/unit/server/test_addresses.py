@@ -22,8 +22,8 @@ def taken() -> Iterator[int]:
 
 def test_a_port_is_free_once_it_was_looked_at(taken: int) -> None:
     with pytest.raises(InvalidArgument, match="Address already in use") as caught:
-        check_address("metrics_port", "127.0.0.1", taken)
-    assert caught.value.field == "metrics_port"
+        check_address("http_port", "127.0.0.1", taken)
+    assert caught.value.field == "http_port"
     for _ in range(2):
         check_address("port", "127.0.0.1", 0)
 
@@ -31,8 +31,8 @@ def test_a_port_is_free_once_it_was_looked_at(taken: int) -> None:
 @pytest.mark.parametrize("name", ["no.host.invalid", "x" * 300, "a..b"])
 def test_a_name_that_nothing_is_known_under_is_the_hosts_fault(name: str) -> None:
     with pytest.raises(InvalidArgument, match="no host has that name") as caught:
-        check_address("metrics_port", name, 0)
-    assert caught.value.field == "metrics_host"
+        check_address("http_port", name, 0)
+    assert caught.value.field == "http_host"
 
 
 @pytest.fixture

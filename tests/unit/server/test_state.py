@@ -34,11 +34,11 @@ def asked(name: str, **config: str) -> LoadRequest:
 def save(state: StateDirectory, network: Network, *names: str) -> None:
     with state.keep_model(network) as model:
         for name in names:
-            state.save_network(asked(name), model)
+            state.save_network(asked(name), model, alone=True)
 
 
 def refer(state: StateDirectory, name: str) -> None:
-    state.save_network(replace(asked(name), reference=Reference("classifier")), "")
+    state.save_network(replace(asked(name), reference=Reference("classifier")), "", alone=True)
 
 
 def with_model(kept: Kept) -> tuple[LoadRequest, Path]:
@@ -55,7 +55,7 @@ def test_a_network_comes_back_with_its_model_and_its_request(
 ) -> None:
     case = networks.mlp()
     with state.keep_model(case.network) as model:
-        state.save_network(asked("m", PERF_COUNT="YES"), model)
+        state.save_network(asked("m", PERF_COUNT="YES"), model, alone=True)
     again = StateDirectory(tmp_path, Limits())
     assert again.networks() == ["m"]
     request, path = with_model(again.network("m"))
@@ -68,7 +68,7 @@ def test_a_network_of_the_repository_comes_back_by_what_the_client_said_of_it(
 ) -> None:
     options = NetworkOptions({"x": InputOptions(mean=(1.0,))}, {}, {"layer": "CPU"})
     reference = Reference("classifier", "", {"PERF_COUNT": "YES"}, options)
-    state.save_network(replace(asked("m", NUM_STREAMS="2"), reference=reference), "")
+    state.save_network(replace(asked("m", NUM_STREAMS="2"), reference=reference), "", alone=True)
     again = StateDirectory(tmp_path, Limits())
     assert (again.networks(), again.network("m")) == (["m"], reference)
 
@@ -179,7 +179,7 @@ def test_a_folder_that_cannot_be_written_is_said_so(state: StateDirectory, tmp_p
     shutil.rmtree(tmp_path)
     changes: list[Callable[[], None]] = [
         lambda: save(state, network, "n"),
-        lambda: state.save_network(asked("n"), "digest"),
+        lambda: state.save_network(asked("n"), "digest", alone=True),
         lambda: state.forget_network("m"),
         lambda: state.save_config("CPU", {}),
         lambda: state.save_extension("CPU", b"functions"),

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.metrics import families
 from headrace.server.settings.settings import Settings
 from headrace.server.storage import network_cache, signing_key
+from headrace.testing.counted import number
 
 _KEY = b"k" * 32
 
@@ -47,7 +49,7 @@ def test_there_is_a_cache_where_a_folder_for_it_is_named(tmp_path: Path) -> None
     assert network_cache(Settings(), _KEY) is None
     cache = network_cache(Settings(cache_dir=tmp_path / "new", max_cache_bytes=77_000), _KEY)
     assert cache is not None
-    assert cache.counters.snapshot().capacity_bytes == 77_000
+    assert number(cache.counters.snapshot(), families.CACHE_CAPACITY_BYTES) == 77_000
     assert (tmp_path / "new").is_dir()
 
 

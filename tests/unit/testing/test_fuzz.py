@@ -27,7 +27,7 @@ from headrace.testing.fuzz.judge import FAILURES, Finding, Verdict, judge
 from headrace.testing.fuzz.lane import Lane
 from headrace.testing.fuzz.mutations import Draft
 from headrace.testing.fuzz.shrink import shrunk, simplifications
-from headrace.testing.fuzz.values import changed, converted, resized
+from headrace.testing.fuzz.values import changed, converted, resized, rounded
 from headrace.testing.fuzz.variant import Feed, Variant, input_names, read, snippet, write
 from headrace.testing.fuzz.worker import reference_answer, run_device, run_reference
 
@@ -170,6 +170,10 @@ def refused() -> Answer:
     return Answer(How.ANSWERED, Stage.RUN, True, replies=(Reply(How.REFUSED, text="no"),))
 
 
+def unable() -> Answer:
+    return Answer(How.ANSWERED, Stage.RUN, True, replies=(Reply(How.UNABLE, text="no"),))
+
+
 RIGHT, WRONG = answered({"b": ONE}), answered({"b": 2 * ONE})
 NOTHING = Answer(How.REFUSED, Stage.LOAD)
 
@@ -184,6 +188,8 @@ NOTHING = Answer(How.REFUSED, Stage.LOAD)
         (WRONG, RIGHT, refused(), Verdict.DISPUTED),
         (WRONG, refused(), refused(), Verdict.INVALID),
         (WRONG, NOTHING, RIGHT, Verdict.UNKNOWN),
+        (WRONG, unable(), refused(), Verdict.UNKNOWN),
+        (WRONG, unable(), WRONG, Verdict.DOUBTED),
         (refused(), RIGHT, RIGHT, Verdict.REQUEST_REFUSED),
         (answered({"b": ONE}, foreign="it was written to"), RIGHT, RIGHT, Verdict.FOREIGN),
         (answered({"b": ONE}, unsteady="two answers: 1, 2"), RIGHT, RIGHT, Verdict.UNSTEADY),
@@ -204,6 +210,47 @@ def test_an_answer_is_judged_beside_two_others(
     assert finding.verdict is verdict
 
 
+def test_what_the_reference_does_not_implement_is_no_refusal() -> None:
+    opset9 = parse("g (float[1,1,1,1] x, float[4] s) => (float y) { y = Upsample(x, s) }")
+    opset9.opset_import[0].version = 9
+    feed = {"x": np.ones((1, 1, 1, 1), np.float32), "s": np.array([1, 1, 1.5, 1], np.float32)}
+    given = Variant("0:0", "test", "Upsample", opset9.SerializeToString(), (feed,))
+    assert reference_answer(given).replies[0].how is How.UNABLE
+
+
+STEEP = """g (float[n] x) => (float y) {
+    m = ReduceMean<axes=[0]>(x)
+    d = Sub(x, m)
+    y = Div(d, d)
+}"""
+
+
+@pytest.mark.parametrize(("text", "verdict"), [
+    (STEEP, Verdict.UNDEFINED),
+    (STEEP.replace("Div(d, d)", "Abs(d)"), Verdict.WRONG),
+])  # fmt: skip
+def test_numbers_that_are_left_of_rounding_are_not_compared(text: str, verdict: Verdict) -> None:
+    given = variant(text, {"x": np.full(2, 0.84, np.float32)})
+    apart = Answer(How.ANSWERED, Stage.RUN, replies=(_of(y=ONE), _of(y=3 * ONE)))
+    one, other = (Answer(How.ANSWERED, Stage.RUN, replies=(_of(y=n * ONE),)) for n in (1, 2))
+    judged = judge(given, other, lambda: one, lambda: one, lambda: apart)
+    assert judged[0].verdict is verdict
+    steady = judge(given, other, lambda: one, lambda: one, lambda: one)
+    assert steady[0].verdict is Verdict.WRONG
+
+
+def test_numbers_move_by_one_step_and_others_not_at_all() -> None:
+    rng = np.random.default_rng(0)
+    for dtype in (np.float32, np.float16, ml_dtypes.bfloat16):
+        value = np.full(50, 0.75, dtype)
+        moved = rounded(value, rng)
+        assert moved.dtype == value.dtype
+        assert 1 < len({*moved.tolist()}) <= 2
+        info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+        np.testing.assert_allclose(moved.astype(float), 0.75, rtol=2 * float(info.eps))
+    assert rounded(np.arange(3), rng).tolist() == [0, 1, 2]
+
+
 def test_the_other_device_is_asked_only_where_the_reference_differs() -> None:
     def ask() -> Answer:
         raise AssertionError("nobody needs it")
@@ -212,6 +259,7 @@ def test_the_other_device_is_asked_only_where_the_reference_differs() -> None:
     judge(ADD, refused(), ask, ask)
 
 
+GRID = "g (float t, int64[n] s) => (float y) {{ y = AffineGrid<align_corners={}>(t, s) }}"
 QUANTISE = "g (float[n] a, float[n] s) => (uint8[n] b) { b = QuantizeLinear<axis=0>(a, s) }"
 
 
@@ -228,6 +276,9 @@ QUANTISE = "g (float[n] a, float[n] s) => (uint8[n] b) { b = QuantizeLinear<axis
         ("g (float[n] a) => (float b) { b = ReduceMean(a) }", {"a": ONE[:0]}, True),
         (QUANTISE, {"a": ONE, "s": np.array([0, 1], np.float32)}, True),
         (QUANTISE, {"a": ONE, "s": np.array([2, 1], np.float32)}, False),
+        (GRID.format(1), {"t": ONE, "s": np.array([1, 1, 4, 1])}, True),
+        (GRID.format(1), {"t": ONE, "s": np.array([1, 1, 4, 2])}, False),
+        (GRID.format(0), {"t": ONE, "s": np.array([1, 1, 4, 1])}, False),
     ],
 )
 def test_values_that_onnx_leaves_open_are_not_compared(

@@ -18,12 +18,14 @@ from headrace.wire.reply import MAX_NAME_LENGTH, encode_small_reply
 TIMES = (0.5, 0.25, 0.125)
 
 
-def by_protobuf(identifier: str, outputs: Any, times: Any, generation: int) -> pb.InferReply:
+def by_protobuf(
+    identifier: str, outputs: Any, times: Any, generation: int, version: str
+) -> pb.InferReply:
     queue, execution, inference = times
     timings = pb.Timings(
         queue_seconds=queue, execution_seconds=execution, inference_seconds=inference
     )
-    reply = pb.InferReply(id=identifier, generation=generation, timings=timings)
+    reply = pb.InferReply(id=identifier, generation=generation, version=version, timings=timings)
     encode_values(outputs, reply.outputs, [])
     return reply
 
@@ -43,13 +45,14 @@ arrays = st.builds(
     st.dictionaries(st.text(max_size=200), arrays, max_size=4),
     st.tuples(seconds, seconds, seconds),
     st.integers(0, 2**63),
+    st.sampled_from(["", "1", "9" * 18]),
 )
 def test_a_reply_says_what_protobufs_own_would(
-    identifier: str, outputs: Any, times: Any, generation: int
+    identifier: str, outputs: Any, times: Any, generation: int, version: str
 ) -> None:
-    data = encode_small_reply(identifier, tuple(outputs), outputs, times, generation)
+    data = encode_small_reply(identifier, tuple(outputs), outputs, times, generation, version)
     assert data is not None
-    expected = by_protobuf(identifier, outputs, times, generation)
+    expected = by_protobuf(identifier, outputs, times, generation, version)
     assert pb.InferReply.FromString(data) == expected
 
 
@@ -64,9 +67,9 @@ def test_a_reply_says_what_protobufs_own_would(
     ids=["transposed", "strided", "scalar", "bfloat16"],
 )
 def test_elements_go_in_c_order_however_they_lie(array: Any) -> None:
-    data = encode_small_reply("r", ("y",), {"y": array}, TIMES, 1)
+    data = encode_small_reply("r", ("y",), {"y": array}, TIMES, 1, "1")
     assert data is not None
-    assert pb.InferReply.FromString(data) == by_protobuf("r", {"y": array}, TIMES, 1)
+    assert pb.InferReply.FromString(data) == by_protobuf("r", {"y": array}, TIMES, 1, "1")
 
 
 @pytest.mark.parametrize(
@@ -83,9 +86,9 @@ def test_elements_go_in_c_order_however_they_lie(array: Any) -> None:
     ids=["absent", "sequence", "string", "large", "big-endian", "no type", "subclass"],
 )
 def test_anything_else_is_left_to_protobuf(value: Any) -> None:
-    assert encode_small_reply("r", ("x", "y"), {"x": np.ones(2), "y": value}, TIMES, 1) is None
+    assert encode_small_reply("r", ("x", "y"), {"x": np.ones(2), "y": value}, TIMES, 1, "1") is None
 
 
 def test_long_names_are_left_to_protobuf() -> None:
     outputs: dict[str, Any] = {"y" * (MAX_NAME_LENGTH + 1): np.ones(2)}
-    assert encode_small_reply("r", tuple(outputs), outputs, TIMES, 1) is None
+    assert encode_small_reply("r", tuple(outputs), outputs, TIMES, 1, "1") is None

@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire import framing
 from headrace.wire.codec import CodecError, encode_values
+from headrace.wire.layouts import MAX_ID_LENGTH, MAX_LAYOUTS, MAX_PARTS, Inputs
 from headrace.wire.message import SMALL_BYTES, parse_infer_request, serialize
 from headrace.wire.request import (
-    MAX_ID_LENGTH,
-    MAX_LAYOUTS,
-    MAX_PARTS,
     MAX_PRIORITY,
     MAX_TIMEOUT_SECONDS,
-    Inputs,
     Request,
     RequestLayouts,
+    Session,
     decode_request,
 )
+from headrace.wire.stream import parse_infer_stream_request
 
 
 def message(inputs: dict[str, Any], **fields: Any) -> bytes:
@@ -114,7 +114,8 @@ X = np.ones((1, 4), np.float32)
 @pytest.mark.parametrize(
     "data",
     [
-        message({"x": X}, id="one"),
+        message({"x": X}, id="é" * MAX_ID_LENGTH),
+        message({"x": X}, session=pb.Session(id="s")),
         message({"x": np.array([True, False])}),
         message({"x": np.array(["a", "b"], object)}),
         message({"x": [X, X]}),
@@ -122,7 +123,7 @@ X = np.ones((1, 4), np.float32)
         message({"x": np.zeros((4, SMALL_BYTES), np.uint8)}),
         message({"x": X, "y": None}),
     ],
-    ids=["id", "bool", "string", "sequence", "absent", "attachment", "in part"],
+    ids=["long id", "session", "bool", "string", "sequence", "absent", "attachment", "in part"],
 )
 def test_others_are_always_parsed(data: bytes) -> None:
     layouts = RequestLayouts()
@@ -140,6 +141,78 @@ def test_a_value_that_is_written_in_two_pieces_is_parsed() -> None:
     layouts = RequestLayouts()
     learn(layouts, data)
     assert layouts.read(data) is None
+
+
+@given(st.text(max_size=MAX_ID_LENGTH), st.text(max_size=MAX_ID_LENGTH))
+def test_requests_may_differ_in_their_ids(one: str, other: str) -> None:
+    layouts = RequestLayouts()
+    learn(layouts, message({"x": X}, id=one))
+    data = message({"x": -X}, id=other)
+    found = layouts.read(data)
+    assert (found is not None) == (len(one.encode()) == len(other.encode()) <= MAX_ID_LENGTH)
+    if found is not None:
+        assert_same(found, parsed(data))
+
+
+def test_an_id_is_found_behind_the_inputs_too() -> None:
+    def data(identifier: str) -> bytes:
+        return message({"x": X}) + pb.InferRequest(id=identifier).SerializeToString()
+
+    layouts = RequestLayouts()
+    learn(layouts, data("one"))
+    found = layouts.read(data("two"))
+    assert found is not None
+    assert_same(found, parsed(data("two")))
+
+
+def test_an_id_that_is_not_text_or_given_twice_is_left_to_protobuf() -> None:
+    data = message({"x": X}, id="one")
+    layouts = RequestLayouts()
+    learn(layouts, data)
+    assert layouts.read(data.replace(b"one", b"\xed\xa0\x80")) is None  # a surrogate
+    twice = data + pb.InferRequest(id="two").SerializeToString()
+    learn(layouts, twice)
+    assert layouts.read(twice) is None
+
+
+def stream(*requests: bytes, cancel: bytes = b"") -> bytes:
+    fields = [b"\x0a" + framing.varint(len(request)) + request for request in requests]
+    return b"".join(fields) + cancel
+
+
+def test_a_stream_s_message_is_read_if_each_of_its_requests_is_like_an_earlier_one() -> None:
+    layouts = RequestLayouts()
+    learn(layouts, message({"x": X}, id="a"))
+    learn(layouts, message({"y": X}, network="other", id="a"))
+    requests = [
+        message({"x": 2 * X}, id="b"),
+        message({"y": 3 * X}, network="other", id="c"),
+        message({"x": 4 * X}, id="d"),
+    ]
+    data = stream(*requests)
+    found = layouts.read_stream(data)
+    assert found is not None
+    theirs, cancelled = parse_infer_stream_request(data)
+    assert not cancelled
+    for mine, their in zip(found, theirs, strict=True):
+        assert_same(mine, decode_request(*their))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        stream(message({"x": X}, id="b"), message({"x": X, "y": X}, id="c")),
+        stream(message({"x": X}, id="b"), cancel=b"\x12\x01a"),
+        stream(message({"x": X}, id="b"))[:-1],
+        stream(message({"x": X}, id="b"), b"\x7a\xc0\xbb\x78" + bytes(1_973_696)),
+    ],
+    ids=["another request", "cancel", "cut off", "attachment"],
+)
+def test_any_other_message_of_a_stream_is_parsed(data: bytes) -> None:
+    layouts = RequestLayouts()
+    learn(layouts, message({"x": X}, id="a"))
+    assert layouts.read_stream(stream(message({"x": X}, id="b"))) is not None
+    assert layouts.read_stream(data) is None
 
 
 def test_one_that_came_once_is_not_known() -> None:
@@ -188,6 +261,8 @@ def test_only_so_many_are_remembered_the_oldest_go() -> None:
     ("fields", "field"),
     [
         ({"id": "i" * (MAX_ID_LENGTH + 1)}, "id"),
+        ({"session": pb.Session(start=True)}, "session.id"),
+        ({"session": pb.Session(id="i" * (MAX_ID_LENGTH + 1))}, "session.id"),
         ({"priority": MAX_PRIORITY + 1}, "priority"),
         ({"priority": -MAX_PRIORITY - 1}, "priority"),
         ({"timeout_seconds": -1.0}, "timeout_seconds"),
@@ -199,6 +274,12 @@ def test_a_field_out_of_its_bounds_is_named(fields: dict[str, Any], field: str) 
     with pytest.raises(CodecError) as refused:
         parsed(message({"x": X}, **fields))
     assert refused.value.field == field
+
+
+def test_a_request_says_which_session_it_belongs_to() -> None:
+    request, _ = parsed(message({"x": X}, session=pb.Session(id="s" * MAX_ID_LENGTH, end=True)))
+    assert request.session == Session("s" * MAX_ID_LENGTH, start=False, end=True)
+    assert parsed(message({"x": X}))[0].session is None
 
 
 def test_fields_at_their_bounds_are_taken() -> None:

@@ -9,16 +9,21 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import grpc
 import grpc.aio
 
-from headrace.client import client_plans, errors, network_plans, plan, transport
+from headrace.client import errors, transport
 from headrace.client.aio.infer_many import InferMany
 from headrace.client.aio.request import InferRequest
+from headrace.client.aio.session import Session
 from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo
-from headrace.client.network_plans import LoadedNetwork
-from headrace.client.plan import Call, Pause, Plan
+from headrace.client.plans import client_plans, network_plans, plan
+from headrace.client.plans.network_plans import LoadedNetwork
+from headrace.client.plans.plan import Call, Pause, Plan
+from headrace.client.sessions.standing import Standing
+from headrace.client.shared_memory.pool import Pool
+from headrace.wire.message import serialize
 
-__all__ = ["Client", "InferMany", "InferRequest", "Network"]
+__all__ = ["Client", "InferMany", "InferRequest", "Network", "Session"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -73,17 +78,23 @@ class Client:
         timeout: float = transport.DEFAULT_TIMEOUT_SECONDS,
         credentials: grpc.ChannelCredentials | None = None,
         max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
+        shared_memory: bool = False,
     ) -> None:
         self.target = transport.address(target)
         self.timeout_seconds = plan.checked_seconds(timeout)
-        options = transport.channel_options(self.target, max_message_bytes)
-        self._channel = (
-            grpc.aio.insecure_channel(self.target, options)
-            if credentials is None
-            else grpc.aio.secure_channel(self.target, credentials, options)
-        )
-        self._callables = transport.callables(self._channel)
-        self._closed = False
+        address = self.target
+
+        def connect(options: list[tuple[str, Any]]) -> Any:
+            if credentials is None:
+                return grpc.aio.insecure_channel(address, options)
+            return grpc.aio.secure_channel(address, credentials, options)
+
+        def options(once: bool) -> list[tuple[str, Any]]:
+            return transport.channel_options(address, max_message_bytes, once=once)
+
+        self._channels = transport.Channels(connect, options)
+        self.pool = Pool() if shared_memory else None
+        self._aside: set[asyncio.Task[None]] = set()
 
     load_network = _loading_method(client_plans.load_network)
     import_network = _loading_method(client_plans.import_network)
@@ -102,8 +113,15 @@ class Client:
 
     async def close(self) -> None:
         """Closes the connection and cancels what is in flight. Idempotent."""
-        self._closed = True
-        await self._channel.close()
+        names = self.pool.close() if self.pool is not None else []
+        if names:
+            forget = self.callable("UnregisterSharedMemory")
+            requests = transport.unregistrations(names)
+            calls = [forget(each, timeout=transport.FORGET_SECONDS) for each in requests]
+            # An error is no harm: the server forgets removed files by itself, only later.
+            await asyncio.gather(*calls, return_exceptions=True)
+        for channel in self._channels.close():
+            await channel.close()
 
     async def __aenter__(self) -> Client:
         return self
@@ -111,15 +129,13 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def callable(self, method: str) -> Any:
-        """gRPC's callable of a method.
+    def callable(self, method: str, *, once: bool = False) -> Any:
+        """gRPC's callable of a method; `once` as of `Call`.
 
         Raises:
             FailedPrecondition: the client is closed.
         """
-        if self._closed:
-            raise errors.client_closed()
-        return self._callables[method]
+        return self._channels.callable(method, once=once)
 
     async def run(self, steps: Plan[T]) -> T:
         """Runs a plan to its end."""
@@ -135,13 +151,21 @@ class Client:
         except StopIteration as end:
             result: T = end.value
             return result
+        finally:
+            steps.close()
+
+    def run_aside(self, steps: Plan[None]) -> None:
+        """Runs a plan whose end nobody waits for."""
+        task = asyncio.ensure_future(self.run(steps))
+        self._aside.add(task)
+        task.add_done_callback(self._aside.discard)
 
     async def _do(self, step: Call | Pause) -> Any:
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)
             return None
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
-        call = self.callable(step.method)(step.request, timeout=seconds)
+        call = self.callable(step.method, once=step.once)(step.request, timeout=seconds)
         try:
             if isinstance(call, grpc.aio.UnaryStreamCall):
                 reply: Any = [part async for part in call]
@@ -164,7 +188,7 @@ class Network(LoadedNetwork):
     """A loaded network."""
 
     def __init__(self, client: Client, network: NetworkInfo) -> None:
-        super().__init__(network, client.timeout_seconds)
+        super().__init__(network, client.timeout_seconds, client.pool)
         self.client = client
 
     infer = _network_method(network_plans.infer)
@@ -192,13 +216,34 @@ class Network(LoadedNetwork):
         Raises:
             InvalidArgument: an input that does not fit the network; all else comes with the result.
         """
-        data = self.encoder.encode_bytes(
+        request, attachments = self.encoder.encode(
             inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
         )
         self.client.callable("Infer")  # raises now if the client is closed, not with the result
         seconds = self.timeout_seconds if timeout is None else timeout
-        steps = network_plans.infer_encoded(data, seconds)
+        loan = None
+        if self.sharing is not None:
+            loan = self.sharing.lend(request, attachments)
+            if loan is None and (size := self.sharing.lacks(request, attachments)):
+                self.client.run_aside(self.sharing.grow(size))
+        if loan is not None:
+            steps = network_plans.infer_lent(loan, seconds)
+        else:
+            data = serialize(request, attachments)
+            steps = network_plans.infer_encoded(data, seconds)
         return InferRequest(asyncio.ensure_future(self.client.run(steps)))
+
+    def session(self, id: str | None = None) -> Session:
+        """A session of a network that was loaded with STATES, for an ``async with`` block.
+
+        Args:
+            id: 1 to 128 characters, which others may use too; a random one if it is left out.
+
+        Raises:
+            InvalidArgument: the network keeps no states, or the id is too long.
+        """
+        standing = Standing(self.name, self.encoder, id)
+        return Session(self.client, standing, self.timeout_seconds)
 
     def infer_many(
         self,

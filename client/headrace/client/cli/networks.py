@@ -161,6 +161,7 @@ def _print_loaded(network: Network, *, as_json: bool) -> None:
     fields = [("network", info.name), ("device", info.device)]
     fields += [("input", describe(port)) for port in info.inputs]
     fields += [("output", describe(port)) for port in info.outputs]
+    fields += [("state", f"{name} = {output}") for name, output in info.states.items()]
     fields += [("loaded in", f"{info.load_seconds:.3f} s{cached}")]
     console.print_fields(fields)
     for line in info.notes:

@@ -53,7 +53,7 @@ class AutoPlugin(SpreadPlugin):
         return [members[place] for place in order]
 
     def _physical(self) -> Iterator[DeviceName]:
-        """All that a user may expect to serve: not what nobody has installed."""
+        """All that a user may expect to serve: but not those that are not installed."""
         devices = self.services.devices
         for kind, ids in sorted(devices.available().items()):
             if kind not in VIRTUAL_TYPES and kind not in devices.not_installed():

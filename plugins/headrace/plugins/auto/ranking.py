@@ -45,8 +45,8 @@ class Facts:
 
 
 def device_type(name: str, told: object = None) -> DeviceType:
-    """The type that a device tells, else the one that its name is known for; a device that nobody
-    knows is taken for an accelerator, for why else would it be there.
+    """The type that a device tells, else the one that its name is known for; an unknown device is
+    taken for an accelerator, because only that is a likely reason to add one.
 
     Args:
         told: DEVICE_TYPE, if it has that metric.
@@ -72,7 +72,7 @@ def ranked(
     """Places of the devices, the best one first.
 
     Args:
-        devices: None for one of which nothing is known, which comes last.
+        devices: None if nothing is known about the device, which then comes last.
         in_order: the list's order is the user's preference, and counts instead of the types.
     """
 

@@ -132,6 +132,8 @@ class BatchNetwork(ExecutableNetwork):
     def _timeout(self) -> float:
         return self.config[AUTO_BATCH_TIMEOUT] / 1000
 
-    def _count(self, rows: int) -> None:
+    def _count(self, batch: Job, rows: int) -> None:
         if self._network_counters is not None:
             self._network_counters.observe_batch(rows)
+            if batch.error is None:
+                self.statistics.observe_run(batch, rows)

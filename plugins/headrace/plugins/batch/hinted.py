@@ -32,8 +32,8 @@ def choose(
     token: CancelToken,
     timer: Timer,
 ) -> ExecutableNetwork:
-    """The better of two ways to serve a network; a note tells which, and why. That a device is busy
-    with other networks holds nothing up for long.
+    """The better of two ways to serve a network; a note tells which, and why. A device that is busy
+    with other networks does not delay the load for long.
 
     Args:
         load: the network as the device has it by itself.

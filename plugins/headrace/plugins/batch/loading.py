@@ -111,7 +111,7 @@ def _inner(network: Network, target: Target, size: int, token: CancelToken) -> _
     except _MAY_BE_THE_SIZES as error:
         # If it is about something else, it comes again.
         fixed = _load(with_fixed_rows(network, size), target, token)
-        note = f"batches are padded to {size} rows, for {target.name} said: {error.message}"
+        note = f"batches are padded to {size} rows, because {target.name} said: {error.message}"
         return _Inner(fixed, size, note)
 
 
@@ -140,7 +140,7 @@ def _tried(
         why, shared = try_out(given, together)
     except Inconclusive as reason:
         if not ready.is_certain:
-            why = f"{_doubt(analysis)}a trial says nothing, {reason}"
+            why = f"{_doubt(analysis)}a trial could not tell: {reason}"
             raise CannotBatch(why, analysis.doubts) from reason
         without = (name for name, axis in analysis.outputs.items() if axis is None)
         return frozenset(without), "its graph computes each row by itself"
@@ -159,4 +159,4 @@ def _doubt(analysis: Analysis) -> str:
         return ""
     first, *more = analysis.doubts.values()
     others = f" and at {len(more)} more" if more else ""
-    return f"its graph does not tell, at layer {first}{others}; "
+    return f"its graph does not tell at layer {first}{others}; "

@@ -101,9 +101,9 @@ class BatchPlugin(VirtualPlugin):
         plugin = self.services.devices.plugin(device.type)
 
         def batched(plain: ExecutableNetwork, token: CancelToken) -> BatchNetwork:
-            asked = replace(load, options=options, token=token)
+            inner = replace(load, options=options, token=token)
             made = self._opened(
-                asked, resolved.config, partial(self._batched, asked, resolved, plain)
+                inner, resolved.config, partial(self._batched, inner, resolved, plain)
             )
             assert isinstance(made, BatchNetwork)
             return made
@@ -118,8 +118,8 @@ class BatchPlugin(VirtualPlugin):
     ) -> _Resolved:
         if not options.members:
             raise InvalidArgument(
-                "BATCH needs to know on which device, and may be told how many rows run together: "
-                "name both, as BATCH:CPU(8)",
+                "BATCH needs the name of a device, and takes the number of rows that run together, "
+                "as BATCH:CPU(8)",
                 field="device",
             )
         (member,) = options.members
@@ -166,16 +166,16 @@ def _refuse_nonsense(device: DeviceName, count: int | None) -> None:
     wrong = next((kind for kind in device.types() if kind in _CHOOSING), None)
     if wrong == "BATCH":
         raise InvalidArgument(
-            f"BATCH:[{device}] would join what is joined already; name one size", field="device"
+            f"BATCH:[{device}] would batch requests twice; use BATCH once", field="device"
         )
     if wrong is not None:
         raise InvalidArgument(
-            f"BATCH:[{device}] would send whole batches here and there; have {wrong} choose among "
-            f"devices that join requests themselves, as {wrong}:[BATCH:CPU(8)]",
+            f"BATCH:[{device}] would send whole batches to different devices; put BATCH into the "
+            f"list of {wrong}, as {wrong}:[BATCH:CPU(8)]",
             field="device",
         )
     if count == 1:
         raise InvalidArgument(
-            f"BATCH:{device}(1) would join nothing; load onto {device}, or give a size from 2 on",
+            f"BATCH:{device}(1) joins no requests; load onto {device}, or give a size of 2 or more",
             field="device",
         )

@@ -27,9 +27,13 @@ class SessionNetwork(ExecutableNetwork):
         runs: in the network's session, or sessions.
         conversion: of its inputs and outputs.
         profiler: for requests that ask what each layer costs.
+
+    Attributes:
+        optimized: ONNX Runtime has rewritten the network for all sessions.
     """
 
     inline_safe = True
+    optimized = True
 
     def __init__(
         self,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, TypeAlias
+from dataclasses import replace
+from typing import ClassVar, Final, TypeAlias
 
 import onnx_ir as ir
 import onnxruntime
@@ -21,6 +22,7 @@ from headrace.plugins.cpu.support import LayerSupport, Trials
 from headrace.runtime.config.key import config_field
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
+from headrace.runtime.device.load import Loaded
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import (
     FailedPrecondition,
@@ -32,6 +34,11 @@ from headrace.runtime.errors import (
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.allocator import release_memory
+
+_NOT_OPTIMIZED: Final = (
+    "not optimised: ONNX Runtime refuses this network after it has optimised it; requests may take "
+    "longer"
+)
 
 Open: TypeAlias = Callable[[Provider], Session]
 """Opens a session of the network that is being compiled."""
@@ -115,14 +122,26 @@ class SessionPlugin(CompiledPlugin):
         share = self._at_once(config)
         threads = self._threads(config, share)
 
+        optimized: list[bool] = []
+
         def open_session(provider: Provider) -> Session:
-            return session.open_model(readable, provider, Settings(threads=threads), token)
+            opened = session.open_model(readable, provider, Settings(threads=threads), token)
+            optimized.append(opened.optimized)
+            return opened
 
         runs = self._runs(network, config, share, conversion, open_session)
         release_memory()  # of a load of 310 MB, 200 are left over by then; it takes 5 ms
         profiler = Profiler(network.model, readable, self._provider(config), threads)
         executor, shown = self.executor(config), self._shown(config, share)
-        return self.network_class(network, shown, executor, share, runs, conversion, profiler)
+        compiled = self.network_class(network, shown, executor, share, runs, conversion, profiler)
+        compiled.optimized = all(optimized)
+        return compiled
+
+    def _anew(self, network: Network, config: Configuration, token: CancelToken) -> Loaded:
+        made = super()._anew(network, config, token)
+        if isinstance(made.network, SessionNetwork) and not made.network.optimized:
+            return replace(made, notes=(*made.notes, _NOT_OPTIMIZED))
+        return made
 
 
 def _check_libraries(libraries: tuple[str, ...]) -> None:

@@ -3,7 +3,8 @@
 Tables of kernels are wrong both ways (of 1,459 single-node cases of onnx they claim 88 that fail
 and refuse 126 that run), while loading a network of one node takes a fifth of a millisecond. Values
 that a control-flow body captures become inputs of their types, and small constants stay constants,
-for some kernels exist for those alone.
+for some kernels exist for those alone. The network has the sizes that are known, because the
+backend infers shapes when it loads a network, and refuses sizes that do not fit.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from headrace.runtime.network.type_names import type_text
 from headrace.runtime.transform import single_layer, trials
 
 _ELSEWHERE = "assigned to the default CPU EP"  # where a provider leaves a layer to another one
+_INFERENCE = "InferenceError]"  # of types or of shapes
 _NO_OPERATOR = re.compile(r"(\S+):(\w+)\(-?\d+\) is not a registered function/op")
 _NO_KERNEL = re.compile(r"(?:Could not find an implementation|Failed to find kernel) for (\S+)")
 
@@ -124,16 +126,13 @@ class LayerSupport:
         versions = self._compatibility
         reason = self._trials.reason(
             single_layer.network_of(
-                node,
-                self._model,
-                versions.ir_version,
-                versions.version,
-                assumed,
-                sizes=_sizes_matter(node),
+                node, self._model, versions.ir_version, versions.version, assumed, sizes=True
             )
         )
         if reason is None:
             return None
+        if _INFERENCE in reason and self._loads_whole:
+            return None  # the sizes that it is refused for are only declared, and wrong
         unknown = _NO_OPERATOR.match(reason)
         if unknown is not None and not defs.has(unknown[2], unknown[1]):
             return (
@@ -154,14 +153,6 @@ class LayerSupport:
         except HeadraceError:
             return False
         return True
-
-
-def _sizes_matter(node: ir.Node) -> bool:
-    """Whether an input has no elements, or real or complex ones: some layers are refused for
-    that alone."""
-    return node.op_type == "DFT" or any(
-        value.shape is not None and 0 in value.shape for value in node.inputs if value
-    )
 
 
 def _with_bodies(node: ir.Node) -> list[ir.Node]:

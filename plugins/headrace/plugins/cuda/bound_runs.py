@@ -168,7 +168,7 @@ class RecordedLane:
     the same.
 
     Args:
-        session: one that records, for this lane alone.
+        session: a session that records, for this lane alone.
         network: of fixed shapes.
         where: the GPU's memory.
     """

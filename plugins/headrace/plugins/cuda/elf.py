@@ -19,7 +19,7 @@ def needed(path: Path) -> list[str]:
     """The names of DT_NEEDED, in order, as the System V ABI has them.
 
     Raises:
-        ValueError: the file is no library of 64 bits with the low byte first.
+        ValueError: the file is not a 64-bit library in little-endian order.
         OSError: it cannot be read.
     """
     with path.open("rb") as file:

@@ -23,10 +23,8 @@ _MEANINGS: Final = MappingProxyType(
         "libnvonnxparser": "TensorRT's reader of ONNX",
     }
 )
-_REMEDY: Final = (
-    "install it with pip install 'onnxruntime-gpu[cuda,cudnn]', or let LD_LIBRARY_PATH lead to it"
-)
-_TENSORRT_REMEDY: Final = "install TensorRT, and let LD_LIBRARY_PATH lead to it"
+_REMEDY: Final = "pip install 'onnxruntime-gpu[cuda,cudnn]', or add its folder to LD_LIBRARY_PATH"
+_TENSORRT_REMEDY: Final = "install TensorRT, and add its folder to LD_LIBRARY_PATH"
 _DRIVER: Final = (
     "the driver's own library is missing (libcuda.so.1); a container gets it with --gpus all"
 )

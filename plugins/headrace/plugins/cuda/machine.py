@@ -92,7 +92,7 @@ def without_provider(packages: Collection[str]) -> str:
     if {*_PACKAGES} <= {*packages}:
         return (
             f"onnxruntime, which is for processors, was installed over onnxruntime-gpu; "
-            f"have the latter alone: {mend}"
+            f"install only the latter: {mend}"
         )
     if "onnxruntime" in packages:
         return (

@@ -13,8 +13,8 @@ from headrace.runtime.errors import NotInstalled, Unavailable
 
 _REASONS: Final = MappingProxyType(
     {
-        4: "the NVIDIA driver lets this user not ask for GPUs; check who may open /dev/nvidia*",
-        9: "the NVIDIA driver is installed and not loaded; load it (modprobe nvidia), or in a "
+        4: "the NVIDIA driver does not let this user query GPUs; check who may open /dev/nvidia*",
+        9: "the NVIDIA driver is installed but not loaded; load it (modprobe nvidia), or in a "
         "container give it the GPUs (--gpus all)",
         12: "there is no NVIDIA driver: libnvidia-ml.so.1 was not found; install the driver, or in "
         "a container give it the GPUs (--gpus all)",
@@ -51,11 +51,11 @@ class Management(Protocol):
         """What a process takes; None where the driver does not tell, as in most containers."""
 
     def close(self) -> None:
-        """Lets go of the library."""
+        """Closes the library."""
 
 
 def reason(code: int, text: str) -> str:
-    """What NVML's error means for somebody who wants to use a GPU.
+    """What an error of NVML means, and what to do about it.
 
     Args:
         code: NVML's return code.
@@ -68,7 +68,7 @@ class Nvml:
     """NVML by its binding. Thread-safe, as that is.
 
     Raises:
-        NotInstalled: the binding is not there, nor a driver of NVIDIA's.
+        NotInstalled: the binding or NVIDIA's driver is not installed.
         Unavailable: the binding is not there, or NVML does not start; with its reason.
     """
 
@@ -140,7 +140,7 @@ class Nvml:
         return [self._gpu(part, index, whole) for part in self._parts(whole)]
 
     def _parts(self, whole: Any) -> Iterable[Any]:
-        """The first compute instance of each GPU instance, for CUDA shows no more."""
+        """The first compute instance of each GPU instance, because CUDA shows no others."""
         nvml = self._nvml
         parts: dict[int, Any] = {}
         for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(whole)):

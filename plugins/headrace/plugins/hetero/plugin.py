@@ -88,7 +88,7 @@ class HeteroPlugin(VirtualPlugin):
     def load_network(self, load: Load) -> ExecutableNetwork:
         """Splits a network as a query says, and loads its parts; or makes it of the subgraphs that
         were exported, each on its device again. If those do not fit this network or these devices,
-        it is split anew, and a note says why.
+        it is split again, and a note says why.
 
         Raises:
             As `Plugin.load_network`, and where an affinity cannot be followed.
@@ -125,15 +125,15 @@ class HeteroPlugin(VirtualPlugin):
         """
         if not options.members and not fallback:
             raise InvalidArgument(
-                "HETERO needs to know which devices to split over: name them in order of "
-                f"preference, as HETERO:CPU,TEMPLATE, or set {TARGET_FALLBACK.name} to such a list",
+                "HETERO needs a list of devices: name them in order of preference, as "
+                f"HETERO:CPU,TEMPLATE, or set {TARGET_FALLBACK.name} to such a list",
                 field="device",
             )
         for member in options.members or read_list("HETERO", fallback, TARGET_FALLBACK):
             if "HETERO" in member.device.types():
                 raise InvalidArgument(
-                    f"{member.device} in a list of HETERO's would split what is split already; put "
-                    "its devices into the list itself",
+                    f"{member.device} in HETERO's list would split the network twice; put its "
+                    "devices into the list instead",
                     field="device",
                 )
         available = self.services.devices.available()
@@ -152,7 +152,7 @@ class HeteroPlugin(VirtualPlugin):
         return replace(planned, unsupported=_as_given(planned.unsupported, load.network))
 
     def _join(self, load: Load, resolved: _Resolved) -> Loaded:
-        """Loads the subgraphs that were exported, or splits the network anew."""
+        """Loads the subgraphs that were exported, or splits the network again."""
         whole = self.transform_network(load.network, resolved.config, load.options)
         try:
             frames = read_frames(load.native)
@@ -171,7 +171,7 @@ class HeteroPlugin(VirtualPlugin):
         have there.
 
         Args:
-            ended: such devices, with what is to be said of each.
+            ended: such devices, and the reason for each.
         """
         planned = self._plan(load, resolved, ended)
         if planned.unsupported:
@@ -187,7 +187,7 @@ class HeteroPlugin(VirtualPlugin):
 
 
 def _ended(error: EndedWorker) -> Mapping[str, str]:
-    """The device whose worker process ended at the load of a part, with what is to be said."""
+    """The device whose worker process ended at the load of a part, and the reason."""
     return {error.metadata["device"]: error.message}
 
 
@@ -198,7 +198,7 @@ def _as_given(layers: Sequence[UnsupportedLayer], network: Network) -> tuple[Uns
 
 
 def _check_config(target: Target) -> None:
-    """Judges the keys of a device as its own load would, for no layer may go there; those of a
+    """Checks the keys of a device as its own load would, because it may get no layer; those of a
     virtual one bear prefixes, and are its own to judge.
 
     Raises:

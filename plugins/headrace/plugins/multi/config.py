@@ -11,7 +11,7 @@ PRIORITIES = Key(
     "",
     "The devices, the preferred one first, each with the number of requests that it gets at once, "
     "such as CPU(4),TEMPLATE(1). Set on the device, it is the list for the device name MULTI "
-    "alone.",
+    "without a list.",
     mutable=True,
 )
 STRICT = Key(

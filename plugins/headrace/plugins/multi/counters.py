@@ -31,7 +31,7 @@ class MemberCounters:
     atomic, and two threads that make the same series get the same.
 
     Args:
-        table: the network's; None where nobody counts.
+        table: the network's; None if nothing is counted.
     """
 
     def __init__(self, table: SeriesTable | None = None) -> None:

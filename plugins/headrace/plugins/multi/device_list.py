@@ -32,7 +32,7 @@ class Failure:
     def reason(self) -> str:
         """What a caller may read."""
         if self.error.status == "INTERNAL":
-            return "an internal error; the log has it"
+            return "an internal error; see the server's log"
         return self.error.message
 
     @staticmethod

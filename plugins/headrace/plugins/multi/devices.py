@@ -195,6 +195,6 @@ class Reloads:
         return devices
 
     def drop(self, device: str) -> None:
-        """It is not to be tried again: it has loaded the network, or nobody wants it."""
+        """It is not to be tried again: it has loaded the network, or is not wanted."""
         self._due.pop(device, None)
         self._backoffs.pop(device, None)

@@ -90,7 +90,7 @@ class MultiNetwork(PooledNetwork):
         if not loaded & order.keys():
             reasons = "; ".join(str(failures[name]) for name in order if name in failures)
             raise FailedPrecondition(
-                f"one of the devices has to have loaded the network; {reasons}", field=field
+                f"none of the devices has loaded the network; {reasons}", field=field
             )
         return order
 
@@ -117,7 +117,7 @@ class MultiNetwork(PooledNetwork):
             self._show()
 
     def _show(self) -> None:
-        """Has the configuration tell the order as it is: numbers that nobody gave included."""
+        """Has the configuration tell the order as it is: including default numbers."""
         limits = self.pool.limits()
         with self._lock:
             shown = ",".join(_listed(name, limits.get(name, n)) for name, n in self._order.items())

@@ -33,7 +33,8 @@ _THREADS = 2
 
 
 class Owner(Protocol):
-    """Who wants the loads. Called without a lock, never by two loads of one network at once."""
+    """The network that needs the loads. Called without a lock, never by two loads of one network at
+    once."""
 
     label: str
     """Of the network, for the log."""
@@ -56,7 +57,7 @@ class Owner(Protocol):
 
 class LateLoads:
     """Thread-safe; `_lock` guards the failures, the reloads, the alarm, and what was set. A device
-    that does not support the network is not asked again; one that has failed otherwise is.
+    that does not support the network is not tried again; one that has failed otherwise is.
 
     Args:
         original: the network as it came.
@@ -100,7 +101,7 @@ class LateLoads:
         self._is_open = True  # an event before this one told how things are, and no change
 
     def close(self) -> None:
-        """Ends a load under way. Nothing is loaded or asked again afterwards."""
+        """Ends a load under way. Nothing is loaded or tried again afterwards."""
         self._unsubscribe()
         self._token.cancel(Cancelled("the network was unloaded"))
         with self._lock:
@@ -115,24 +116,24 @@ class LateLoads:
             return dict(self._failures)
 
     def will_ask(self, device: str) -> bool:
-        """Whether a device that is not loaded will be asked again."""
+        """Whether a device that has not loaded the network will be tried again."""
         with self._lock:
             return device in self._reloads
 
     def start(self, device: str) -> None:
-        """Loads the network on the device, after the loads that were asked for before."""
+        """Loads the network on the device, after earlier requests to load."""
         try:
             self._threads.start(partial(self._load, device))
         except Unavailable as error:
             _log.info("%s: %s is not loaded: %s", self._owner.label, device, error)
 
     def drop(self, device: str) -> None:
-        """Nobody wants the device any more."""
+        """The device is no longer wanted."""
         with self._lock:
             self._reloads.drop(device)
 
     def want(self, device: str) -> None:
-        """Somebody wants a device that failed: it is asked at once."""
+        """A device that failed is wanted: it is tried at once."""
         with self._lock:
             failure = self._failures.get(device)
             if failure is None or self._is_closed():

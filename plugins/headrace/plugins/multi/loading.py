@@ -118,8 +118,8 @@ def load_all(
         frames: of an import, by device.
 
     Raises:
-        What `token` is cancelled with, and what a device raises about what the caller asked for;
-        with `strict`, whatever one raises. Nothing stays loaded then.
+        The error that cancelled `token`, or what a device raises about the caller's request; with
+        `strict`, whatever one raises. Nothing stays loaded then.
     """
     members: list[Member] = []
     failures: list[Failure] = []

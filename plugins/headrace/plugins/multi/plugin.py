@@ -23,7 +23,7 @@ class MultiPlugin(SpreadPlugin):
     full_name = "Gives each request to the first device of a list that is free"
     refused = {  # noqa: RUF012 - as the class declares it
         "MULTI": "put its devices into the list itself",
-        "AUTO": "MULTI needs to know its devices; name them, or use AUTO alone",
+        "AUTO": "MULTI needs a list of devices; name them, or use AUTO alone",
     }
 
     def _set_config(self, config: Configuration) -> None:
@@ -41,7 +41,7 @@ class MultiPlugin(SpreadPlugin):
         text = config.get(PRIORITIES.name, self.settings().get(PRIORITIES.name, ""))
         if not text:
             raise InvalidArgument(
-                f"{self.name} needs to know its devices: name them in order of preference, as "
+                f"{self.name} needs a list of devices: name them in order of preference, as "
                 f"MULTI:CPU(4),TEMPLATE(1), or set {PRIORITIES.name} to such a list",
                 field="device",
             )

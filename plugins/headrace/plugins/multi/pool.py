@@ -1,7 +1,8 @@
 """The devices that serve one network, and its requests: what the schedule decides, done.
 
-It has no thread. Whoever submits a request, finishes one, cancels one or says that a device is up
-or down brings the schedule an event and does what it answers; back-offs are the timer's to end.
+It has no thread. A thread that submits, finishes or cancels a request, or reports that a device is
+up or down, brings the schedule an event and carries out its instructions; back-offs are the timer's
+to end.
 """
 
 from __future__ import annotations

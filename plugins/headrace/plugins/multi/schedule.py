@@ -9,7 +9,7 @@ A device that fails is taken out and, after a back-off, tried with one request. 
 on it runs again on another device, once, before those that never ran: a request is passed by as
 many of these as were on devices that failed meanwhile. A failure that may be the request's own
 fault takes the device out only once another device has run the request. A device that refuses a
-request's values stays; another one that serves is asked, once.
+request's values stays; one other device that serves is tried.
 
 If no device serves, requests wait for PATIENCE_SECONDS and are then told so.
 
@@ -284,4 +284,4 @@ def _text(error: BaseException | None) -> str:
     """What a caller may read of it."""
     if isinstance(error, HeadraceError) and not isinstance(error, Internal):
         return error.message
-    return "an internal error; the log has it"
+    return "an internal error; see the server's log"

@@ -21,6 +21,7 @@ from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.metrics.families import DEVICE_QUEUE_DEPTH
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
@@ -51,7 +52,7 @@ class SpreadPlugin(VirtualPlugin):
         super().announce()
         for name in self.names():
             counters = self.services.counters.device(name)
-            counters.register_gauge("queue_depth", lambda: self._sum("waiting"))
+            counters.register_gauge(DEVICE_QUEUE_DEPTH, lambda: self._sum("waiting"))
 
     # -- networks --
 
@@ -68,8 +69,8 @@ class SpreadPlugin(VirtualPlugin):
         return device_list.query(network, listed.candidates, strict=strict, lenient=self.chooses)
 
     def load_network(self, load: Load) -> ExecutableNetwork:
-        """Loads the network on devices of the list. One that cannot use what it exported compiles
-        anew, and a note says why."""
+        """Loads the network on devices of the list. A device that cannot use what it exported
+        compiles again, and a note says why."""
         frames: Mapping[str, Frame] = {}
         try:
             frames = read_frames(load.native) if load.native else {}

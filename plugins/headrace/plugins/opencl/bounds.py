@@ -1,4 +1,4 @@
-"""Indices that lead outside of what they index. ONNX calls them an error; a kernel reads past them.
+"""Indices that are out of bounds. ONNX calls them an error; a kernel reads past them.
 
 Those that arrive as inputs of the network are looked at before it runs.
 """
@@ -81,8 +81,8 @@ def _check(name: str, indices: np.ndarray, bound: _Bound, sizes: tuple[int | Non
         least, most = int(each.min()), int(each.max())
         if size is not None and not -size <= least <= most < size:
             raise InvalidArgument(
-                f"indices from {least} to {most} in {name!r} lead outside of the "
-                f"{size} elements that layer {bound.layer!r} picks from",
+                f"indices from {least} to {most} in {name!r} are out of bounds: layer "
+                f"{bound.layer!r} picks from {size} elements",
                 field=f"inputs[{name!r}]",
             )
 

@@ -29,7 +29,7 @@ def run_failure(error: Exception) -> Exception:
 
 
 def out_of_memory(error: BaseException | None) -> bool:
-    """Whether memory was refused, by whomever on the way."""
+    """Whether memory was refused at any level."""
     while error is not None and not isinstance(error, MemoryError):
         error = error.__cause__
     return error is not None

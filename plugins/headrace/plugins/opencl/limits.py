@@ -1,8 +1,8 @@
 """What tinygrad computes otherwise than ONNX, or not at all, though it has the operator.
 
 Found by running onnx's backend cases against tinygrad 0.14; the case that shows a fault is named
-beside the rule for it. A rule is as narrow as the fault. Where what it depends on is not known
-before a run, the layer is refused, for it would be silently wrong.
+beside the rule for it. A rule is as narrow as the fault. If what it depends on is not known before
+a run, the layer is refused, because its result would be wrong without an error.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from onnx_ir.passes.common import InlinePass
 
 
 def inline_functions(model: ir.Model) -> bool:
-    """Puts the nodes of local functions in place of their calls."""
+    """Replaces calls of local functions by the functions' nodes."""
     return bool(model.functions) and bool(InlinePass()(model).modified)
 
 

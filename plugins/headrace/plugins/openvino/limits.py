@@ -1,8 +1,8 @@
 """What OpenVINO takes and then computes something else than ONNX says.
 
 Found by running onnx's backend cases against OpenVINO 2026.4 on processors; the case that shows a
-fault is named beside the rule for it. A rule is as narrow as the fault. Where what it depends on is
-not known before a run, the layer is refused, for it would be silently wrong.
+fault is named beside the rule for it. A rule is as narrow as the fault. If what it depends on is
+not known before a run, the layer is refused, because its result would be wrong without an error.
 """
 
 from __future__ import annotations

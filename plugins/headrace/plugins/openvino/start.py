@@ -30,7 +30,7 @@ def installed_version(package: str = _PACKAGE) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        raise Unavailable(f"OpenVINO is there without its package's version; {_REMEDY}") from None
+        raise Unavailable(f"OpenVINO is installed without its package; {_REMEDY}") from None
 
 
 def start_openvino() -> Compiler:

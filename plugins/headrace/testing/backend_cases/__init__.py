@@ -2,5 +2,5 @@
 
     python -m headrace.testing.backend_cases --device CPU
 
-runs all of them and says what became of each; ``--expectations DIR`` compares with what is known.
+runs all of them and reports the result of each; ``--expectations DIR`` compares with what is known.
 """

@@ -118,7 +118,7 @@ class Expectation:
 
     def unexpected_passes(self, results: Iterable[Result]) -> list[str]:
         """A line for each of these results that passed and was not expected to. None is a fault:
-        the backend, or the processor, is better than the one that was asked before."""
+        the backend or the processor is better than the earlier one."""
         return [
             self._told(each)
             for each in results

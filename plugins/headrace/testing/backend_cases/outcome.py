@@ -1,4 +1,4 @@
-"""What became of a case, and whether its outputs are right."""
+"""The result of a case, and whether its outputs are right."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def run_cases(
     limit_seconds: float = 300.0,
     report: Callable[[Result], None] = lambda _: None,
 ) -> Run:
-    """Runs every case in one of `jobs` processes, each started anew after a crash or a time-out.
+    """Runs every case in one of `jobs` processes, each started again after a crash or a time-out.
 
     Args:
         limit_seconds: that a case may take, its load included.

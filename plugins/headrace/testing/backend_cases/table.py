@@ -1,4 +1,4 @@
-"""The published table: what each device makes of each operator's cases."""
+"""The published table: each device's results on each operator's cases."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ because they were computed in complex64. That much more is allowed.
 
 
 def markdown(cases: Sequence[BackendCase], devices: Sequence[Expectation]) -> str:
-    """The page about these devices, each of which was asked these cases."""
+    """The page about these devices, each of which ran these cases."""
     return "\n".join(_lines(cases, sorted(devices, key=lambda device: device.device)))
 
 

@@ -97,7 +97,7 @@ def _variants(generator: VariantGenerator, options: argparse.Namespace) -> Itera
 
 
 def _replay(name: str, options: argparse.Namespace) -> bool:
-    """Runs one variant again and says what becomes of it; whether it does not fail."""
+    """Runs one variant again and reports the result; whether it does not fail."""
     path = Path(options.replay)
     if path.is_dir():
         variant = read(path)

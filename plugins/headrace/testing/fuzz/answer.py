@@ -29,6 +29,7 @@ class How(enum.Enum):
     BROKEN = "broken"  # an error that a server would report as INTERNAL
     ENDED = "process ended"
     HUNG = "hung"
+    UNABLE = "not implemented"  # by the reference, which is no opinion on the request
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Large:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reply:
-    """What became of one request.
+    """The result of one request.
 
     Attributes:
         outputs: by name, if it was answered.
@@ -66,7 +67,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """What became of a variant.
+    """The result of a variant.
 
     Attributes:
         how: ANSWERED if the network was loaded; each of `replies` then says more.

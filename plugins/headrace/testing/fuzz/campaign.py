@@ -8,15 +8,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
 
+import numpy as np
+
 from headrace.runtime.errors import HeadraceError
 from headrace.testing.fuzz.answer import Answer, How
 from headrace.testing.fuzz.judge import FAILURES, Finding, Verdict, judge
 from headrace.testing.fuzz.lane import Lane
 from headrace.testing.fuzz.shrink import shrunk
+from headrace.testing.fuzz.values import rounded
 from headrace.testing.fuzz.variant import Variant
 
 _MOST_ENDINGS = 3
 _MOST_KEPT = 5
+_ROUNDINGS = 8
 
 
 @dataclass(slots=True)
@@ -42,7 +46,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Campaign:
-    """What became of a device's variants so far.
+    """The results of a device's variants so far.
 
     Attributes:
         counts: verdicts on networks that were not loaded, and on requests.
@@ -70,8 +74,8 @@ class Fuzzer:
 
     Args:
         device, reference: their processes.
-        second: another device, asked where the device and the reference differ; None if there is
-            none.
+        second: another device, which runs the network if the device and the reference differ; None
+            if there is none.
         report: called with each failure of a new sort.
         shrink_seconds: that one failure may be worked on.
     """
@@ -184,11 +188,26 @@ class Fuzzer:
         return self._judged(variant, self._device.ask(variant, patience=2.0))
 
     def _judged(self, variant: Variant, answer: Answer) -> list[Finding]:
-        """The verdicts; the reference and the second device are asked once at most, and not at all
-        about a network that the device refuses, as most are that take long."""
+        """The verdicts; the reference and the second device run once at most, and not at all for a
+        network that the device refuses, as it does most slow ones."""
         return judge(
             variant,
             answer,
             cache(lambda: self._reference.ask(variant)),
             cache(lambda: self._ask_second(variant)),
+            cache(lambda: self._reference.ask(_rounded(variant))),
         )
+
+
+def _rounded(variant: Variant) -> Variant:
+    """The variant with its requests again and again, each number moved by one step of its type."""
+    rng = np.random.default_rng(0)
+    feeds = tuple(
+        {
+            name: rounded(value, rng) if isinstance(value, np.ndarray) else value
+            for name, value in feed.items()
+        }
+        for _ in range(_ROUNDINGS)
+        for feed in variant.feeds
+    )
+    return replace(variant, feeds=feeds)

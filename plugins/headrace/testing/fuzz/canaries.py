@@ -51,7 +51,7 @@ class GuardedArray:
         self._before = self._bytes.copy()
 
     def is_intact(self) -> bool:
-        """Whether nobody wrote to the array or to the guard zones."""
+        """Whether the array and the guard zones are unchanged."""
         return bool(np.array_equal(self._bytes, self._before))
 
 

@@ -15,7 +15,7 @@ from headrace.testing.fuzz.variant import Feed, Variant
 
 
 class Verdict(enum.Enum):
-    """What became of a network, or of a request; the value is its heading in tables."""
+    """The result of a network or of a request; the value is its heading in tables."""
 
     RIGHT = "right"
     REFUSED = "network refused"
@@ -67,11 +67,19 @@ class Finding:
 Ask = Callable[[], Answer | None]
 
 
-def judge(variant: Variant, device: Answer, reference: Ask, second: Ask) -> list[Finding]:
+def judge(
+    variant: Variant,
+    device: Answer,
+    reference: Ask,
+    second: Ask,
+    rounded: Ask = lambda: None,
+) -> list[Finding]:
     """The verdict on the network, or on each of its requests if it was loaded.
 
     Args:
         reference, second: called only where their answers are needed; None if there is none.
+        rounded: the reference's answers to all requests, again and again, with their numbers moved
+            by one step of their type; called where the network may rest on how they are rounded.
     """
     if device.how in (How.ENDED, How.HUNG):
         verdict = Verdict.ENDED if device.how is How.ENDED else Verdict.HUNG
@@ -89,13 +97,13 @@ def judge(variant: Variant, device: Answer, reference: Ask, second: Ask) -> list
             return [Finding(Verdict.DISAGREES, None, device.stage.value, device.text)]
         return [Finding(Verdict.REFUSED, text=device.text)]
     return [
-        _judge_reply(variant, number, reply, reference, second)
+        _judge_reply(variant, number, reply, reference, second, rounded)
         for number, reply in enumerate(device.replies)
     ]
 
 
 def _judge_reply(
-    variant: Variant, number: int, reply: Reply, reference: Ask, second: Ask
+    variant: Variant, number: int, reply: Reply, reference: Ask, second: Ask, rounded: Ask
 ) -> Finding:
     if reply.foreign:
         return Finding(Verdict.FOREIGN, number, reply.foreign, reply.foreign)
@@ -118,6 +126,11 @@ def _judge_reply(
     open_kinds = ("values", "refused", *undefined.open_forms(variant))
     if why is not None and (first is None or difference[0] in open_kinds):
         return Finding(Verdict.UNDEFINED, number, why, difference[1])
+    if difference[0] == "values" and undefined.rests_on_rounding(variant):
+        for moved in _replies(rounded(), number, len(variant.feeds)):
+            if moved.how is How.ANSWERED and _difference(variant, number, moved, first) is not None:
+                why = "numbers that are left of rounding"
+                return Finding(Verdict.UNDEFINED, number, why, difference[1])
     answer = second()
     other = _reply(answer, number)
     if other is None or other.how not in (How.ANSWERED, How.REFUSED):
@@ -156,6 +169,13 @@ def _reply(answer: Answer | None, number: int) -> Reply | None:
     if answer is None or answer.how is not How.ANSWERED:
         return None
     return answer.replies[number]
+
+
+def _replies(answer: Answer | None, number: int, count: int) -> tuple[Reply, ...]:
+    """The replies to one of `count` requests that were sent again and again."""
+    if answer is None or answer.how is not How.ANSWERED:
+        return ()
+    return answer.replies[number::count]
 
 
 def _is_empty(reply: Reply) -> bool:

@@ -72,7 +72,7 @@ class Lane:
         self.version = greeting
 
     def ask(self, variant: Variant, patience: float = 1.0) -> Answer:
-        """What becomes of the variant; ENDED or HUNG if that is what the process does.
+        """The result of the variant; ENDED or HUNG if that is what the process does.
 
         Args:
             patience: by which the time limit is multiplied, if the machine is not busier still.

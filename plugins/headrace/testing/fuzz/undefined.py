@@ -45,6 +45,7 @@ _SCALES = {"QuantizeLinear": (1,), "QLinearConv": (1, 4, 6), "QLinearMatMul": (1
 _INTEGER_ARITHMETIC = frozenset(["Abs", "Div", "Mod", "Neg", "Pow", "BitShift"])
 _AVERAGING = ("Loss", "Mean", "Norm", "Pool")
 _HUGE = 1e6
+_MAGNIFYING = frozenset(["Div", "Log", "Pow", "Reciprocal", "Sqrt"])
 _SIZED_BY_VALUES = frozenset(["Compress", "NonMaxSuppression", "NonZero", "Range", "Unique"])
 
 
@@ -55,13 +56,9 @@ def reason(variant: Variant, number: int) -> str | None:
     feed = variant.feeds[number]
     values = [*_arrays(feed, model)]
     found = next((found for rule in _RULES if (found := rule(operators, values))), None)
-    return (
-        found
-        or _other_type(model)
-        or _cast_too_far(model, feed)
-        or _power_too_far(operators, values)
-        or _no_scale(feed, model)
-    )
+    found = found or _other_type(model) or _power_too_far(operators, values)
+    rules = (_cast_too_far, _no_scale, _one_corner)
+    return found or next((found for rule in rules if (found := rule(model, feed))), None)
 
 
 def steps(variant: Variant) -> int:
@@ -83,6 +80,13 @@ def noise(variant: Variant, number: int) -> float:
             wide = np.abs(_wide(each).astype(np.float64))
             largest = max(largest, float(wide[np.isfinite(wide)].max(initial=0.0)))
     return largest
+
+
+def rests_on_rounding(variant: Variant) -> bool:
+    """Whether the network subtracts, and then divides or takes a root or a logarithm: it makes
+    large numbers of the rounding of what cancels out."""
+    operators = {node.op_type for node in variant.proto.graph.node}
+    return "Sub" in operators and bool(operators & _MAGNIFYING)
 
 
 def open_forms(variant: Variant) -> tuple[str, ...]:
@@ -187,15 +191,34 @@ def _no_steps(operators: set[str], values: list[Array]) -> str | None:
     return None
 
 
-def _no_scale(feed: Feed, model: onnx.ModelProto) -> str | None:
-    constants = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
-    given = {**constants, **feed}
+def _no_scale(model: onnx.ModelProto, feed: Feed) -> str | None:
+    given = _given(model, feed)
     for node in model.graph.node:
         for at in _SCALES.get(node.op_type, ()):
             scale = given.get(node.input[at])
             if scale is not None and not _wide(scale).all():
                 return "a quantisation with a scale of zero"
     return None
+
+
+def _one_corner(model: onnx.ModelProto, feed: Feed) -> str | None:
+    """Where corners are aligned, -1 and 1 are the centres of the first and the last pixel. ONNX
+    does not say where a single one is: its function divides by 0, its evaluator takes -1, and
+    PyTorch, which the specification refers to, takes the middle."""
+    given = _given(model, feed)
+    for node in model.graph.node:
+        aligned = any(each.name == "align_corners" and each.i for each in node.attribute)
+        if node.op_type == "AffineGrid" and aligned:
+            sizes = given.get(node.input[1])
+            if sizes is not None and (sizes[2:] == 1).any():
+                return "a grid whose aligned corners are one pixel"
+    return None
+
+
+def _given(model: onnx.ModelProto, feed: Feed) -> dict[str, Any]:
+    """The values that are known: a request's, and constants."""
+    constants = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
+    return {**constants, **feed}
 
 
 def _no_range(operators: set[str], values: list[Array]) -> str | None:

@@ -43,6 +43,17 @@ def resized(array: Array, shape: Sequence[int]) -> Array:
     return array
 
 
+def rounded(array: Array, rng: Generator) -> Array:
+    """The numbers, each moved by about one step of their type, if they are floats."""
+    if array.dtype == object or not is_float(array.dtype):
+        return array
+    info: Any = ml_dtypes.finfo(array.dtype)  # type: ignore[no-untyped-call]
+    sides = rng.choice([-1.0, 1.0], size=array.shape)
+    with np.errstate(all="ignore"):
+        moved = array.astype(np.float64) * (1 + float(info.eps) * sides)
+        return np.asarray(moved.astype(array.dtype))
+
+
 def changed(array: Array, rng: Generator, sizes: Sequence[int] = ()) -> Array:
     """The array with other values in some or in all places, with the same shape and type.
 

@@ -80,8 +80,8 @@ def run_reference(connection: Connection) -> None:
 
 
 def _in_this_process(device: DeviceUnderTest) -> DeviceUnderTest:
-    """The device without a process of its own, if it can do without and nobody asked for one: only
-    then are the canaries in its memory."""
+    """The device without a process of its own, if it needs none and none was requested: only then
+    are the canaries in its memory."""
     for source in device.sources():
         if source.device == DeviceName.parse(device.name).type:
             with contextlib.suppress(Exception):  # which the core tells about
@@ -194,7 +194,7 @@ def _joined(first: Reply, second: Reply) -> Reply:
 
 
 def reference_answer(variant: Variant) -> Answer:
-    """What ONNX's reference evaluator, with its known faults mended, makes of a variant."""
+    """The outputs of ONNX's reference evaluator for a variant, with its known faults mended."""
     try:
         network = variant.proto
         evaluator = CorrectedEvaluator(network)
@@ -210,7 +210,8 @@ def reference_answer(variant: Variant) -> Answer:
         except MemoryError as error:
             replies.append(Reply(How.NO_MEMORY, text=_text(error)))
         except Exception as error:  # noqa: BLE001 - each operator refuses in its own way
-            replies.append(Reply(How.REFUSED, text=_text(error)))
+            how = How.UNABLE if _is_unable(error) else How.REFUSED
+            replies.append(Reply(how, text=_text(error)))
         else:
             named = {
                 port.name: _declared(_value(value), port.type)
@@ -218,6 +219,11 @@ def reference_answer(variant: Variant) -> Answer:
             }
             replies.append(Reply(How.ANSWERED, _copied(portable(named))))
     return Answer(How.ANSWERED, Stage.RUN, True, replies=tuple(replies))
+
+
+def _is_unable(error: Exception) -> bool:
+    """Whether an operator of the evaluator lacks a mode or a rank, which it says in either way."""
+    return isinstance(error, NotImplementedError) or "not implemented" in str(error).lower()
 
 
 def _declared(value: Any, declared: onnx.TypeProto) -> Any:

@@ -14,8 +14,10 @@ from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import Cancelled, InvalidArgument, QueueFull
 from headrace.runtime.execution.job import Job, Outcome
+from headrace.runtime.metrics.families import DEVICE_ACCEPTED, DEVICE_REQUESTS
 from headrace.testing import networks
 from headrace.testing.compare import assert_same_outputs
+from headrace.testing.counted import number
 from headrace.testing.infer_request import InferRequest, RequestState
 from headrace.testing.occupied import PATIENCE_SECONDS, occupied
 from headrace.testing.suite.fixtures import DeviceFixtures, Loader
@@ -149,7 +151,8 @@ class ConcurrencyConformance(DeviceFixtures):
             assert ended.acquire(timeout=PATIENCE_SECONDS)
         assert [outcomes.count(each) for each in (Outcome.CANCELLED, Outcome.EXPIRED)] == [10, 10]
         assert outcomes.count(Outcome.COMPLETED) == 10
-        counted = services.counters.device(network.place.device).snapshot().kinds["request"]
-        assert counted.requests.accepted == 30
-        assert sum(counted.requests.outcomes.values()) == 30
+        device = network.place.device
+        counted = services.counters.device(device).snapshot()
+        assert number(counted, DEVICE_ACCEPTED, device, "request") == 30
+        assert number(counted, DEVICE_REQUESTS, device, "request") == 30
         assert network.place.admission.in_flight == 0

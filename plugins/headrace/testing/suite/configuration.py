@@ -108,7 +108,7 @@ class ConfigurationConformance(DeviceFixtures):
     ) -> None:
         add.set_config({"EXECUTION_TIMEOUT": "3"})
         assert add.config[EXECUTION_TIMEOUT] == 3.0
-        with pytest.raises(InvalidArgument, match="load it anew"):
+        with pytest.raises(InvalidArgument, match="load the network again"):
             add.set_config({"PERF_COUNT": "YES"})
         with pytest.raises(InvalidArgument, match="SetConfig on the device"):
             add.set_config({"QUEUE_CAPACITY": "7"})

@@ -4,8 +4,8 @@
 
 An entry is named after the digest of its key (`device/cache_key.py`), and holds the key too. It is
 signed, with a key that is derived from the server's own: native bytes that somebody else put there
-never reach a backend. There are no locks: entries are written whole or not at all, and whoever
-writes one twice writes the same. The time of an entry's last change is that of its last use; for a
+never reach a backend. There are no locks: an entry is written whole or not at all, and two writers
+of one entry write the same bytes. The time of an entry's last change is that of its last use; for a
 new one, the least recently used go.
 """
 
@@ -52,7 +52,7 @@ class NetworkCache:
         max_bytes: of all entries together.
 
     Raises:
-        OSError: `root` is no folder and cannot be made one.
+        OSError: `root` is not a folder and cannot be made.
     """
 
     def __init__(self, root: Path, key: bytes, max_bytes: int) -> None:
@@ -80,7 +80,8 @@ class NetworkCache:
             raise EntryRefused(f"it cannot be read: {error.strerror}") from error
 
     def write(self, folder: str, key: CacheKey, native: bytes) -> None:
-        """Keeps the native bytes of a compiled network, and removes what there is no room for.
+        """Keeps the native bytes of a compiled network, and removes the oldest entries if the cache
+        is full.
 
         Raises:
             OSError: the system refused to.

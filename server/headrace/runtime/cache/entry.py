@@ -5,8 +5,8 @@
     native                                  the backend's own bytes
     MAC                                     HMAC-SHA256 of all before
 
-The network that it was compiled from is not in it, unlike in an export blob (`blob.py`): whoever
-looks for an entry has that. So what has to be read, and verified, is half as much.
+The network that it was compiled from is not in it, unlike in an export blob (`blob.py`): the reader
+of an entry has the network. So only half as many bytes are read and verified.
 """
 
 from __future__ import annotations
@@ -62,10 +62,11 @@ def read(file: IO[bytes], size: int, key: CacheKey, secret: bytes) -> bytes:
 
     Args:
         size: of the file, in bytes.
-        key: what the entry has to be for.
+        key: what the entry must be for.
 
     Raises:
-        EntryRefused: it is no entry, damaged, another network's, or signed under another secret.
+        EntryRefused: it is not an entry, is damaged, belongs to another network, or is signed with
+            another secret.
         OSError: as of read.
     """
     prefix = file.read(_PREFIX.size)

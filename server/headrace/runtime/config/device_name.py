@@ -112,7 +112,7 @@ def resolve(
 
     Args:
         available: the known types, virtual ones included, and each one's AVAILABLE_DEVICES, which
-            are only asked for where they matter, for some take a backend's start.
+            are looked up only where they matter, because some start a backend.
 
     Raises:
         NotFound: on an unknown type or id; says "did you mean".

@@ -1,12 +1,12 @@
-"""What a PERFORMANCE_HINT makes of the machine and the network, for devices that compute on its
-processors.
+"""Chooses streams and threads for a PERFORMANCE_HINT, from the machine's processors and the
+network.
 
-Throughput wants one stream with one thread on each processor. One request alone wants all of them
-in one stream, if its network has work for them: a thread that is woken for less than 10 million
-multiply-adds costs more than it saves. Measured with ONNX Runtime, two threads against one: 0.6 to
-0.8 times as fast at 0.3 to 0.6 million, 0.9 at 2 to 17 million, even from 30 million on where both
-processors are busy, and 1.8 times with idle ones (ResNet-50). So a tiny network runs on one thread
-a stream, and the processors that are left take other requests.
+For throughput: one stream with one thread on each processor. For the latency of one request: all
+processors in one stream, if the network has work for them: a thread that is woken for less than 10
+million multiply-adds costs more than it saves. Measured with ONNX Runtime, two threads against one:
+0.6 to 0.8 times as fast at 0.3 to 0.6 million, 0.9 at 2 to 17 million, even from 30 million on
+where both processors are busy, and 1.8 times with idle ones (ResNet-50). So a tiny network runs on
+one thread a stream, and the processors that are left take other requests.
 
 How many processors there are follows the control group's quota and the affinity mask. What is given
 explicitly wins.

@@ -52,9 +52,11 @@ class Key(Generic[T]):
         check: whether a parsed value is allowed, beyond the above; needs `form`.
         form: the allowed values in words, where they do not follow from the declaration.
         mutable: whether SetConfig may change it on a loaded network.
-        scope: what the key belongs to: the whole device, each network on it, or the server, which
-            sets it for the device in its own configuration file and lets no client do so.
+        scope: what the key belongs to: the whole device; each network on it, with the device's
+            value as the default; one load of a network; or the server, which sets it for the device
+            in its own configuration file and lets no client do so.
         paths: a str that is a list of files' absolute paths, by ':'. Clients see names alone.
+        max_length: of the text, in characters.
 
     Raises:
         ValueError: on a declaration that contradicts itself.
@@ -72,8 +74,9 @@ class Key(Generic[T]):
     check: Callable[[T], bool] | None = None
     form: str = ""
     mutable: bool = False
-    scope: Literal["server", "device", "network"] = "network"
+    scope: Literal["server", "device", "network", "load"] = "network"
     paths: bool = False
+    max_length: int = MAX_VALUE_LENGTH
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or len(self.name) > MAX_NAME_LENGTH:
@@ -114,11 +117,11 @@ class Key(Generic[T]):
         Raises:
             InvalidArgument: if it spells none, or one that is not allowed; `field` is config['X'].
         """
-        if len(text) > MAX_VALUE_LENGTH:
+        if len(text) > self.max_length:
             raise self._refusal(f"{text[:32]!r}… of {len(text)} characters")
         value = self._spelled(text)
         if value is None or not self._allows(value):
-            raise self._refusal(repr(text))
+            raise self._refusal(repr(text[:MAX_VALUE_LENGTH]))
         return value
 
     def format(self, value: T) -> str:
@@ -191,7 +194,7 @@ def as_text(value: str | int | float) -> str:
 
 
 def config_field(name: str) -> str:
-    """Where a request names the key, for an error."""
+    """The field of a request that names the key, for errors."""
     return f"config[{name!r}]"
 
 

@@ -39,7 +39,12 @@ __all__ = [
 MAX_KEYS = 256
 
 _PLACES: Final = MappingProxyType(
-    {"server": ("configuration file",), "device": ("device",), "network": ("device", "load")}
+    {
+        "server": ("configuration file",),
+        "device": ("device",),
+        "network": ("device", "load"),
+        "load": ("load",),
+    }
 )
 """Where keys of a scope are set."""
 
@@ -118,7 +123,7 @@ class ConfigSchema:
             "server",
             config,
             device,
-            "is not a client's to set: who runs the server sets it in the configuration file, "
+            "cannot be set by a client; set it in the server's configuration file, "
             f"under [plugins.{device}.config]",
         )
 
@@ -213,6 +218,14 @@ class Configuration:
         """Like `to_strings`, of the keys that were given and not defaulted."""
         return {name: text for name, text in self.to_strings().items() if name in self.explicit}
 
+    def joined(self, other: Configuration) -> Configuration:
+        """The keys of both; `other` has none of this one's."""
+        return Configuration(
+            MappingProxyType({**self._values, **other._values}),
+            self.explicit | other.explicit,
+            ConfigSchema(*self.schema, *other.schema),
+        )
+
     def changed(self, changes: Mapping[str, str]) -> Configuration:
         """This configuration after SetConfig on a loaded network.
 
@@ -233,8 +246,8 @@ class Configuration:
             if not key.mutable:
                 mutable = listed([key.name for key in self.schema if key.mutable]) or "none"
                 raise InvalidArgument(
-                    f"{name} cannot change on a loaded network, load it anew with the value "
-                    f"wanted; keys that can: {mutable}",
+                    f"{name} cannot change on a loaded network; load the network again with the "
+                    f"new value. Keys that can change: {mutable}",
                     field=config_field(name),
                 )
         return self.schema.resolve(self.explicit_strings(), changes)

@@ -59,11 +59,11 @@ def cache_key(
     """
     device_id = plugin.device_id(config)
     named = {DEVICE_ID.name: device_id} if device_id else {}
-    wishes = options_to_json(options)
+    given = options_to_json(options)
     facts = {
         "headrace": importlib.metadata.version("headrace"),
         "network": network.digest,
-        "options": {"inputs": wishes["inputs"], "outputs": wishes["outputs"]},
+        "options": {"inputs": given["inputs"], "outputs": given["outputs"]},
         "extensions": [_digest(function) for function in functions],
         "device": plugin.name,
         "device id": device_id,

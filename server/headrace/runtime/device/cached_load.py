@@ -38,8 +38,8 @@ def cached(
     restore: Restore,
     compile_anew: Compile,
 ) -> Compile:
-    """What compiles a network as `compile_anew` does, unless the server's cache has it. To be made
-    before the network is transformed."""
+    """Takes a compiled network from the server's cache, or compiles it with `compile_anew`. To be
+    made before the network is transformed."""
     functions = extensions.functions()
     return CachedLoad(
         device.services.cache,
@@ -62,8 +62,8 @@ class CachedLoad:
         exports: whether the device makes anything that could be kept.
         key: of the load, as the device was when the load began.
         key_holds: whether the device is still so, as it is not after an extension.
-        restore: makes the network of native bytes that are to be trusted. Where the backend does
-            not take them, it may raise, or compile and leave `restored` False.
+        restore: makes the network from native bytes that can be trusted. Where the backend does not
+            take them, it may raise, or compile and leave `restored` False.
         compile_anew: makes it otherwise.
     """
 
@@ -78,25 +78,25 @@ class CachedLoad:
     def __call__(self, network: Network, config: Configuration, token: CancelToken) -> Loaded:
         """
         Raises:
-            What `compile_anew` raises, and the token's error.
+            Whatever `compile_anew` raises, or the token's error.
         """
         folder = config.get(CACHE_DIR)
         if self.cache is not None and folder and self.exports:
             return _Load(self, self.cache, folder)(network, config, token)
         made = self.compile_anew(network, config, token)
         if folder:
-            why = self._why_not(asked=CACHE_DIR.name in config.explicit)
+            why = self._why_not(named=CACHE_DIR.name in config.explicit)
             made = replace(made, notes=(*made.notes, *why))
         return made
 
-    def _why_not(self, *, asked: bool) -> tuple[str, ...]:
-        """A note for one who asked for the cache."""
+    def _why_not(self, *, named: bool) -> tuple[str, ...]:
+        """A note, if the load named a cache."""
         if self.cache is None:
             why = "the server has no --cache-dir"
         else:
             why = f"{self.device} exports nothing that would load faster"
             self.cache.counters.count(self.device, "skipped")
-        return (f"not cached: {why}",) if asked else ()
+        return (f"not cached: {why}",) if named else ()
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class _Load:
         if made is None:
             made = self.how.compile_anew(network, config, token)
         else:
-            self._refuse(key, "the backend did not take it")
+            self._refuse(key, "the backend refused it")
         self._count("miss")
         if token.error is None:
             self._keep(key, made.network)
@@ -150,7 +150,7 @@ class _Load:
         except Exception as error:
             if token.error is not None:
                 raise token.error from error
-            self._refuse(key, f"the backend did not take it: {error}")
+            self._refuse(key, f"the backend refused it: {error}")
             return None
 
     def _refuse(self, key: CacheKey, why: str) -> None:

@@ -180,7 +180,7 @@ class CompiledPlugin(Device):
     ) -> ExecutableNetwork:
         """Makes a network from what `ExecutableNetwork._export` gave, or raises a HeadraceError
         that says what is wrong with it: then it is compiled."""
-        raise Unimplemented(f"device {self.name} makes no use of a backend's own bytes")
+        raise Unimplemented(f"device {self.name} does not import a backend's own bytes")
 
     def _transformations(
         self,

@@ -164,8 +164,8 @@ class Device(Plugin):
     def _opened(
         self, load: Load, config: Configuration, make: Callable[[], Loaded]
     ) -> ExecutableNetwork:
-        """The network that `make` compiles, in its place; closed, and not there, if nobody wants it
-        any more.
+        """The network that `make` compiles, in its place; closed and left out if the load was
+        cancelled.
 
         Raises:
             HeadraceError: as `make`, and the token's error.
@@ -222,7 +222,7 @@ class Device(Plugin):
         return {}
 
     def _set_config(self, config: Configuration) -> None:
-        """Takes note of a new configuration of the device; may refuse it."""
+        """Applies a new configuration of the device; may refuse it."""
 
     def _close(self) -> None:
         """Frees what the backend holds."""

@@ -12,13 +12,20 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import ClassVar
 
 import onnx_ir as ir
 
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.config.standard_keys import EXECUTION_TIMEOUT, PERF_COUNT
-from headrace.runtime.errors import DeadlineExceeded, NotFound, QueueFull, Unavailable
+from headrace.runtime.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    NotFound,
+    QueueFull,
+    Unavailable,
+)
 from headrace.runtime.execution.admission import Admission
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.inline_budget import InlineBudget
@@ -27,7 +34,9 @@ from headrace.runtime.execution.pipeline import Pipeline, Stage
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
 from headrace.runtime.execution.timer import Timer
-from headrace.runtime.metrics.counters import DeviceCounters, NetworkCounters
+from headrace.runtime.metrics.counters import NetworkCounters
+from headrace.runtime.metrics.device_counters import DeviceCounters
+from headrace.runtime.metrics.statistics import Statistics
 from headrace.runtime.network.network import Layer, Network
 
 _NOTHING = Network(ir.Model(ir.Graph([], [], nodes=[]), ir_version=10))
@@ -55,14 +64,23 @@ class ExecutableNetwork:
 
     Attributes:
         notes, restored, loaded_from_cache: as `Loaded` has them; set by the plugin before `open`.
+        statistics: of the requests, once the network has its name.
     """
 
     inline_safe: ClassVar[bool] = False
     """The device computes on the calling thread, needs no stream of its own, and a tiny network may
     run on the submitter's."""
 
-    counts_rows: ClassVar[bool] = True
+    notes: tuple[str, ...] = ()
+    restored: bool = False
+    loaded_from_cache: bool = False
+
+    counts_rows: bool = True
     """A request's rows are counted when it ends; False where those of each run are."""
+
+    states: Mapping[str, str] = MappingProxyType({})
+    """Inputs that the runtime keeps between the requests of a sequence, and for each the output
+    that gives its next value. Neither is among `inputs` and `outputs`."""
 
     def __init__(
         self,
@@ -78,13 +96,11 @@ class ExecutableNetwork:
         self.inputs = network.inputs
         self.outputs = network.outputs
         self.name = ""
-        self.restored = False
-        self.loaded_from_cache = False
-        self.notes: tuple[str, ...] = ()
         self.last_profile: tuple[LayerProfile, ...] = ()
         self.place: Place
         self._check = PortCheck(self.inputs, self.outputs)
         self._share = executor.share(streams) if executor is not None else None
+        self.statistics = Statistics()
         self._network_counters: NetworkCounters | None = None
         self._pipeline: Pipeline
         self._perf_count = config.get(PERF_COUNT)
@@ -124,7 +140,8 @@ class ExecutableNetwork:
         Never blocks, unless the job may run inline and the network is known to be quick.
 
         Raises:
-            InvalidArgument: an input or output is not as the network declares it.
+            InvalidArgument: an input or output is not as the network declares it, or the job
+                belongs to a sequence and the network keeps no states.
             QueueFull: as many requests as the device admits are in flight.
             Unavailable: the network is closed.
             A job refused so is not accepted, and `done` is not called.
@@ -133,6 +150,8 @@ class ExecutableNetwork:
             raise Unavailable(f"network {self.name!r} has been unloaded")
         place = self.place
         if job.ticket is None:
+            if job.sequence is not None and not self.states:
+                raise self._keeps_nothing()
             self._check(job)
             try:
                 place.admission.admit(job)
@@ -155,6 +174,13 @@ class ExecutableNetwork:
         except Exception as error:  # noqa: BLE001 - an accepted job has an outcome, whatever happens
             job.fail(error)
 
+    def _keeps_nothing(self) -> InvalidArgument:
+        return InvalidArgument(
+            f"network {self.name!r} keeps no states, so its requests belong to no sequence: leave "
+            "the sequence out, or load the network with STATES",
+            field="session",
+        )
+
     def _arm_deadline(self, job: Job, deadline: float) -> bool:
         token = job.token
         if deadline <= job.queued:
@@ -168,8 +194,10 @@ class ExecutableNetwork:
     def _request_settled(self, job: Job) -> None:
         self.place.admission.release(job)
         if self._network_counters is not None and job.outcome is not None:
-            rows = self._check.batch_size(job) if self.counts_rows else None
-            self._network_counters.observe(job.outcome, job.finished - job.queued, rows)
+            rows, counts = self._check.batch_size(job), self.counts_rows
+            seconds = job.finished - job.queued
+            self._network_counters.observe(job.outcome, seconds, rows if counts else None)
+            self.statistics.observe(job, rows, is_run=counts)
         self._settled(job)
 
     def _settled(self, job: Job, *, part: bool = False) -> None:
@@ -180,6 +208,10 @@ class ExecutableNetwork:
             self.last_profile = tuple(job.layers)
 
     # -- what it says of itself --
+
+    def has_sequence(self, identifier: str) -> bool:  # noqa: ARG002 - of one that keeps states
+        """Whether a sequence of this id is open. Takes no lock."""
+        return False
 
     def layers(self) -> tuple[Layer, ...]:
         """The graph that the device runs."""

@@ -18,11 +18,11 @@ class Load:
     Attributes:
         network: as it was given, before any transformation.
         config: the caller's keys.
-        options: how the caller wants to see the network.
+        options: how the caller sees the network: preprocessing and postprocessing.
         native: the backend's own bytes, which somebody has verified. If they are empty, or the
             device has no use for them, the network is compiled.
         token: if it is cancelled meanwhile, nothing is left of the load.
-        notes: what the caller is to be told before what the load itself notes.
+        notes: notes for the caller, before those of the load itself.
     """
 
     network: Network

@@ -11,6 +11,7 @@ from headrace.runtime.device.executable_network import ExecutableNetwork, Place
 from headrace.runtime.device.services import Services
 from headrace.runtime.execution.admission import Admission
 from headrace.runtime.execution.streams_executor import StreamsExecutor
+from headrace.runtime.metrics import families
 
 _EXCLUSIVE = "EXCLUSIVE"
 
@@ -73,9 +74,9 @@ class Places:
         name, admission = self._name(device_id), self._admission(device_id)
         counters = self._services.counters.device(name)
         if executor is not None and executor.name == name:
-            counters.register_gauge("queue_depth", lambda: executor.waiting)
-            counters.register_gauge("streams", lambda: executor.streams)
-            counters.register_gauge("streams_busy", lambda: executor.busy)
+            counters.register_gauge(families.DEVICE_QUEUE_DEPTH, lambda: executor.waiting)
+            counters.register_gauge(families.DEVICE_STREAMS, lambda: executor.streams)
+            counters.register_gauge(families.DEVICE_STREAMS_BUSY, lambda: executor.busy)
         return Place(name, admission, counters, self._services.timer)
 
     def hold(self, device_id: str, network: ExecutableNetwork) -> None:
@@ -109,8 +110,8 @@ class Places:
                 return known
             admission = self._admissions[name] = Admission(name, self._capacity, self._streams)
         counters = self._services.counters.device(name)
-        counters.register_gauge("queue_capacity", lambda: admission.capacity)
-        counters.register_gauge("memory_bytes", lambda: self._memory_bytes(device_id))
+        counters.register_gauge(families.DEVICE_QUEUE_CAPACITY, lambda: admission.capacity)
+        counters.register_gauge(families.DEVICE_MEMORY_BYTES, lambda: self._memory_bytes(device_id))
         return admission
 
     def resize(self, streams: int, capacity: int) -> None:

@@ -35,7 +35,7 @@ class Devices(Protocol):
         """Device types that did not start, and why."""
 
     def not_installed(self) -> frozenset[str]:
-        """Which of those nobody installed anything for, or has anything to run on."""
+        """Those that are not installed or have no hardware to run on."""
 
 
 @dataclass(frozen=True, slots=True)

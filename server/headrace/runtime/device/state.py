@@ -32,7 +32,7 @@ Listener: TypeAlias = Callable[[DeviceEvent], None]
 
 
 class DeviceStates:
-    """The state of every device, and who wants to hear of changes. Thread-safe.
+    """The state of every device, and the listeners to its changes. Thread-safe.
 
     `_lock` guards all fields and is never held while a listener runs. One thread at a time
     delivers, in the order in which the states were set; a `set` meanwhile, from another thread or

@@ -19,11 +19,12 @@ def _right_to_cancel() -> None:
 
 
 class CancelToken:
-    """Says once, with a reason, that nobody waits for the result any more. Thread-safe.
+    """Tells once, with a reason, that the result is no longer wanted. Thread-safe.
 
-    No lock: whoever takes a hook out of `_hooks` has it to himself, for `list.append`, `pop` and
-    `remove` are atomic; the last as long as comparing hooks runs no Python code, which is so of
-    functions, bound methods and partials. Hooks run on the thread that cancels, and must be brief.
+    No lock: the thread that takes a hook out of `_hooks` is the only one to call it, because
+    `list.append`, `pop` and `remove` are atomic; the last as long as comparing hooks runs no Python
+    code, which is so of functions, bound methods and partials. Hooks run on the thread that
+    cancels, and must be brief.
     """
 
     __slots__ = ("_hooks", "_parent", "error")
@@ -72,7 +73,7 @@ class CancelToken:
         self._take(hook)
 
     def close(self) -> None:
-        """Lets go of the parent, which may outlive this token by far."""
+        """Drops the reference to the parent, which may live much longer than this token."""
         if self._parent is not None:
             self._parent.detach(self._follow_parent)
 

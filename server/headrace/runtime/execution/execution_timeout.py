@@ -19,8 +19,8 @@ class ExecutionTimeout:
     """Cancels jobs that run longer than `seconds` (0: never). Thread-safe.
 
     `_lock` guards the timer entry and the limit. The running jobs are in the order in which they
-    started; single operations on a dictionary are atomic. The limit may change, for runs under way
-    too.
+    started; single operations on a dictionary are atomic. The limit may change, also for runs under
+    way.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ExecutionTimeout:
         self._running.pop(job, None)
 
     def _arm(self) -> None:
-        """Sees to it that a timer entry waits if there is a run."""
+        """Schedules a timer entry if a run has begun and none is scheduled."""
         with self._lock:
             oldest = next(iter(list(self._running)), None)
             if oldest is None or self._entry is not None or not self._seconds:

@@ -42,7 +42,7 @@ class InlineBudget:
         self._doubt = _DOUBTFUL_RUNS
 
     def record(self, seconds: float) -> None:
-        """Takes note of one run's duration by `clock`."""
+        """Records the duration of one run, measured with `clock`."""
         if self.clock is time.monotonic:
             if seconds > LIMIT_SECONDS:
                 self.clock, self.unremarkable = time.thread_time, -1.0

@@ -1,9 +1,8 @@
 """A job: one inference on one network, from submission to its one outcome.
 
-`ExecutableNetwork.submit(job)` returns at once; whoever finishes the job calls `complete`, `fail`
-or `settle`, on any thread, and the first call wins. Then the observers run (accounting, latest
-first), and last `done`. No lock: the right to settle is the single element of a list, and
-`list.pop` is atomic.
+`ExecutableNetwork.submit(job)` returns at once; the finisher calls `complete`, `fail` or `settle`,
+on any thread, and the first call wins. Then the observers run (accounting, latest first), and last
+`done`. No lock: the right to settle is the single element of a list, and `list.pop` is atomic.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.runtime.errors import Cancelled, DeadlineExceeded, HeadraceError, forget_frames
 from headrace.runtime.execution.cancel import CancelToken
@@ -52,6 +51,20 @@ class Ticket:
     admitted_by: str
 
 
+class Sequence(NamedTuple):
+    """The sequence of requests that a request belongs to, of a network that keeps states.
+
+    Attributes:
+        id: chosen by the client, 1 to 128 characters.
+        start: begins the sequence, from states of zeros; one with this id that is open has ended.
+        end: ends the sequence, if the request completes.
+    """
+
+    id: str
+    start: bool = False
+    end: bool = False
+
+
 class Job:
     """Inputs, conditions and time stamps of one inference, and its result.
 
@@ -67,6 +80,7 @@ class Job:
         may_run_inline: the submitting thread can spare the fraction of a millisecond that a
             tiny network takes, and saves the hop to a stream's thread.
         trace: identifies the request in logs.
+        sequence: that it belongs to; None for a request by itself.
 
     Time stamps (seconds, `time.monotonic`; 0.0 until reached): `queued`, `started`, then the
     ends of the stages: `prepared`, `inferred`; `finished`.
@@ -78,6 +92,8 @@ class Job:
     Attributes:
         observe: ``observe(observer)`` has `observer` called with the job before `done` and before
             earlier observers.
+        conclude: called with the job before it completes, on the thread that settles it; may change
+            `outputs`, and returns an error if the job fails after all.
         backend, waiter: the device's own, between its stages, and the front-end's own.
     """
 
@@ -85,6 +101,7 @@ class Job:
         "_observers",
         "_right_to_settle",
         "backend",
+        "conclude",
         "deadline",
         "error",
         "execution_seconds",
@@ -104,10 +121,12 @@ class Job:
         "profile",
         "queue_seconds",
         "queued",
+        "sequence",
         "started",
         "ticket",
         "token",
         "trace",
+        "version",
         "waiter",
     )
 
@@ -124,6 +143,7 @@ class Job:
         profile: bool = False,
         may_run_inline: bool = False,
         trace: str = "",
+        sequence: Sequence | None = None,
     ) -> None:
         self.inputs = inputs
         self.output_names = output_names
@@ -134,9 +154,11 @@ class Job:
         self.profile = profile
         self.may_run_inline = may_run_inline
         self.trace = trace
+        self.sequence = sequence
         self.outputs: dict[str, Value] = {}
         self.layers: list[LayerProfile] = []
-        self.generation = 0  # of the network, given by the registry
+        self.version, self.generation = "", 0  # of the network, given by the registry
+        self.conclude: Callable[[Job], HeadraceError | None] | None = None
         self.backend: Any = None
         self.waiter: Any = None
         self.error: BaseException | None = None
@@ -153,6 +175,10 @@ class Job:
         """Undoes `observe`, for a job that was refused and may be submitted elsewhere."""
         self._observers.remove(observer)
 
+    def follow(self, callback: Callable[[Job], None]) -> None:
+        """Has `callback` called with the job after `done`."""
+        self._observers.insert(0, callback)
+
     def complete(self) -> bool:
         """Ends the job with what stands in `outputs`, or as cancelled if its token is."""
         return self.settle()
@@ -168,6 +194,8 @@ class Job:
         except IndexError:
             return False
         error = self.token.error or error
+        if self.conclude is not None:
+            error = self._conclude(error)
         finished, started = time.monotonic(), self.started
         self.finished = finished
         if started:
@@ -199,6 +227,16 @@ class Job:
             except BaseException:  # noqa: BLE001 - an observer's bug must not lose the reply
                 _log.exception("job observer failed")
         return True
+
+    def _conclude(self, error: BaseException | None) -> BaseException | None:
+        """The error that the job ends with, if any, after `conclude` has seen its outputs."""
+        conclude, self.conclude = self.conclude, None
+        if error is not None or conclude is None:
+            return error
+        try:
+            return conclude(self)
+        except Exception as failure:  # noqa: BLE001 - the job has an outcome, whatever happens
+            return failure
 
     def take_error(self) -> BaseException:
         """The failed job's `error`, which it gives up: for one who raises it with the job among

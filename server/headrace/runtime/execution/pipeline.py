@@ -102,7 +102,7 @@ class Pipeline:
             return error
         except BaseException as error:  # noqa: BLE001 - and SystemExit ends neither stream nor server
             _log.critical("a stage raised", exc_info=error)
-            return Internal(f"a stage ended by {error!r}")
+            return Internal(f"a stage ended with {error!r}")
         if budget is not None:
             seconds = clock() - start
             if seconds > budget.unremarkable:

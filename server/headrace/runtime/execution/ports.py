@@ -112,7 +112,7 @@ class _Expected:
         name = self._port.name
         what, field = f"input {name!r}", f"inputs[{name!r}]"
         if value is None:
-            return InvalidArgument(f"{what} may not be absent: it is {self}", field=field)
+            return InvalidArgument(f"{what} must be given: it is {self}", field=field)
         in_sequence = False
         if self._sequence and isinstance(value, list):
             in_sequence = True
@@ -123,9 +123,12 @@ class _Expected:
         if not isinstance(value, np.ndarray) or self._sequence != in_sequence:
             return InvalidArgument(f"{what} takes {self}, not {_kind(value)}", field=field)
         if value.dtype != self.dtype:
+            # Preprocessing converts plain tensors, and as Cast does, no strings or complex numbers.
+            plain = not (self._optional or self._sequence)
+            converts = plain and not {self.dtype.kind, value.dtype.kind} & {"O", "c"}
+            remedy = ", or set its dtype when the network is loaded" if converts else ""
             return InvalidArgument(
-                f"{what} takes {self}, not {_name(value.dtype)}; convert it first, or set its "
-                f"dtype when the network is loaded",
+                f"{what} takes {self}, not {_name(value.dtype)}; convert it first{remedy}",
                 field=f"{field}.dtype",
             )
         return InvalidArgument(

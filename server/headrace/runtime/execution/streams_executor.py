@@ -1,8 +1,8 @@
 """Streams: the threads of one physical device, and the queue in front of them.
 
 A task goes to an idle stream at once, or waits in the device's fair queue. A stream that finishes
-takes the next task itself, so under load nobody wakes anybody. Who can spare the time may take an
-idle stream's place and run a task in its own thread, and saves the hop.
+takes the next task itself, so under load no thread has to be woken. A thread that can spare the
+time may take an idle stream's place and run a task itself, which saves the hop.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class StreamsExecutor:
     def stop(self, timeout: float | None = None) -> None:
         """Fails what waits with Unavailable, lets what runs finish, ends the threads.
 
-        Not to be called by a task, which would wait for its own end.
+        A task must not call this: it would wait for its own end.
 
         Args:
             timeout: seconds to wait for what runs; None: until it has finished.
@@ -223,7 +223,7 @@ class StreamsExecutor:
             task.run(stream.index)
         except BaseException as error:  # noqa: BLE001 - see above
             _log.critical("a task of %s raised", self.name, exc_info=error)
-            task.fail(Internal(f"the task ended by {error!r}"))
+            task.fail(Internal(f"the task ended with {error!r}"))
 
     def _idle_stream(self, flow: Flow[Task]) -> Stream | None:
         """One for a task of the flow, which runs from now on; None if it has to wait."""
@@ -243,7 +243,7 @@ class StreamsExecutor:
         """A task of `flow` ended on the stream: gives it the next one, parks it or retires it.
 
         Returns:
-            False if it is parked. Asked under the lock, for it may be woken the moment after.
+            False if it is parked. Decided under the lock, because it may be woken right after.
         """
         self._queue.finished(flow)
         if self._stopped or len(self._streams) > self._target:
@@ -290,7 +290,7 @@ class Share:
     """A network's lane on an executor.
 
     Attributes:
-        executor, flow: for `executor.enter` and `leave`, by whom a call more would be felt.
+        executor, flow: for `executor.enter` and `leave`, where one more call would cost time.
     """
 
     __slots__ = ("executor", "flow")

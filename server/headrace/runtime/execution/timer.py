@@ -35,7 +35,7 @@ class TimerWheel:
     """The pure part: what is due when. Not thread-safe.
 
     A bucket that cancelling has emptied stays until its slot comes first or most are empty: far
-    deadlines of requests that ended long ago take no room and wake nobody.
+    deadlines of requests that ended long ago take no memory and wake no thread.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A loop in place of recursion, for steps whose end brings up further steps.
+"""A loop instead of recursion, for steps whose end starts further steps.
 
 A virtual device submits a part of a request to another device. If the part runs inline, or fails at
 once, it ends before its submission returns, and its end has the next parts submitted. Without a
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Trampoline(Generic[T]):
-    """Takes the steps that a thread brings up one after the other, in the thread's outermost call.
+    """Runs the steps that a thread starts one after the other, in the thread's outermost call.
 
     Thread-safe: each thread has a queue of its own, and single operations on a dictionary are
     atomic.

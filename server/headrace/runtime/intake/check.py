@@ -1,16 +1,16 @@
-"""What is wrong with the structure of a model from outside, before anything is built from it.
+"""Checks the structure of a model from outside, before anything is built from it.
 
-onnx's own checker is not used: it wants the weights, and it says what is wrong in the words of
-its implementation. Whether operators exist and get what they want is the device's to say.
+onnx's own checker is not used: it needs the weights, and its errors describe its implementation.
+The device decides whether operators exist and get valid inputs.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 import onnx
 
@@ -51,7 +51,7 @@ def check_model(proto: onnx.ModelProto, limits: Limits, tensors: TensorData) -> 
     if not _MIN_IR_VERSION <= proto.ir_version <= onnx.IR_VERSION:
         raise invalid(
             f"the model's IR version is {proto.ir_version}; {_MIN_IR_VERSION} to "
-            f"{onnx.IR_VERSION} are known here: export it with another ir_version"
+            f"{onnx.IR_VERSION} are supported; export the model with one of these"
         )
     drop_metadata(proto)
     declared = Declarations(limits)
@@ -93,7 +93,7 @@ class _Check:
             self._declared.name(function.name, "a function's name")
             key = (canonical_domain(function.domain), function.name, function.overload)
             if not function.name or key in known:
-                raise invalid(f"{what} has no name or is there twice")
+                raise invalid(f"{what} has no name, or occurs twice")
             drop_metadata(function)
             scope = _Scope(self._declared.opsets(function, what), in_function=True)
             self._declared.values(function.value_info)
@@ -115,7 +115,7 @@ class _Check:
         initializers = [tensor.name for tensor in graph.initializer]
         for names, kind in ((inputs, "input"), (initializers, "initialiser")):
             if (twice := _twice(names)) is not None:
-                raise invalid(f"{kind} {twice!r} is there twice, or has no name")
+                raise invalid(f"{kind} {twice!r} occurs twice, or has no name")
         for tensor in graph.initializer:
             self._tensors.check(tensor, f"initialiser {tensor.name!r}")
             self._declared.name(tensor.name, "an initialiser's name")
@@ -157,7 +157,7 @@ class _Check:
             seen.update(node.output)
         names = list(outputs)
         if (twice := _twice(names)) is not None:
-            raise invalid(f"the output {twice!r}{where} is there twice; give it an Identity")
+            raise invalid(f"the output {twice!r}{where} is listed twice; give one an Identity")
         for name in names:
             if name not in everything:
                 raise invalid(
@@ -181,15 +181,27 @@ class _Check:
         if len(given) != len(node.attribute):
             raise invalid(f"{label} has an attribute twice")
         if (domain, node.op_type, node.overload) not in self._functions:
-            required, most = _demands(node.op_type, scope.opsets[domain], domain)
-            if lacking := required - given:
+            demands = _demands(node.op_type, scope.opsets[domain], domain)
+            if lacking := demands.required - given:
                 raise invalid(f"{label} lacks the attribute {min(lacking)!r} of {node.op_type}")
+            for each in node.attribute:
+                kind = demands.kinds.get(each.name, each.type)
+                if each.type not in (kind, onnx.AttributeProto.UNDEFINED):  # which comes below
+                    raise invalid(
+                        f"attribute {each.name!r} of {label} has the type {_kind_name(each.type)}, "
+                        f"and {node.op_type} takes {_kind_name(kind)}"
+                    )
+            if (node.op_type, domain) == ("Constant", "") and not (
+                len(given) == 1 and given <= {*demands.kinds}
+            ):
+                raise invalid(f"{label} needs exactly one attribute, its value")
+            most = demands.outputs
             if (node.op_type, domain) == ("Split", ""):  # another number ends onnx's inference
                 counts = (each.i for each in node.attribute if each.name == "num_outputs")
                 most = next(counts, most)
             if len(node.output) > most:
                 raise invalid(
-                    f"{label} has {len(node.output)} outputs, and {node.op_type} makes {most} here"
+                    f"{label} has {len(node.output)} outputs, but {node.op_type} makes {most} here"
                 )
 
     def attribute(
@@ -206,7 +218,7 @@ class _Check:
         kind = attribute.type
         if attribute.ref_attr_name:
             if not scope.in_function:
-                raise invalid(f"{what} refers to a function's attribute, outside of functions")
+                raise invalid(f"{what} refers to a function's attribute, but is not in a function")
         elif kind in (_GRAPH, _GRAPHS):
             for body in (attribute.g,) if kind == _GRAPH else attribute.graphs:
                 if len(outer) > self._limits.depth:
@@ -230,16 +242,37 @@ class _Check:
             raise invalid(f"{what} has no known type")
 
 
+@dataclass(frozen=True, slots=True)
+class _Demands:
+    """What ONNX asks of a node.
+
+    Attributes:
+        required: the names of attributes that it must have.
+        kinds: the type of each attribute that it may have.
+        outputs: the most outputs that it may have.
+    """
+
+    required: frozenset[str] = frozenset()
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    outputs: int = sys.maxsize
+
+
 @lru_cache(maxsize=4096)
-def _demands(operator: str, version: int, domain: str) -> tuple[frozenset[str], int]:
-    """The attributes that an operator of ONNX does not go without, and how many outputs it has at
-    most."""
+def _demands(operator: str, version: int, domain: str) -> _Demands:
     try:
         schema = onnx.defs.get_schema(operator, version, domain)
     except onnx.defs.SchemaError:
-        return frozenset(), sys.maxsize  # whether there is such an operator is the device's to say
-    required = (name for name, each in schema.attributes.items() if each.required)
-    return frozenset(required), schema.max_output
+        return _Demands()  # whether there is such an operator is the device's to say
+    attributes = schema.attributes.items()
+    return _Demands(
+        frozenset(name for name, each in attributes if each.required),
+        {name: int(cast(Any, each.type).value) for name, each in attributes},
+        schema.max_output,
+    )
+
+
+def _kind_name(kind: int) -> str:
+    return onnx.AttributeProto.AttributeType.Name(cast("onnx.AttributeProto.AttributeType", kind))
 
 
 _KNOWN_KINDS = frozenset(onnx.AttributeProto.AttributeType.values())

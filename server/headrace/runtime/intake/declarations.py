@@ -38,7 +38,7 @@ class Declarations:
             proto = getattr(proto, kind).elem_type
             kind = proto.WhichOneof("value")
         if kind is None:
-            raise invalid(f"{what} is of no type")
+            raise invalid(f"{what} has no type")
         if kind != "tensor_type":
             raise invalid(f"{what} is a {kind.removesuffix('_type')}, which is not supported")
         try:
@@ -69,7 +69,7 @@ class Declarations:
             if not 1 <= entry.version <= newest:
                 raise invalid(
                     f"{what} uses opset {entry.version} of domain {domain or 'ai.onnx'!r}; 1 to "
-                    f"{newest} are known here: export it for one of these"
+                    f"{newest} are supported; export the model for one of these"
                 )
             opsets[domain] = entry.version
         if [entry.domain for entry in proto.opset_import] != list(opsets):
@@ -106,7 +106,7 @@ def has_type(proto: onnx.TypeProto) -> bool:
 
 
 def check_text(message: Message) -> None:
-    """protobuf gives text that is not UTF-8 as bytes, which nothing behind this expects."""
+    """Refuses text that is not UTF-8: protobuf gives it as bytes, which no later step expects."""
     for descriptor, value in message.ListFields():
         if descriptor.type == FieldDescriptor.TYPE_STRING:
             for text in (value,) if isinstance(value, str | bytes) else value:

@@ -9,13 +9,14 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large a model may be, in each of the ways in which a small file can ask for much.
+    """How large a model may be: one limit for each way in which a small file can demand much
+    memory.
 
     Attributes:
-        model_bytes: of the serialised model. It may pass the 2 GiB that protobuf ends at, for the
-            tensors' raw data are not parsed.
-        structure_bytes: of all in it but the tensors' raw data. Packed numbers count as large as
-            they are once parsed: one byte may become eight.
+        model_bytes: of the serialised model. It may exceed protobuf's limit of 2 GiB, because the
+            tensors' raw data is not parsed.
+        structure_bytes: of everything except the tensors' raw data. Packed numbers count as large
+            as they are once parsed: one byte may become eight.
         fields: protobuf fields. An empty message of two bytes takes two hundred once parsed, so
             this is what bounds the memory of parsing: some 100 bytes each, 400 MB at the default.
         nodes: of the graph, its bodies and the functions, as written.

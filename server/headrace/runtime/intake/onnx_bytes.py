@@ -23,7 +23,7 @@ import onnx_ir as ir
 
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake.limits import Limits
-from headrace.runtime.intake.parts import varint
+from headrace.runtime.intake.parts import read_varint, varint
 from headrace.runtime.system.buffers import Buffer, joined
 from headrace.runtime.system.graph_memory import watched
 
@@ -70,8 +70,8 @@ def strip(data: Buffer, limits: Limits) -> tuple[Buffer, Ranges]:
         raise InvalidModel("the model is empty: send the bytes of an .onnx file", field="model")
     if len(data) > limits.model_bytes:
         raise InvalidModel(
-            f"the model has {len(data)} bytes; at most {limits.model_bytes} are allowed, as the "
-            "server's max_model_bytes says; it also takes models from its model repository, their "
+            f"the model has {len(data)} bytes; at most {limits.model_bytes} are allowed (the "
+            "server's max_model_bytes); put the model into the server's model repository, with its "
             "weights as external data",
             field="model",
         )
@@ -119,13 +119,13 @@ class _Stripper:
             tag = data[position]
             position += 1
             if tag > 127:
-                tag, position = self._varint(start)
+                tag, position = read_varint(data, start)
             wire = tag & 7
             if wire == _LENGTH:
                 length = data[position]
                 position += 1
                 if length > 127:
-                    length, position = self._varint(position - 1)
+                    length, position = read_varint(data, position - 1)
                 stop = position + length
                 if stop > end:
                     raise _malformed(position)
@@ -169,17 +169,6 @@ class _Stripper:
             pieces.append(self._view[kept:end])
         return pieces or None
 
-    def _varint(self, position: int) -> tuple[int, int]:
-        value = shift = 0
-        while shift < 64:
-            byte = self._data[position]
-            position += 1
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return value, position
-            shift += 7
-        raise _malformed(position)
-
     def _spend(self, fields: int, structure_bytes: int) -> None:
         self._fields -= fields
         self._structure -= structure_bytes
@@ -206,7 +195,7 @@ def _numbers(packed: memoryview) -> int:
 
 def _malformed(position: int) -> InvalidModel:
     return InvalidModel(
-        f"not a serialised ONNX model, or cut short: the bytes stop making sense near byte "
+        f"not a serialised ONNX model, or cut short: the bytes are not valid near byte "
         f"{position}; send the whole .onnx file as it is",
         field="model",
     )
@@ -306,7 +295,7 @@ def _data(tensor: ir.TensorProtocol) -> memoryview:
 def _tensor_head(name: str, tensor: ir.TensorProtocol) -> bytes:
     """Everything of a tensor but its data, and the header of the data.
 
-    The value's name counts, for clones of a network share tensors and may rename values.
+    The value's name counts, because clones of a network share tensors and may rename values.
     """
     proto = onnx.TensorProto(
         dims=list(tensor.shape.numpy()), data_type=tensor.dtype.value, name=name

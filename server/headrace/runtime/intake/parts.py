@@ -32,7 +32,7 @@ def merge(message: Message, data: Buffer) -> None:
     """Does what `message.MergeFromString(data)` does.
 
     Raises:
-        DecodeError: the bytes are no such message, or cut short.
+        DecodeError: the bytes are not such a message, or are cut short.
     """
     try:
         _merge(message, memoryview(data), 0)
@@ -50,13 +50,13 @@ def _merge(message: Message, data: memoryview, depth: int) -> None:
         tag = data[at]
         at += 1
         if tag > 127:
-            tag, at = _varint(data, start)
+            tag, at = read_varint(data, start)
         wire = tag & 7
         if wire == _LENGTH:
             length = data[at]
             at += 1
             if length > 127:
-                length, at = _varint(data, at - 1)
+                length, at = read_varint(data, at - 1)
             value, at = at, at + length
             field = fields.get(tag >> 3) if length > PART_BYTES else None
             if field is not None and at <= len(data):
@@ -69,7 +69,7 @@ def _merge(message: Message, data: memoryview, depth: int) -> None:
                     for part in _cut(field, data[start:value], data[value:at]):
                         message.MergeFromString(part)
         elif wire == _VARINT:
-            _, at = _varint(data, at)
+            _, at = read_varint(data, at)
         elif wire in (_FIXED32, _FIXED64):
             at += 4 if wire == _FIXED32 else 8
         else:
@@ -85,7 +85,7 @@ def _cut(field: Any, header: memoryview, data: memoryview) -> Iterator[bytes]:
     if not field.is_repeated or field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         yield b"".join((header, data))
         return
-    tag = bytes(header[: _varint(header, 0)[1]])
+    tag = bytes(header[: read_varint(header, 0)[1]])
     for part in _packed(data, _WIDTHS.get(field.cpp_type)):
         yield b"".join((tag, varint(len(part)), part))
 
@@ -112,8 +112,12 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """A number and where it ends."""
+def read_varint(data: Buffer, at: int) -> tuple[int, int]:
+    """A number and where it ends.
+
+    Raises:
+        IndexError: the number runs over the end of the data, or has more than ten bytes.
+    """
     value = 0
     for shift in range(0, 70, 7):
         byte = data[at]
@@ -121,4 +125,4 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
         value |= (byte & 127) << shift
         if byte < 128:
             return value, at
-    raise DecodeError("a number is too long")
+    raise IndexError

@@ -9,8 +9,8 @@ rule: a removed layer lives on in the nodes that now produce what its readers re
 producers of values that kept its results' names, or else the producers of what its surviving
 readers now read in its place, the readers themselves where they were altered, and whatever its
 removed readers live on in. A node that came new and follows from no removed layer (the first half
-of a layer that was decomposed, a cast between two layers) stands for what its readers stand for.
-A layer with no such nodes vanished: it was folded into a constant, or nobody read it.
+of a layer that was decomposed, a cast between two layers) stands for what its readers stand for. A
+layer with no such nodes vanished: it was folded into a constant, or its results were not read.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def tracked(model: ir.Model, transformation: Transformation) -> bool:
 
 
 class _Before:
-    """What is to be known of a node once it may have been removed."""
+    """What must be known about a node in case it is removed."""
 
     __slots__ = ("attributes", "names", "origins", "outlets", "readers", "signature")
 

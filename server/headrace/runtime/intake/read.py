@@ -32,8 +32,8 @@ def from_bytes(
         spooled: move large tensors to a mapped file instead.
 
     Raises:
-        InvalidModel: it is no model, breaks a rule of ONNX, exceeds `limits`, or refers to
-            external data, which bytes cannot have beside them.
+        InvalidModel: it is not a model, breaks a rule of ONNX, exceeds `limits`, or refers to
+            external data, which a model in bytes cannot have.
     """
     return _model(data, limits, files, spooled)
 

@@ -1,4 +1,5 @@
-"""The tensors of a model from outside: that each has the data it declares, and where these lie."""
+"""Checks that each tensor of a model from outside has the data that it declares, and finds this
+data."""
 
 from __future__ import annotations
 
@@ -96,9 +97,9 @@ class TensorData:
                 raise _invalid(f"{what} has the negative dimension {size}")
             elements *= size
         if proto.HasField("segment"):
-            raise _invalid(f"{what} is in segments, which nobody supports; store it in one piece")
+            raise _invalid(f"{what} is in segments, which are not supported; store it in one piece")
         if elements > self._limits.tensor_bytes:
-            raise _invalid(f"{what} declares {elements} elements; too many")
+            raise _invalid(f"{what} declares {elements} elements, which is too many")
         size_bytes = elements * 8 if dtype.is_string() else (elements * dtype.bitwidth + 7) // 8
         self._bytes += size_bytes
         if self._bytes > self._limits.tensor_bytes:
@@ -131,7 +132,7 @@ class TensorData:
             if tensor.data_type != declared.elem_type or not fits:
                 raise _invalid(
                     f"initialiser {tensor.name!r} is {ir.DataType(tensor.data_type).name}"
-                    f"{list(tensor.dims)}, and the input of this name declares something else"
+                    f"{list(tensor.dims)}, but the input of this name has another type or shape"
                 )
 
     def _check_inline(
@@ -140,7 +141,7 @@ class TensorData:
         elsewhere = self._ranges.get(proto.raw_data)
         if proto.HasField("raw_data"):
             if dtype.is_string():
-                raise _invalid(f"{what} keeps strings as raw data; they belong into string_data")
+                raise _invalid(f"{what} keeps strings as raw data; store them in string_data")
             length = elsewhere[1] if elsewhere else len(proto.raw_data)
             expected, unit = size, "bytes"
         else:
@@ -154,7 +155,7 @@ class TensorData:
             length, unit = len(getattr(proto, field)), f"elements of {field}"
         if length != expected:
             if proto.external_data:
-                raise _invalid(f"{what} has external data and does not say so in data_location")
+                raise _invalid(f"{what} has external data, but its data_location is not EXTERNAL")
             raise _invalid(
                 f"{what} is {dtype.name}{list(proto.dims)} and needs {expected} {unit}, but "
                 f"has {length}"

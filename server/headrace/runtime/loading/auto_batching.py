@@ -1,4 +1,4 @@
-"""When requests to a device may run together though nobody named BATCH."""
+"""When requests to a device may run together although the load did not name BATCH."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def load(device: DeviceName, load: Load, devices: Devices) -> ExecutableNetwork:
     """Loads a network, and joins its requests if that is wanted and pays. Raises as the device.
 
     Args:
-        devices: those of the server, of which one may join requests.
+        devices: those of the server; one of them may join requests.
     """
     plugin = devices.plugin(device.type)
     if wanted(device, plugin, load.config):

@@ -103,7 +103,7 @@ def read(data: Buffer, key: bytes, limits: BlobLimits = BlobLimits()) -> Blob:
     The network is not parsed here, and a view of `data`.
 
     Raises:
-        InvalidArgument: if it is no blob, of another format, truncated, damaged or too large.
+        InvalidArgument: it is not a blob, or is of another format, truncated, damaged or too large.
     """
     if len(data) < len(_MAGIC) or data[: len(_MAGIC)] != _MAGIC:
         _refuse("it does not start as an exported network does")
@@ -119,13 +119,13 @@ def read(data: Buffer, key: bytes, limits: BlobLimits = BlobLimits()) -> Blob:
     ):
         if size > limit:
             _refuse(
-                f"its {what} of {size} bytes is larger than the {limit} allowed; the server's "
-                f"max_model_bytes sets that of the network"
+                f"its {what} has {size} bytes; at most {limit} are allowed (the server's "
+                f"max_model_bytes, for the network)"
             )
     sizes = (_PREFIX.size, header_size, _DIGEST_BYTES, network_size, native_size, _DIGEST_BYTES)
     if len(data) != sum(sizes):
-        what = "truncated" if len(data) < sum(sizes) else "longer than it says"
-        _refuse(f"it is {what}: {len(data)} bytes, where its lengths add up to {sum(sizes)}")
+        what = "truncated" if len(data) < sum(sizes) else "too long"
+        _refuse(f"it is {what}: {len(data)} bytes, but its lengths add up to {sum(sizes)}")
     prefix, header, digest, network, native, mac = _split(memoryview(data), sizes)
     if _digest(prefix, header, network) != digest:
         _refuse("it is damaged: its SHA-256 does not match")

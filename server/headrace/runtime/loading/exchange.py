@@ -48,7 +48,7 @@ def blob_options(blob: Blob) -> NetworkOptions:
 
 
 def why_not_native(blob: Blob, plugin: Plugin, device: DeviceName) -> tuple[str, ...]:
-    """Notes that say why the network is compiled anew; none if the native bytes can be used."""
+    """Notes that say why the network is compiled again; none if the native bytes can be used."""
     if blob.native is None:
         return ("compiled anew: the blob was not signed with this server's key",)
     try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -27,12 +28,12 @@ class LoadExecutor:
         self._closing = ThreadPoolExecutor(1, thread_name_prefix="headrace-close")
 
     def submit(self, task: Callable[[], T]) -> Future[T]:
-        """Runs a task that a client asked for.
+        """Runs a client's task.
 
         Raises:
             ResourceExhausted: too many wait already.
-            Unavailable: the executor has stopped.
-            The future raises what the task raises; Internal where that is no ordinary exception.
+            Unavailable: the executor has stopped. The future raises what the task raises; Internal,
+            if that is not an ordinary exception.
         """
         with self._lock:
             if self._stopped:
@@ -68,11 +69,37 @@ class LoadExecutor:
 
 
 def _run(task: Callable[[], T]) -> T:
-    """Runs a task; a SystemExit or a panic of a native library, which would end whoever waits for
-    the future, and a StopIteration, which no future can carry, become errors like any other."""
+    """Runs a task; a SystemExit or a panic of a native library would end the thread that waits for
+    the future, and no future can carry a StopIteration, so they become errors like any other."""
     try:
         return task()
     except BaseException as error:
         if isinstance(error, Exception) and not isinstance(error, StopIteration):
             raise
         raise Internal(f"a task of the server ended with {type(error).__name__}") from error
+
+
+def together(futures: Sequence[Future[None]]) -> Future[None]:
+    """Done when all are; fails as the first of them that did."""
+    result: Future[None] = Future()
+    ended = itertools.count(1)
+
+    def one_ended(_: Future[None]) -> None:
+        if next(ended) == len(futures):
+            failed = next((each for each in futures if each.exception() is not None), futures[0])
+            pass_on(result, failed)
+
+    for each in futures:
+        each.add_done_callback(one_ended)
+    if not futures:
+        result.set_result(None)
+    return result
+
+
+def pass_on(to: Future[None], done: Future[None]) -> None:
+    """Has one future end as another one did."""
+    error = done.exception()
+    if error is None:
+        to.set_result(None)
+    else:
+        to.set_exception(error)

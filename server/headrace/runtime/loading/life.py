@@ -1,7 +1,7 @@
 """The life of networks: loaded beside those that serve, saved, published, retired and closed.
 
-Whoever cancels a load or unloads a network, and the load itself, agree under one lock on who was
-first. So a load that was cancelled never succeeds, and the store has just the networks that are
+A cancel, an unload and the load itself decide under one lock which was first. So a load that was
+cancelled never succeeds, and the store has just the networks that are
 there: the model, which may be large, is written before, and only its name is saved under the lock.
 """
 
@@ -10,16 +10,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Cancelled, HeadraceError, Internal
-from headrace.runtime.loading.executor import LoadExecutor
-from headrace.runtime.loading.registry import NetworkEntry, NetworkRegistry, NetworkState
+from headrace.runtime.loading.entry import NetworkEntry, NetworkKey
+from headrace.runtime.loading.executor import LoadExecutor, pass_on, together
+from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.runtime.loading.store import NetworkStore
+from headrace.runtime.loading.warm_up import run_warm_up
 from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.metrics.series import NOTES
 from headrace.runtime.network.memory import Weights, forget_locals
@@ -52,7 +55,7 @@ class _Load:
     """A load under way; `remains` is what it left behind if it failed."""
 
     entry: NetworkEntry
-    at_start: bool
+    on_disk: bool
     remains: Weights | None = None
 
 
@@ -87,24 +90,31 @@ class NetworkLife:
         compile_network: Callable[[NetworkEntry], ExecutableNetwork],
         *,
         replace: bool,
-        at_start: bool = False,
+        on_disk: bool = False,
+        owner: object = None,
     ) -> Future[NetworkEntry]:
         """Loads a network on a loading thread.
 
         Args:
             read: the network as it comes.
             compile_network: makes it executable; its record is in the entry.
-            at_start: it is one that the server has from its start, and so on disk already: it is
-                not saved, and stays in the list with its reason if its load fails.
+            on_disk: it is in the state directory or the model repository already: it is not saved,
+                and stays in the list with its reason if its load fails.
+            owner: as `NetworkEntry`.
 
         Raises:
             AlreadyExists, ResourceExhausted, InvalidArgument: the name cannot be taken.
             The future raises what `read` and `compile_network` raise, and Cancelled.
         """
         entry = self._networks.reserve(
-            request.name, str(request.device), Record(request), replace=replace
+            request.name,
+            str(request.device),
+            Record(request),
+            version=request.version,
+            owner=owner,
+            replace=replace,
         )
-        load = _Load(entry, at_start)
+        load = _Load(entry, on_disk)
         try:
             future = self._loads.submit(lambda: self._load(load, read, compile_network))
         except BaseException as error:
@@ -115,13 +125,20 @@ class NetworkLife:
         future.add_done_callback(self._ended)
         return future
 
-    def list_failed(self, request: LoadRequest, reason: str) -> None:
+    def list_failed(self, request: LoadRequest, reason: str, owner: object = None) -> None:
         """Shows among the networks one whose load could not begin.
 
         Raises:
             AlreadyExists, InvalidArgument: the name cannot be taken.
         """
-        self._networks.list_failed(request.name, str(request.device), Record(request), reason)
+        self._networks.list_failed(
+            request.name,
+            str(request.device),
+            Record(request),
+            reason,
+            version=request.version,
+            owner=owner,
+        )
 
     def cancel(self, future: Future[NetworkEntry], error: HeadraceError) -> None:
         """Ends a load for good, unless its network is published already."""
@@ -130,26 +147,60 @@ class NetworkLife:
         if load is not None:
             self._give_up(load.entry, error)
 
-    def unload(self, name: str) -> Future[None]:
-        """Takes the name away now, and what is kept of it; the future is done when the memory is
+    def unload(
+        self,
+        name: str,
+        version: str = "",
+        *,
+        wanted: Callable[[NetworkEntry], bool] = lambda _: False,
+    ) -> Future[None]:
+        """Takes a network away now, and what is kept of it; the future is done when the memory is
         given back.
 
-        A network that is still being loaded has its load cancelled, and the future is done at once.
+        A version that is still being loaded has its load cancelled, and is not waited for.
+
+        Args:
+            version: empty for all that the name has.
+            wanted: which of these stay.
 
         Raises:
-            NotFound: no network has the name.
+            NotFound: no network has the name, or none of that name the version.
         """
+        error = Cancelled(f"network {name!r} was unloaded while it was loading")
         with self._changing:
-            entry = self._networks.find(name)
-            error = Cancelled(f"network {name!r} was unloaded while it was loading")
+            self._networks.find(name, version)
+            there = self._networks.versions(name)
+            leaving = [
+                each for each in there if version in ("", each.key.version) and not wanted(each)
+            ]
+            if self._store is not None and leaving:
+                versions = [each.key.version for each in leaving]
+                whole = len(leaving) == len(there)
+                self._store.forget_network(name, None if whole else versions)
+            loading = [each for each in leaving if self._networks.give_up(each, error)]
+            closed = self._retire(name, lambda each: each not in leaving)
+        for each in loading:
+            each.token.cancel(error)
+        return closed
+
+    def forget_kept(self, name: str) -> None:
+        """Has the store forget a network that the repository's has taken the place of."""
+        with self._changing:
             if self._store is not None:
                 self._store.forget_network(name)
-            if not self._networks.give_up(entry, error):
-                return self._retire(name)
-        entry.token.cancel(error)
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
+
+    def share(self, name: str, shares: Mapping[str, int], default: Mapping[str, int]) -> None:
+        """Has versions share a network's requests, and keeps that. Raises as
+        `NetworkRegistry.share`.
+
+        Args:
+            shares: none to go back to the default.
+        """
+        with self._changing:
+            self._networks.find(name)
+            self._networks.share(name, shares or default, ahead=not shares)
+            if self._store is not None:
+                self._store.save_shares(name, shares)
 
     def stop(self) -> None:
         """Cancels loads, then closes every network once its requests have ended. The store keeps
@@ -157,13 +208,8 @@ class NetworkLife:
         for entry in self._networks.entries():
             self._give_up(entry, Cancelled("the server is shutting down"))
         self._loads.stop_loading()
-        gone = (NetworkState.LOADING, NetworkState.DRAINING)
-        closing = [
-            self._retire(entry.key.name)
-            for entry in self._networks.entries()
-            if entry.state not in gone
-        ]
-        for closed in closing:
+        names = {entry.key.name for entry in self._networks.entries()}
+        for closed in [self._retire(name) for name in names]:
             closed.result()
 
     # -- inside --
@@ -183,6 +229,8 @@ class NetworkLife:
             entry.record = Record(request, network)
             executable = compile_network(entry)
             try:
+                if request.warm_up is not None:
+                    run_warm_up(executable, request.warm_up, entry.token)
                 entry.load_seconds = time.monotonic() - start
                 self._save_and_publish(load, executable)
             except BaseException:
@@ -214,32 +262,33 @@ class NetworkLife:
         entry = load.entry
         self._raise_if_cancelled(entry)
         record: Record = entry.record
-        store = None if load.at_start else self._store
+        store = None if load.on_disk else self._store
         by_name = record.request.reference is not None
         kept = nullcontext("") if store is None or by_name else store.keep_model(record.given)
         with kept as model, self._changing:
             self._raise_if_cancelled(entry)
             if store is not None:
-                store.save_network(record.request, model)
-            counters = self._counters.network(entry.key.name, executable.place.device)
+                store.save_network(record.request, model, alone=entry.owner is None)
+            name, version, _ = entry.key
+            counters = self._counters.network(name, executable.place.device, version)
             counters.observe_load(entry.load_seconds)
-            executable.count_as(entry.key.name, counters)
+            executable.count_as(name, counters)
             if executable.notes:
                 counters.series.get(NOTES).add(len(executable.notes))
             self._networks.publish(entry, executable, self._close_later)
-        name, device = entry.key.name, executable.place.device
-        _log.info("network %s is loaded on %s, in %.3f s", name, device, entry.load_seconds)
+        device, seconds = executable.place.device, entry.load_seconds
+        _log.info("network %s is loaded on %s, in %.3f s", shown(entry), device, seconds)
 
     def _fail(self, load: _Load, error: BaseException) -> None:
         entry = load.entry
         known = isinstance(error, HeadraceError) and not isinstance(error, Internal)
-        reason = str(error) if known else "an internal error; the log has it"
+        reason = str(error) if known else "an internal error; see the server's log"
         record: Record = entry.record
         load.remains = Weights(record.network)
         entry.record = replace(record, network=None)
         with self._changing:
             wanted = entry.given_up is None
-            self._networks.fail(entry, reason, keep=load.at_start and wanted)
+            self._networks.fail(entry, reason, keep=load.on_disk and wanted)
 
     @staticmethod
     def _raise_if_cancelled(entry: NetworkEntry) -> None:
@@ -247,36 +296,43 @@ class NetworkLife:
         if error is not None:
             raise error
 
-    def _retire(self, name: str) -> Future[None]:
-        """Takes the name away; the future is done when the network is closed."""
-        done: Future[None] = Future()
+    def _retire(
+        self, name: str, but: Callable[[NetworkEntry], bool] = lambda _: False
+    ) -> Future[None]:
+        """Takes a name's versions away; the future is done when they are closed."""
+        closing: dict[NetworkKey, Future[None]] = {}
+        lock = threading.Lock()  # guards the above
 
-        def closed(closing: Future[None]) -> None:
-            error = closing.exception()
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
+        def closed(key: NetworkKey) -> Future[None]:
+            with lock:
+                return closing.setdefault(key, Future())
 
         def close(entry: NetworkEntry) -> None:
-            self._close_later(entry).add_done_callback(closed)
+            self._close_later(entry).add_done_callback(partial(pass_on, closed(entry.key)))
 
-        self._networks.retire(name, close)
-        return done
+        leaving = self._networks.retire(name, close, but=but)
+        return together([closed(entry.key) for entry in leaving])
 
     def _close_later(self, entry: NetworkEntry) -> Future[None]:
         return self._loads.close(lambda: self._close(entry))
 
     def _close(self, entry: NetworkEntry) -> None:
         executable, network = entry.executable, entry.record.network
+        name, version, _ = entry.key
         entry.executable = None
         entry.record = replace(entry.record, network=None)
         weights = Weights(network)
         try:
             if executable is not None:
-                self._counters.remove_network(entry.key.name, executable.place.device)
+                self._counters.remove_network(name, executable.place.device, version)
                 executable.close()
         finally:
             del executable, network
             weights.give_back()
-        _log.info("network %s is unloaded", entry.key.name)
+        _log.info("network %s is unloaded", shown(entry))
+
+
+def shown(entry: NetworkEntry) -> str:
+    """A network's name for the log, with its version if that says more."""
+    name, version, _ = entry.key
+    return name if entry.owner is None else f"{name} version {version}"

@@ -92,7 +92,7 @@ class PluginRegistry:
         return dict(self._reasons)
 
     def not_installed(self) -> frozenset[str]:
-        """Which of those nobody installed anything for: that is no failure."""
+        """Those that are not installed: that is no failure."""
         return frozenset(self._not_installed)
 
     def names(self) -> list[str]:
@@ -122,14 +122,15 @@ class PluginRegistry:
         if not _isolated(source, isolate):
             return create_plugin(source, services)
         if not source.path:
-            raise ValueError("a device in a process of its own needs a function that has a path")
+            raise ValueError("a device in a process of its own needs a function with a path")
         late = getattr(source.load(), "headrace_late", False)
         face = create_plugin(replace(source, config={}), services) if late else None
         return IsolatedPlugin(source.device, services, source.config, source.path, face=face)
 
 
 class _Available(Mapping[str, list[str]]):
-    """Asks a device for its ids only when they are looked up, for it may start its backend then."""
+    """Asks a device for its ids only when they are looked up, because that may start its
+    backend."""
 
     def __init__(self, plugins: Mapping[str, Plugin], names: Sequence[str]) -> None:
         self._plugins = plugins
@@ -160,13 +161,13 @@ def _isolated(source: PluginSource, isolate: bool) -> bool:
     Raises:
         InvalidArgument: the configuration asks for what cannot be, or for two things at once.
     """
-    asked = source.config.get(ISOLATION.name)
-    wanted = ISOLATION.parse(asked) if asked is not None else ""
+    given = source.config.get(ISOLATION.name)
+    wanted = ISOLATION.parse(given) if given is not None else ""
     if source.device in VIRTUAL_TYPES:
         if wanted == PROCESS:
             raise _wrong_isolation(
-                f"{source.device} has other devices compute and cannot live in a process of its "
-                f"own; set {ISOLATION.name} for those"
+                f"{source.device} computes nothing itself, so it needs no process of its own; set "
+                f"{ISOLATION.name} for the devices that it uses"
             )
         return False
     if wanted == PROCESS:
@@ -174,7 +175,7 @@ def _isolated(source: PluginSource, isolate: bool) -> bool:
     if wanted == NONE and isolate:
         raise _wrong_isolation(
             f"{source.device} has {ISOLATION.name}={NONE}, but isolate_devices puts every device "
-            "into a process of its own; take one of the two away"
+            "into a process of its own; remove one of the two"
         )
     create = source.load()
     check_version(create)
@@ -194,7 +195,7 @@ def _is_misconfigured(error: Exception) -> TypeGuard[HeadraceError]:
 
 
 def _level(error: Exception) -> int:
-    """What says itself that the machine lacks something is no event to be warned of."""
+    """No warning is logged if the plugin itself says that the machine lacks something."""
     if isinstance(error, NotInstalled):
         return logging.DEBUG
     return logging.INFO if isinstance(error, Unavailable) else logging.WARNING

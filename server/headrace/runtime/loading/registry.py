@@ -1,149 +1,102 @@
-"""Networks by name: loading, ready, draining or failed, with counted references.
+"""Networks by name and version: loading, ready, draining or failed, with counted references.
 
-A name is an alias for one entry. Loading under a name in use goes on beside the old entry and the
-switch is one assignment; the old one is closed when its last request has ended. Parts of other
-networks are anonymous and never here.
+A name is an alias for the version that serves, or for several that share its requests. Loading a
+version that is there goes on beside the old one. The switch happens in one step, under the lock;
+the old one is closed when its last request has ended. Parts of other networks are anonymous and
+never here.
 """
 
 from __future__ import annotations
 
-import enum
-import re
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.errors import (
-    AlreadyExists,
-    FailedPrecondition,
-    HeadraceError,
-    InvalidArgument,
-    NotFound,
-    ResourceExhausted,
-    Unavailable,
-)
-from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.errors import AlreadyExists, FailedPrecondition, HeadraceError
 from headrace.runtime.execution.job import Job
+from headrace.runtime.loading.entry import (
+    FIRST_VERSION,
+    NetworkEntry,
+    NetworkKey,
+    NetworkState,
+    check_network_name,
+)
+from headrace.runtime.loading.table import NetworkTable, why_unusable
+from headrace.runtime.loading.versions import WHOLE
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-
-
-def check_network_name(name: str) -> str:
-    """
-    Raises:
-        InvalidArgument: if `name` is no network name.
-    """
-    if not _NAME.fullmatch(name):
-        raise InvalidArgument(
-            f"{name[:200]!r} is not a network name: 1 to 128 letters, digits, '.', '_' and '-', "
-            f"beginning with a letter or digit",
-            field="name",
-        )
-    return name
-
-
-class NetworkState(enum.Enum):
-    LOADING = "loading"
-    READY = "ready"
-    DRAINING = "draining"
-    FAILED = "failed"
-
-
-class NetworkKey(NamedTuple):
-    """Names one load of one network for good."""
-
-    name: str
-    generation: int
-
-
-@dataclass(eq=False, slots=True)
-class NetworkEntry:
-    """A network in the registry. The registry's lock guards all but `token`, which guards itself.
-
-    `record` is whatever the owner of the registry keeps with a network; `given_up` says why nobody
-    wants it any more, of one that is being loaded.
-    """
-
-    key: NetworkKey
-    device: str
-    record: Any
-    state: NetworkState = NetworkState.LOADING
-    reason: str = ""
-    executable: ExecutableNetwork | None = None
-    load_seconds: float = 0.0
-    references: int = 0
-    given_up: HeadraceError | None = None
-    token: CancelToken = field(default_factory=CancelToken)
-    on_drained: Callable[[], object] | None = None
+__all__ = ["NetworkEntry", "NetworkKey", "NetworkRegistry", "NetworkState", "check_network_name"]
 
 
 class NetworkRegistry:
     """Thread-safe; `_lock` guards the table and its entries, callbacks run outside it.
 
     Args:
-        limit: networks at once that are loaded, being loaded or draining. One more for each name
-            that is being replaced, for old and new live side by side. A load that was given up
+        limit: versions of networks at once that are loaded, being loaded or draining. One more for
+            each that is being replaced, for old and new live side by side. A load that was given up
             counts until its backend returns.
     """
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
         self._lock = threading.Lock()
-        self._current: dict[str, NetworkEntry] = {}
-        self._loading: dict[str, NetworkEntry] = {}
-        self._given_up: dict[NetworkKey, NetworkEntry] = {}  # their backends still work
-        self._draining: dict[NetworkKey, NetworkEntry] = {}
-        self._generation = 0
+        self._table = NetworkTable(limit)
+
+    # -- loading --
 
     def reserve(
-        self, name: str, device: str, record: Any, *, replace: bool = False
+        self,
+        name: str,
+        device: str,
+        record: Any,
+        *,
+        version: str = FIRST_VERSION,
+        owner: object = None,
+        replace: bool = False,
     ) -> NetworkEntry:
         """An entry that is being loaded.
+
+        Args:
+            owner: as `NetworkEntry`. Versions of one owner may be added and replaced without
+                `replace`.
 
         Raises:
             AlreadyExists: the name is in use, or being loaded.
             ResourceExhausted: there are as many networks as the server allows.
         """
-        check_network_name(name)
+        table = self._table
         with self._lock:
-            if name in self._loading:
-                raise AlreadyExists(f"network {name!r} is being loaded", field="name")
-            current = self._current.get(name)
-            if current is not None and not replace and current.state is not NetworkState.FAILED:
-                raise AlreadyExists(
-                    f"network {name!r} exists; choose another name, unload it, or set replace",
-                    field="name",
-                )
-            ready = {key for key, each in self._current.items() if each.state is NetworkState.READY}
-            # A replacement takes the room of what it replaces, unless one is still leaving.
-            replaces = name in ready and all(key.name != name for key in self._draining)
-            leaving = len(self._draining) + len(self._given_up)
-            count = len(ready | self._loading.keys()) + leaving
-            if not replaces and count >= self._limit:
-                raise ResourceExhausted(
-                    f"{count} networks are loaded or being unloaded, as many as the server allows; "
-                    f"unload one"
-                )
-            entry = self._loading[name] = self._entry(name, device, record)
+            table.check_free(name, version, owner, replace=replace)
+            table.check_room(name, None if owner is None else version)
+            entry = table.entry(name, version, device, record, owner)
+            table.loading[name, version] = entry
             return entry
 
-    def list_failed(self, name: str, device: str, record: Any, reason: str) -> None:
+    def list_failed(
+        self,
+        name: str,
+        device: str,
+        record: Any,
+        reason: str,
+        *,
+        version: str = FIRST_VERSION,
+        owner: object = None,
+    ) -> None:
         """Lists a network whose load could not even begin, whatever the limit.
 
         Raises:
             AlreadyExists: the name is in use, or being loaded.
         """
-        check_network_name(name)
+        table = self._table
         with self._lock:
-            if name in self._current or name in self._loading:
+            table.check_free(name, version, owner, replace=False)
+            there = table.versions(name).entries.get(version)
+            if there is not None and (owner is None or there.state is NetworkState.READY):
                 raise AlreadyExists(f"network {name!r} exists", field="name")
-            entry = self._entry(name, device, record)
+            entry = table.entry(name, version, device, record, owner)
             entry.state = NetworkState.FAILED
             entry.reason = reason
-            self._current[name] = entry
+            table.put(entry)
 
     def publish(
         self,
@@ -151,56 +104,67 @@ class NetworkRegistry:
         executable: ExecutableNetwork,
         on_replaced_drained: Callable[[NetworkEntry], object],
     ) -> None:
-        """Makes the entry what its name stands for; one it replaces drains and is then passed to
-        `on_replaced_drained`."""
+        """Makes the entry its name's version, and of one without an owner all that its name stands
+        for. What it replaces drains and is then passed to `on_replaced_drained`."""
         with self._lock:
-            del self._loading[entry.key.name]
+            del self._table.loading[entry.key.name, entry.key.version]
             entry.executable = executable
             entry.state = NetworkState.READY
-            old = self._current.get(entry.key.name)
-            self._current[entry.key.name] = entry
-            drained = old is not None and self._drain(old, lambda: on_replaced_drained(old))
-        if old is not None and drained:
-            self._drained(old)
+            drained = self._drain(self._table.put(entry), on_replaced_drained)
+        self._drained(drained)
 
     def give_up(self, entry: NetworkEntry, error: HeadraceError) -> bool:
         """Marks a network that is being loaded as no longer wanted, and takes its name away; False
         if it is not being loaded any more."""
+        table, place = self._table, (entry.key.name, entry.key.version)
         with self._lock:
             if entry.state is not NetworkState.LOADING:
                 return False
             entry.given_up = entry.given_up or error
-            if self._loading.get(entry.key.name) is entry:
-                self._given_up[entry.key] = self._loading.pop(entry.key.name)
+            if table.loading.get(place) is entry:
+                table.given_up[entry.key] = table.loading.pop(place)
             return True
 
     def fail(self, entry: NetworkEntry, reason: str, *, keep: bool) -> None:
         """The load came to nothing. With `keep`, and if nothing else has the name, the entry stays
         in the list with its reason."""
+        name, version, _ = entry.key
+        table = self._table
         with self._lock:
-            if self._given_up.pop(entry.key, None) is None:
-                del self._loading[entry.key.name]
+            if table.given_up.pop(entry.key, None) is None:
+                del table.loading[name, version]
             entry.state = NetworkState.FAILED
             entry.reason = reason
-            current = self._current.get(entry.key.name)
-            if keep and (current is None or current.state is NetworkState.FAILED):
-                self._current[entry.key.name] = entry
+            ready = table.versions(name).ready().values()
+            beside = entry.owner is not None and all(
+                each.owner == entry.owner and each.key.version != version for each in ready
+            )
+            if keep and (beside or not ready):
+                table.put(entry)
 
-    def acquire(self, name: str) -> NetworkEntry:
-        """The ready network of that name, with a reference that the caller gives back.
+    # -- use --
+
+    def acquire(self, name: str, version: str = "", sequence: str = "") -> NetworkEntry:
+        """A ready network, with a reference that the caller gives back.
+
+        Args:
+            version: one of the name's; empty for the one that serves, or whose turn it is.
+            sequence: that the request belongs to: without a version, the one that has it open.
 
         Raises:
-            NotFound: no network has the name.
+            NotFound: no network has the name, or none of that name the version.
             Unavailable: it is being loaded.
             FailedPrecondition: it failed to load.
         """
         with self._lock:
-            entry = self._current.get(name)
-            if entry is not None and entry.state is NetworkState.READY:
-                entry.references += 1
-                return entry
-            entry = entry or self._loading.get(name)
-        raise self._unusable(name, entry)
+            found = self._table.names.get(name)
+            if found is not None:
+                held = found.holding(sequence) if sequence and not version else None
+                entry = held or (found.entries.get(version) if version else found.next())
+                if entry is not None and entry.state is NetworkState.READY:
+                    entry.references += 1
+                    return entry
+        raise self._unusable(name, version)
 
     def release(self, entry: NetworkEntry, _: object = None) -> None:
         """Gives back a reference; as an observer of a job, too."""
@@ -208,13 +172,13 @@ class NetworkRegistry:
             entry.references -= 1
             drained = entry.state is NetworkState.DRAINING and entry.references == 0
         if drained:
-            self._drained(entry)
+            self._drained([entry])
 
     def submit(self, entry: NetworkEntry, job: Job) -> None:
         """Submits to an acquired network; the reference is given back when the job has ended, or
         at once if it is refused. Raises as `ExecutableNetwork.submit`."""
         assert entry.executable is not None
-        job.generation = entry.key.generation
+        _, job.version, job.generation = entry.key
 
         give_back = partial(self.release, entry)
         job.observe(give_back)
@@ -225,73 +189,128 @@ class NetworkRegistry:
             self.release(entry)
             raise
 
-    def retire(self, name: str, on_drained: Callable[[NetworkEntry], object]) -> NetworkEntry:
-        """Takes the name away at once; `on_drained` is called when no reference is left.
+    def share(self, name: str, shares: Mapping[str, int], *, ahead: bool = False) -> None:
+        """Has the versions of a name share its requests from now on; without shares the highest
+        one serves.
+
+        Args:
+            shares: as `check_shares` returns them.
+            ahead: of versions that will be loaded.
 
         Raises:
-            NotFound: no network has the name.
-            Unavailable: it is still being loaded.
+            NotFound: no network has the name, or none of that name a version in `shares`.
+            Unavailable, FailedPrecondition: such a version is being loaded, or failed to load; or
+                no version gets what the shares leave over.
         """
+        whole = sum(shares.values()) == WHOLE
         with self._lock:
-            entry = self._current.pop(name, None)
-            loading = self._loading.get(name)
-            if entry is None:
-                unusable = self._unusable(name, loading)
-            else:
-                drained = self._drain(entry, lambda: on_drained(entry))
-        if entry is None:
-            raise unusable
-        if drained:
-            self._drained(entry)
-        return entry
+            ready = self._table.versions(name).ready()
+            missing = [version for version in shares if version not in ready]
+            rest = whole or not shares or ready.keys() - shares.keys()
+            if ahead or (ready and not missing and rest):
+                self._table.share(name, shares)
+                return
+        if missing or not ready:
+            raise self._unusable(name, missing[0] if missing else "")
+        raise FailedPrecondition(
+            f"the shares add up to {sum(shares.values())}, and {name!r} has no other version to "
+            f"get the rest; have them add up to {WHOLE}",
+            field="traffic",
+        )
 
-    def find(self, name: str) -> NetworkEntry:
-        """The network of that name in whatever state.
+    # -- end --
+
+    def retire(
+        self,
+        name: str,
+        on_drained: Callable[[NetworkEntry], object],
+        *,
+        but: Callable[[NetworkEntry], bool] | None = None,
+    ) -> list[NetworkEntry]:
+        """Takes the versions of a name away at once; `on_drained` is called with each when no
+        reference to it is left.
+
+        Args:
+            but: which of them stay.
 
         Raises:
-            NotFound: no network has the name.
+            NotFound: no network has the name, unless some may stay.
+            Unavailable: it is still being loaded, likewise.
         """
         with self._lock:
-            entry = self._current.get(name) or self._loading.get(name)
+            leaving = self._table.take(name, but)
+            drained = self._drain(leaving, on_drained)
+        self._drained(drained)
+        if not leaving and but is None:
+            raise self._unusable(name, "")
+        return leaving
+
+    # -- lists --
+
+    def find(self, name: str, version: str = "") -> NetworkEntry:
+        """A network in whatever state; without a version the one that serves, or else the highest.
+
+        Raises:
+            NotFound: no network has the name, or none of that name the version.
+        """
+        with self._lock:
+            entry = self._table.find(name, version)
         if entry is None:
-            raise self._unusable(name, None)
+            raise self._unusable(name, version)
         return entry
+
+    def versions(self, name: str) -> list[NetworkEntry]:
+        """The versions of a name in whatever state, the lowest first; of one that is being
+        replaced, the one that serves."""
+        with self._lock:
+            return list(self._table.all_of(name).values())
+
+    def shares(self, name: str) -> dict[str, int]:
+        """What `share` was told last."""
+        with self._lock:
+            return dict(self._table.versions(name).shares)
+
+    def serving(self, name: str) -> dict[str, int]:
+        """Per cent of the requests that each version gets that get any."""
+        with self._lock:
+            return dict(self._table.versions(name).serving)
 
     def entries(self) -> list[NetworkEntry]:
         """All networks: current ones, then those being loaded, then those that drain."""
         with self._lock:
-            return [
-                *self._current.values(),
-                *self._loading.values(),
-                *self._draining.values(),
-            ]
+            return self._table.all()
 
     def failed(self) -> list[str]:
-        """Names of the networks that are listed though they did not load."""
+        """Names that are listed though no version of them did load."""
         with self._lock:
-            current = sorted(self._current.items())
-            return [name for name, each in current if each.state is NetworkState.FAILED]
+            return sorted(
+                name
+                for name, found in self._table.names.items()
+                if found.entries and not found.ready()
+            )
 
-    def _entry(self, name: str, device: str, record: Any) -> NetworkEntry:
-        self._generation += 1
-        return NetworkEntry(NetworkKey(name, self._generation), device, record)
+    # -- inside --
 
-    def _drain(self, entry: NetworkEntry, then: Callable[[], object]) -> bool:
-        entry.state = NetworkState.DRAINING
-        entry.on_drained = then
-        self._draining[entry.key] = entry
-        return entry.references == 0
-
-    def _drained(self, entry: NetworkEntry) -> None:
+    def _unusable(self, name: str, version: str) -> HeadraceError:
         with self._lock:
-            then, entry.on_drained = entry.on_drained, None
-            self._draining.pop(entry.key, None)
-        if then is not None:
-            then()
+            found, entry = self._table.all_of(name), self._table.find(name, version)
+            names = list(self._table.names)
+        return why_unusable(name, version, list(found), entry, names)
 
-    def _unusable(self, name: str, entry: NetworkEntry | None) -> Exception:
-        if entry is None:
-            return NotFound.unknown("network", name[:200], list(self._current), field="network")
-        if entry.state is NetworkState.FAILED:
-            return FailedPrecondition(f"network {name!r} failed to load: {entry.reason}")
-        return Unavailable(f"network {name!r} is still being loaded")
+    def _drain(
+        self, leaving: Collection[NetworkEntry], then: Callable[[NetworkEntry], object]
+    ) -> list[NetworkEntry]:
+        """Has them drain; returns those that have drained already. Under the lock."""
+        for entry in leaving:
+            entry.state = NetworkState.DRAINING
+            entry.on_drained = partial(then, entry)
+            self._table.draining[entry.key] = entry
+        return [entry for entry in leaving if entry.references == 0]
+
+    def _drained(self, entries: Collection[NetworkEntry]) -> None:
+        for entry in entries:
+            with self._lock:
+                then, entry.on_drained = entry.on_drained, None
+                self._table.draining.pop(entry.key, None)
+            if then is not None:
+                then()

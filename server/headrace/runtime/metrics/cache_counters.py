@@ -5,28 +5,22 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+from headrace.runtime.metrics import families
+from headrace.runtime.metrics.series import Family, SeriesSnapshot, Snapshot
 
 CacheEvent: TypeAlias = Literal["hit", "miss", "refused", "skipped", "write_failed"]
 """What befell one load. A refused entry is a miss too; a load is skipped, and neither hit nor miss,
 where its device exports nothing that could be kept."""
 
-
-@dataclass(frozen=True, slots=True)
-class CacheSnapshot:
-    """
-    Attributes:
-        events: how often, by device and event.
-        evicted: entries that were removed for newer ones.
-        held_bytes: of all entries, when this server last looked.
-        capacity_bytes: the most that they may take.
-    """
-
-    events: Mapping[tuple[str, CacheEvent], int]
-    evicted: int
-    held_bytes: int
-    capacity_bytes: int
+EVENTS: Final[Mapping[CacheEvent, Family]] = {
+    "hit": families.CACHE_HITS,
+    "miss": families.CACHE_MISSES,
+    "refused": families.CACHE_REFUSED,
+    "skipped": families.CACHE_SKIPPED,
+    "write_failed": families.CACHE_WRITE_FAILURES,
+}
 
 
 class CacheCounters:
@@ -41,7 +35,7 @@ class CacheCounters:
         self._held_bytes = 0
 
     def count(self, device: str, *events: CacheEvent) -> None:
-        """Counts what befell a load on a device."""
+        """Counts the cache events of a load on a device."""
         with self._lock:
             self._events.update((device, event) for event in events)
 
@@ -51,12 +45,19 @@ class CacheCounters:
             self._evicted += 1
 
     def hold(self, held_bytes: int) -> None:
-        """Takes note of the entries' size."""
+        """Records the size of all entries."""
         with self._lock:
             self._held_bytes = held_bytes
 
-    def snapshot(self) -> CacheSnapshot:
+    def snapshot(self) -> Snapshot:
         with self._lock:
-            return CacheSnapshot(
-                dict(self._events), self._evicted, self._held_bytes, self._capacity_bytes
+            events = [
+                SeriesSnapshot(EVENTS[event], (device,), count)
+                for (device, event), count in self._events.items()
+            ]
+            return (
+                *events,
+                SeriesSnapshot(families.CACHE_EVICTED, (), self._evicted),
+                SeriesSnapshot(families.CACHE_BYTES, (), self._held_bytes),
+                SeriesSnapshot(families.CACHE_CAPACITY_BYTES, (), self._capacity_bytes),
             )

@@ -1,188 +1,40 @@
-"""What is counted about devices, networks and RPCs: always on, and no metrics library needed.
+"""What is counted about networks, devices and calls: always on, and no metrics library needed.
 
-A request costs an addition and a note of its end per object, so that nobody has a reason to turn
-this off: ends are sorted into histograms many at a time, when enough have come or somebody looks.
-Whoever exposes the numbers reads frozen snapshots.
-
-Accounting: every accepted request ends in exactly one `Outcome`, so at any moment
-``accepted == completed + failed + cancelled + expired + in_flight``. A refused request was never
-accepted; it is counted apart, with the reason.
+Exposition reads frozen snapshots of series and does not need to know any metric by name.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from itertools import chain
 
 from headrace.runtime.execution.job import Outcome
+from headrace.runtime.metrics import families
 from headrace.runtime.metrics.cache_counters import CacheCounters
+from headrace.runtime.metrics.device_counters import NOTED, DeviceCounters, Requests
 from headrace.runtime.metrics.histogram import Histogram
-from headrace.runtime.metrics.series import SeriesTable
-from headrace.runtime.metrics.snapshots import (
-    DeviceSnapshot,
-    ExecutionSnapshot,
-    Gauge,
-    Kind,
-    NetworkSnapshot,
-    RequestsSnapshot,
-    Snapshot,
-)
-
-_log = logging.getLogger(__name__)
-
-# Upper bounds, inclusive. Tiny networks take microseconds, generated text takes minutes.
-REQUEST_SECONDS = (
-    *(5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2),
-    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0),
-)
-LOAD_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-BATCH_SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
-
-_NOTED = 64
-"""Ends that are noted before somebody sorts them."""
-
-
-class _Requests:
-    """Accepted and ended requests. Not thread-safe: the owner's lock guards it."""
-
-    __slots__ = ("accepted", "outcomes")
-
-    def __init__(self) -> None:
-        self.accepted = 0
-        self.outcomes = dict.fromkeys(Outcome, 0)
-
-    def snapshot(self) -> RequestsSnapshot:
-        return RequestsSnapshot(self.accepted, dict(self.outcomes.items()))
-
-
-class _Executions:
-    """One kind of work on a device. The owner's lock guards all but `ended`, to which anybody may
-    append: outcome, seconds in the queue, and on a stream or None."""
-
-    __slots__ = ("ended", "execution_seconds", "queue_wait_seconds", "requests")
-
-    def __init__(self) -> None:
-        self.requests = _Requests()
-        self.ended: deque[tuple[Outcome, float, float | None]] = deque()
-        self.queue_wait_seconds = Histogram(REQUEST_SECONDS)
-        self.execution_seconds = Histogram(REQUEST_SECONDS)
-
-    def sort(self) -> None:
-        """Counts what has ended so far."""
-        for _ in range(len(self.ended)):
-            outcome, queue_seconds, execution_seconds = self.ended.popleft()
-            self.requests.outcomes[outcome] += 1
-            self.queue_wait_seconds.observe(queue_seconds)
-            if execution_seconds is not None:
-                self.execution_seconds.observe(execution_seconds)
-
-    def snapshot(self) -> ExecutionSnapshot:
-        self.sort()
-        return ExecutionSnapshot(
-            self.requests.snapshot(),
-            self.queue_wait_seconds.snapshot(),
-            self.execution_seconds.snapshot(),
-        )
-
-
-class DeviceCounters:
-    """Counters of one device. Thread-safe.
-
-    Parts of a request that is split over devices are counted apart from whole requests.
-    """
-
-    def __init__(self, device: str) -> None:
-        self.device = device
-        self._lock = threading.Lock()  # guards all below; no other lock is taken under it
-        self._requests = _Executions()
-        self._parts = _Executions()
-        self._refused: dict[str, int] = {}
-        self._gauges: dict[Gauge, Callable[[], float]] = {}
-
-    def accept(self, part: bool = False) -> None:
-        """Counts a request that the device's queue took."""
-        requests = (self._parts if part else self._requests).requests
-        with self._lock:
-            requests.accepted += 1
-
-    def refuse(self, reason: str) -> None:
-        """Counts a request that was not accepted; `reason` is one of few fixed words."""
-        with self._lock:
-            self._refused[reason] = self._refused.get(reason, 0) + 1
-
-    def observe(
-        self,
-        outcome: Outcome,
-        queue_seconds: float,
-        execution_seconds: float | None,
-        part: bool = False,
-    ) -> None:
-        """Counts the end of an accepted request.
-
-        Args:
-            outcome: how it ended.
-            queue_seconds: from acceptance to the start on a stream, or to the end in the queue.
-            execution_seconds: on a stream; None if it never got there.
-            part: whether it was part of a request split over devices.
-        """
-        executions = self._parts if part else self._requests
-        executions.ended.append((outcome, queue_seconds, execution_seconds))
-        if len(executions.ended) >= _NOTED:
-            with self._lock:
-                executions.sort()
-
-    def register_gauge(self, gauge: Gauge, read: Callable[[], float]) -> None:
-        """Makes snapshots call `read`, on any thread; it has to be quick. While it raises, the
-        gauge is left out."""
-        with self._lock:
-            self._gauges[gauge] = read
-
-    def unregister_gauges(self, *gauges: Gauge) -> None:
-        """Forgets these gauges, all if none is named, and whatever their functions kept alive."""
-        with self._lock:
-            for gauge in gauges or list(self._gauges):
-                self._gauges.pop(gauge, None)
-
-    def snapshot(self) -> DeviceSnapshot:
-        with self._lock:
-            kinds: dict[Kind, ExecutionSnapshot] = {
-                "request": self._requests.snapshot(),
-                "part": self._parts.snapshot(),
-            }
-            refused = dict(self._refused)
-            gauges = dict(self._gauges)
-        # Outside the lock: a gauge may take its executor's lock, whose holder may be counting.
-        return DeviceSnapshot(self.device, kinds, refused, self._read(gauges))
-
-    def _read(self, gauges: Mapping[Gauge, Callable[[], float]]) -> dict[Gauge, float]:
-        values: dict[Gauge, float] = {}
-        for gauge, read in gauges.items():
-            try:
-                values[gauge] = float(read())
-            except Exception as error:  # noqa: BLE001 - a driver may fail; the rest is shown
-                _log.warning("gauge %s of %s cannot be read: %s", gauge, self.device, error)
-        return values
+from headrace.runtime.metrics.series import SeriesSnapshot, SeriesTable, Snapshot
 
 
 class NetworkCounters:
-    """Counters of one network on one device string. Thread-safe.
+    """Counters of one version of a network on one device string. Thread-safe.
 
     Attributes:
         series: those of the device's own.
     """
 
-    def __init__(self, network: str, device: str) -> None:
+    def __init__(self, network: str, device: str, version: str = "1") -> None:
         self.network = network
+        self.version = version
         self.device = device
         # Anybody may append: outcome, seconds, rows or None.
         self._ended: deque[tuple[Outcome, float, int | None]] = deque()
         self._lock = threading.Lock()  # guards all below; no other lock is taken under it
-        self._requests = _Requests()
-        self._request_seconds = Histogram(REQUEST_SECONDS)
-        self._load_seconds = Histogram(LOAD_SECONDS)
-        self._batch_size = Histogram(BATCH_SIZES)
+        self._requests = Requests()
+        self._request_seconds = Histogram(families.NETWORK_REQUEST_SECONDS.bounds)
+        self._load_seconds = Histogram(families.NETWORK_LOAD_SECONDS.bounds)
+        self._batch_size = Histogram(families.NETWORK_BATCH_SIZE.bounds)
         self.series = SeriesTable()
 
     def accept(self) -> None:
@@ -200,7 +52,7 @@ class NetworkCounters:
                 None where runs are counted by themselves, with `observe_batch`.
         """
         self._ended.append((outcome, request_seconds, batch_size))
-        if len(self._ended) >= _NOTED:
+        if len(self._ended) >= NOTED:
             with self._lock:
                 self._sort()
 
@@ -214,18 +66,24 @@ class NetworkCounters:
         with self._lock:
             self._load_seconds.observe(load_seconds)
 
-    def snapshot(self) -> NetworkSnapshot:
-        series = self.series.snapshot()  # without the lock, for some are read elsewhere
+    def snapshot(self) -> Snapshot:
+        network = self.network, self.version
+        own = [  # without the lock, for some are read elsewhere
+            SeriesSnapshot(each.family.of_network(), (*network, *each.labels), each.value)
+            for each in self.series.snapshot()
+        ]
+        labels = (*network, self.device)
+        accepted, ended = families.NETWORK_ACCEPTED, families.NETWORK_REQUESTS
+        seconds, loads = families.NETWORK_REQUEST_SECONDS, families.NETWORK_LOAD_SECONDS
+        rows = families.NETWORK_BATCH_SIZE
         with self._lock:
             self._sort()
-            return NetworkSnapshot(
-                self.network,
-                self.device,
-                self._requests.snapshot(),
-                self._request_seconds.snapshot(),
-                self._load_seconds.snapshot(),
-                self._batch_size.snapshot(),
-                series,
+            return (
+                *self._requests.series(accepted, ended, labels),
+                SeriesSnapshot(seconds, labels, self._request_seconds.snapshot()),
+                SeriesSnapshot(loads, labels, self._load_seconds.snapshot()),
+                SeriesSnapshot(rows, labels, self._batch_size.snapshot()),
+                *own,
             )
 
     def _sort(self) -> None:
@@ -249,9 +107,10 @@ class Counters:
         # Guards the dictionaries below, not the counters in them; no lock is taken under it.
         self._lock = threading.Lock()
         self._devices: dict[str, DeviceCounters] = {}
-        self._networks: dict[tuple[str, str], NetworkCounters] = {}
-        self._network_users: dict[tuple[str, str], int] = {}
+        self._networks: dict[tuple[str, str, str], NetworkCounters] = {}
+        self._network_users: dict[tuple[str, str, str], int] = {}
         self._grpc: dict[str, dict[str, int]] = {}
+        self._http: dict[str, dict[str, int]] = {}
 
     def device(self, name: str) -> DeviceCounters:
         """The counters of a device, made at the first call."""
@@ -261,23 +120,23 @@ class Counters:
                 counters = self._devices[name] = DeviceCounters(name)
             return counters
 
-    def network(self, name: str, device: str) -> NetworkCounters:
+    def network(self, name: str, device: str, version: str = "1") -> NetworkCounters:
         """The counters of a network; `remove_network` has to be called as often as this.
 
-        Counted, because a network and its replacement under the same name live side by side while
-        the old one drains.
+        Counted, because a network and its replacement under the same name and version live side by
+        side while the old one drains.
         """
-        key = (name, device)
+        key = (name, version, device)
         with self._lock:
             counters = self._networks.get(key)
             if counters is None:
-                counters = self._networks[key] = NetworkCounters(name, device)
+                counters = self._networks[key] = NetworkCounters(name, device, version)
             self._network_users[key] = self._network_users.get(key, 0) + 1
             return counters
 
-    def remove_network(self, name: str, device: str) -> None:
+    def remove_network(self, name: str, device: str, version: str = "1") -> None:
         """Gives back what `network` gave; the series vanish with the last one."""
-        key = (name, device)
+        key = (name, version, device)
         with self._lock:
             users = self._network_users.get(key, 0) - 1
             if users > 0:
@@ -295,18 +154,30 @@ class Counters:
         with self._lock:
             return self._grpc.setdefault(method, {})
 
+    def http(self, path: str) -> dict[str, int]:
+        """How many HTTP requests of a path have ended with which status, for one thread to count
+        in.
+
+        Args:
+            path: a template that the server has, as ``/v2/models/{model}``, never a client's text.
+        """
+        with self._lock:
+            return self._http.setdefault(path, {})
+
     def snapshot(self) -> Snapshot:
         with self._lock:
             devices = list(self._devices.values())
             networks = list(self._networks.values())
-            grpc = {
-                (method, code): count
-                for method, codes in self._grpc.items()
+            calls = [
+                SeriesSnapshot(family, (name, code), count)
+                for family, named in (
+                    (families.GRPC_REQUESTS, self._grpc),
+                    (families.HTTP_REQUESTS, self._http),
+                )
+                for name, codes in named.items()
                 for code, count in codes.copy().items()
-            }
-        return Snapshot(
-            tuple(device.snapshot() for device in devices),
-            tuple(network.snapshot() for network in networks),
-            grpc,
-            self._cache.snapshot() if self._cache is not None else None,
-        )
+            ]
+        counted = [each.snapshot() for each in devices] + [each.snapshot() for each in networks]
+        if self._cache is not None:
+            counted.append(self._cache.snapshot())
+        return (*chain.from_iterable(counted), *calls)

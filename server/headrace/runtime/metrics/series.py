@@ -1,16 +1,17 @@
-"""Series of a plugin's own, for what only one kind of device counts about its networks.
+"""Metrics: families of series, and what a server has counted in them.
 
-A plugin declares a `Family` and asks the network's counters for a `Series` of it. The series bear
-the network's name as their first label and vanish with it. It is for the plugin to keep the other
-labels few.
+`headrace.runtime.metrics.families` is the table of the families that every server has. A plugin
+declares more for what only its kind of device counts about networks, and asks the network's
+counters for a `Series` of each. These series get the network's name and version as their first
+labels and vanish with it. The plugin has to keep the other labels few.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 from headrace.runtime.metrics.histogram import Histogram, HistogramSnapshot
 
@@ -21,15 +22,19 @@ class Family:
 
     Attributes:
         name: with a base unit, and ``_total`` if it is a counter; without the server's prefix.
-        labels: beside the network.
+        labels: for a plugin's family, those beside the network and its version.
         bounds: of a histogram's buckets, upper and inclusive.
     """
 
     name: str
-    kind: Literal["counter", "histogram"]
+    kind: Literal["counter", "gauge", "histogram", "info"]
     labels: tuple[str, ...]
     help: str
     bounds: tuple[float, ...] = ()
+
+    def of_network(self) -> Family:
+        """A plugin's family as it is exposed: with the network and its version as first labels."""
+        return replace(self, labels=("network", "version", *self.labels))
 
 
 NOTES = Family(
@@ -40,13 +45,20 @@ NOTES = Family(
 )
 
 
+Value: TypeAlias = float | HistogramSnapshot
+
+
 @dataclass(frozen=True, slots=True)
 class SeriesSnapshot:
     """A series; `labels` are the values of the family's labels."""
 
     family: Family
     labels: tuple[str, ...]
-    value: float | HistogramSnapshot
+    value: Value
+
+
+Snapshot: TypeAlias = tuple[SeriesSnapshot, ...]
+"""What was counted, at one moment."""
 
 
 class Series:
@@ -67,7 +79,7 @@ class Series:
             else:
                 self._histogram.observe(value)
 
-    def snapshot(self) -> float | HistogramSnapshot:
+    def snapshot(self) -> Value:
         with self._lock:
             return self._total if self._histogram is None else self._histogram.snapshot()
 
@@ -103,7 +115,7 @@ class SeriesTable:
 
         return end
 
-    def snapshot(self) -> tuple[SeriesSnapshot, ...]:
+    def snapshot(self) -> Snapshot:
         with self._lock:
             series, elsewhere = list(self._series.items()), list(self._elsewhere.values())
         own = (SeriesSnapshot(family, labels, each.snapshot()) for (family, labels), each in series)

@@ -30,7 +30,7 @@ def read_functions(data: bytes, limits: Limits = Limits()) -> list[ir.Function]:
     """The local functions of a serialised ModelProto, whose graph does not matter.
 
     Raises:
-        InvalidArgument: the bytes are no model, its functions are hostile or wrong, or there are
+        InvalidArgument: the bytes are not a model, its functions are hostile or wrong, there are
             none, or one would replace an operator of ONNX.
     """
     try:

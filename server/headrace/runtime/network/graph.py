@@ -1,4 +1,4 @@
-"""What a network looks like, for whoever draws it: layers and what flows between them."""
+"""What a network looks like, for drawing: layers and what flows between them."""
 
 from __future__ import annotations
 

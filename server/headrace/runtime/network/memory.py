@@ -1,4 +1,4 @@
-"""The memory of networks that nobody needs any more.
+"""Frees the memory of networks that are no longer needed.
 
 Their graphs are freed one by one (`graph_memory.py`). Python's collector, which stops every thread
 while it looks at all there is, looks seldom. Only if large weights are still there is it made to.
@@ -58,8 +58,8 @@ class Weights:
 
 
 def use(read: Callable[[], Network], task: Callable[[Network], T]) -> T:
-    """What `task` makes of a network that neither it nor what it returns keeps, and whose memory is
-    given back."""
+    """Runs `task` on a network, and frees the network's memory afterwards. Neither the task nor its
+    result may keep the network."""
     network = read()
     weights = Weights(network)
     try:
@@ -86,8 +86,8 @@ def _tensors(network: Network) -> list[weakref.ref[ir.TensorProtocol]]:
 
 
 def forget_locals(error: BaseException | None) -> None:
-    """Lets go of what an error's traceback holds of a load. The traceback of a bug stays, for the
-    log, with its frames emptied; they still hold what their functions had from around them."""
+    """Drops what an error's traceback keeps of a load. The traceback of a bug stays, for the log,
+    with its frames emptied; they still hold what their functions had from around them."""
     if isinstance(error, HeadraceError) and not isinstance(error, Internal):
         forget_frames(error)
     for each in chain(error):

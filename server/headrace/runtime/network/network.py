@@ -61,7 +61,7 @@ class Layer:
 
 class Network:
     """A model that nothing changes any more: to change one, `clone` it and change the clone's
-    `model` before anything else is asked of it, for what is read here is kept.
+    `model` before you read anything else, because the answers are kept.
 
     Reading is thread-safe. Tensors are shared with the bytes that the network came from and with
     every clone.
@@ -157,7 +157,7 @@ class Network:
         return onnx_bytes.serialize(self.model)
 
     def forget_pages(self) -> None:
-        """Lets go of the memory of weights that lie in files, until they are read again."""
+        """Frees the memory of weights that lie in files, until they are read again."""
         if self._files is not None:
             self._files.forget_pages()
 

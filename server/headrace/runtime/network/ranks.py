@@ -1,8 +1,8 @@
 """The ranks that operators define and onnx does not tell.
 
 Where a size is not known, onnx says nothing of the shape of some outputs, though their rank is
-certain. Behind such an output no rank is known any more, and a device that is asked about those
-layers can only guess.
+certain. After such an output no rank is known, and a device can only guess whether it supports the
+layers.
 """
 
 from __future__ import annotations

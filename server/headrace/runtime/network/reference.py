@@ -11,8 +11,10 @@ batch for its length if the signal has no axis for real and imaginary parts, gat
 from wherever an index outside wraps to, adds padding twice where a MaxPool rounds up, takes the
 wrong point where a Resize by pytorch_half_pixel makes one element, counts classes of a fractional
 depth up, inserts what belongs behind a sequence elsewhere, takes lengths of a split that do not add
-up, drops empty texts, continues an Attention's mask before operator set 24, and pools windows that
-are larger than the image.
+up, drops empty texts, continues an Attention's mask before operator set 24, pools windows that are
+larger than the image, counts a MaxPool's indices wrongly, takes unique parts along the
+wrong axis, does not take a diagonal beyond the machine's integers, and gives the mean of a
+LayerNormalization the precision of the input.
 
 A RegexFullMatch is evaluated by RE2, whose syntax ONNX specifies. Python's `re` takes exponential
 time for some expressions, and no other thread of the process runs meanwhile.
@@ -29,7 +31,6 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_gru, op_lstm, op_rnn
 from onnx.reference.ops.op_attention import Attention_24, Attention_25
-from onnx.reference.ops.op_batch_normalization import BatchNormalization_14
 from onnx.reference.ops.op_hardmax import Hardmax as OpHardmax
 from onnx.reference.ops.op_log_softmax import LogSoftmax as OpLogSoftmax
 from onnx.reference.ops.op_loop import Loop as OpLoop
@@ -37,6 +38,13 @@ from onnx.reference.ops.op_optional import Optional as OpOptional
 from onnx.reference.ops.op_scan import Scan as OpScan
 from onnx.reference.ops.op_softmax import Softmax as OpSoftmax
 
+from headrace.runtime.network.reference_norms import (
+    BatchNormalization,
+    LayerNormalization,
+    LpNormalization,
+    opset_of,
+)
+from headrace.runtime.network.reference_parts import GatherElements, Trilu, Unique
 from headrace.runtime.network.reference_sequences import (
     OneHot,
     SequenceInsert,
@@ -58,7 +66,6 @@ try:
 except ImportError:  # no wheel for this platform
     re2 = None
 
-_BATCH_NORMALIZATION_TRAINS = 14
 _SOFTMAX_OF_ONE_AXIS = 13
 _SCAN_WITHOUT_BATCH = 9
 
@@ -72,19 +79,14 @@ class CorrectedEvaluator(ReferenceEvaluator):
 
 
 def answer(output: Any, dtype: ir.DataType) -> Value:
-    """A result as an output of the network: a copy of the port's type, which is no view of an
-    input, with strings as objects. onnx's operators do not always answer in the type that ONNX
-    says."""
+    """A result as an output of the network: a copy with the port's type and strings as objects,
+    never a view of an input. onnx's operators do not always answer in the type that ONNX says."""
     if isinstance(output, list):
         return [answer(element, dtype) for element in output]
     array = np.array(output)
     if array.dtype.kind in "SUO":
         return array.astype(object)
     return array.astype(dtype.numpy(), copy=False)
-
-
-def _opset(op: OpRun) -> int:
-    return int(op.run_params["opsets"][""])
 
 
 class Loop(OpLoop):
@@ -124,7 +126,7 @@ class Loop(OpLoop):
 class Scan(OpScan):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)  # type: ignore[no-untyped-call]
-        if _opset(self) < _SCAN_WITHOUT_BATCH:
+        if opset_of(self) < _SCAN_WITHOUT_BATCH:
             raise NotImplementedError("Scan over a batch, as before operator set 9")
 
 
@@ -138,43 +140,6 @@ class Optional(OpOptional):
 
     def _run(self, *inputs: Any, **_: Any) -> tuple[Any, ...]:
         return inputs
-
-
-class BatchNormalization(BatchNormalization_14):
-    """Before operator set 14 one with a single output does not train. The new statistics have the
-    type of the old ones."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        opset = _opset(self)
-        self._older = opset < _BATCH_NORMALIZATION_TRAINS
-        tested = opset >= 7 or getattr(self, "is_test", False)
-        if self._older and (not tested or len(self.onnx_node.output) > 1):
-            raise NotImplementedError("BatchNormalization that trains, before operator set 14")
-        if not getattr(self, "spatial", True):
-            raise NotImplementedError("BatchNormalization of each element, with spatial=0")
-
-    def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
-        options = {name: options.get(name) for name in ("epsilon", "momentum", "training_mode")}
-        if self._older:
-            options["training_mode"] = 0
-        found: tuple[Any, ...] = super()._run(*inputs, **options)  # type: ignore[no-untyped-call]
-        return (found[0], *(each.astype(inputs[3].dtype) for each in found[1:]))
-
-
-class GatherElements(OpRun):
-    """From axes of any size, with as many indices as there are or fewer.
-
-    https://onnx.ai/onnx/operators/onnx__GatherElements.html
-    """
-
-    def _run(self, data: Any, indices: Any, axis: int = 0) -> tuple[Any, ...]:
-        axis = range(data.ndim)[axis]
-        size = data.shape[axis]
-        if ((indices < -size) | (indices >= size)).any():
-            raise IndexError(f"an index is out of bounds for an axis of {size} elements")
-        kept = [slice(None) if at == axis else slice(n) for at, n in enumerate(indices.shape)]
-        return (np.take_along_axis(data[tuple(kept)], indices, axis),)
 
 
 class RegexFullMatch(OpRun):
@@ -211,7 +176,7 @@ class Attention(OpRun):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        opset = _opset(self)
+        opset = opset_of(self)
         self._broadcasts = opset < 24
         made = Attention_25 if opset >= 25 else Attention_24
         self._wrapped: Any = made(*arguments)
@@ -263,14 +228,6 @@ class STFT(OpRun):
         return (np.stack((spectrum.real, spectrum.imag), axis=-1).astype(signal.dtype),)
 
 
-class LpNormalization(OpRun):
-    """Divides by a norm of absolute values; a norm of 0 makes zeros."""
-
-    def _run(self, x: Any, axis: int = -1, p: int = 2) -> tuple[Any, ...]:
-        norm = np.linalg.norm(x, p, axis, keepdims=True)
-        return (np.where(norm == 0, 0, x / norm).astype(x.dtype),)
-
-
 def _of_one_length(base: Any) -> Any:
     """A recurrent layer that refuses rows of different lengths, which onnx's takes for equal."""
 
@@ -293,7 +250,7 @@ def _coercing(base: Any) -> Any:
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             self._first: int | None = None
-            if _opset(self) < _SOFTMAX_OF_ONE_AXIS:
+            if opset_of(self) < _SOFTMAX_OF_ONE_AXIS:
                 given = [each.i for each in self.onnx_node.attribute if each.name == "axis"]
                 self._first, self.axis = (given or [1])[0], -1
 
@@ -317,6 +274,7 @@ _CORRECTED = (
     GatherElements,
     GlobalMaxPool,
     LRN,
+    LayerNormalization,
     Loop,
     LpNormalization,
     MaxPool,
@@ -330,4 +288,6 @@ _CORRECTED = (
     SequenceInsert,
     SplitToSequence,
     StringNormalizer,
+    Trilu,
+    Unique,
 )

@@ -53,7 +53,8 @@ class AveragePool(AveragePool_19):
 
 class MaxPool(OpMaxPool):
     """With SAME_LOWER there are as many results as with SAME_UPPER; an odd pad is in front. onnx
-    knows this where the strides are 1. No window is larger than the padded image."""
+    knows this where the strides are 1, but does not count indices as ONNX says there. No window is
+    larger than the padded image."""
 
     def _run(self, x: Any, **options: Any) -> Any:  # type: ignore[override]
         _check_windows(x.shape[2:], options)
@@ -71,6 +72,8 @@ class MaxPool(OpMaxPool):
             options |= {"auto_pad": "NOTSET", "pads": [*before, *after], "ceil_mode": 0}
         elif options["ceil_mode"] and options["auto_pad"] in (None, "NOTSET"):
             options |= {"pads": _rounded_up(x.shape[2:], options), "ceil_mode": 0}
+        if len(self.output) > 1:
+            return self._max_pool(x, **options)  # type: ignore[no-untyped-call]
         return super()._run(x, **options)  # type: ignore[no-untyped-call]
 
 

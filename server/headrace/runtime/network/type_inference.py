@@ -53,7 +53,7 @@ class TypeInference:
     """Infers layer by layer, in the order in which they are added.
 
     Attributes:
-        values: what is known of values that are no constants; they are taken for some, to compute
+        values: what is known of values that are not constants; they are taken for some, to compute
             shapes from. Call `flush` before one of a layer that was added is set.
     """
 

@@ -1,8 +1,8 @@
 """Values that enter and leave a network: tensors, sequences of values, absent optionals.
 
-A tensor is a NumPy array in host memory. Whoever still needs an array holds a reference to it: a
-job holds its inputs until the backend has returned, also when its caller has left before. So a
-buffer is free once the last array that views it is gone.
+A tensor is a NumPy array in host memory. An array lives as long as it is referred to: a job holds
+its inputs until the backend has returned, also when its caller has left before. So a buffer is free
+once the last array that views it is gone.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Bytes that are large: passed on in pieces and as views, for to copy a view in one go, or to join
-it with others, holds the interpreter, and so all other requests, for as long as that takes."""
+"""Bytes that are large: passed on in pieces and as views, because copying a view at once, or
+joining it with others, holds the interpreter and so all other requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of graphs that nobody refers to any more.
+"""Frees the memory of graphs that are no longer referred to.
 
 A graph's nodes and values refer to each other, so that only Python's garbage collector would free
 them. It looks at all there is in one go and stops every thread meanwhile: 0.1 s and more for a
@@ -10,8 +10,8 @@ alone, a few objects at a time. What the collector does, in short:
    is referred to from outside: it stays, with all that it reaches.
 3. Empty the others. They refer to nothing then, and are freed one after the other.
 
-So nobody owns a graph: whoever holds a part of it keeps it whole, and it is left to Python's
-collector then.
+So a graph has no owner: a reference to any part of it keeps it whole, and then it is left to
+Python's collector.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _one_at_a_time = threading.Lock()
 
 
 def watched(model: ir.Model) -> ir.Model:
-    """`model`, whose graphs the next `free_graphs` looks at once nobody refers to it any more."""
+    """`model`, whose graphs the next `free_graphs` looks at when the model is no longer referred
+    to."""
     weakref.finalize(model, _leave, weakref.ref(model.graph), model.functions).atexit = False
     return model
 
@@ -67,8 +68,8 @@ def _free(objects: list[object]) -> None:
     """Frees what the only object reaches, unless something outside refers to a part of it.
 
     The references are counted before and after Python's own counts are taken. So they are what they
-    were at that moment, and whoever moves a part elsewhere meanwhile keeps all of it. If nothing
-    outside referred to a part then, nobody can come by one later.
+    were at that moment, and moving a part elsewhere in the meantime keeps all of it. If nothing
+    outside referred to a part then, nothing can get a reference later.
     """
     _reach(objects)
     references = _references(objects)

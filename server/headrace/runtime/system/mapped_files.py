@@ -1,4 +1,4 @@
-"""Weights in mapped files, of which the kernel keeps in memory what is in use.
+"""Weights in mapped files: the kernel keeps in memory what is in use.
 
 A network keeps the weights it was loaded with, to export them, while the backend computes with
 copies that it has packed for its kernels. So that they are not in memory twice, those that came as

@@ -90,7 +90,7 @@ def _quota_v1(group: Path) -> float | None:
 
 
 def _ratio(quota: str, period: str) -> float | None:
-    """Microseconds of processor time per period; "max", -1 and nothing are no limit."""
+    """Microseconds of processor time per period; "max", -1 and nothing mean no limit."""
     if not quota.isdecimal() or not period.isdecimal() or int(period) == 0 or int(quota) == 0:
         return None
     return int(quota) / int(period)

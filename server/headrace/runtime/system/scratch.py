@@ -1,4 +1,4 @@
-"""Folders for what native libraries want in files that have names."""
+"""Folders for data that native libraries read from named files."""
 
 from __future__ import annotations
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import onnx_ir as ir
 
 from headrace.runtime.config.device_name import DeviceName, Member
+from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.transform.preprocessing import InputOptions, OutputOptions
+from headrace.runtime.transform.warm_up import WarmUp
 
 Origin: TypeAlias = Literal["client", "repository", "import"]
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkOptions:
-    """How the caller wants to see the network: preprocessing, types, layouts, placement.
+    """How the caller sees the network: preprocessing, types, layouts, placement.
 
     Attributes:
         affinities: layer name to device name, for a device that splits networks.
@@ -66,13 +68,59 @@ class Reference:
         return cls(str(facts["network"]), str(facts["device"]), dict(facts["config"]), options)
 
 
+MAX_LABELS: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Presentation:
+    """What clients are told of a network beside its inputs and outputs.
+
+    Attributes:
+        max_batch_size: the first dimension of every input and output is that of a batch, which has
+            at most so many rows; 0 if the network has no such dimension.
+        labels: of the classes of an output, by its name; "" are those of any output without its
+            own.
+    """
+
+    max_batch_size: int = 0
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return {"max_batch_size": self.max_batch_size, "labels": dict(self.labels)}
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> Presentation:
+        """The inverse of `to_json`; raises as `LoadRequest.from_json`."""
+        labels = facts.get("labels", {})
+        return cls(
+            int(facts.get("max_batch_size", 0)),
+            {str(name): tuple(map(str, each)) for name, each in labels.items()},
+        )
+
+
+def read_labels(text: str, name: str) -> tuple[str, ...]:
+    """The labels of a text file, one a line.
+
+    Args:
+        name: of the file, for the error.
+
+    Raises:
+        InvalidArgument: there are too many.
+    """
+    labels = tuple(line.strip() for line in text.splitlines())
+    if len(labels) > MAX_LABELS:
+        raise InvalidArgument(f"has {len(labels)} lines; at most {MAX_LABELS} labels", field=name)
+    return labels
+
+
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
     """Everything about a load but the model itself: with it, what makes the network again.
 
     Attributes:
-        reference: of a network that a client asked for by its name in the model repository; then
-            that makes it again, with what the repository has and says at the time.
+        reference: of a network that a client named by its place in the model repository; then that
+            makes it again, with what the repository has and says at the time.
     """
 
     name: str
@@ -81,15 +129,20 @@ class LoadRequest:
     options: NetworkOptions = field(default_factory=NetworkOptions)
     origin: Origin = "client"
     reference: Reference | None = None
+    version: str = "1"
+    presentation: Presentation = field(default_factory=Presentation)
+    warm_up: WarmUp | None = None
 
     def to_json(self) -> str:
         """All but the reference."""
         return json.dumps(
             {
                 "name": self.name,
+                "version": self.version,
                 "device": str(self.device),
                 "config": dict(self.config),
                 "origin": self.origin,
+                "presentation": self.presentation.to_json(),
                 "options": options_to_json(self.options),
             },
             sort_keys=True,
@@ -105,7 +158,16 @@ class LoadRequest:
         facts = json.loads(text)
         device = DeviceName.parse(facts["device"])
         options = options_from_json(facts["options"])
-        return cls(facts["name"], device, dict(facts["config"]), options, facts["origin"])
+        return cls(
+            facts["name"],
+            device,
+            dict(facts["config"]),
+            options,
+            facts["origin"],
+            # What older servers wrote has neither.
+            version=str(facts.get("version", "1")),
+            presentation=Presentation.from_json(facts.get("presentation", {})),
+        )
 
 
 def options_to_json(options: NetworkOptions) -> dict[str, Any]:

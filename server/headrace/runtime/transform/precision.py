@@ -31,7 +31,7 @@ _TYPE_ATTRIBUTES = (
 
 
 class Conversion(NamedTuple):
-    """What becomes of a model.
+    """The result of a conversion.
 
     Attributes:
         model: the converted one, or the model as it was.
@@ -231,7 +231,7 @@ def _widen_attributes(node: ir.Node) -> None:
 
 
 def _wide_type(half: ir.TypeProtocol | None) -> ir.TypeProtocol | None:
-    """The same type of float32 elements; a new one, for clones share their types."""
+    """The same type of float32 elements; a new one, because clones share their types."""
     if isinstance(half, ir.SequenceType | ir.OptionalType):
         element = _wide_type(half.elem_type)
         assert element is not None

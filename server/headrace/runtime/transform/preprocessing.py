@@ -98,15 +98,17 @@ class _End:
     def check_tensor(self) -> ir.DataType:
         dtype = self.value.dtype
         if not isinstance(self.value.type, ir.TensorType) or dtype is None:
-            raise self.error("dtype", f"{self.name!r} is not a plain tensor and is taken as it is")
+            raise self.error("dtype", f"{self.name!r} is not a tensor, so it takes no options")
         return dtype
 
     def check_dtype(self, wanted: ir.DataType | None, own: ir.DataType) -> ir.DataType:
         if wanted is None or wanted == own:
             return own
-        if wanted == ir.DataType.UNDEFINED or ir.DataType.STRING in (wanted, own):
-            message = f"{wanted.name} cannot be converted for {self.name!r}, which is {own.name}"
-            raise self.error("dtype", message)
+        version = self.opset(7, "dtype")
+        for dtype in (wanted, own):
+            if not _is_cast(dtype, version):
+                message = f"{self.name!r} is {own.name}; {dtype.name} values cannot be converted"
+                raise self.error("dtype", message)
         return wanted
 
     def check_layouts(self, layout: str, network_layout: str) -> tuple[str, str]:
@@ -115,7 +117,7 @@ class _End:
         shape = self.value.shape
         for option, text in zip(("layout", "network_layout"), layouts, strict=True):
             if text and (not text.isascii() or not text.isalpha() or len(set(text)) != len(text)):
-                raise self.error(option, f"{text!r} is not one letter for each axis, as 'NHWC'")
+                raise self.error(option, f"{text!r} has to be one letter for each axis, as 'NHWC'")
             if text and (shape is None or len(shape) != len(text)):
                 rank = "an unknown rank" if shape is None else f"rank {len(shape)}"
                 raise self.error(option, f"{text!r} does not fit {self.name!r} of {rank}")
@@ -167,9 +169,15 @@ class _End:
         newest = onnx.defs.onnx_opset_version()
         version = self.model.opset_imports.setdefault("", newest)
         if version < least:
-            message = f"needs opset {least}, but the network uses {version}; export it anew"
+            message = f"needs opset {least}, but the network uses {version}; export it again"
             raise self.error(option, message)
         return version
+
+
+def _is_cast(dtype: ir.DataType, version: int) -> bool:
+    """Whether numbers of the type can be converted: ONNX's Cast also takes text, as numbers."""
+    taken = onnx.defs.get_schema("Cast", version).type_constraints[0].allowed_type_strs
+    return dtype != ir.DataType.STRING and f"tensor({dtype.name.lower()})" in taken
 
 
 class _Input:
@@ -180,10 +188,10 @@ class _Input:
         self._sent = end.check_dtype(options.dtype, self._dtype)
         self._layout, self._own = end.check_layouts(options.layout, options.network_layout)
         if end.value.is_graph_output():
-            raise end.error("dtype", f"{end.name!r} is an output as well and is taken as it is")
+            raise end.error("dtype", f"{end.name!r} is an output too, so it takes no options")
         if options.resize and options.resize not in RESIZE_MODES:
             modes = ", ".join(RESIZE_MODES)
-            raise end.error("resize", f"{options.resize!r} is none of {modes}")
+            raise end.error("resize", f"{options.resize!r} is not one of {modes}")
 
     def apply(self) -> None:
         end, options = self._end, self._options
@@ -236,7 +244,7 @@ class _Input:
             raise end.error("resize", "needs a layout that says which axes are H and W")
         fixed = {self._own.index(axis): shape[self._own.index(axis)] for axis in "HW"}
         if not all(isinstance(size, int) and size > 0 for size in fixed.values()):
-            raise end.error("resize", f"height and width of the network's {end.name!r} vary")
+            raise end.error("resize", f"the network's {end.name!r} has no fixed height and width")
         wanted = [fixed.get(at, 0) for at in range(len(shape))]
         wanted_sizes = end.constant(np.array(wanted, np.int64))
         is_fixed = end.constant(np.array([at in fixed for at in range(len(shape))]))
@@ -281,7 +289,7 @@ def _give(end: _End, options: OutputOptions) -> None:
         end.opset(7, "dtype")
         if end.value.is_graph_input() or end.value.is_initializer():
             raise end.error(
-                "dtype", f"{end.name!r} is not the result of a layer and is given as it is"
+                "dtype", f"{end.name!r} is not the result of a layer, so it takes no options"
             )
         graph.outputs[list(graph.outputs).index(end.value)] = value
         value.metadata_props.update(end.value.metadata_props)

@@ -113,8 +113,8 @@ def _is_constant(node: ir.Node) -> bool:
 
 
 def _is_read(node: ir.Node, reasons: dict[str, str]) -> bool:
-    """Whether a supported layer, or the network's or body's caller, reads the constant; one that
-    nobody reads is in nobody's way."""
+    """Whether a supported layer, or the network's or body's caller, reads the constant; one that is
+    not read does no harm."""
     value = node.outputs[0]
     readers = [reader.name for reader, _ in value.uses()]
     return value.is_graph_output() or not readers or any(name not in reasons for name in readers)

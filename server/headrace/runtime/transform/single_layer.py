@@ -158,8 +158,8 @@ def _all_sizes(value: ir.Value) -> list[int | None] | None:
 def _known_sizes(value: ir.Value) -> list[int | None] | None:
     """A size, or None, for each axis of an input; None where not even the rank may be told.
 
-    The length of a list is told, for shape inference takes an unknown one to be zero, and refuses
-    to resize a tensor to no sizes.
+    The length of a list is given, because shape inference takes an unknown length as zero and
+    refuses to resize a tensor to no sizes.
     """
     if value.shape is None:
         return None

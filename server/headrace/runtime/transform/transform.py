@@ -57,9 +57,9 @@ def transform_network(
         converted = to_float32(model)
         model = converted.model
         if converted.reason:
-            notes = (f"its float16 is left to the device, which lacks it: {converted.reason}",)
+            notes = (f"float16 layers stay, which the device lacks: {converted.reason}",)
         elif converted.computes:
-            notes = ("what it computes in float16 is computed in float32, for the device lacks it",)
+            notes = ("float16 layers are computed in float32, because the device lacks float16",)
     ports = _port_names(model)
     for transformation in device_passes:
         tracked(model, transformation)

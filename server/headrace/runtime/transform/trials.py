@@ -1,4 +1,4 @@
-"""A backend's answers about networks of one layer, kept: alike layers are asked about once."""
+"""A backend's answers about networks of one layer, kept: equal layers are tried once."""
 
 from __future__ import annotations
 

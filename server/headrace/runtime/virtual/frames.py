@@ -93,7 +93,7 @@ class FrameFormat:
         """
         start = len(self.magic) + _NUMBERS.size
         if len(data) < start + _DIGEST_BYTES or not data.startswith(self.magic):
-            raise self._refusal("they do not start as they should")
+            raise self._refusal("they do not start with the magic bytes")
         version, header_size = _NUMBERS.unpack_from(data, len(self.magic))
         if version != self.version:
             raise self._refusal(

@@ -51,7 +51,7 @@ def read_list(
         available: as of `resolve`; None: take the list as it stands.
 
     Raises:
-        InvalidArgument, NotFound: it is no such list, or a device does not exist.
+        InvalidArgument, NotFound: it is not such a list, or a device does not exist.
     """
     field = config_field(key.name)
     name = DeviceName.parse(f"{device_type}:{text}", field=field)
@@ -101,8 +101,8 @@ def targets(
 
 
 def ask(target: Target, network: Network) -> QueryResult:
-    """What a device of the list would run: nothing of a model that ended its worker, so that the
-    other devices are asked."""
+    """What a device of the list would run: nothing for a model that ended its worker, so that the
+    other devices are tried."""
     try:
         return target.plugin.query_network(network, target.config, target.options)
     except EndedWorker as error:
@@ -122,8 +122,8 @@ def listed(targets: Iterable[Target]) -> str:
 def own_config(
     schema: ConfigSchema, config: Mapping[str, str], targets: Sequence[Target]
 ) -> dict[str, str]:
-    """What of a load's configuration is the virtual device's own to judge: its keys, and those that
-    nobody knows."""
+    """What of a load's configuration is the virtual device's own to judge: its own keys, and those
+    that no device has."""
     return {
         key: text
         for key, text in config.items()

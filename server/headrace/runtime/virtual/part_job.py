@@ -46,8 +46,8 @@ class PartJob(Job):
         )
 
     def take_outputs(self, names: Collection[str]) -> tuple[dict[str, Value], BaseException | None]:
-        """The outputs of a part that has ended, and why it failed if it did. The part lets go of
-        all values, for others may hold it for a while.
+        """The outputs of a part that has ended, and why it failed if it did. The part drops all
+        values, because others may hold it for a while.
 
         Args:
             names: the outputs that the device was to give.

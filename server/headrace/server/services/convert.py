@@ -16,6 +16,7 @@ from headrace.runtime.network.network import Layer, Port
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.preprocessing import InputOptions, OutputOptions
 from headrace.runtime.transform.query import QueryResult
+from headrace.server.repository.repository import RepositoryVersion
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.framing import MAX_FIELDS
 
@@ -67,6 +68,7 @@ def network_info(entry: NetworkEntry) -> pb.NetworkInfo:
     """What is known of a network in whatever state."""
     info = pb.NetworkInfo(
         name=entry.key.name,
+        version=entry.key.version,
         device=entry.device,
         generation=entry.key.generation,
         state=_STATES[entry.state],
@@ -79,6 +81,7 @@ def network_info(entry: NetworkEntry) -> pb.NetworkInfo:
     if executable is not None:
         info.inputs.extend(_port(port) for port in executable.inputs)
         info.outputs.extend(_port(port) for port in executable.outputs)
+        info.states.update(executable.states)
         info.config.update(executable.config.shown_strings())
         info.from_cache = executable.loaded_from_cache
         info.notes.extend(executable.notes)
@@ -86,6 +89,13 @@ def network_info(entry: NetworkEntry) -> pb.NetworkInfo:
         if isinstance(devices, list):
             info.execution_devices.extend(devices)
     return info
+
+
+def repository_version(row: RepositoryVersion) -> pb.RepositoryVersion:
+    state = pb.NETWORK_STATE_UNSPECIFIED if row.state is None else _STATES[row.state]
+    return pb.RepositoryVersion(
+        name=row.name, version=row.version, state=state, reason=row.reason, share=row.share
+    )
 
 
 def query_reply(result: QueryResult) -> pb.QueryNetworkReply:

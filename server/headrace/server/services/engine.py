@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -18,13 +18,14 @@ from headrace.runtime.errors import InvalidArgument, Unavailable
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState, check_network_name
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest, Reference
-from headrace.server.repository import Repository
+from headrace.server.repository.repository import Repository
 from headrace.server.services.convert import (
     executable_layers,
     layer_profiles,
     network_info,
     network_options,
     query_reply,
+    repository_version,
 )
 from headrace.server.services.health import HealthReporter
 from headrace.server.services.targets import Targets
@@ -74,27 +75,42 @@ class Servicer:
     async def load_network(self, request: pb.LoadNetworkRequest, _: Any) -> pb.NetworkInfo:
         name = request.name or request.model.repository
         check_network_name(name)
+        if request.model.WhichOneof("source") == "repository":
+            reference = _reference(request)
+            replace = request.replace
+            begun = await _in_thread(self._repository.load, name, reference, replace=replace)
+            return (await self._loaded(name, begun))[-1]
         load = self._load_request(request, name)
         await _in_thread(self._core.plugin, load.device)
         future = self._core.load_network(
             load, self._network(request.model, spooled=True), replace=request.replace
         )
-        return await self._loaded(name, future)
+        return (await self._loaded(name, [future]))[0]
 
     async def unload_network(
         self, request: pb.UnloadNetworkRequest, _: Any
     ) -> pb.UnloadNetworkReply:
-        future = self._core.unload_network(request.name)
-        self._health.network_gone(request.name)
+        name, version = request.name, request.version
+        future = await _in_thread(self._repository.unload, name, version)
+        if not self._core.networks.versions(name):
+            self._health.network_gone(name)
         await _result(future)
         return pb.UnloadNetworkReply()
+
+    async def set_traffic(self, request: pb.SetTrafficRequest, _: Any) -> pb.SetTrafficReply:
+        await _in_thread(self._repository.set_traffic, request.network, dict(request.shares))
+        return pb.SetTrafficReply()
+
+    async def list_repository(self, _request: Any, _: Any) -> pb.ListRepositoryReply:
+        rows = await _in_thread(self._repository.index)
+        return pb.ListRepositoryReply(versions=map(repository_version, rows))
 
     async def list_networks(self, _request: Any, _: Any) -> pb.ListNetworksReply:
         entries = self._core.networks.entries()
         return pb.ListNetworksReply(networks=[network_info(entry) for entry in entries])
 
     async def get_network(self, request: pb.GetNetworkRequest, _: Any) -> pb.GetNetworkReply:
-        entry = self._core.networks.find(request.name)
+        entry = self._core.networks.find(request.name, request.version)
         reply = pb.GetNetworkReply(info=network_info(entry))
         executable = entry.executable
         if executable is not None:
@@ -103,7 +119,7 @@ class Servicer:
         return reply
 
     async def query_network(self, request: pb.QueryNetworkRequest, _: Any) -> pb.QueryNetworkReply:
-        query = self._load_request(request)
+        query = await _in_thread(self._load_request, request)
         await _in_thread(self._core.plugin, query.device)
         future = self._core.query_network(
             query.device,
@@ -118,11 +134,10 @@ class Servicer:
         self, request: pb.LoadNetworkRequest | pb.QueryNetworkRequest, name: str = ""
     ) -> LoadRequest:
         """What is asked for; of a network of the repository, its folder says what is left out."""
-        device, config, options = request.device, dict(request.config), network_options(request)
         if request.model.WhichOneof("source") == "repository":
-            reference = Reference(request.model.repository, device, config, options)
-            return self._repository.load_request(name, reference)
-        return LoadRequest(name, DeviceName.parse(device), config, options)
+            return self._repository.files.load_request(name, _reference(request))
+        options = network_options(request)
+        return LoadRequest(name, DeviceName.parse(request.device), dict(request.config), options)
 
     async def import_network(self, context: Any) -> pb.NetworkInfo:
         first = await context.read()
@@ -144,7 +159,8 @@ class Servicer:
                 yield part.chunk
 
         digest, _size = await self._uploads.receive(chunks(), blob=True)
-        return await self._loaded(options.name, await self._imported(options, digest))
+        future = await self._imported(options, digest)
+        return (await self._loaded(options.name, [future]))[0]
 
     async def _imported(self, options: pb.ImportOptions, digest: str) -> Future[NetworkEntry]:
         """The load, begun on another thread: to verify a gigabyte takes a second."""
@@ -170,7 +186,9 @@ class Servicer:
         self, request: pb.ExportNetworkRequest, _: Any
     ) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
-        pieces = await loop.run_in_executor(None, self._core.export_network, request.name)
+        pieces = await loop.run_in_executor(
+            None, self._core.export_network, request.name, request.version
+        )
         while True:
             piece = await loop.run_in_executor(None, next, pieces, None)
             if piece is None:
@@ -222,10 +240,13 @@ class Servicer:
 
     # -- inside --
 
-    async def _loaded(self, name: str, future: Future[NetworkEntry]) -> pb.NetworkInfo:
+    async def _loaded(
+        self, name: str, futures: Sequence[Future[NetworkEntry]]
+    ) -> list[pb.NetworkInfo]:
+        """The versions of a network once all are loaded."""
         loop = asyncio.get_running_loop()
 
-        def tell() -> None:
+        def tell(future: Future[NetworkEntry]) -> None:
             # Whoever asked may be gone by now; the network is there all the same, unless somebody
             # else has unloaded it already.
             if future.cancelled() or future.exception() is not None:
@@ -233,11 +254,13 @@ class Servicer:
             if future.result().state is NetworkState.READY:
                 self._health.network_ready(name)
 
-        future.add_done_callback(lambda _: loop.call_soon_threadsafe(tell))
+        for each in futures:
+            each.add_done_callback(lambda done: loop.call_soon_threadsafe(tell, done))
         try:
-            return network_info(await _result(future))
+            return [network_info(await _result(each)) for each in futures]
         except asyncio.CancelledError:
-            self._core.cancel_load(future)
+            for each in futures:
+                self._core.cancel_load(each)
             raise
 
     def _network(self, source: pb.ModelSource, *, spooled: bool = False) -> Callable[[], Network]:
@@ -251,8 +274,14 @@ class Servicer:
             return lambda: Network.from_bytes(self._uploads.read(digest), limits, spooled=spooled)
         if kind == "repository":
             name = source.repository
-            return lambda: self._repository.network(name, spooled=spooled)
+            return lambda: self._repository.files.newest(name, spooled=spooled)
         raise InvalidArgument("give data, a digest or a name in the repository", field="model")
+
+
+def _reference(request: pb.LoadNetworkRequest | pb.QueryNetworkRequest) -> Reference:
+    """What a client says of a network of the repository."""
+    options = network_options(request)
+    return Reference(request.model.repository, request.device, dict(request.config), options)
 
 
 async def _result(future: Future[T]) -> T:

@@ -1,14 +1,17 @@
-"""What grpc.health.v1 says: the server under "" and its own name, each network under its name."""
+"""What grpc.health.v1 says: the server under "" and its services' names, each network under its
+name."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from typing import Any
 
 from grpc_health.v1 import health_pb2
 
 from headrace.runtime.errors import NotFound, Unavailable
+from headrace.runtime.loading.registry import NetworkState
+from headrace.server.services.open_inference.service import SERVICE as OPEN_INFERENCE
 
 SERVICE = "headrace.v1.InferenceEngine"
 HEALTH = "grpc.health.v1.Health"
@@ -108,6 +111,15 @@ class HealthReporter:
     def network_gone(self, name: str) -> None:
         self._set(name, None)
 
+    def network_is(self, name: str, states: Collection[NetworkState]) -> None:
+        """What the states of all versions of a network make of it."""
+        if NetworkState.READY in states:
+            self.network_ready(name)
+        elif NetworkState.FAILED in states:
+            self.network_failed(name)
+        elif not states:
+            self.network_gone(name)
+
     def drain(self) -> None:
         """Everything is NOT_SERVING from now on, whatever is said later."""
         self._draining = True
@@ -119,7 +131,7 @@ class HealthReporter:
         self.service.close()
 
     def _set_server(self, status: int) -> None:
-        for service in ("", SERVICE):
+        for service in ("", SERVICE, OPEN_INFERENCE):
             self._set(service, status)
 
     def _set(self, service: str, status: int | None) -> None:

@@ -15,33 +15,38 @@ from functools import partial
 from typing import Any
 
 from headrace.runtime.errors import Cancelled, DeadlineExceeded
-from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job, Sequence
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.server.logs import CURRENT_REQUEST
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.convert import layer_profiles
+from headrace.server.services.shared_tensors import (
+    SharedMemoryService,
+    fetch_inputs,
+    put_outputs,
+)
 from headrace.server.transport.boundary import ended_code
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import encode_values
-from headrace.wire.message import parse_infer_request, serialize
+from headrace.wire.layouts import MAX_ID_LENGTH, Inputs
+from headrace.wire.message import Attachments, parse_infer_request, serialize
 from headrace.wire.reply import encode_small_reply
-from headrace.wire.request import (
-    MAX_ID_LENGTH,
-    Inputs,
-    Request,
-    RequestLayouts,
-    decode_request,
-)
+from headrace.wire.request import Decoded, Request, RequestLayouts, decode_request
+from headrace.wire.shared_memory import names_regions
 
 
 class Inference:
     """Turns messages into jobs and finished jobs into messages."""
 
-    def __init__(self, networks: NetworkRegistry, sink: CompletionSink) -> None:
+    def __init__(
+        self, networks: NetworkRegistry, sink: CompletionSink, shared_memory: SharedMemoryService
+    ) -> None:
         self.networks = networks
         self.sink = sink
         self._ids = itertools.count(1)
-        self._layouts = RequestLayouts()
+        self._shared_memory = shared_memory
+        self.layouts = RequestLayouts()
         self._wake = partial(sink.put, _wake)
 
     async def infer(self, data: bytes, context: Any) -> bytes:
@@ -51,33 +56,61 @@ class Inference:
             CodecError: the message breaks the protocol.
             As `NetworkRegistry.acquire` and `ExecutableNetwork.submit`, and what the job raised.
         """
-        known = self._layouts.read(data)
+        known = self.layouts.read(data)
         if known is None:
             message, attachments = parse_infer_request(data)
             identifier = message.id or f"r{next(self._ids)}"
             CURRENT_REQUEST.set(identifier[:MAX_ID_LENGTH])
+            if names_regions(message):
+                result = await self.infer_in_regions(identifier, message, attachments, context)
+                return serialize(*result)
             request, inputs = decode_request(message, attachments)
-            self._layouts.learn(data, request, inputs)
+            self.layouts.learn(data, request, inputs)
         else:
             request, inputs = known
-            identifier = f"r{next(self._ids)}"
+            identifier = request.id or f"r{next(self._ids)}"
             CURRENT_REQUEST.set(identifier)
         job = self.start(request, inputs, context.time_remaining(), self._wake)
-        if job.outcome is None:
-            # `_wake` runs on this thread, so it has not been missed.
-            job.waiter = asyncio.get_running_loop().create_future()
-            try:
-                await job.waiter
-            except asyncio.CancelledError:
-                cancel(job, expired=ended_code(context) == "DEADLINE_EXCEEDED")
-                raise
-        if job.error is not None:
-            raise job.take_error()
+        await _completed(job, context)
         small = encode_small(identifier, job)
         if small is not None:
             return small
         reply, parts = build_reply(identifier, job)
         return serialize(reply, parts)
+
+    async def infer_in_regions(
+        self,
+        identifier: str,
+        message: pb.InferRequest,
+        attachments: Attachments,
+        context: Any,
+        token: CancelToken | None = None,
+    ) -> tuple[pb.InferReply, list[Any]]:
+        """Infers where tensors lie in shared memory; the reply and its attachments.
+
+        The regions stay open until this ends, and until a copy that it has begun has ended.
+
+        Args:
+            token: cancels the request, from its beginning.
+        """
+        with await self._shared_memory.lease(context) as lease:
+            attachments = await fetch_inputs(lease, message, attachments)
+            request, inputs = decode_request(message, attachments)
+            job = self.start(request, inputs, context.time_remaining(), self._wake, token)
+            await _completed(job, context)
+            reply = _reply(identifier, job)
+            return reply, await put_outputs(lease, message, job, reply)
+
+    def decode(self, message: pb.InferRequest, attachments: Attachments) -> Decoded:
+        """A stream's request, which is remembered for the next one like it.
+
+        Raises:
+            CodecError: as `decode_request`.
+        """
+        decoded = decode_request(message, attachments)
+        if not attachments:
+            self.layouts.learn(message.SerializeToString(), *decoded)
+        return decoded
 
     def start(
         self,
@@ -85,14 +118,15 @@ class Inference:
         inputs: Inputs,
         remaining: float | None,
         done: Callable[[Job], None],
+        token: CancelToken | None = None,
     ) -> Job:
         """Submits a request.
 
         Args:
             remaining: seconds until the call's own deadline.
-            done: as `Job` has it.
+            done, token: as `Job` has them.
         """
-        name, identifier, outputs, priority, profile, timeout = request
+        name, identifier, outputs, priority, profile, timeout, version, session = request
         values: Any = inputs
         job = Job(
             values,
@@ -100,11 +134,14 @@ class Inference:
             output_names=outputs,
             deadline=_deadline(timeout, remaining) if timeout or remaining is not None else None,
             priority=priority,
+            token=token,
             profile=profile,
             may_run_inline=True,
             trace=identifier,
+            sequence=None if session is None else Sequence(*session),
         )
-        self.networks.submit(self.networks.acquire(name), job)
+        sequence = "" if session is None else session.id
+        self.networks.submit(self.networks.acquire(name, version, sequence), job)
         return job
 
 
@@ -114,9 +151,23 @@ def _wake(job: Job) -> None:
         waiter.set_result(None)
 
 
-def cancel(job: Job, *, expired: bool) -> None:
-    """Tells a job that its caller is gone."""
-    job.token.cancel(
+async def _completed(job: Job, context: Any) -> None:
+    """Returns when the job has completed; raises what it has failed with."""
+    if job.outcome is None:
+        # `_wake` runs on this thread, so it has not been missed.
+        job.waiter = asyncio.get_running_loop().create_future()
+        try:
+            await job.waiter
+        except asyncio.CancelledError:
+            cancel(job.token, expired=ended_code(context) == "DEADLINE_EXCEEDED")
+            raise
+    if job.error is not None:
+        raise job.take_error()
+
+
+def cancel(token: CancelToken, *, expired: bool) -> None:
+    """Tells a request that its caller is gone."""
+    token.cancel(
         DeadlineExceeded("the deadline passed before the request finished")
         if expired
         else Cancelled("the caller cancelled the request")
@@ -129,22 +180,30 @@ def encode_small(identifier: str, job: Job) -> bytes | None:
         return None
     times = job.queue_seconds, job.execution_seconds, job.inference_seconds
     outputs: Any = job.outputs
-    return encode_small_reply(identifier, job.output_names, outputs, times, job.generation)
+    return encode_small_reply(
+        identifier, job.output_names, outputs, times, job.generation, job.version
+    )
 
 
 def build_reply(identifier: str, job: Job) -> tuple[pb.InferReply, list[Any]]:
     """The reply of a completed job, and its attachments."""
-    reply = pb.InferReply(id=identifier, generation=job.generation)
+    reply = _reply(identifier, job)
     parts: list[Any] = []
     outputs: Any = {name: job.outputs[name] for name in job.output_names}
     encode_values(outputs, reply.outputs, parts)
+    return reply, parts
+
+
+def _reply(identifier: str, job: Job) -> pb.InferReply:
+    """All of a reply but its outputs."""
+    reply = pb.InferReply(id=identifier, generation=job.generation, version=job.version)
     timings = reply.timings
     timings.queue_seconds = job.queue_seconds
     timings.execution_seconds = job.execution_seconds
     timings.inference_seconds = job.inference_seconds
     if job.layers:
         reply.performance_counts.extend(layer_profiles(job.layers))
-    return reply, parts
+    return reply
 
 
 def _deadline(timeout: float, remaining: float | None) -> float:

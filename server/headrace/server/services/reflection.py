@@ -1,5 +1,5 @@
-"""Server reflection whose open calls end with the work, not with the server's grace period, and
-whose questions are short."""
+"""Server reflection, versions v1 and v1alpha, whose open calls end with the work, not with the
+server's grace period, and whose questions are short."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from contextlib import aclosing
 from typing import Any, Final
 
 import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from headrace.runtime.errors import InvalidArgument
 from headrace.wire.message import parse_request
 
-REFLECTION: Final = reflection.SERVICE_NAME
+_OLD, _NEW = "grpc.reflection.v1alpha", "grpc.reflection.v1"
+
+SERVICES: Final = (reflection.SERVICE_NAME, f"{_NEW}.ServerReflection")
+"""The two differ in nothing but the name; tools of today ask the second one first."""
 
 MAX_QUESTION_BYTES: Final = 1 << 16
 """Of a name; as an object a message takes up to eight times its size."""
@@ -24,7 +28,8 @@ class ReflectionService(reflection.aio.ReflectionServicer):  # type: ignore[misc
     """grpcio's, which can be closed. Belongs to the event loop's thread."""
 
     def __init__(self, services: Iterable[str]) -> None:
-        super().__init__([*services, REFLECTION])
+        _describe_new()
+        super().__init__([*services, *SERVICES])
         self._waiting: set[asyncio.Task[Any]] = set()
         self._closed = False
 
@@ -69,6 +74,24 @@ class ReflectionService(reflection.aio.ReflectionServicer):  # type: ignore[misc
                 # A call that is cancelled while it writes is one that grpc.aio never ends.
                 self._waiting.discard(call)
             yield _question(data)
+
+
+def _describe_new() -> None:
+    """Adds the description of v1, which grpcio lacks, to the pool that the answers come from."""
+    pool, name = descriptor_pool.Default(), "grpc/reflection/v1/reflection.proto"
+    try:
+        pool.FindFileByName(name)
+    except KeyError:
+        file = descriptor_pb2.FileDescriptorProto()
+        reflection_pb2.DESCRIPTOR.CopyToProto(file)
+        file.name, file.package = name, _NEW
+        for field in (field for message in file.message_type for field in message.field):
+            if field.type_name:
+                field.type_name = field.type_name.replace(_OLD, _NEW)
+        for method in (method for service in file.service for method in service.method):
+            method.input_type = method.input_type.replace(_OLD, _NEW)
+            method.output_type = method.output_type.replace(_OLD, _NEW)
+        pool.AddSerializedFile(file.SerializeToString())
 
 
 async def _questions(context: Any) -> AsyncIterator[bytes]:

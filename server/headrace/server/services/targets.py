@@ -27,7 +27,7 @@ class Targets:
     def metric(self, request: pb.GetMetricRequest) -> ParameterValue:
         """A metric's value."""
         if _is_network(request.target):
-            with self._network(request.target.network) as network:
+            with self._network(request.target) as network:
                 return network.get_metric(request.name)
         device = _device(request.target)
         plugin = self._core.plugin(device)
@@ -36,7 +36,7 @@ class Targets:
     def config(self, request: pb.GetConfigRequest) -> ParameterValue:
         """A key's value."""
         if _is_network(request.target):
-            with self._network(request.target.network) as network:
+            with self._network(request.target) as network:
                 return network.config.get_parameter(request.name)
         device = _device(request.target)
         plugin = self._core.plugin(device)
@@ -46,14 +46,14 @@ class Targets:
         """Changes keys."""
         changes = dict(request.config)
         if _is_network(request.target):
-            with self._network(request.target.network) as network:
+            with self._network(request.target) as network:
                 network.set_config(changes)
         else:
             self._core.set_config(_device(request.target), changes)
 
     @contextmanager
-    def _network(self, name: str) -> Iterator[ExecutableNetwork]:
-        entry = self._core.networks.acquire(name)
+    def _network(self, target: pb.Target) -> Iterator[ExecutableNetwork]:
+        entry = self._core.networks.acquire(target.network, target.version)
         try:
             assert entry.executable is not None
             yield entry.executable

@@ -37,20 +37,30 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One setting, declared once; parsing, help and documentation derive from it."""
+    """One setting, declared once; parsing, help and documentation derive from it.
+
+    Attributes:
+        former: a name that the setting had once and that still works; "" if there is none.
+    """
 
     name: str
     kind: Kind
     default: object
     description: str
+    former: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name, then the former one if there is one."""
+        return (self.name, self.former) if self.former else (self.name,)
 
     @property
     def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
+        return flag(self.name)
 
     @property
     def variable(self) -> str:
-        return "HEADRACE_" + self.name.upper()
+        return variable(self.name)
 
     @property
     def shown_default(self) -> str:
@@ -60,9 +70,20 @@ class Option:
         return self.kind.show(self.default)
 
 
-def option(default: Any, kind: Kind, description: str) -> Any:
-    """A dataclass field that is an option; `options_of` finds it again."""
-    return field(default=default, metadata={"kind": kind, "description": description})
+def flag(name: str) -> str:
+    """A setting on the command line."""
+    return "--" + name.replace("_", "-")
+
+
+def variable(name: str) -> str:
+    """A setting in the environment."""
+    return "HEADRACE_" + name.upper()
+
+
+def option(default: Any, kind: Kind, description: str, *, former: str = "") -> Any:
+    """A dataclass field that is an option; `options` finds it again."""
+    metadata = {"kind": kind, "description": description, "former": former}
+    return field(default=default, metadata=metadata)
 
 
 def _text(value: object) -> str:

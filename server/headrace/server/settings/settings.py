@@ -54,15 +54,27 @@ class Settings:
 
     host: str = option("127.0.0.1", HOST, "address for gRPC; 0.0.0.0 listens on all interfaces")
     port: int = option(9000, PORT, "port for gRPC; 0 picks a free one")
-    metrics_host: str = option(
-        "", HOST, "address for metrics and probes; default: the same as --host"
+    http_host: str = option(
+        "",
+        HOST,
+        "address for HTTP: REST, metrics and probes; default: the same as --host",
+        former="metrics_host",
     )
-    metrics_port: int = option(
-        9001, PORT, "HTTP port for /metrics, /healthz and /readyz; 0 picks a free one"
+    http_port: int = option(
+        9001,
+        PORT,
+        "port for HTTP: /v2, /metrics, /healthz and /readyz; 0 picks a free one",
+        former="metrics_port",
     )
     config: Path | None = option(None, PATH, "TOML file with settings and tables for devices")
     model_repository: Path | None = option(
         None, PATH, "model repository: a folder with a sub-folder for each network"
+    )
+    repository_poll_seconds: float = option(
+        0.0,
+        SECONDS,
+        "seconds between two looks for added, changed and removed networks in the model "
+        "repository; 0: it is read at start only",
     )
     state_dir: Path | None = option(
         None, PATH, "folder that keeps loaded networks over a restart; default: nothing is kept"
@@ -94,13 +106,28 @@ class Settings:
     max_concurrent_rpcs: int = option(
         1024,
         COUNT,
-        "most calls at a time, and as many streams; one connection gets at most half",
+        "most calls at a time, and as many streams and HTTP connections; one connection gets at "
+        "most half",
     )
     max_streams_in_flight: int = option(256, COUNT, "most requests in flight on one InferStream")
     max_stream_bytes: int = option(
         512 * MIB,
         SIZE,
         "memory for the requests and unread results of all streams; one connection gets a ninth",
+    )
+    allow_client_shared_memory: bool = option(
+        False,
+        SWITCH,
+        "let clients on this machine pass tensors in POSIX shared memory that their user owns",
+    )
+    max_shared_memory_bytes: int = option(
+        GIB,
+        SIZE,
+        "shared memory that clients may have registered, and as much again for what requests in "
+        "flight have read from it; one connection gets half",
+    )
+    max_state_bytes: int = option(
+        GIB, SIZE, "memory for the states of all open sequences, of all networks"
     )
     mac_key_file: Path | None = option(
         None,
@@ -122,8 +149,8 @@ class Settings:
     plugins: tuple[PluginSettings, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.metrics_host:
-            object.__setattr__(self, "metrics_host", self.host)
+        if not self.http_host:
+            object.__setattr__(self, "http_host", self.host)
 
 
 def options() -> tuple[Option, ...]:
@@ -134,6 +161,7 @@ def options() -> tuple[Option, ...]:
             kind=declared.metadata["kind"],
             default=declared.default,
             description=declared.metadata["description"],
+            former=declared.metadata["former"],
         )
         for declared in fields(Settings)
         if "kind" in declared.metadata

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from headrace.runtime.errors import InvalidArgument, NotFound, did_you_mean
-from headrace.server.settings.option import Option
+from headrace.server.settings.option import Option, variable
 from headrace.server.settings.settings import PluginSettings, Settings, options
 
 PREFIX = "HEADRACE_"
@@ -55,18 +55,18 @@ def load_settings(
 def _parsed(
     given: Mapping[str, object], known: Mapping[str, Option], source: str
 ) -> dict[str, object]:
-    _refuse_unknown("setting", given, known, source)
-    return {name: _value(known[name], value, name, source) for name, value in given.items()}
+    by_name = {name: each for each in known.values() for name in each.names}
+    return _values("setting", given, by_name, source)
 
 
 def _parsed_environment(
     environment: Mapping[str, str], known: Mapping[str, Option]
 ) -> dict[str, object]:
-    by_variable = {each.variable: each for each in known.values()}
+    by_variable = {variable(name): each for each in known.values() for name in each.names}
     given = {
-        variable: text
-        for variable, text in environment.items()
-        if variable.startswith(PREFIX) and variable not in _CLIENT_VARIABLES
+        name: text
+        for name, text in environment.items()
+        if name.startswith(PREFIX) and name not in _CLIENT_VARIABLES
     }
     if any(text.startswith("tcp://") for text in given.values()):
         raise InvalidArgument(
@@ -75,11 +75,27 @@ def _parsed_environment(
             field="environment",
         )
     _refuse_unknown("variable", given, by_variable, "the environment")
-    return {
-        by_variable[variable].name: _value(by_variable[variable], text, variable, "the environment")
-        for variable, text in given.items()
-        if text
-    }
+    given = {name: text for name, text in given.items() if text}
+    return _values("variable", given, by_variable, "the environment")
+
+
+def _values(
+    what: str, given: Mapping[str, object], known: Mapping[str, Option], source: str
+) -> dict[str, object]:
+    """The given values by their settings' names."""
+    _refuse_unknown(what, given, known, source)
+    values: dict[str, object] = {}
+    written: dict[str, str] = {}
+    for name, value in given.items():
+        option = known[name]
+        other = written.setdefault(option.name, name)
+        if other != name:
+            raise InvalidArgument(
+                f"{other} and {name} in {source} are one setting with two names; give one of them",
+                field=option.name,
+            )
+        values[option.name] = _value(option, value, name, source)
+    return values
 
 
 def _refuse_unknown(what: str, given: Iterable[str], known: Iterable[str], source: str) -> None:
@@ -168,11 +184,11 @@ def _check(settings: Settings) -> None:
             "host is empty: give an address, as 127.0.0.1, or 0.0.0.0 for all interfaces",
             field="host",
         )
-    same_host = settings.host == settings.metrics_host
-    if same_host and settings.port == settings.metrics_port != 0:
+    same_host = settings.host == settings.http_host
+    if same_host and settings.port == settings.http_port != 0:
         raise InvalidArgument(
-            f"port and metrics_port are both {settings.port}; give them different ports",
-            field="metrics_port",
+            f"port and http_port are both {settings.port}; give them different ports",
+            field="http_port",
         )
     if settings.max_model_bytes > settings.max_uploads_bytes:
         raise InvalidArgument(

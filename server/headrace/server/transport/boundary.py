@@ -110,11 +110,15 @@ class Boundary:
         self.streams = Lane("streams", Shares(max_calls), work=True)
         self.watches = Lane("watches", Shares(max_calls), work=False)
         self.probes = Lane("probes", Shares(max_calls), work=False)
-        self._verbose = _log.isEnabledFor(logging.DEBUG)
         self._active = 0  # of work but streams, until the status is sent
         self._open = 0  # of everything else
         self._ended = asyncio.Event()
         self.draining = False
+
+    @property
+    def _verbose(self) -> bool:
+        """Whether each request has its line; clients may change that while the server runs."""
+        return _log.isEnabledFor(logging.DEBUG)
 
     async def wait_idle(self) -> None:
         """Returns when no work but open streams is under way and all of its replies are sent; new
@@ -165,10 +169,10 @@ class Boundary:
         )
 
     def client_stream(
-        self, method: str, handler: Callable[[Any], Awaitable[Any]]
+        self, method: str, handler: Callable[[Any], Awaitable[Any]], lane: Lane
     ) -> Callable[[Any, Any], Awaitable[Any]]:
         """A method with a stream of messages, which the handler reads, and one reply."""
-        return self._method(method, _naming_request(handler), self.streams)
+        return self._method(method, _naming_request(handler), lane)
 
     def server_stream(
         self,
@@ -205,7 +209,7 @@ class Boundary:
 
         async def call(_: Any, context: Any) -> Any:
             code, said = "OK", ""
-            started = time.monotonic() if self._verbose else 0.0
+            started = time.monotonic()
             peer = context.peer()
             taken = not (self.draining and lane.work) and places.take(peer)
             try:

@@ -108,12 +108,12 @@ def network(text: str) -> Network:
 @pytest.mark.parametrize(
     ("device", "reason"),
     [
-        ("BATCH:[BATCH:CPU(4)](8)", "join what is joined already"),
+        ("BATCH:[BATCH:CPU(4)](8)", "would batch requests twice"),
         ("BATCH:[MULTI:CPU,TEMPLATE](8)", r"MULTI:\[BATCH:CPU\(8\)\]"),
         ("BATCH:[AUTO:CPU](8)", "have AUTO choose among"),
         ("BATCH:AUTO(8)", "have AUTO choose among"),
         ("BATCH:[HETERO:[MULTI:CPU],TEMPLATE](8)", "have MULTI choose among"),
-        ("BATCH:CPU(1)", "would join nothing"),
+        ("BATCH:CPU(1)", "joins no requests"),
     ],
 )
 def test_nonsense_is_refused_by_name(plugin: Plugin, device: str, reason: str) -> None:
@@ -174,7 +174,7 @@ def test_where_the_graph_does_not_tell_a_trial_does(plugin: Plugin) -> None:
     text = """m (float[N,4] x) => (float[N,4] y) {
         s = Size(x) n = Cast<to = 1>(s) e = Erf(n) y = Mul(x, e) }"""
     loaded = plugin.load_network(Load(network(text), options=on("BATCH:CPU(4)")))
-    assert "its graph does not tell, at layer" in loaded.notes[0]
+    assert "its graph does not tell at layer" in loaded.notes[0]
     assert "a trial has shown that each row is computed by itself" in loaded.notes[0]
     loaded.close()
 

@@ -304,7 +304,7 @@ def test_a_precision_that_is_changed_is_said(plugin: Plugin) -> None:
     half = "m (float16[N,4] x, float16[4,4] w) => (float16[N,4] y) { y = MatMul(x, w) }"
     network = load(plugin, half)
     (note,) = network.notes
-    assert note.startswith("what it computes in float16 is computed in float32")
+    assert note.startswith("float16 layers are computed in float32")
     assert network.get_metric("NOTES") == [note]
     network.close()
     kept = load(plugin, half, {"INFERENCE_PRECISION_HINT": "f16"})

@@ -199,6 +199,73 @@ def test_sizes_do_not_part_alike_layers() -> None:
     assert models[0] == models[1]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a (float[1,1] x) => (float y, float z, float u) { y, z, u = Split(x) }",
+        """a (float[1,1,1,1] x, float[1,1,1,1] u, int64[2] i) => (float y) {
+            y = TensorScatter(x, u, i)
+        }""",
+        "a (int64[?] i, float d, float[?] v) => (float y) { y = OneHot<axis=3>(i, d, v) }",
+        """a (float[] s, float[1,2] x) => (float y, float z) {
+            y, z = Scan(s, x) <num_scan_inputs=1, body = b
+                (float[1] t, float[3] u) => (float[1] v, float[1] w) {
+                    v = Identity(t)
+                    w = Identity(t)
+                }
+            >
+        }""",
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused_by_a_query_as_by_a_load(
+    plugin: Plugin, text: str
+) -> None:
+    def given() -> Network:
+        model = parse(text)
+        model.opset_import[0].version = 24 if "TensorScatter" in text else 13
+        return Network.from_bytes(model.SerializeToString())
+
+    assert reasons(plugin, given())
+    with pytest.raises(UnsupportedLayers):
+        plugin.load_network(Load(given()))
+
+
+def test_sizes_that_are_only_declared_refuse_no_layer_of_a_network_that_loads(
+    plugin: Plugin,
+) -> None:
+    model = parse("a (float[4] x) => (float[a] y, float[b] z) { t = Relu(x) y, z = Split(t) }")
+    model.opset_import[0].version = 13
+    wrong = onnx.helper.make_tensor_value_info("t", onnx.TensorProto.FLOAT, [3])
+    model.graph.value_info.append(wrong)
+    assert not reasons(plugin, Network.from_bytes(model.SerializeToString()))
+
+
+def test_a_network_that_the_backend_refuses_once_it_is_optimised_runs_as_it_is(
+    plugin: Plugin,
+) -> None:
+    given = network(
+        """a (int64 i) => (int64[n] y, int64 z) <int64[2] s = {3, 4}> {
+            zero = Constant<value_int = 0>()
+            one = Constant<value_int = 1>()
+            two = Constant<value_int = 2>()
+            size = Size(s)
+            yes = Equal(size, two)
+            n = If (yes) <
+                then_branch = t () => (int64[m] a) { [split] a, b = Split<num_outputs=2>(s) },
+                else_branch = e () => (int64[m] a) { [join] a = Concat<axis=0>(s, s) }
+            >
+            y = Range(zero, n, one)
+            z = Identity(i)
+        }"""
+    )
+    assert not reasons(plugin, given)
+    loaded = plugin.load_network(Load(given))
+    found: Any = InferRequest(loaded).infer({"i": np.array(5)})["y"]
+    assert found.tolist() == [0, 1, 2]
+    assert any(note.startswith("not optimised") for note in loaded.notes)
+    loaded.close()
+
+
 def test_the_table_of_answers_is_bounded_and_forgets_the_oldest() -> None:
     trials = Trials(Provider(), capacity=2)
 

@@ -107,8 +107,8 @@ def test_a_library_of_somebody_s_own_making_is_told_too() -> None:
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (4, "lets this user not ask"),
-        (9, "installed and not loaded"),
+        (4, "does not let this user query"),
+        (9, "installed but not loaded"),
         (12, "no NVIDIA driver: libnvidia-ml.so.1 was not found"),
         (18, "different versions"),
         (999, r"does not answer: Unknown Error \(NVML error 999\)"),

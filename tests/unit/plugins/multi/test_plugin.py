@@ -32,8 +32,10 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Outcome
+from headrace.runtime.metrics import families
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.testing import networks
+from headrace.testing.counted import number
 from headrace.testing.infer_request import InferRequest, RequestState
 from headrace.testing.occupied import eventually
 from headrace.testing.services import services as real_services
@@ -77,10 +79,9 @@ class Rig:
 
     def counted(self, name: str) -> dict[tuple[str, ...], float]:
         """The network's series of that name, by their labels."""
-        (snapshot,) = self.services.counters.snapshot().networks
         return {
-            each.labels: each.value
-            for each in snapshot.series
+            each.labels[2:]: each.value
+            for each in self.services.counters.snapshot()
             if each.family.name == name and isinstance(each.value, float)
         }
 
@@ -523,9 +524,9 @@ def test_parts_carry_the_ticket_and_are_counted_apart(rig: Rig) -> None:
     network = rig.load()
     rig.submit(network)
     rig.outcomes.wait()
-    device = rig.services.counters.device("A").snapshot()
-    assert device.kinds["part"].requests.outcomes["completed"] == 1
-    assert device.kinds["request"].requests.accepted == 0
+    counted = rig.services.counters.device("A").snapshot()
+    assert number(counted, families.DEVICE_REQUESTS, "A", "part", "completed") == 1
+    assert number(counted, families.DEVICE_ACCEPTED, "A", "request") == 0
     assert rig.counted("member_requests_total") == {("A", "completed"): 1.0}
     assert network.get_metric("DEVICE_REQUESTS") == ["A=1", "B=0"]
 

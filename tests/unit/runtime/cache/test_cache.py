@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from headrace.runtime.cache import cache as network_cache
 from headrace.runtime.cache.cache import SUFFIX, NetworkCache
 from headrace.runtime.cache.entry import CacheKey, EntryRefused
+from headrace.runtime.metrics import families
 from headrace.runtime.system.atomic_file import write_file
+from headrace.testing import counted
 
 _SECRET = b"k" * 32
 _KEY = CacheKey('{"network": 1}')
@@ -263,8 +265,8 @@ def test_the_least_recently_used_go_for_a_new_one(tmp_path: Path) -> None:
     kept = [n for n in range(3) if cache.read("default", _numbered(n)) is not None]
     assert kept == [0, 2]
     assert cache.read("other", _numbered(3)) is not None
-    assert cache.counters.snapshot().evicted == 1
-    assert cache.counters.snapshot().held_bytes == _held(tmp_path)
+    assert counted.number(cache.counters.snapshot(), families.CACHE_EVICTED) == 1
+    assert counted.number(cache.counters.snapshot(), families.CACHE_BYTES) == _held(tmp_path)
 
 
 @settings(max_examples=20, deadline=None)  # each writes files, and flushes them to the disk
@@ -313,7 +315,7 @@ def test_what_others_put_into_the_folder_is_neither_counted_nor_removed(tmp_path
     cache = NetworkCache(tmp_path, _SECRET, 100_000)
     cache.write("default", _KEY, b"native")
     assert (tmp_path / "default" / "notes.txt").exists()
-    assert cache.counters.snapshot().held_bytes < 10_000
+    assert counted.number(cache.counters.snapshot(), families.CACHE_BYTES) < 10_000
 
 
 # -- other processes, and a disk that is full --

@@ -22,12 +22,13 @@ from headrace.runtime.errors import (
     NotFound,
 )
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.metrics.cache_counters import CacheEvent
+from headrace.runtime.metrics.cache_counters import EVENTS, CacheEvent
 from headrace.runtime.network.extension import read_functions
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.testing import networks
 from headrace.testing.case import parse
+from headrace.testing.counted import number
 from headrace.testing.services import services
 from tests.support import exporting_device
 from tests.support.exporting_device import ExportingPlugin
@@ -61,8 +62,9 @@ def network() -> Network:
 
 
 def events(cache: NetworkCache, device: str = "STORED") -> dict[CacheEvent, int]:
-    counted = cache.counters.snapshot().events
-    return {event: count for (name, event), count in counted.items() if name == device}
+    counted = cache.counters.snapshot()
+    found = {event: number(counted, family, device) for event, family in EVENTS.items()}
+    return {event: int(count) for event, count in found.items() if count}
 
 
 def entries(folder: Path) -> list[Path]:

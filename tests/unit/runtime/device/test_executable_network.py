@@ -19,9 +19,10 @@ from headrace.runtime.errors import (
     QueueFull,
     Unavailable,
 )
-from headrace.runtime.execution.job import Job, LayerProfile, Outcome, Ticket
-from headrace.runtime.metrics.counters import DeviceCounters
-from headrace.runtime.metrics.snapshots import NetworkSnapshot
+from headrace.runtime.execution.job import Job, LayerProfile, Outcome, Sequence, Ticket
+from headrace.runtime.metrics import families
+from headrace.runtime.metrics.device_counters import DeviceCounters
+from headrace.testing.counted import histogram, number, numbers
 from tests.support.fake_device import (
     FakeDevice,
     Outcomes,
@@ -36,13 +37,11 @@ from tests.support.interleaving import frequent_switches
 def device_requests(device: FakeDevice, *, part: bool = False) -> tuple[int, dict[str, int]]:
     """Accepted, and the outcomes that occurred."""
     counters: DeviceCounters = device.place.counters
-    requests = counters.snapshot().kinds["part" if part else "request"].requests
-    return requests.accepted, {name: n for name, n in requests.outcomes.items() if n}
-
-
-def network_snapshot(device: FakeDevice) -> NetworkSnapshot:
-    (snapshot,) = device.counters.snapshot().networks
-    return snapshot
+    labels = counters.device, "part" if part else "request"
+    counted = counters.snapshot()
+    ended = numbers(counted, families.DEVICE_REQUESTS, *labels)
+    accepted = number(counted, families.DEVICE_ACCEPTED, *labels)
+    return int(accepted), {name: int(count) for (name,), count in ended.items() if count}
 
 
 # -- acceptance --
@@ -56,9 +55,19 @@ def test_a_request_is_computed_and_counted() -> None:
         assert job.outcome is Outcome.COMPLETED
         assert job.outputs["y"] is job.inputs["x"]
         assert device_requests(device) == (1, {"completed": 1})
-        assert network_snapshot(device).requests.outcomes["completed"] == 1
-        assert network_snapshot(device).batch_size.sum == 3
+        assert number(device.counters.snapshot(), families.NETWORK_REQUESTS) == 1
+        counted = device.counters.snapshot()
+        assert histogram(counted, families.NETWORK_BATCH_SIZE, "net", "1", "FAKE").sum == 3
         assert device.admission.in_flight == 0
+
+
+def test_a_network_without_states_refuses_a_request_of_a_sequence() -> None:
+    with fake_device() as device:
+        network, outcomes = device.network(), Outcomes()
+        with pytest.raises(InvalidArgument, match=r"'net' keeps no states.*STATES") as caught:
+            network.submit(outcomes.job(sequence=Sequence("s", start=True)))
+        assert caught.value.field == "session"
+        assert device_requests(device) == (0, {})
 
 
 def test_the_stages_leave_their_times() -> None:
@@ -93,7 +102,9 @@ def test_a_full_queue_refuses_without_calling_done() -> None:
         gate.open()
         outcomes.wait(2)
         assert refused.outcome is None
-        assert device.place.counters.snapshot().refused == {"queue_full": 1}
+        assert numbers(device.place.counters.snapshot(), families.DEVICE_REFUSED, "FAKE") == {
+            ("queue_full",): 1
+        }
         assert device_requests(device) == (2, {"completed": 2})
 
 
@@ -124,7 +135,7 @@ def test_a_part_of_an_admitted_request_is_never_refused_and_counted_apart() -> N
         outcomes.wait(6)
         assert device_requests(device) == (1, {"completed": 1})
         assert device_requests(device, part=True) == (5, {"completed": 5})
-        assert network_snapshot(device).requests.accepted == 1
+        assert number(device.counters.snapshot(), families.NETWORK_ACCEPTED) == 1
 
 
 def test_a_closed_network_takes_nothing_and_frees_its_backend_once() -> None:
@@ -161,7 +172,15 @@ def test_a_deadline_that_has_passed_ends_the_request_without_computing() -> None
         assert job.outcome is Outcome.EXPIRED
         assert ran == []
         assert device_requests(device) == (1, {"expired": 1})
-        assert device.place.counters.snapshot().kinds["request"].execution_seconds.count == 0
+        assert (
+            histogram(
+                device.place.counters.snapshot(),
+                families.DEVICE_EXECUTION_SECONDS,
+                "FAKE",
+                "request",
+            ).count
+            == 0
+        )
 
 
 def test_a_deadline_ends_a_request_in_the_queue_when_it_passes() -> None:
@@ -440,11 +459,11 @@ def test_every_accepted_request_has_one_outcome_in_a_storm(seed: int) -> None:
             name: requests[1].get(name, 0) + parts[1].get(name, 0)
             for name in {**requests[1], **parts[1]}
         }
-        snapshots = device.counters.snapshot().networks
-        assert sum(each.requests.accepted for each in snapshots) == requests[0]
-        assert all(each.requests.in_flight == 0 for each in snapshots)
+        counted_by_networks = device.counters.snapshot()
+        assert number(counted_by_networks, families.NETWORK_ACCEPTED) == requests[0]
+        assert number(counted_by_networks, families.NETWORK_REQUESTS) == requests[0]
         assert device.admission.in_flight == 0
-        assert device.place.counters.snapshot().refused.get("queue_full", 0) == len(refused)
+        assert number(device.place.counters.snapshot(), families.DEVICE_REFUSED) == len(refused)
         assert device.executor.waiting == 0
         # Of each network the one entry of EXECUTION_TIMEOUT.
         assert len(device.timer._wheel) <= 2

@@ -11,8 +11,10 @@ import pytest
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.services import Services
+from headrace.runtime.metrics import families
 from headrace.runtime.network.network import Network
 from headrace.testing.case import parse
+from headrace.testing.counted import numbers
 from headrace.testing.services import services
 from tests.support.hook_plugin import HookPlugin
 
@@ -39,8 +41,15 @@ def load(plugin: HookPlugin, device_id: str = "") -> ExecutableNetwork:
 
 
 def gauges(offered: Services) -> dict[str, dict[str, float]]:
-    devices = offered.counters.snapshot().devices
-    return {each.device: dict(each.gauges) for each in devices}  # type: ignore[arg-type]
+    counted = offered.counters.snapshot()
+    found: dict[str, dict[str, float]] = {
+        device: {} for device, _ in numbers(counted, families.DEVICE_ACCEPTED)
+    }
+    for each in counted:
+        if each.family.kind == "gauge" and isinstance(each.value, float):
+            name = each.family.name.removeprefix("device_")
+            found[each.labels[0]][name] = each.value
+    return found
 
 
 def test_an_announced_device_is_shown_before_its_first_network(

@@ -196,3 +196,53 @@ def test_a_job_takes_the_token_it_is_given_or_one_of_its_own() -> None:
 def test_a_layers_profile_names_layers_of_the_network_as_loaded() -> None:
     profile = LayerProfile("fused", "Conv", "CPU", "f32", 0.001, ("conv", "relu"))
     assert (profile.origins, profile.subgraph) == (("conv", "relu"), 0)
+
+
+def test_who_concludes_a_job_may_change_its_outputs_before_anybody_sees_them() -> None:
+    outcomes = Outcomes()
+    job = outcomes.job()
+    job.outputs = {"y": rows(), "state": rows()}
+
+    def conclude(ended: Job) -> None:
+        del ended.outputs["state"]
+
+    job.conclude = conclude
+    assert job.complete() is True
+    assert job.outcome is Outcome.COMPLETED
+    assert list(job.outputs) == ["y"]
+
+
+def test_who_concludes_a_job_may_fail_it() -> None:
+    job, refusal = Outcomes().job(), Internal("the state has another shape")
+    job.outputs = {"y": rows()}
+    job.conclude = lambda _: refusal
+    job.complete()
+    assert (job.outcome, job.error, job.outputs) == (Outcome.FAILED, refusal, {})
+
+
+def test_a_bug_in_what_concludes_a_job_fails_it() -> None:
+    job = Outcomes().job()
+
+    def conclude(_: Job) -> None:
+        raise KeyError("state")
+
+    job.conclude = conclude
+    job.complete()
+    assert (job.outcome, repr(job.error)) == (Outcome.FAILED, "KeyError('state')")
+
+
+@pytest.mark.parametrize("error", [Internal("a bug"), Cancelled("enough")])
+def test_nobody_concludes_a_job_that_has_failed(error: Internal | Cancelled) -> None:
+    job, concluded = Outcomes().job(), list[Job]()
+    job.conclude = concluded.append
+    job.fail(error)
+    assert (job.error, concluded) == (error, [])
+
+
+def test_who_follows_a_job_is_called_after_everybody_else() -> None:
+    calls: list[str] = []
+    job = Job({}, lambda _: calls.append("done"))
+    job.follow(lambda _: calls.append("after"))
+    job.observe(lambda _: calls.append("observer"))
+    job.complete()
+    assert calls == ["observer", "done", "after"]

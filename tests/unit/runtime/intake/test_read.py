@@ -154,15 +154,15 @@ BROKEN: dict[str, tuple[bytes | onnx.ModelProto, str]] = {
     "a weight twice": (weight_with(lambda t: setattr(t, "name", "b1")), "twice"),
     "a weight of another shape than its input": (
         changed(lambda p: p.graph.input.append(value("w1", (4, 3, 2, 3)))),
-        "'w1' is FLOAT[4, 3, 3, 3], and the input of this name declares something else",
+        "'w1' is FLOAT[4, 3, 3, 3], but the input",
     ),
     "a weight of another rank than its input": (
         changed(lambda p: p.graph.input.append(value("b1", (4, 1)))),
-        "'b1' is FLOAT[4], and",
+        "'b1' is FLOAT[4], but the input",
     ),
     "a weight of another type than its input": (
         changed(lambda p: p.graph.input.append(value("b1", (4,), INT64))),
-        "'b1' is FLOAT[4], and",
+        "'b1' is FLOAT[4], but the input",
     ),
     "a sparse weight": (
         changed(lambda p: p.graph.sparse_initializer.add().values.CopyFrom(p.graph.initializer[0])),
@@ -200,21 +200,45 @@ BROKEN: dict[str, tuple[bytes | onnx.ModelProto, str]] = {
         model([node("Cast", ["x"], ["y"])], [value("x")], [value("y")]),
         "lacks the attribute 'to' of Cast",
     ),
+    "a Cast to a text": (
+        model([node("Cast", ["x"], ["y"], to="float")], [value("x")], [value("y")]),
+        "attribute 'to' of layer 'y' has the type STRING, and Cast takes INT",
+    ),
+    "a Concat along several axes": (
+        model([node("Concat", ["x", "x"], ["y"], axis=[0])], [value("x")], [value("y")]),
+        "attribute 'axis' of layer 'y' has the type INTS, and Concat takes INT",
+    ),
+    "a Constant of nothing": (
+        model([node("Constant", [], ["y"])], [], [value("y")]),
+        "layer 'y' needs exactly one attribute, its value",
+    ),
+    "a Constant of two values": (
+        model([node("Constant", [], ["y"], value_int=1, value_float=1.0)], [], [value("y")]),
+        "layer 'y' needs exactly one attribute, its value",
+    ),
+    "a Constant of something else": (
+        model([node("Constant", [], ["y"], number=1)], [], [value("y")]),
+        "layer 'y' needs exactly one attribute, its value",
+    ),
+    "a Constant of a number that is a text": (
+        model([node("Constant", [], ["y"], value_int="a")], [], [value("y")]),
+        "attribute 'value_int' of layer 'y' has the type STRING, and Constant takes INT",
+    ),
     "a Split into fewer parts": (
         model(
             [node("Split", ["x"], ["y", "z"], num_outputs=1)],
             [value("x")],
             [value("y"), value("z")],
         ),
-        "layer 'y' has 2 outputs, and Split makes 1 here",
+        "layer 'y' has 2 outputs, but Split makes 1 here",
     ),
     "a Relu with two outputs": (
         model([node("Relu", ["x"], ["y", "z"])], [value("x")], [value("y"), value("z")]),
-        "layer 'y' has 2 outputs, and Relu makes 1 here",
+        "layer 'y' has 2 outputs, but Relu makes 1 here",
     ),
     "a function's attribute outside": (
         changed(lambda p: setattr(p.graph.node[0].attribute[0], "ref_attr_name", "p")),
-        "outside of functions",
+        "not in a function",
     ),
 }
 

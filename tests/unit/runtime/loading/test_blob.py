@@ -131,9 +131,9 @@ def test_any_content_reads_back(network: bytes, native: bytes, meta: dict[str, s
         (b"ONNX", "does not start"),
         (packed()[:20], "truncated: 20 bytes"),
         (packed()[:-1], "truncated"),
-        (packed() + b"x", "longer than it says"),
+        (packed() + b"x", "too long"),
         (packed()[:13] + b"\0\0\0\2" + packed()[17:], "version 2, this server reads version 1"),
-        (packed()[:21] + b"\xff" * 8 + packed()[29:], "larger than"),
+        (packed()[:21] + b"\xff" * 8 + packed()[29:], "at most"),
         (packed()[:21] + b"\0\0\0\0\x10\0\0\0" + packed()[29:], "truncated"),
     ],
 )
@@ -147,7 +147,7 @@ def test_the_error_says_what_differs(data: bytes, message: str) -> None:
     "limits", [BlobLimits(10), BlobLimits(10**6, 10), BlobLimits(10**6, 99, 9)]
 )
 def test_each_part_is_bounded(limits: BlobLimits) -> None:
-    with pytest.raises(InvalidArgument, match="larger than"):
+    with pytest.raises(InvalidArgument, match="at most"):
         read(packed(), KEY, limits)
 
 

@@ -6,7 +6,7 @@ import gc
 import re
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,11 +22,13 @@ from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.errors import Cancelled, InvalidModel, NotFound, ResourceExhausted
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
+from headrace.runtime.metrics import families
 from headrace.runtime.network.memory import use
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.testing import networks
 from headrace.testing.case import parse
+from headrace.testing.counted import numbers
 from tests.support.gate import PATIENCE_SECONDS, Gate, run_together
 from tests.support.hook_plugin import HookPlugin
 from tests.support.interleaving import frequent_switches
@@ -47,11 +49,13 @@ class Store:
     def keep_model(self, network: Network) -> Iterator[str]:
         yield network.digest
 
-    def save_network(self, request: LoadRequest, model: str) -> None:
+    def save_network(self, request: LoadRequest, model: str, *, alone: bool) -> None:
         self.networks[request.name] = model
 
-    def forget_network(self, name: str) -> None:
+    def forget_network(self, name: str, versions: Collection[str] | None = None) -> None:
         self.networks.pop(name, None)
+
+    def save_shares(self, name: str, shares: Mapping[str, int]) -> None: ...
 
     def save_config(self, device: str, config: Mapping[str, str]) -> None: ...
 
@@ -93,10 +97,10 @@ def load(
     *,
     reference: Reference | None = None,
     replace: bool = False,
-    at_start: bool = False,
+    on_disk: bool = False,
 ) -> Future[NetworkEntry]:
     request = LoadRequest(name, DeviceName.parse("HOOK"), reference=reference)
-    return core.load_network(request, read, replace=replace, at_start=at_start)
+    return core.load_network(request, read, replace=replace, on_disk=on_disk)
 
 
 def names(core: Core) -> set[str]:
@@ -244,7 +248,7 @@ def test_a_cancel_and_the_end_of_a_load_agree_on_who_was_first(core: Core, store
 
 def test_the_store_has_what_clients_loaded_and_nothing_else(core: Core, store: Store) -> None:
     load(core, "mine").result(PATIENCE_SECONDS)
-    load(core, "theirs", at_start=True).result(PATIENCE_SECONDS)
+    load(core, "theirs", on_disk=True).result(PATIENCE_SECONDS)
     assert set(store.networks) == {"mine"}
     core.unload_network("mine").result(PATIENCE_SECONDS)
     core.unload_network("theirs").result(PATIENCE_SECONDS)
@@ -261,7 +265,7 @@ def test_a_network_that_did_not_come_at_start_stays_listed_and_kept_until_it_is_
 ) -> None:
     store.networks = {"m": "kept", "n": "kept"}
     with pytest.raises(InvalidModel):
-        load(core, "m", no_model, at_start=True).result(PATIENCE_SECONDS)
+        load(core, "m", no_model, on_disk=True).result(PATIENCE_SECONDS)
     core.list_failed(LoadRequest("n", DeviceName.parse("GONE")), "there is no device 'GONE'")
     with pytest.raises(InvalidModel):
         load(core, "m", no_model).result(PATIENCE_SECONDS)
@@ -291,7 +295,7 @@ def test_a_network_that_is_unloaded_while_it_loads_at_start_is_forgotten(
     store.networks = {"m": "kept"}
     gate = Gate()
     plugin.on_compile = lambda _: gate()
-    loading = load(core, at_start=True)
+    loading = load(core, on_disk=True)
     gate.await_arrivals()
     core.unload_network("m").result(PATIENCE_SECONDS)
     gate.open()
@@ -303,14 +307,14 @@ def test_a_network_that_is_unloaded_while_it_loads_at_start_is_forgotten(
 def test_a_load_that_cannot_be_saved_is_none(
     core: Core, plugin: HookPlugin, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(request: LoadRequest, model: str) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError("no space left on device")
 
     monkeypatch.setattr(store, "save_network", full)
     with pytest.raises(OSError, match="no space"):
         load(core).result(PATIENCE_SECONDS)
     assert [each.closed for each in plugin.compiled] == [1]
-    assert core.counters.snapshot().networks == ()
+    assert not numbers(core.counters.snapshot(), families.NETWORK_ACCEPTED)
     monkeypatch.undo()
     load(core).result(PATIENCE_SECONDS)
 
@@ -419,7 +423,7 @@ def test_a_load_that_failed_keeps_no_weights(
 
     load(core, "other").result(PATIENCE_SECONDS)
     plugin.on_compile = refuse
-    failed = load(core, "m", large, at_start=True)
+    failed = load(core, "m", large, on_disk=True)
     with pytest.raises(InvalidModel):
         failed.result(PATIENCE_SECONDS)
     assert core.networks.find("m").state is NetworkState.FAILED

@@ -139,7 +139,7 @@ def test_a_plugin_that_does_not_start_keeps_its_reason_and_the_others_start(
             "unknown configuration key 'NUM_STREAM'; did you mean 'NUM_STREAMS'?",
         ),
         (source("BAD", NUM_STREAMS="-1"), "NUM_STREAMS", "NUM_STREAMS cannot be '-1'; allowed"),
-        (source("HETERO", ISOLATION="PROCESS"), "ISOLATION", "set ISOLATION for those"),
+        (source("HETERO", ISOLATION="PROCESS"), "ISOLATION", "set ISOLATION for the devices"),
     ],
 )
 def test_a_mistake_in_a_plugins_configuration_ends_the_start(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
@@ -253,7 +254,7 @@ def test_an_unused_network_is_drained_at_once(
     registry: NetworkRegistry, device: FakeDevice
 ) -> None:
     entry, drained = load(registry, device.network()), list[NetworkEntry]()
-    assert registry.retire("m", drained.append) is entry
+    assert registry.retire("m", drained.append) == [entry]
     assert drained == [entry]
     assert registry.entries() == []
     with pytest.raises(NotFound):
@@ -330,6 +331,247 @@ def test_a_refused_job_may_go_to_another_network(
         gate.open()
         outcomes.wait(2)
         assert small.references == 0
+
+
+# -- versions --
+
+
+def load_version(
+    registry: NetworkRegistry,
+    executable: FakeNetwork,
+    version: str,
+    on_replaced: Callable[[NetworkEntry], object] = never,
+    owner: object = "repository",
+) -> NetworkEntry:
+    entry = registry.reserve("m", "FAKE", None, version=version, owner=owner)
+    registry.publish(entry, executable, on_replaced)
+    return entry
+
+
+def served(registry: NetworkRegistry, count: int = 1) -> list[str]:
+    """The versions that the next requests go to."""
+    found = [registry.acquire("m") for _ in range(count)]
+    for entry in found:
+        registry.release(entry)
+    return [entry.key.version for entry in found]
+
+
+def test_a_network_without_versions_has_version_1(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    entry = load(registry, device.network())
+    assert entry.key.version == "1"
+    assert registry.acquire("m", "1") is registry.acquire("m") is entry
+
+
+@pytest.mark.parametrize("version", ["0", "01", "-1", "a", "1.0", "1" * 19])
+def test_a_version_is_a_number_from_1(registry: NetworkRegistry, version: str) -> None:
+    with pytest.raises(InvalidArgument, match="not a version") as caught:
+        registry.reserve("m", "FAKE", None, version=version)
+    assert caught.value.field == "version"
+
+
+def test_the_numerically_highest_ready_version_serves(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    for version in ("2", "10", "9"):
+        load_version(registry, device.network(), version)
+    assert served(registry) == ["10"]
+    assert [each.key.version for each in registry.versions("m")] == ["2", "9", "10"]
+    assert registry.acquire("m", "9").key.version == "9"
+
+
+def test_a_version_that_loads_or_failed_leaves_the_others_serving(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    load_version(registry, device.network(), "1")
+    second = registry.reserve("m", "FAKE", None, version="2", owner="repository")
+    assert served(registry) == ["1"]
+    with pytest.raises(Unavailable, match="still being loaded"):
+        registry.acquire("m", "2")
+    registry.fail(second, "bad model", keep=True)
+    assert served(registry) == ["1"]
+    assert registry.failed() == []
+    with pytest.raises(FailedPrecondition, match="bad model"):
+        registry.acquire("m", "2")
+
+
+def test_a_version_that_was_never_there_is_not_found_and_the_others_are_named(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    load_version(registry, device.network(), "1")
+    load_version(registry, device.network(), "3")
+    for ask in (registry.acquire, registry.find):
+        with pytest.raises(NotFound, match="'m' has no version '2'; it has 1, 3") as caught:
+            ask("m", "2")
+        assert caught.value.field == "version"
+
+
+def test_a_version_is_replaced_without_touching_the_others(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    first = load_version(registry, device.network(), "1")
+    second, drained = load_version(registry, device.network(), "2"), list[NetworkEntry]()
+    in_use = registry.acquire("m", "2")
+    newer = load_version(registry, device.network(), "2", drained.append)
+    assert (registry.acquire("m"), registry.acquire("m", "1")) == (newer, first)
+    assert drained == []
+    registry.release(in_use)
+    assert drained == [second]
+
+
+def test_nobody_else_adds_a_version_to_a_network_and_a_lone_one_replaces_all(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    load_version(registry, device.network(), "1")
+    load_version(registry, device.network(), "2")
+    for owner in (None, "another"):
+        with pytest.raises(AlreadyExists, match="set replace"):
+            registry.reserve("m", "FAKE", None, version="3", owner=owner)
+    drained: list[NetworkEntry] = []
+    alone = registry.reserve("m", "FAKE", None, replace=True)
+    assert served(registry) == ["2"]
+    registry.publish(alone, device.network(), drained.append)
+    assert registry.versions("m") == [alone]
+    assert sorted(each.key.version for each in drained) == ["1", "2"]
+    with pytest.raises(AlreadyExists, match="set replace"):
+        registry.reserve("m", "FAKE", None, version="2", owner="repository")
+
+
+def test_versions_of_one_owner_load_at_once_and_nobody_else_beside_them(
+    registry: NetworkRegistry,
+) -> None:
+    registry.reserve("m", "FAKE", None, version="1", owner="repository")
+    registry.reserve("m", "FAKE", None, version="2", owner="repository")
+    for version, owner in (("2", "repository"), ("3", "another"), ("3", None)):
+        with pytest.raises(AlreadyExists, match="is being loaded"):
+            registry.reserve("m", "FAKE", None, version=version, owner=owner, replace=True)
+
+
+def test_the_limit_counts_versions(device: FakeDevice) -> None:
+    registry = NetworkRegistry(2)
+    load_version(registry, device.network(), "1")
+    load_version(registry, device.network(), "2")
+    with pytest.raises(ResourceExhausted, match="2 networks"):
+        registry.reserve("m", "FAKE", None, version="3", owner="repository")
+    registry.reserve("m", "FAKE", None, version="2", owner="repository")
+    registry.retire("m", lambda _: None, but=lambda each: each.key.version == "2")
+    assert [each.key.version for each in registry.versions("m")] == ["2"]
+
+
+def test_versions_share_requests_and_a_switch_back_is_one_call(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    load_version(registry, device.network(), "1")
+    load_version(registry, device.network(), "2")
+    registry.share("m", {"2": 10})
+    assert Counter(served(registry, 100)) == {"1": 90, "2": 10}
+    assert registry.shares("m") == {"2": 10}
+    registry.share("m", {"1": 100})
+    assert set(served(registry, 100)) == {"1"}
+    registry.share("m", {})
+    assert set(served(registry, 100)) == {"2"}
+
+
+def test_shares_may_come_before_the_version_so_that_it_never_gets_more(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    load_version(registry, device.network(), "1")
+    registry.share("m", {"2": 10}, ahead=True)
+    assert set(served(registry, 20)) == {"1"}
+    load_version(registry, device.network(), "2")
+    assert Counter(served(registry, 100)) == {"1": 90, "2": 10}
+
+
+class Holding(FakeNetwork):
+    """Has sequences open."""
+
+    sequences: frozenset[str] = frozenset()
+
+    def has_sequence(self, identifier: str) -> bool:
+        return identifier in self.sequences
+
+
+def test_a_sequence_stays_with_the_version_that_has_it_open_whatever_the_shares_are(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    old, new = Holding(device.executor), Holding(device.executor)
+    for version, network in (("1", old), ("2", new)):
+        load_version(registry, network, version)
+    old.sequences = frozenset({"s"})
+
+    def version_of(sequence: str, version: str = "") -> str:
+        entry = registry.acquire("m", version, sequence)
+        registry.release(entry)
+        return entry.key.version
+
+    assert [version_of("s"), version_of("other"), version_of("")] == ["1", "2", "2"]
+    assert version_of("s", "2") == "2"  # which the caller has named
+    registry.share("m", {"1": 100})
+    new.sequences = frozenset({"other"})
+    assert [version_of("s"), version_of("other"), version_of("")] == ["1", "2", "1"]
+
+
+def test_the_share_of_a_version_that_goes_falls_to_the_others(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    load_version(registry, device.network(), "1")
+    load_version(registry, device.network(), "2")
+    registry.share("m", {"1": 50, "2": 50})
+    registry.retire("m", lambda _: None, but=lambda each: each.key.version == "1")
+    assert set(served(registry, 10)) == {"1"}
+
+
+def test_shares_name_loaded_versions_and_leave_nothing_that_nobody_gets(
+    registry: NetworkRegistry, device: FakeDevice
+) -> None:
+    with pytest.raises(NotFound, match="unknown network"):
+        registry.share("m", {"1": 100})
+    load_version(registry, device.network(), "1")
+    load_version(registry, device.network(), "2")
+    with pytest.raises(NotFound, match="no version '3'"):
+        registry.share("m", {"3": 10})
+    with pytest.raises(FailedPrecondition, match="add up to 30") as caught:
+        registry.share("m", {"1": 10, "2": 20})
+    assert caught.value.field == "traffic"
+    assert registry.shares("m") == {}
+
+
+def test_shares_go_with_the_network(registry: NetworkRegistry, device: FakeDevice) -> None:
+    load_version(registry, device.network(), "1")
+    load_version(registry, device.network(), "2")
+    registry.share("m", {"1": 100})
+    registry.retire("m", lambda _: None)
+    load_version(registry, device.network(), "1")
+    load_version(registry, device.network(), "2")
+    assert served(registry) == ["2"]
+
+
+def test_no_acquire_fails_while_versions_come_go_and_share(device: FakeDevice) -> None:
+    registry, over = NetworkRegistry(1000), threading.Event()
+    load_version(registry, device.network(), "1")
+    drained: list[NetworkEntry] = []
+
+    def change() -> None:
+        choose = random.Random(7)
+        for _ in range(300):
+            version = choose.choice(["2", "3"])
+            load_version(registry, device.network(), version, drained.append)
+            registry.share("m", choose.choice([{}, {"1": 10}, {"1": 50, version: 50}]))
+            if choose.random() < 0.5:
+                registry.retire("m", drained.append, but=lambda each: each.key.version == "1")
+        over.set()
+
+    def ask() -> None:
+        while not over.is_set():
+            entry = registry.acquire("m")
+            assert entry.state in (NetworkState.READY, NetworkState.DRAINING)
+            registry.release(entry)
+
+    with frequent_switches():
+        run_together(change, ask, ask)
+    assert len(drained) == len({each.key for each in drained})
+    assert all(each.references == 0 for each in drained)
 
 
 # -- all at once --

@@ -22,7 +22,7 @@ def test_a_counter_is_exposed_with_the_networks_name() -> None:
     series = counters.network("m", "HETERO:A,B").series.get(BYTES, "1")
     series.add(3)
     series.add(4)
-    assert sample(counters, "headrace_cut_bytes_total", network="m", subgraph="1") == 7
+    assert sample(counters, "headrace_cut_bytes_total", network="m", version="1", subgraph="1") == 7
 
 
 def test_a_histogram_counts_each_value_in_its_bucket() -> None:
@@ -30,7 +30,7 @@ def test_a_histogram_counts_each_value_in_its_bucket() -> None:
     series = counters.network("m", "HETERO:A,B").series.get(SECONDS, "1")
     for value in (0.05, 0.5, 5.0):
         series.add(value)
-    labels = {"network": "m", "subgraph": "1"}
+    labels = {"network": "m", "version": "1", "subgraph": "1"}
     assert sample(counters, "headrace_cut_seconds_bucket", **labels, le="1.0") == 2
     assert sample(counters, "headrace_cut_seconds_count", **labels) == 3
 
@@ -50,7 +50,9 @@ def test_the_series_go_with_the_network() -> None:
     counters = Counters()
     counters.network("m", "A").series.get(BYTES, "1").add(1)
     counters.remove_network("m", "A")
-    assert sample(counters, "headrace_cut_bytes_total", network="m", subgraph="1") is None
+    assert (
+        sample(counters, "headrace_cut_bytes_total", network="m", version="1", subgraph="1") is None
+    )
 
 
 def test_a_replacement_on_another_device_shares_the_series_of_one_that_drains() -> None:
@@ -59,7 +61,7 @@ def test_a_replacement_on_another_device_shares_the_series_of_one_that_drains() 
         table = counters.network("m", device).series
         table.get(BYTES, "1").add(2)
         table.get(SECONDS, "1").add(0.5)
-    labels = {"network": "m", "subgraph": "1"}
+    labels = {"network": "m", "version": "1", "subgraph": "1"}
     assert sample(counters, "headrace_cut_bytes_total", **labels) == 4
     assert sample(counters, "headrace_cut_seconds_sum", **labels) == 1.0
 

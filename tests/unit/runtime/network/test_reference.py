@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -412,3 +413,61 @@ def test_a_mask_of_one_column_is_for_all_keys_before_operator_set_24() -> None:
     evaluator: Any = CorrectedEvaluator(model)
     (y,) = evaluator.run(None, feed)
     np.testing.assert_allclose(y, k.mean(2, keepdims=True))
+
+
+@pytest.mark.parametrize("sorted_", [0, 1])
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+@pytest.mark.parametrize("outputs", [1, 4])
+def test_unique_parts_are_those_that_onnx_runtime_finds(
+    axis: int | None, sorted_: int, outputs: int
+) -> None:
+    along = "" if axis is None else f", axis={axis}"
+    names = ["y", "i", "j", "c"][:outputs]
+    model = parsed(
+        18,
+        f"""g (float[a,b] x) => (float y{"".join(f", int64 {each}" for each in names[1:])}) {{
+            {", ".join(names)} = Unique<sorted={sorted_}{along}>(x)
+        }}""",
+    )
+    x = np.array([[3, 1, 3], [1, 1, 1], [3, 1, 3]], np.float32)
+    wanted = InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    evaluator: Any = CorrectedEvaluator(model)
+    for found, each in zip(evaluator.run(None, {"x": x}), wanted, strict=True):
+        np.testing.assert_array_equal(found, each)
+
+
+@pytest.mark.parametrize("strides", ["", ", strides=[1,1]", ", strides=[2,1]"])
+@pytest.mark.parametrize("order", [0, 1])
+def test_indices_of_a_pool_are_those_of_onnx_runtime(strides: str, order: int) -> None:
+    model = parsed(
+        18,
+        f"""g (float[a,b,c,d] x) => (float y, int64 z) {{
+            y, z = MaxPool<kernel_shape=[2,2], storage_order={order}{strides}>(x)
+        }}""",
+    )
+    x = np.random.default_rng(0).permutation(2 * 3 * 3 * 4).reshape(2, 3, 3, 4).astype(np.float32)
+    wanted = InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    evaluator: Any = CorrectedEvaluator(model)
+    for found, each in zip(evaluator.run(None, {"x": x}), wanted, strict=True):
+        np.testing.assert_array_equal(found, each)
+
+
+@pytest.mark.parametrize("upper", [0, 1])
+@pytest.mark.parametrize("k", [-(2**63), -2, 0, 1, 2**63 - 1])
+def test_a_diagonal_may_be_any_integer(k: int, upper: int) -> None:
+    text = f"g (int64[a,b] x, int64 k) => (int64 y) {{ y = Trilu<upper={upper}>(x, k) }}"
+    x = np.arange(6).reshape(2, 3)
+    (y,) = run(18, text, x=x, k=np.array(k))
+    offsets = np.arange(3) - np.arange(2)[:, np.newaxis]
+    kept = offsets >= k if upper else offsets <= k
+    assert y.tolist() == np.where(kept, x, 0).tolist()
+
+
+def test_the_mean_of_a_layer_normalization_has_the_precision_of_float32() -> None:
+    text = """g (bfloat16[a,b] x, bfloat16[b] w) => (bfloat16 y, float mean) {
+        y, mean = LayerNormalization(x, w)
+    }"""
+    x = np.array([[0, 0.400390625, 0.98046875, 0, 0]], ml_dtypes.bfloat16)
+    y, mean = run(17, text, x=x, w=np.ones(5, ml_dtypes.bfloat16))
+    assert (y.dtype, mean.dtype) == (x.dtype, np.float32)
+    np.testing.assert_allclose(mean, x.astype(np.float32).mean(1, keepdims=True), rtol=1e-6)

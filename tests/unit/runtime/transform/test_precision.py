@@ -62,7 +62,7 @@ def test_all_but_the_ends_is_float32() -> None:
 
 def test_a_note_says_that_what_it_computes_has_become_more_exact() -> None:
     (note,) = widened(half_network()).notes
-    assert note.startswith("what it computes in float16 is computed in float32")
+    assert note.startswith("float16 layers are computed in float32")
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from headrace.runtime.execution.job import Outcome
+from headrace.runtime.metrics import families
 from headrace.runtime.metrics.cache_counters import CacheCounters
 from headrace.runtime.metrics.counters import Counters
-from headrace.runtime.metrics.series import NOTES
-from headrace.server.http.metrics import DECLARED, PREFIX, make_registry, metrics_table
+from headrace.runtime.metrics.families import FAMILIES
+from headrace.runtime.metrics.series import NOTES, Family
+from headrace.server.http.metrics import PREFIX, make_registry, metrics_table
 
 
 @pytest.fixture
@@ -33,11 +36,11 @@ def counters() -> Counters:
     device.accept(part=True)
     device.observe(Outcome.FAILED, 0.0002, 0.003, part=True)
     device.refuse("queue_full")
-    device.register_gauge("queue_depth", lambda: 3)
-    device.register_gauge("queue_capacity", lambda: 1024)
-    device.register_gauge("streams", lambda: 2)
-    device.register_gauge("streams_busy", lambda: 1)
-    device.register_gauge("memory_bytes", lambda: 4096)
+    device.register_gauge(families.DEVICE_QUEUE_DEPTH, lambda: 3)
+    device.register_gauge(families.DEVICE_QUEUE_CAPACITY, lambda: 1024)
+    device.register_gauge(families.DEVICE_STREAMS, lambda: 2)
+    device.register_gauge(families.DEVICE_STREAMS_BUSY, lambda: 1)
+    device.register_gauge(families.DEVICE_MEMORY_BYTES, lambda: 4096)
     network = counters.network("m", "CPU")
     network.accept()
     network.observe(Outcome.COMPLETED, 0.004, 8)
@@ -113,11 +116,11 @@ def test_a_device_that_is_down_shows_so(registry: CollectorRegistry) -> None:
 
 def test_histogram_buckets_are_cumulated(registry: CollectorRegistry) -> None:
     def bucket(bound: str) -> float | None:
-        labels = {"network": "m", "device": "CPU", "le": bound}
+        labels = {"network": "m", "version": "1", "device": "CPU", "le": bound}
         return sample(registry, "network_request_seconds_bucket", **labels)
 
     assert [bucket(bound) for bound in ("0.0025", "0.005", "60.0", "+Inf")] == [0, 1, 1, 1]
-    labels = {"network": "m", "device": "CPU"}
+    labels = {"network": "m", "version": "1", "device": "CPU"}
     assert sample(registry, "network_request_seconds_count", **labels) == 1
     assert sample(registry, "network_request_seconds_sum", **labels) == pytest.approx(0.004)
     assert sample(registry, "network_batch_size_sum", **labels) == 8
@@ -152,11 +155,37 @@ def test_exactly_the_declared_metrics_are_exposed(registry: CollectorRegistry) -
         for line in generate_latest(registry).decode().splitlines()
         if line.startswith(f"# TYPE {PREFIX}")
     }
-    assert exposed == {each.name for each in DECLARED}
+    assert exposed == {each.name for each in FAMILIES}
+
+
+def test_a_scraper_sees_the_names_types_labels_and_helps_that_it_knows(
+    registry: CollectorRegistry,
+) -> None:
+    """A change here changes what dashboards and alerts of others rely on."""
+    exposed = [
+        line
+        for line in generate_latest(registry).decode().splitlines()
+        if PREFIX in line and not line.startswith(f"{PREFIX}build_info{{")
+    ]
+    known = Path(__file__).with_name("exposition.txt").read_text(encoding="utf-8")
+    assert exposed == known.splitlines()
+
+
+def test_a_plugin_cannot_take_the_name_of_another_metric(counters: Counters) -> None:
+    series = counters.network("m", "CPU").series
+    series.get(Family("grpc_requests_total", "counter", (), "Not calls.")).add(7)
+    series.get(Family("tokens_total", "counter", (), "Tokens.")).add(1)
+    series.get(Family("tokens_total", "counter", ("kind",), "Others' tokens."), "a").add(2)
+    registry = make_registry(counters, dict)
+    assert sample(registry, "grpc_requests_total", network="m") is None
+    assert sample(registry, "grpc_requests_total", method="Infer", code="OK") == 1
+    assert sample(registry, "tokens_total", network="m", version="1") == 1
+    names = [family.name for family in registry.collect()]
+    assert len(names) == len(set(names))
 
 
 def test_the_labels_are_the_declared_ones(registry: CollectorRegistry) -> None:
-    by_name = {each.name: set(each.labels) for each in DECLARED}
+    by_name = {each.name: set(each.labels) for each in FAMILIES}
     for family in registry.collect():
         for each in family.samples:
             name = each.name.removeprefix(PREFIX)
@@ -166,11 +195,28 @@ def test_the_labels_are_the_declared_ones(registry: CollectorRegistry) -> None:
                     assert set(each.labels) - {"le"} == labels
 
 
+def test_each_version_of_a_network_has_series_of_its_own() -> None:
+    counters = Counters()
+    for version, count in (("1", 3), ("2", 1)):
+        network = counters.network("m", "CPU", version)
+        for _ in range(count):
+            network.accept()
+    registry = make_registry(counters, dict)
+    assert [
+        sample(registry, "network_accepted_total", network="m", version=version, device="CPU")
+        for version in ("1", "2")
+    ] == [3, 1]
+    counters.remove_network("m", "CPU", "1")
+    labels = {"network": "m", "device": "CPU"}
+    assert sample(registry, "network_accepted_total", version="1", **labels) is None
+    assert sample(registry, "network_accepted_total", version="2", **labels) == 1
+
+
 def test_every_metric_is_in_the_documentations_table() -> None:
     table = metrics_table([NOTES])
-    for each in DECLARED:
+    for each in FAMILIES:
         assert f"| `{PREFIX}{each.name}` | {each.kind} | {', '.join(each.labels)} |" in table
-    assert f"| `{PREFIX}{NOTES.name}` | counter | network | {NOTES.help} |" in table
+    assert f"| `{PREFIX}{NOTES.name}` | counter | network, version | {NOTES.help} |" in table
 
 
 def test_promtool_finds_nothing_to_complain_about(registry: CollectorRegistry) -> None:

@@ -19,6 +19,7 @@ from headrace.server.transport.boundary import Boundary
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import CodecError
 from headrace.wire.errors import from_status
+from headrace.wire.request import RequestLayouts, decode_request
 from headrace.wire.stream import StreamResult, parse_infer_stream_reply
 
 GARBAGE = b"\xff\xff"
@@ -30,6 +31,8 @@ class Echo:
 
     def __init__(self) -> None:
         self.sink = CompletionSink(asyncio.get_running_loop())
+        self.layouts = RequestLayouts()
+        self.decode = decode_request
         self.started = 0
 
     def start(
@@ -213,7 +216,9 @@ def test_a_reply_that_cannot_be_made_is_its_request_s_error() -> None:
         owner, caller = streams(), Caller(message("a", "b"))
         start = owner.inference.start
 
-        def spoil(request: Any, inputs: Any, remaining: Any, done: Callable[[Job], None]) -> Job:
+        def spoil(
+            request: Any, inputs: Any, remaining: Any, done: Callable[[Job], None], *_: Any
+        ) -> Job:
             def spoilt(job: Job) -> None:
                 if request.id == "a":
                     job.outputs = {}
@@ -221,7 +226,7 @@ def test_a_reply_that_cannot_be_made_is_its_request_s_error() -> None:
 
             return start(request, inputs, remaining, spoilt)
 
-        owner.inference.start = spoil  # type: ignore[method-assign]
+        owner.inference.start = spoil  # type: ignore[method-assign, assignment]
         caller.reads.set()
         await owner.serve(caller)
         assert {each.id: code(each) for each in caller.results} == {"a": "INTERNAL", "b": "OK"}

@@ -29,7 +29,7 @@ def toml(tmp_path: Path) -> Path:
 def test_without_any_source_the_defaults_hold() -> None:
     settings = load_settings({}, {})
     assert settings == Settings()
-    assert (settings.host, settings.port, settings.metrics_port) == ("127.0.0.1", 9000, 9001)
+    assert (settings.host, settings.port, settings.http_port) == ("127.0.0.1", 9000, 9001)
     assert settings.max_message_bytes == 64 * MIB
 
 
@@ -53,10 +53,31 @@ def test_an_empty_variable_counts_as_not_set() -> None:
     assert load_settings({}, {"HEADRACE_PORT": "", "HEADRACE_STATE_DIR": ""}) == Settings()
 
 
-def test_metrics_are_served_beside_grpc_unless_told_otherwise() -> None:
-    assert load_settings({"host": "0.0.0.0"}, {}).metrics_host == "0.0.0.0"
-    given = {"host": "0.0.0.0", "metrics_host": "127.0.0.1"}
-    assert load_settings(given, {}).metrics_host == "127.0.0.1"
+def test_http_is_served_beside_grpc_unless_told_otherwise() -> None:
+    assert load_settings({"host": "0.0.0.0"}, {}).http_host == "0.0.0.0"
+    given = {"host": "0.0.0.0", "http_host": "127.0.0.1"}
+    assert load_settings(given, {}).http_host == "127.0.0.1"
+
+
+def test_a_former_name_works_wherever_the_name_does(toml: Path) -> None:
+    assert load_settings({"metrics_port": 1}, {}).http_port == 1
+    assert load_settings({}, {"HEADRACE_METRICS_HOST": "::1"}).http_host == "::1"
+    toml.write_text("metrics_port = 3\n")
+    assert load_settings({"config": toml}, {}).http_port == 3
+    assert load_settings({"config": toml}, {"HEADRACE_HTTP_PORT": "4"}).http_port == 4
+
+
+@pytest.mark.parametrize("source", ["line", "environment", "file"])
+def test_a_name_and_its_former_one_together_are_refused(source: str, toml: Path) -> None:
+    toml.write_text("metrics_port = 1\nhttp_port = 1\n")
+    both: dict[str, object] = {"http_port": 1, "metrics_port": 1}
+    variables = {"HEADRACE_HTTP_PORT": "1", "HEADRACE_METRICS_PORT": "1"}
+    places: dict[str, dict[str, object]] = {"line": both, "file": {"config": toml}}
+    arguments = places.get(source, {})
+    environment = variables if source == "environment" else {}
+    with pytest.raises(InvalidArgument, match="one setting with two names; give one") as caught:
+        load_settings(arguments, environment)
+    assert caught.value.field == "http_port"
 
 
 def test_values_are_read_from_text() -> None:
@@ -109,7 +130,7 @@ def test_a_size_reads_the_same_as_number_and_as_text(size: int) -> None:
         ({"host": 1}, "host"),
         ({"host": ""}, "host"),
         ({"devices": 1}, "devices"),
-        ({"port": 5000, "metrics_port": 5000}, "metrics_port"),
+        ({"port": 5000, "http_port": 5000}, "http_port"),
         ({"max_uploads_bytes": 1}, "max_uploads_bytes"),
     ],
 )
@@ -120,12 +141,12 @@ def test_a_wrong_value_is_refused_and_named(arguments: dict[str, object], field:
 
 
 def test_brackets_around_an_ipv6_address_are_its_writing() -> None:
-    settings = load_settings({"host": "[::1]", "metrics_host": "[::]"}, {})
-    assert (settings.host, settings.metrics_host) == ("::1", "::")
+    settings = load_settings({"host": "[::1]", "http_host": "[::]"}, {})
+    assert (settings.host, settings.http_host) == ("::1", "::")
 
 
 def test_both_ports_may_be_picked_freely() -> None:
-    assert load_settings({"port": 0, "metrics_port": 0}, {}).metrics_port == 0
+    assert load_settings({"port": 0, "http_port": 0}, {}).http_port == 0
 
 
 def test_the_message_says_what_is_expected_and_where_the_value_came_from() -> None:

@@ -13,7 +13,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from headrace.client import aio, network_plans
+from headrace.client import aio
 from headrace.client.cli import console, model_options
 from headrace.client.cli.benchmark.inputs import random_inputs
 from headrace.client.cli.benchmark.load import Load, Schedule
@@ -25,6 +25,7 @@ from headrace.client.cli.infer import parse_shape
 from headrace.client.cli.input_files import read_inputs
 from headrace.client.cli.model_options import Config, Device, ModelFile, Repository
 from headrace.client.outputs import Outputs
+from headrace.client.plans import network_plans
 
 _VARIETY = 8  # different requests, sent in turns
 _REFRESH_SECONDS = 0.2

@@ -73,7 +73,7 @@ class Load:
         self._seconds = seconds
         self._begin: float | None = None
         self._answers: list[Answer] = []
-        self._asked = 0
+        self._sent = 0
 
     @property
     def elapsed(self) -> float:
@@ -127,8 +127,8 @@ class Load:
         return self._clock() - self._begin
 
     async def _request(self, meant: float) -> None:
-        number = self._asked
-        self._asked += 1
+        number = self._sent
+        self._sent += 1
         try:
             timings = (await self._ask(number)).timings
         except Error as error:

@@ -27,7 +27,7 @@ _Sizes: TypeAlias = tuple[Array, ...]
 
 
 class _Unsure:
-    """A value of which the rules know nothing."""
+    """A value that no rule describes."""
 
 
 _UNSURE: Final = _Unsure()
@@ -45,7 +45,7 @@ class Analysis:
     Attributes:
         mixes: why rows of a batch cannot run together; empty if nothing was found.
         mixing: the layer at which they meet, if it is one.
-        doubts: layers of which the rules know nothing, and why; name to reason.
+        doubts: layers that no rule describes, and why; name to reason.
         outputs: name to the axis of its batch, None for one without; those that are known.
         axes: the same of the values between.
         shapes: of the values, for the first of the sizes that were looked at.

@@ -117,7 +117,7 @@ Rule: TypeAlias = Callable[[Layer], Sequence[int]]
 
 
 def apart(layer: Layer, axes: Sequence[int], what: str) -> None:
-    """Refuses an operation over axes of which one is the batch's."""
+    """Refuses an operation over several axes if one of them is the batch's."""
     rank = len(layer.shape())
     if layer.axis in [axis % rank if rank else 0 for axis in axes]:
         raise Mixes(f"{what} over the batch")

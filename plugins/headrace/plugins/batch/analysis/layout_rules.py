@@ -29,7 +29,7 @@ def _concat(layer: Layer) -> list[int]:
     if others:
         raise Mixes("its inputs have the batch on different axes")
     if where == axis:
-        raise Mixes("it joins over the batch")
+        raise Mixes("it concatenates along the batch")
     assert where is not None
     return [where]
 
@@ -62,7 +62,7 @@ def _gather_elements(layer: Layer) -> list[int]:
     if layer.axes[0] != layer.axes[1]:
         raise Doubt("only one of data and indices has the batch")
     if axis == layer.axis:
-        raise Mixes("it picks over the batch")
+        raise Mixes("it gathers along the batch")
     return [layer.axis]
 
 

@@ -137,7 +137,7 @@ def _spatial(layer: Layer) -> list[int]:
 def _recurrent(layer: Layer) -> list[int]:
     first = layer.integer("layout", 0)
     if layer.axis != (0 if first else 1):
-        raise Mixes("it goes over the batch as over time")
+        raise Mixes("it treats the batch as time")
     if any(axis is not None for axis in layer.axes[1:]):
         raise Doubt("the batch is in another input than the first")
     if any(value is not None for value in layer.node.inputs[4:5]):

@@ -122,7 +122,8 @@ def shape_of(node: ir.Node, shape: Sequence[int]) -> Array:
 
 
 def compute(node: ir.Node, inputs: Sequence[Array]) -> Array | None:
-    """What an operator makes of known values; None if it is none that sizes are computed with."""
+    """The result of an operator on known values; None if it is none that sizes are computed
+    with."""
     if node.domain != "":
         return None
     operator = _OF_VALUES.get(node.op_type)

@@ -1,6 +1,7 @@
 """Carries out what the scheduler decides: a state machine that requests and completions advance.
 
-It has no thread. Whoever submits a request, ends a batch or lets time pass runs what is due then.
+It has no thread. The thread that submits a request, ends a batch or calls at a time runs what is
+due then.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Collector:
     Args:
         network: runs the batches.
         origins: makes a batch's profile one of the network as it was loaded.
-        count: told the rows of every batch that ran.
+        count: told every batch that ran, and its rows.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Collector:
         ticket: Ticket,
         timer: Timer,
         origins: Mapping[str, tuple[str, ...]],
-        count: Callable[[int], None],
+        count: Callable[[Job, int], None],
     ) -> None:
         self._scheduler = scheduler
         self._shape = shape
@@ -185,7 +186,7 @@ class Collector:
         run, outputs, error = batch.run, batch.outputs, batch.error
         batch.inputs, batch.outputs = {}, {}  # others may hold the job for a while
         if batch.started and batch.rows:
-            self._count(sum(batch.rows))
+            self._count(batch, sum(batch.rows))
         batch.tell_times()
         if batch.started and error is None and not self._shape.padded_to:
             with self._lock:

@@ -17,7 +17,7 @@ class BatchMember(Member):
 
     Attributes:
         run: the batch that it is in; None while it waits.
-        left: it has its outcome, or gets it from whoever is joining the batch.
+        left: it has its outcome, or gets it from the thread that is joining the batch.
     """
 
     __slots__ = ("_on_cancel", "job", "left", "run")

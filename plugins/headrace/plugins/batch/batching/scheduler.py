@@ -4,12 +4,12 @@ Nothing waits for company while the device could run it: what comes first runs a
 comes while the device is busy is collected and runs as one batch when a run ends. So batches grow
 with the load, and a caller alone never waits. A request that has been collected for as long as the
 timeout, or for half of the time that it had left until its deadline, is handed to the device with
-whoever fits, busy or not, and waits in the device's own queue. The other half is the device's. When
-to leave goes by no estimate of the device: under load that is mostly queueing, and batches that
-shrink because a queue is long make it longer.
+the requests that fit, even if the device is busy, and waits in the device's own queue. The other
+half is the device's. When to leave goes by no estimate of the device: under load that is mostly
+queueing, and batches that shrink because a queue is long make it longer.
 
-How many leave together does: nobody joins a batch that would then, by what a row took lately, end
-after the deadline of somebody who could be in time.
+How many leave together does: no request joins a batch that would then end after another member's
+deadline, judged by the recent time of a row.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ class BatchScheduler(Generic[M]):
     # -- choice --
 
     def _leader(self, now: float) -> M | None:
-        """Whose turn it is: whoever's time is up, else the first of highest priority's if the
-        device has room."""
+        """Whose turn it is: the request whose time is up, else the first of the highest priority if
+        the device has room."""
         due = self._first_due()
         if due is None:
             return None
@@ -158,8 +158,8 @@ class BatchScheduler(Generic[M]):
         return next(iter(self._by_priority[max(self._by_priority)]))
 
     def _take(self, leader: M, now: float) -> tuple[M, ...]:
-        """The leader and those of its group, by priority and then age, as far as there is room and
-        nobody gets late."""
+        """The leader and others of its group, by priority and then age, as long as there is room
+        and no member gets late."""
         chosen, rows, end = [leader], leader.rows, self._latest_end(leader, now)
         for member in self._of_group(leader.group):
             if rows >= self.size:

@@ -1,7 +1,7 @@
 """Runs on a loaded network for the runtime's own sake: to try it out and to take its time.
 
-They are parts and not requests, so that nobody's limits and counters of requests see them, and they
-wait on the loading thread, which belongs to no device.
+They are parts and not requests, so limits and counters of requests do not see them. They wait on
+the loading thread, which belongs to no device.
 """
 
 from __future__ import annotations

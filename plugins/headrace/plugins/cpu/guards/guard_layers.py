@@ -18,8 +18,10 @@ FAILS: Final = "a tensor is empty, has too few axes, or is 0 where a length is d
 _NEVER: Final = "never"
 _REASONS: Final = {
     "crop": "a part that is cropped is not resized, which the backend takes for nothing to do",
+    "negative": "a length is negative",
     "shape": "an input does not have the shape that ONNX asks for beside the others",
     "text": "a text has white space that the backend does not split as ONNX does",
+    "window": "a window is larger than the padded input",
 }
 END: Final = 2**31 - 1  # of an axis; a slice is cut to what there is
 _LOOP_TAKES_SEQUENCES: Final = 13
@@ -157,9 +159,10 @@ class Guard(Inserted):
         shapes = [self.proven.dimensions(value) for value in values]
         ranks = {None if shape is None else len(shape) for shape in shapes}
         rank = ranks.pop() if len(ranks) == 1 else None
-        if axis is not None and rank is not None and -rank <= axis < rank:
+        if rank is not None and (axis is None or -rank <= axis < rank):
             others = [
-                [*shape[: axis % rank], *shape[axis % rank + 1 :]] for shape in shapes if shape
+                [size for at, size in enumerate(shape or ()) if axis is None or at != axis % rank]
+                for shape in shapes
             ]
             if all(None not in each and each == others[0] for each in others):
                 return [*values]
@@ -190,6 +193,17 @@ class Guard(Inserted):
             return value
         zero = self.constant(np.zeros((), value.dtype.numpy()))
         return self.layer("Add", value, self.layer("Div", zero, value))
+
+    def at_least(self, value: ir.Value, least: int) -> ir.Value:
+        """The integer, which is not smaller."""
+        tensor = constant(value)
+        if value.dtype is None or (tensor is not None and (tensor.numpy() >= least).all()):
+            return value
+        self.suffix = f"{SUFFIX}.negative"
+        limit = self.constant(np.array(least, value.dtype.numpy()))
+        small = self.layer("Less", value, limit, type=ir.TensorType(ir.DataType.BOOL))
+        nothing = self.zeros(self.cast(small, ir.DataType.INT64))
+        return self.layer("Add", value, self.cast(nothing, value.dtype))
 
     def place(self, node: ir.Node) -> None:
         stamp(node, self._stands_for)

@@ -11,9 +11,9 @@ flat, omitted or at the ends of their ranges.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import onnx_ir as ir
@@ -21,6 +21,7 @@ import onnx_ir as ir
 from headrace.plugins.cpu.graph.inserted import opset_of
 from headrace.plugins.cpu.graph.proven_shapes import ProvenShapes, constant
 from headrace.plugins.cpu.graph.repairs import REDUCTIONS
+from headrace.plugins.cpu.guards import inputs, windows
 from headrace.plugins.cpu.guards.guard_layers import END, Guard
 from headrace.runtime.intake.naming import value_names, walk
 
@@ -53,49 +54,12 @@ def needs_guard(node: ir.Node) -> bool:
     return node.op_type in _RULES and node.domain.replace("ai.onnx", "") == domain
 
 
-_Rule: TypeAlias = Callable[[ir.Node, Guard], None]
-
-
-def _each(node: ir.Node, indices: Sequence[int], guarded: Callable[[ir.Value], ir.Value]) -> None:
-    """Guards the inputs at these places that are there."""
-    for index in indices:
-        value = node.inputs[index] if index < len(node.inputs) else None
-        if value is not None:
-            node.replace_input_with(index, guarded(value))
-
-
-def _not_empty(index: int, free: int | None = None) -> _Rule:
-    return lambda node, guard: _each(node, [index], lambda value: guard.not_empty(value, free))
-
-
-def _scalars(*indices: int) -> _Rule:
-    """The backend reads these inputs' first elements."""
-    return lambda node, guard: _each(node, indices, guard.not_empty)
-
-
-def _of_rank(least: int, index: int = 0) -> _Rule:
-    return lambda node, guard: _each(node, [index], lambda value: guard.of_rank(value, least))
-
-
 def _attention(node: ir.Node, guard: Guard) -> None:
     """Keys of three axes have as many heads as the attributes say."""
     value = node.inputs[1]
     sizes = guard.proven.sizes(value) if value is not None else None
     if sizes is None or len(sizes) == 4:
-        _not_empty(1, -2)(node, guard)
-
-
-def _center_crop_pad(node: ir.Node, guard: Guard) -> None:
-    """There is a size for each axis; the backend takes one for all."""
-    data, sizes = node.inputs[:2]
-    if data is None or sizes is None:
-        return
-    axes = node.attributes.get_ints("axes", None)
-    if axes is not None:
-        count = guard.constant(np.array([len(axes)]))
-    else:
-        count = guard.layer("Shape", guard.layer("Shape", data))
-    node.replace_input_with(1, guard.layer("Reshape", sizes, count, type=sizes.type))
+        inputs.not_empty(1, -2)(node, guard)
 
 
 def _concat(node: ir.Node, guard: Guard) -> None:
@@ -111,17 +75,21 @@ def _concat(node: ir.Node, guard: Guard) -> None:
 
 
 def _concat_from_sequence(node: ir.Node, guard: Guard) -> None:
-    """As Concat."""
+    """As Concat. The tensors of a sequence that is made in the same graph are looked at before."""
     sequence = node.inputs[0]
-    if sequence is not None and isinstance(sequence.type, ir.SequenceType):
-        stacks = node.attributes.get_int("new_axis", 0)
-        axis = None if stacks else node.attributes.get_int("axis", 0)
+    if sequence is None or not isinstance(sequence.type, ir.SequenceType):
+        return
+    stacks = node.attributes.get_int("new_axis", 0)
+    axis = None if stacks else node.attributes.get_int("axis", 0)
+    made = sequence.producer()
+    if made is None or made.op_type != "SequenceConstruct" or made.graph is not node.graph:
         node.replace_input_with(0, guard.alike_in(sequence, axis))
-
-
-def _conv_integer(node: ir.Node, guard: Guard) -> None:
-    _of_rank(3)(node, guard)
-    _not_empty(1, 0)(node, guard)  # without a sum, foreign memory
+        return
+    parts = [value for value in made.inputs if value is not None]
+    alike = guard.alike(parts, axis)
+    if alike != parts:
+        again = guard.layer("SequenceConstruct", *alike, type=sequence.type)
+        node.replace_input_with(0, again)
 
 
 def _divide(node: ir.Node, guard: Guard) -> None:
@@ -148,16 +116,22 @@ def _einsum(node: ir.Node, guard: Guard) -> None:
     terms = node.attributes.get_string("equation", "").partition("->")[0].split(",")
     for index, term in enumerate(terms[: len(node.inputs)]):
         if "." not in term:  # the backend counts the axes of an ellipsis
-            _of_rank(len(term.replace(" ", "")), index)(node, guard)
+            inputs.of_rank(len(term.replace(" ", "")), index)(node, guard)
+
+
+def _gemm(node: ir.Node, guard: Guard) -> None:
+    """The backend takes one axis for a row of a matrix."""
+    inputs.each(node, [0, 1], lambda value: guard.ranked(value, 2))
 
 
 def _matmul(node: ir.Node, guard: Guard) -> None:
-    """A sum of nothing has the wrong shape where the first operand is repeated for the second."""
+    """A sum of nothing has the wrong shape, or foreign memory, unless the second operand is one
+    matrix."""
     first, second = node.inputs
     if first is None or second is None:
         return
     one, other = (guard.proven.dimensions(each) for each in (first, second))
-    if other is not None and len(other) < 3:
+    if other is not None and len(other) == 2:
         return
     depths = [*(one or ())][-1:] + [*(other or ())][-2:-1]
     if any(isinstance(depth, int) and depth for depth in depths):
@@ -182,7 +156,17 @@ def _negative_log_likelihood(node: ir.Node, guard: Guard) -> None:
 
 def _quantize(node: ir.Node, guard: Guard) -> None:
     if node.attributes.get_int("block_size", 0):
-        _each(node, [0], guard.not_empty)
+        inputs.each(node, [0], guard.not_empty)
+
+
+def _recurrent(node: ir.Node, guard: Guard) -> None:
+    """Over no steps the backend's last states are foreign memory, or 0 instead of the first. An
+    LSTM does not survive an empty batch."""
+    has_states = any(output.name for output in node.outputs[1:])
+    if node.op_type == "LSTM":
+        inputs.not_empty(0, None if has_states else 0)(node, guard)
+    elif has_states:
+        inputs.not_empty(0, 1)(node, guard)
 
 
 def _reduce(node: ir.Node, guard: Guard) -> None:
@@ -190,32 +174,7 @@ def _reduce(node: ir.Node, guard: Guard) -> None:
     last. `repairs` counts axes anew where the graph can."""
     axes = node.attributes.get_ints("axes", ()) or [node.attributes.get_int("axis", 0)]
     if any(axis < 0 for axis in axes):
-        _not_empty(0)(node, guard)
-
-
-def _resize(node: ir.Node, guard: Guard) -> None:
-    """The backend copies an input that keeps its sizes, and crops nothing."""
-    mode = node.attributes.get_string("coordinate_transformation_mode", "")
-    given = [*node.inputs, None, None, None]
-    data, scales, sizes = given[0], given[2], given[3]
-    if mode != "tf_crop_and_resize" or data is None:
-        return
-    if sizes is not None:
-        own = guard.layer("Shape", data)
-        axes = node.attributes.get_ints("axes", None)
-        if axes is not None:
-            own = guard.layer("Gather", own, guard.constant(np.array(axes)))
-        wanted = sizes
-    elif scales is not None:
-        wanted, own = scales, guard.constant(np.array([1], np.float32))
-    else:
-        return
-    truth = ir.TensorType(ir.DataType.BOOL)
-    other = guard.layer("Not", guard.layer("Equal", wanted, own, type=truth))
-    number = guard.layer("ReduceSum", guard.cast(other, ir.DataType.INT64), keepdims=0)
-    zero = guard.constant(np.array(0))
-    resized = guard.layer("Greater", number, zero, type=truth)
-    node.replace_input_with(0, guard.only_if(data, resized, "crop"))
+        inputs.not_empty(0)(node, guard)
 
 
 def _scan(node: ir.Node, guard: Guard) -> None:
@@ -224,7 +183,7 @@ def _scan(node: ir.Node, guard: Guard) -> None:
     axes = node.attributes.get_ints("scan_input_axes", ()) or [0] * scanned
     states = len(node.inputs) - scanned
     moved = [states + index for index, axis in enumerate(axes) if axis != 0]
-    _each(node, moved, lambda value: guard.not_empty(value, free=0))
+    inputs.each(node, moved, lambda value: guard.not_empty(value, free=0))
     body = node.attributes["body"].as_graph()
     for index, axis in enumerate(node.attributes.get_ints("scan_output_axes", ())):
         at = states + index
@@ -236,14 +195,7 @@ def _squeeze(node: ir.Node, guard: Guard) -> None:
     """The backend takes no axes for none given, and squeezes all."""
     axes = node.inputs[1] if len(node.inputs) > 1 else None
     if axes is not None and constant(axes) is None:
-        none = guard.zeros(guard.is_zero(guard.layer("Shape", axes)))
-        node.replace_input_with(1, guard.layer("Add", axes, none, shape=axes.shape))
-
-
-def _stft(node: ir.Node, guard: Guard) -> None:
-    _each(node, [1, 2, 3], guard.not_empty)
-    _each(node, [2], lambda window: guard.ranked(window, 1))
-    _each(node, [3], guard.not_zero)
+        node.replace_input_with(1, guard.long(axes, 0))
 
 
 def _string_split(node: ir.Node, guard: Guard) -> None:
@@ -261,57 +213,53 @@ def _string_split(node: ir.Node, guard: Guard) -> None:
 
 def _unique(node: ir.Node, guard: Guard) -> None:
     if "axis" in node.attributes:
-        _not_empty(0, node.attributes.get_int("axis", 0))(node, guard)
-
-
-def _upsample(node: ir.Node, guard: Guard) -> None:
-    scales = node.inputs[1] if len(node.inputs) > 1 else None
-    sizes = guard.proven.sizes(scales) if scales is not None else None
-    if sizes and sizes[0] is not None:
-        rank = sizes[0]
-        _each(node, [0], lambda value: guard.ranked(value, rank))
+        inputs.not_empty(0, node.attributes.get_int("axis", 0))(node, guard)
 
 
 _CONTRIBUTED: Final = ("QLinearConcat",)
-_RULES: Final[Mapping[str, _Rule]] = MappingProxyType(
+_RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
     {
         **dict.fromkeys(REDUCTIONS, _reduce),
+        **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), windows.pool),
         "Attention": _attention,  # without heads, a division by zero
-        "CenterCropPad": _center_crop_pad,
+        "CenterCropPad": windows.center_crop_pad,
         "Concat": _concat,
         "ConcatFromSequence": _concat_from_sequence,
-        "Conv": _not_empty(1, 0),  # without channels, no end
-        "ConvInteger": _conv_integer,
-        "ConvTranspose": _not_empty(0, 0),  # without an extent, a crash
-        "DFT": _scalars(1, 2),
+        "Conv": inputs.not_empty(1, 0),  # without channels, no end
+        "ConvInteger": windows.conv_integer,
+        "ConvTranspose": inputs.not_empty(0, 0),  # without an extent, a crash
+        "DFT": inputs.scalars(1, 2),
         "Div": _divide,
-        "Dropout": _scalars(1, 2),
+        "Dropout": inputs.scalars(1, 2),
         "Einsum": _einsum,
-        "GRU": _not_empty(0),  # an exception in a thread
-        "InstanceNormalization": _not_empty(0, 0),  # a mean of nothing, a crash
-        "LSTM": _not_empty(0, 0),  # without a batch, the same
-        "Loop": _scalars(0, 1),
+        "GRU": inputs.not_empty(0),  # an exception in a thread
+        "Gemm": _gemm,
+        "InstanceNormalization": inputs.not_empty(0, 0),  # a mean of nothing, a crash
+        "LSTM": _recurrent,
+        "Loop": inputs.scalars(0, 1),
         "MatMul": _matmul,
-        "MatMulInteger": _not_empty(1),  # as ConvInteger
+        "MatMulInteger": inputs.not_empty(1),  # as ConvInteger
+        "MelWeightMatrix": windows.mel_weight_matrix,
         "Mod": _divide,
         "NegativeLogLikelihoodLoss": _negative_log_likelihood,
-        "NonMaxSuppression": _scalars(2, 3, 4),
-        "OneHot": _scalars(1),
-        "QLinearConv": _scalars(4, 5),
-        "QLinearMatMul": _not_empty(3),  # as ConvInteger
+        "NonMaxSuppression": inputs.scalars(2, 3, 4),
+        "OneHot": inputs.scalars(1),
+        "QLinearConv": windows.quantized_conv,
+        "RNN": _recurrent,
+        "QLinearMatMul": inputs.not_empty(3),  # as ConvInteger
         "QuantizeLinear": _quantize,  # a division by the empty axis
         "QLinearConcat": _concat,
-        "ReverseSequence": _of_rank(2),
-        "Resize": _resize,
-        "STFT": _stft,  # frames of no length, a division by zero
+        "ReverseSequence": inputs.of_rank(2),
+        "Resize": windows.resize,
+        "STFT": windows.stft,  # frames of no length, a division by zero
         "Scan": _scan,  # a division by the empty axis
-        "SequenceInsert": _scalars(2),
+        "SequenceInsert": inputs.scalars(2),
         "SoftmaxCrossEntropyLoss": _negative_log_likelihood,
-        "Split": _not_empty(1),  # lengths that are not there are taken for none given
-        "SplitToSequence": _not_empty(1),
+        "Split": inputs.not_empty(1),  # lengths that are not there are taken for none given
+        "SplitToSequence": inputs.not_empty(1),
         "Squeeze": _squeeze,
         "StringSplit": _string_split,
         "Unique": _unique,
-        "Upsample": _upsample,
+        "Upsample": windows.upsample,
     }
 )

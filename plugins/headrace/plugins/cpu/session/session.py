@@ -10,7 +10,8 @@ serialised bytes; a model beyond protobuf's 2 GiB loads the same way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +23,7 @@ from onnxruntime.capi import _pybind_state as binding
 
 from headrace.plugins.cpu import failures
 from headrace.plugins.cpu.session import custom_ops, tensors
-from headrace.runtime.errors import Unavailable
+from headrace.runtime.errors import HeadraceError, Internal, InvalidModel, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.values import Array
 from headrace.runtime.system.graph_memory import watched
@@ -75,13 +76,17 @@ class Session:
     ``run(output_names, feed, run_options)`` takes and returns NumPy arrays, lists and None;
     ``run_values(feed, output_names, run_options)`` takes and returns the binding's OrtValues;
     ``run_bound(ports, run_options)`` uses the memory that was bound to `ports`.
+
+    Attributes:
+        optimized: ONNX Runtime has rewritten the graph.
     """
 
-    __slots__ = ("_native", "_weights", "run", "run_bound", "run_values")
+    __slots__ = ("_native", "_weights", "optimized", "run", "run_bound", "run_values")
 
-    def __init__(self, native: Any, weights: Sequence[Array] = ()) -> None:
+    def __init__(self, native: Any, weights: Sequence[Array] = (), optimized: bool = True) -> None:
         self._native = native
         self._weights = weights  # the runtime reads them where they lie
+        self.optimized = optimized
         self.run = native.run
         self.run_values = native.run_with_ort_values
         self.run_bound = native.run_with_iobinding
@@ -108,16 +113,32 @@ def open_model(
 ) -> Session:
     """Loads a model without copying its weights; they must not change while the session lives.
 
+    While ONNX Runtime rewrites a graph it folds constants, infers shapes again, and refuses some
+    that its kernels take. Such a model is loaded as it is.
+
     Raises:
         HeadraceError: as `failures.load_failure` has it.
     """
+    try:
+        return _open_model(model, provider, settings, token)
+    except (InvalidModel, Internal):
+        if settings.optimize:
+            with suppress(HeadraceError):
+                return _open_model(model, provider, replace(settings, optimize=False), token)
+        raise
+
+
+def _open_model(
+    model: ir.Model, provider: Provider, settings: Settings, token: CancelToken | None
+) -> Session:
     structure, weights = _without_weights(model)
     options = _options(provider, settings)
     if weights:
         values = [tensors.to_ort(array, dtype) for array, dtype in weights.values()]
         options.add_external_initializers(list(weights), values)
     arrays = [array for array, _ in weights.values()]
-    return Session(_open(structure, False, options, provider, token), arrays)
+    native = _open(structure, False, options, provider, token)
+    return Session(native, arrays, settings.optimize)
 
 
 def open_bytes(data: bytes, provider: Provider, settings: Settings) -> Session:

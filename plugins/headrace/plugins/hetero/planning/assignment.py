@@ -146,12 +146,12 @@ class _Search:
     def refuse(self, parts: Sequence[Part], recheck: Recheck) -> bool:
         """Puts each part to its device, and says whether any refused a layer."""
         any_refused = False
-        asked: dict[Part, dict[int, str]] = {}
+        rechecked: dict[Part, dict[int, str]] = {}
         for part in parts:
             refused = self._rechecked.get(part)
             if refused is None:
                 refused = dict(self._located(part, recheck(part)))
-            asked[part] = refused
+            rechecked[part] = refused
             for place, reason in refused.items():
                 if part.affinity in self._refused[place]:
                     continue
@@ -160,7 +160,7 @@ class _Search:
                 if place in self._pinned:
                     self._check_pin(place, part.affinity)
                 any_refused = True
-        self._rechecked = asked
+        self._rechecked = rechecked
         return any_refused
 
     def answer(self, parts: Sequence[Part], merged: Mapping[int, str]) -> Assignment:
@@ -190,7 +190,7 @@ class _Search:
             layer = self._layers[place]
             raise FailedPrecondition(
                 f"layer {layer.name!r} ({layer.op_type}) has the affinity {device!r}, which does "
-                f"not support it: {reason}; take the affinity away, or name another device",
+                f"not support it: {reason}; remove the affinity, or name another device",
                 field=f"affinities[{layer.name!r}]",
                 metadata={"layer": layer.name, "device": device},
             )

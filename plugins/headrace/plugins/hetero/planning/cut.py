@@ -3,8 +3,8 @@
 A tensor that one part makes and another reads becomes an output of the one and an input of the
 other, under its own name and with the type and shape that inference found. Three things are never
 cut. Initialisers belong to every part that reads them, and share their data. A Constant is repeated
-in every part that reads it, for devices fold constants and would not fold an input. A layer with
-bodies stays whole, and what its bodies read from around it becomes an input of its part.
+in every part that reads it, because devices fold constants but not inputs. A layer with bodies
+stays whole, and what its bodies read from around it becomes an input of its part.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Piece:
 
 
 def cut(network: Network, parts: Iterable[Part]) -> tuple[Piece, ...]:
-    """The networks of `parts`, in their order; a part whose results nobody reads has none.
+    """The networks of `parts`, in their order; a part whose results are not read has none.
 
     Args:
         network: as `Cutter`.
-        parts: each node is in one of them, but for constants, which can be anywhere, and nodes
-            that nobody reads.
+        parts: each node is in one of them, except constants, which can be anywhere, and nodes whose
+            results are not read.
     """
     cutter = Cutter(network)
     pieces = (cutter.piece(part) for part in parts)
@@ -89,7 +89,7 @@ class Cutter:
         self._owners = {inner: node for node in self._nodes for inner in walk([node])}
 
     def piece(self, part: Part) -> Piece | None:
-        """The part as a network, in time linear in its own size; None if nobody reads its results.
+        """The part as a network, in time linear in its own size; None if its results are not read.
 
         Args:
             part: its nodes are positions in the network's graph.

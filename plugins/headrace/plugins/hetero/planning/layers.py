@@ -1,4 +1,5 @@
-"""Layers as the partition sees them, and where their author or the caller wants them."""
+"""Layers as the partition sees them, and the devices that the author or the caller chose for
+them."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ class Layer:
     """A node of the network's top level, with all in its bodies.
 
     Attributes:
-        affinity: where the network's author wants it, if anywhere.
+        affinity: the device that the network's author chose; empty if none.
         constant: it makes a tensor from nothing and can be anywhere, and in several places.
         inside: names of the layers in its bodies.
     """
@@ -45,7 +46,7 @@ def layer_of(node: ir.Node) -> Layer:
     if len({device.casefold() for device in affinities}) > 1:
         one, other, *_ = (f"{each.name} on {device}" for device, each in affinities.items())
         raise InvalidArgument(
-            f"layer {node.name!r} is not split, but its metadata wants {one} and {other}",
+            f"layer {node.name!r} is not split, but its metadata names {one} and {other}",
             field="model",
         )
     return Layer(

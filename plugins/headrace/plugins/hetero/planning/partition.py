@@ -58,7 +58,7 @@ def partition(
         priorities: devices, the one to be served best first; the others follow by name.
 
     Raises:
-        ValueError: the graph has a cycle, or an edge an end that is no node.
+        ValueError: the graph has a cycle, or an edge leads to a node that does not exist.
     """
     graph = _Graph.of(edges, len(affinities))
     present = set(affinities)

@@ -22,7 +22,7 @@ from headrace.runtime.virtual.members import Target, ask
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A network's parts in execution order, and what is to be said of them.
+    """A network's parts in execution order, and notes on them.
 
     Attributes:
         devices: of each node of the network's graph; empty where none runs it.
@@ -70,8 +70,8 @@ def plan(
         ended: devices that are not to run any layer, with the reason.
 
     Raises:
-        InvalidArgument, FailedPrecondition: as `assign`.
-        What `token` is cancelled with: nobody waits for the plan any more.
+        InvalidArgument, FailedPrecondition: as `assign`. What `token` is cancelled with: the plan
+        is no longer wanted.
     """
     nodes = list(network.model.graph)
     layers = [layer_of(node) for node in nodes]
@@ -156,7 +156,7 @@ def _rounding(network: Network, devices: Sequence[str]) -> tuple[str, ...]:
     kinds = (node.op_type for node in walk(network.model.graph))
     if len({*devices} - {""}) > 1 and any(kind.startswith("DynamicQuantize") for kind in kinds):
         return (
-            "the network quantises what it computes, which makes of differences in the last bit "
-            "some of up to a percent: results differ by as much from those of one device alone",
+            "the network quantises what it computes, so differences in the last bit grow to a "
+            "percent at most: results differ by as much from those of one device",
         )
     return ()

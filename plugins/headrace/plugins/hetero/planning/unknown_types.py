@@ -1,4 +1,5 @@
-"""Keeps together what cannot be parted: a tensor whose type nobody knows is no input of a network.
+"""Keeps layers together that cannot be separated: a tensor of unknown type cannot be an input of a
+network.
 
 Inference does not know the results of operators outside of ONNX that have no function. The layers
 at both ends of such a tensor have to be on one device. Where one end cannot be on the other's
@@ -55,7 +56,7 @@ class UnknownTypes:
             runs_somewhere = not all(other in names for names in self._refused.values())
             if other in self._refused[part.affinity] and runs_somewhere:
                 reasons[self._name(inside)] = (
-                    f"the type of {name!r} is not known, so that it cannot be parted from "
+                    f"the type of {name!r} is not known, so it cannot be separated from "
                     f"{other!r}, which is elsewhere"
                 )
         return reasons

@@ -26,8 +26,8 @@ class Flow:
         followers: of each one, those that wait for it.
         outputs: of each one, what it computes.
         handed: of each one, what it takes from others.
-        reads: of each tensor between subgraphs, how many read it; one more if it is among the
-            outputs asked for, so that it is kept to the end.
+        reads: of each tensor between subgraphs, how many read it; one more if it is a requested
+            output, so that it is kept to the end.
     """
 
     count: int

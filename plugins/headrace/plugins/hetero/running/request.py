@@ -1,8 +1,8 @@
 """One request on its way through the subgraphs: a state machine that completions advance.
 
-It has no thread. Whoever submits the request starts the subgraphs that wait for nothing; whoever
-finishes a subgraph starts those that waited for it alone. So independent subgraphs run at the same
-time, and the next request enters the first device while this one is on the second.
+It has no thread. The thread that submits the request starts the subgraphs that wait for nothing;
+the thread that finishes a subgraph starts those that waited only for it. So independent subgraphs
+run at the same time, and the next request enters the first device while this one is on the second.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class HeteroRequest:
     be reading its inputs.
 
     Args:
-        counters: of each subgraph; empty where nobody counts.
+        counters: of each subgraph; empty if nothing is counted.
         constants: outputs that no subgraph computes.
     """
 
@@ -170,7 +170,7 @@ class HeteroRequest:
     # -- the end --
 
     def _end(self) -> None:
-        """No part is left, so nobody else looks at the fields any more."""
+        """No part is left, so no other thread reads the fields."""
         job = self._job
         self._token.close()
         for at in sorted(self._layers):

@@ -10,7 +10,7 @@ from headrace.plugins.hetero.running.flow import Ends
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal, InvalidArgument
 from headrace.runtime.execution.job import LayerProfile
-from headrace.runtime.metrics.counters import REQUEST_SECONDS
+from headrace.runtime.metrics.families import REQUEST_SECONDS
 from headrace.runtime.metrics.series import Family, SeriesTable
 from headrace.runtime.network.network import Layer
 from headrace.runtime.virtual.frames import Frame, FrameFormat

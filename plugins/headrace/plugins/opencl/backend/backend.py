@@ -92,8 +92,8 @@ def kept_kernels() -> int:
 
 
 def bound_kernels(most: int = ENOUGH_KERNELS) -> None:
-    """Bounds what tinygrad keeps: every kernel that it ever made. What is still needed it makes
-    anew. For the backend's thread, between runs."""
+    """Bounds what tinygrad keeps: every kernel that it ever made. It makes again what is still
+    needed. For the backend's thread, between runs."""
     if _dropped(most):
         gc.collect()
 

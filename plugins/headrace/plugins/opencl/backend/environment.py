@@ -1,7 +1,7 @@
 """What tinygrad and the OpenCL driver read from the environment, and the folder of their kernels.
 
-They compile a kernel once and keep it on disk. What tinygrad keeps it unpickles, so the folder is
-one that nobody else can write to: the server's own, or the user's.
+They compile a kernel once and keep it on disk. tinygrad unpickles what it keeps, so other users
+must not be able to write to the folder: the server's own, or the user's.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def trials_file(environ: Mapping[str, str]) -> Path:
 
 
 def private_folder(candidates: Iterable[Path], owner: int) -> Path:
-    """The first of the folders that can be made, or is there, and that nobody else can write to.
+    """The first of the folders that exists or can be made and that no other user can write to.
 
     Raises:
         RuntimeError: there is none.
@@ -74,4 +74,4 @@ def private_folder(candidates: Iterable[Path], owner: int) -> Path:
                 return folder
         except OSError:
             continue
-    raise RuntimeError(f"compiled kernels can be kept in none of {', '.join(tried)}")
+    raise RuntimeError(f"compiled kernels cannot be kept in any of {', '.join(tried)}")

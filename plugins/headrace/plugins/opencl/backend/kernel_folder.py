@@ -51,7 +51,7 @@ class KernelFolder:
         self._too_large = False
 
     def close(self) -> None:
-        """Lets go of the lock."""
+        """Releases the lock."""
         os.close(self._lock)
 
     @contextmanager
@@ -69,7 +69,7 @@ class KernelFolder:
                 fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def bound(self) -> None:
-        """Empties the folder if it holds too much, as far as nobody else makes kernels now: then a
+        """Empties the folder if it holds too much and no other process makes kernels now: then a
         later call does. It looks once a minute at most. To be called between runs."""
         now = self._clock()
         if now < self._look_at:

@@ -240,7 +240,7 @@ class Evaluator:
     def _stacked(self, column: list[Value], value: ir.Value) -> Value:
         if not column:
             if value.dtype is None:
-                raise ValueError("a loop without turns gives an output of unknown type")
+                raise ValueError("a loop without iterations gives an output of unknown type")
             sizes = [each if isinstance(each, int) else 0 for each in value.shape or ()]
             empty: Array = np.empty((0, *sizes), value.dtype.numpy())
             return empty
@@ -266,7 +266,7 @@ class Evaluator:
         if value is None or isinstance(value, Tensor):
             return value
         if isinstance(value, list):
-            raise TypeError("a sequence is no tensor")
+            raise TypeError("a sequence is not a tensor")
         if value.size > HOST_ELEMENTS:
             return to_device(value, self._device)
         return self._constants(value)

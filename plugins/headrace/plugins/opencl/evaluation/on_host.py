@@ -61,8 +61,8 @@ def are_known(values: Sequence[Value]) -> bool:
 
 
 def known_inputs(model: ir.Model) -> set[str]:
-    """Names of the graph's inputs whose values have to be known on the host before anything runs:
-    those that shapes, axes, conditions and the like are computed from."""
+    """Names of the graph's inputs whose values the host must know before a run: those that shapes,
+    axes, conditions and the like are computed from."""
     needed: set[ir.Value] = set()
     for node in reversed(list(_bodies_first(model.graph))):
         wanted = [node.inputs[at] for at in operators.host_inputs(node) if at < len(node.inputs)]

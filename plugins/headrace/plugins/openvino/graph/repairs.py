@@ -22,7 +22,6 @@ from headrace.plugins.openvino.library import (
 )
 
 _LEAST_STEP: Final = -(2**31) + 1
-_ALL: Final = np.int64(2**31 - 1)
 _BYTES: Final = (openvino.Type.i8, openvino.Type.u8)
 _SMALL: Final = (*_BYTES, openvino.Type.i16, openvino.Type.u16)
 _FLOATS: Final = (openvino.Type.f32, openvino.Type.f16, openvino.Type.bf16)

@@ -267,7 +267,7 @@ class Request:
             try:
                 tensor, array = tensors.tensor(given, port.dtype)
             except RuntimeError as error:  # the caller's array was found to be right before
-                raise Internal(f"input {port.name!r} cannot be handed over") from error
+                raise Internal(f"input {port.name!r} cannot be passed to OpenVINO") from error
             self._request.set_input_tensor(port.index, tensor)
             kept.append(array)
         return kept

@@ -1,9 +1,9 @@
 """What a worker was doing when it ended, and which model its end is blamed on.
 
 A model is blamed only where nothing else can have ended the worker: no other model was at work
-there. So nobody can have a stranger's model refused by ending the worker while that is loaded. A
-model that was loaded or queried while others were at work is *suspected*: the next time, it is
-first tried in a worker of its own, where it is alone.
+there. So a client cannot make the server refuse another client's model by ending the worker while
+that model loads. A model that was loaded or queried while others were at work is *suspected*: the
+next time, it is first tried in a worker of its own, where it is alone.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Blamed:
         self._blamed: OrderedDict[str, str] = OrderedDict()
 
     def judge(self, end: End) -> None:
-        """Takes note of a worker's end."""
+        """Records the end of a worker."""
         works = sorted(end.works, key=lambda work: work.runs)
         found = [(work.model(), work) for work in works]
         models = dict(found)  # with a request of each, if there was one
@@ -153,7 +153,7 @@ class Blamed:
                 raise EndedWorker(text, field="model", metadata={"device": self._device})
 
     def suspects(self, work: Work) -> bool:
-        """Whether the model is to be tried alone."""
+        """Whether the model must be tried alone."""
         if not self._suspected:
             return False
         model = work.model()

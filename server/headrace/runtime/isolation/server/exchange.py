@@ -23,8 +23,8 @@ class Exchange:
     """Requests to one loaded network of one worker. Thread-safe: `_expected` is a hint.
 
     Large inputs are copied into shared memory, where the worker reads them; large outputs are views
-    of it, and the memory is reused when the last view has gone. The worker has let go of an input
-    when it has answered, or has ended; so a segment is lent for one exchange.
+    of it, and the memory is reused when the last view has gone. The worker no longer uses an input
+    when it has answered or ended; so a segment is lent for one exchange.
 
     Args:
         worker: where the network is.
@@ -91,7 +91,7 @@ class Exchange:
         try:
             self._receive(job, reply, offered, spare)
         except Disconnected as error:
-            worker.kill("it sent what no worker sends")
+            worker.kill("it sent an unknown message")
             raise worker.broken() from error
 
     def _send(
@@ -123,7 +123,7 @@ class Exchange:
             if used != spare or len(reply.descriptors) != 1:
                 for descriptor in reply.descriptors:
                     os.close(descriptor)
-                raise Disconnected("an answer names shared memory that nobody gave it")
+                raise Disconnected("an answer names unknown shared memory")
             segment = Segment.attach(spare, reply.descriptors[0])
         if segment is not None:
             self._expected = min(max(expect(header, "taken", int), 0), segment.size)

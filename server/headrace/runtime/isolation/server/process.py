@@ -146,7 +146,7 @@ class WorkerProcess:
                 self._waiting.pop(number, None)
 
     def ask(self, method: str) -> Future[Answer]:
-        """Has the worker do something that cannot be cancelled, for whoever does not wait for it.
+        """Makes a call that cannot be cancelled, without waiting for its answer.
 
         Raises:
             WorkerLost: the worker has ended. The future raises as `call`.
@@ -172,7 +172,7 @@ class WorkerProcess:
         return next(self._numbers)
 
     def cancel(self, number: int) -> None:
-        """Says that nobody waits for a call or request any more; does not block."""
+        """Tells the worker that a call or request is no longer waited for; does not block."""
         with self._cancelling:
             if self._cancel is None:
                 return

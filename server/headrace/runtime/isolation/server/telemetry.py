@@ -1,4 +1,4 @@
-"""What a worker counts, for whoever scrapes the server: asked for, and never waited for long."""
+"""What a worker counts, for a scrape of the server: requested, and waited for only briefly."""
 
 from __future__ import annotations
 

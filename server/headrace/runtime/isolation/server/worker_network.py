@@ -93,7 +93,7 @@ class WorkerNetwork:
         return dict(facts)
 
     def kill(self) -> None:
-        """Ends the worker that it is in, for a run there that does not end by itself."""
+        """Kills the network's worker, because a run in it does not end."""
         exchange = self._exchange
         if exchange is not None:
             _log.error("a run ignored its EXECUTION_TIMEOUT; its worker is killed")

@@ -1,8 +1,8 @@
 """Messages between server and worker, over a Unix socket.
 
 A message is a prefix (sizes, number of file descriptors), a header of JSON and a body of bytes. It
-never says how to build an object: whoever reads it picks out what it expects. Sizes are bounded,
-so that a worker gone wild cannot make the server reserve more than that.
+never says how to build an object: the reader picks out the fields that it expects. Sizes are
+bounded, so that a worker gone wild cannot make the server reserve more than that.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Channel:
         try:
             magic, header_size, body_size, count = _PREFIX.unpack_from(start)
             if magic != _MAGIC or header_size > MAX_HEADER_BYTES or body_size > MAX_BODY_BYTES:
-                raise Disconnected("what came is no message")
+                raise Disconnected("the bytes received are not a message")
             if count != len(descriptors):
                 raise Disconnected("a message came without its file descriptors")
             came = len(start) - _PREFIX.size
@@ -141,7 +141,7 @@ class Channel:
         if header is None:
             header = json.loads(text)
             if not isinstance(header, dict):
-                raise Disconnected("a message's header is no object")
+                raise Disconnected("a message's header is not a JSON object")
             if self._ahead and len(text) <= _AHEAD_BYTES:
                 if len(self._headers) >= _KNOWN_HEADERS:
                     self._headers.clear()

@@ -36,6 +36,7 @@ def schema_to_json(schema: ConfigSchema) -> list[dict[str, Any]]:
             "mutable": key.mutable,
             "scope": key.scope,
             "paths": key.paths,
+            "max_length": key.max_length,
         }
         for key in schema
     ]
@@ -63,6 +64,7 @@ def _key(facts: dict[str, Any]) -> Key[Any]:
         mutable=facts["mutable"],
         scope=facts["scope"],
         paths=facts["paths"],
+        max_length=facts["max_length"],
     )
 
 

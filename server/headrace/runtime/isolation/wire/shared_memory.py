@@ -1,8 +1,8 @@
 """Memory that server and worker both map.
 
-A segment is an anonymous file (memfd_create(2)), sealed so that nobody can make it shorter under
-the other's feet. It has no name, so nothing is left of it when both processes have ended, however
-they did. Its descriptor is closed as soon as both have mapped it.
+A segment is an anonymous file (memfd_create(2)), sealed so that neither process can shorten it
+while the other uses it. It has no name, so nothing is left of it when both processes have ended,
+however they did. Its descriptor is closed as soon as both have mapped it.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ def rounded(size: int) -> int:
 class SegmentPool:
     """The segments between the server and one worker; the server's end. Thread-safe.
 
-    `_lock` guards all but `_returned` and `_dropped`, which are queues without one: a segment is
-    given back by whoever drops the last array in it, which the garbage collector may do anywhere.
-    One that comes after `clear` is not kept, for perhaps nobody would look for it ever again.
+    `_lock` guards all but `_returned` and `_dropped`, which are queues without one: the thread that
+    drops the last array in a segment gives it back, and the garbage collector may do so anywhere. A
+    segment that comes back after `clear` is not kept, because it might never be used again.
 
     Args:
         idle_bytes: kept for reuse, at most.

@@ -82,7 +82,7 @@ class Encoded:
     def add(self, name: str, value: Value) -> None:
         """
         Raises:
-            InvalidArgument: an element is neither text nor bytes, or the type is none of ONNX's.
+            InvalidArgument: an element is neither text nor bytes, or ONNX lacks the type.
         """
         try:
             self.description[name] = self._describe(value)
@@ -138,7 +138,7 @@ def decode(
     """The values, as views of the body and the segment.
 
     Raises:
-        Disconnected: the description is none, or leads outside of them.
+        Disconnected: the description is not valid, or points outside of them.
     """
     try:
         return {name: _value(each, body, segment, writable) for name, each in description.items()}

@@ -188,8 +188,8 @@ class _NoDevices:
 
     def plugin(self, device: str) -> NoReturn:
         raise NotFound(
-            f"a device in a process of its own cannot use {device}; take ISOLATION off the "
-            f"virtual device and put it on the devices behind it"
+            f"a device in a process of its own cannot use {device}; set ISOLATION for the "
+            f"devices that the virtual device uses, not for the virtual device"
         )
 
     def available(self) -> dict[str, list[str]]:

@@ -36,7 +36,7 @@ class InlineExecutor(StreamsExecutor):
             task.run(0)
         except BaseException as error:  # noqa: BLE001 - a lane must not die of a task
             _log.critical("a task of %s raised", self.name, exc_info=error)
-            task.fail(Internal(f"the task ended by {error!r}"))
+            task.fail(Internal(f"the task ended with {error!r}"))
 
     def remove(self, entry: Entry[Task]) -> bool:  # noqa: ARG002 - nothing ever waits
         return False

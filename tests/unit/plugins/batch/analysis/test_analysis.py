@@ -114,7 +114,7 @@ def test_rows_meet_and_the_layer_is_named(name: str) -> None:
 
 def test_a_sequence_of_time_steps_is_no_batch() -> None:
     found = analyse(networks.recurrent().network.model)
-    assert found.mixes == "layer 'lstm' (LSTM): it goes over the batch as over time"
+    assert found.mixes == "layer 'lstm' (LSTM): it treats the batch as time"
 
 
 def test_an_output_with_the_batch_on_another_axis_is_refused() -> None:

@@ -18,6 +18,9 @@ from headrace.runtime.config.standard_keys import STANDARD_KEYS
 from headrace.runtime.errors import Cancelled, InvalidArgument, Unavailable
 from headrace.runtime.execution.executor_manager import ExecutorManager
 from headrace.runtime.execution.job import Job, LayerProfile, Outcome
+from headrace.runtime.metrics import families
+from headrace.runtime.metrics.histogram import HistogramSnapshot
+from headrace.testing.counted import number
 from tests.support.fake_device import FakeDevice, Outcomes, fake_device, identity_network
 from tests.support.gate import Gate
 from tests.support.interleaving import frequent_switches
@@ -87,11 +90,12 @@ class Bench:
     def batch_sizes(self) -> tuple[int, float]:
         """Runs counted, and their rows."""
         (found,) = (
-            network
-            for network in self.device.counters.snapshot().networks
-            if network.network == "net"
+            each.value
+            for each in self.device.counters.snapshot()
+            if each.family == families.NETWORK_BATCH_SIZE and each.labels[0] == "net"
         )
-        return found.batch_size.count, found.batch_size.sum
+        assert isinstance(found, HistogramSnapshot)
+        return found.count, found.sum
 
 
 @contextmanager
@@ -143,9 +147,9 @@ def test_the_bench_counts_requests_once_and_batches_as_parts() -> None:
         b.submit(1.0, 2.0, 3.0)
         b.gate.open()
         b.outcomes.wait(4)
-        kinds = b.device.counters.device("FAKE").snapshot().kinds
-        assert kinds["request"].requests.outcomes["completed"] == 4
-        assert kinds["part"].requests.outcomes["completed"] == 2
+        counted = b.device.counters.device("FAKE").snapshot()
+        assert number(counted, families.DEVICE_REQUESTS, "FAKE", "request", "completed") == 4
+        assert number(counted, families.DEVICE_REQUESTS, "FAKE", "part", "completed") == 2
         assert b.device.admission.in_flight == 0
 
 

@@ -53,12 +53,13 @@ def ones(*sizes: int) -> Any:
     return np.ones(sizes, np.float32)
 
 
-def recurrent(layer: str) -> str:
+def recurrent(layer: str, outputs: str = "y") -> str:
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[layer]
-    return f"""recurrent (float[a,b,4] x) => (float[c,d,e,f] y)
+    ports = "float[c,d,e,f] y" if outputs == "y" else "float[c,d,e] h"
+    return f"""recurrent (float[a,b,4] x) => ({ports})
     <float[1,{3 * gates},4] w = {{{", ".join(["1"] * 12 * gates)}}},
     float[1,{3 * gates},3] r = {{{", ".join(["1"] * 9 * gates)}}}>
-    {{ y = {layer}<hidden_size=3>(x, w, r) }}"""
+    {{ {outputs} = {layer}<hidden_size=3>(x, w, r) }}"""
 
 
 _ANY_GRU = (
@@ -106,6 +107,8 @@ _EMPTY = [
     (recurrent("GRU"), [ones(2, 2, 4)], False),
     (recurrent("GRU"), [ones(0, 2, 4)], True),
     (recurrent("GRU"), [ones(2, 0, 4)], True),
+    *((recurrent(each, '"", h'), [ones(2, 2, 4)], False) for each in ("GRU", "LSTM", "RNN")),
+    *((recurrent(each, '"", h'), [ones(0, 2, 4)], True) for each in ("GRU", "LSTM", "RNN")),
     (_ANY_GRU, [ones(2, 2, 4), ones(1, 9, 4), ones(1, 9, 3)], False),
     (_ANY_GRU, [ones(2, 2, 0), ones(1, 9, 0), ones(1, 9, 3)], True),
     (recurrent("RNN"), [ones(0, 0, 4)], False),
@@ -242,6 +245,16 @@ def test_a_scalar_that_is_not_there_or_0_is_refused(
             [ones(1, 8, 1), np.array(4), ones(4)],
         ),
         (
+            "g (float a, float b) => (float y) { y = Gemm(a, b) }",
+            [ones(1), ones(1, 1)],
+            [ones(1, 1), ones(1, 1)],
+        ),
+        (
+            "g (float x, int64 axes) => (float y) { y = Squeeze(x, axes) }",
+            [ones(1, 2, 1), np.array(2)],
+            [ones(1, 2, 1), np.array([2])],
+        ),
+        (
             "g (float x, int64[n] l) => (float y) { y = ReverseSequence(x, l) }",
             [ones(9), np.array([1])],
             [ones(2, 2), np.array([1, 2])],
@@ -274,6 +287,46 @@ def test_a_sum_of_nothing_answers_no_memory_of_others(plugin: Plugin, text: str)
     shapes = [(1, 1, 2, 2), (3, 1, 1, 1)] if image else [(2, 1), (1, 3)]
     found = run(plugin, network(text), *(np.ones(each, np.uint8) for each in shapes))["y"]
     assert (found == 1).all()
+
+
+def test_a_quantised_sum_over_an_empty_kernel_answers_no_memory_of_others(plugin: Plugin) -> None:
+    text = """g (uint8[1,1,1,1] x, uint8[a,b,c,d] w) => (uint8 y) <float s = {1}, uint8 z = {0}> {
+        y = QLinearConv(x, s, z, w, s, z, s, z)
+    }"""
+    with pytest.raises(InvalidArgument, match=FAILS):
+        run(plugin, network(text), np.ones((1, 1, 1, 1), np.uint8), np.ones((1, 1, 0, 1), np.uint8))
+    ones_ = np.ones((1, 1, 1, 1), np.uint8)
+    assert run(plugin, network(text), ones_, ones_)["y"].tolist() == [[[[1]]]]
+
+
+@pytest.mark.parametrize("op_type", ["AveragePool", "LpPool", "MaxPool"])
+@pytest.mark.parametrize("shape", ["", "[1,1,h,w]", "[1,1,1,1]"])
+@pytest.mark.parametrize("opset", [7, 22])
+def test_a_window_larger_than_the_padded_input_is_refused(
+    plugin: Plugin, op_type: str, shape: str, opset: int
+) -> None:
+    text = f"g (float{shape} x) => (float y) {{ y = {op_type}<ATTRIBUTES>(x) }}"
+    large = "kernel_shape=[2,2], strides=[2,2]"
+    padded = f"{large}, pads=[0,0,1,1]"
+    given = {
+        each: network(text.replace("ATTRIBUTES", each), opset, rankless=not shape)
+        for each in (large, padded)
+    }
+    with pytest.raises(InvalidArgument, match="a window is larger than the padded input"):
+        run(plugin, given[large], ones(1, 1, 1, 1))
+    assert run(plugin, given[padded], ones(1, 1, 1, 1))["y"].shape == (1, 1, 1, 1)
+    if "1]" not in shape:
+        assert run(plugin, given[large], ones(1, 1, 2, 2))["y"].shape == (1, 1, 1, 1)
+
+
+def test_a_window_that_is_known_to_fit_needs_no_guard(plugin: Plugin) -> None:
+    text = """g (float[n,1,4,4] x) => (float y) {
+        y = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x)
+    }"""
+    compiled = plugin.load_network(Load(network(text), {"DISABLE_TRANSFORMATIONS": "YES"}))
+    layers = [each.op_type for each in compiled.network.nodes()]
+    compiled.close()
+    assert layers == ["MaxPool"]
 
 
 def divided(op_type: str, dtype: Any) -> str:
@@ -535,6 +588,20 @@ def test_a_concatenation_along_a_batch_that_is_one_input_s_alone_needs_no_guard(
             [ones(1, 1, 0), ones(2, 0, 1)],
         ),
         (
+            "g (float[a,b,c] x, float[d] z) => (float y) { y = MatMul(x, z) }",
+            [ones(2, 3, 0), ones(0)],  # which answered memory of others
+        ),
+        (
+            "g (float[a,b] x, int64[n] s) => (float y) { y = CenterCropPad(x, s) }",
+            [ones(0, 1), np.array([1, LEAST[np.int64]])],
+        ),
+        (
+            """g (int32 n, int32 d, int32 r, float l, float u) => (float y) {
+                y = MelWeightMatrix(n, d, r, l, u)
+            }""",
+            [*(np.array(each, np.int32) for each in (0, -1, 1)), ones(), ones()],
+        ),
+        (
             "g (string[n] x) => (string y, int64 z) { y, z = StringSplit(x) }",
             [np.array(["a\tb"], object)],
         ),
@@ -558,6 +625,7 @@ def test_texts_are_split_at_spaces(plugin: Plugin) -> None:
     assert found["z"].tolist() == [2, 0, 1]
 
 
+@pytest.mark.parametrize("opset", [11, 17])
 @pytest.mark.parametrize("stacks", [0, 1])
 @pytest.mark.parametrize(
     ("shapes", "is_sound"),
@@ -571,13 +639,16 @@ def test_texts_are_split_at_spaces(plugin: Plugin) -> None:
     ],
 )
 def test_tensors_of_a_sequence_are_joined_only_if_they_are_alike(
-    plugin: Plugin, shapes: Any, is_sound: tuple[bool, bool], stacks: int
+    plugin: Plugin, shapes: Any, is_sound: tuple[bool, bool], stacks: int, opset: int
 ) -> None:
-    text = """g (float[a] x, float[b] z) => (float y) {
-        s = SequenceConstruct(x, z)
-        y = ConcatFromSequence<axis=0, new_axis=N>(s)
-    }"""
-    given = network(text.replace("N", str(stacks)), 17, rankless=True)
+    """Before operator set 13 no loop takes a sequence, but its tensors are at hand here."""
+    through = "t = SequenceInsert(e, x) s = SequenceInsert(t, z)"
+    made = "s = SequenceConstruct(x, z)" if opset == 11 else f"e = SequenceEmpty() {through}"
+    text = f"""g (float[a] x, float[b] z) => (float y) {{
+        {made}
+        y = ConcatFromSequence<axis=0, new_axis={stacks}>(s)
+    }}"""
+    given = network(text, opset, rankless=True)
     parts = [ones(*shape) for shape in shapes]
     if is_sound[stacks]:
         wanted = np.stack(parts) if stacks else np.concatenate(parts)
@@ -585,6 +656,17 @@ def test_tensors_of_a_sequence_are_joined_only_if_they_are_alike(
     else:
         with pytest.raises(InvalidArgument):
             run(plugin, given, *parts)
+
+
+def test_a_sequence_of_tensors_that_are_known_to_be_alike_needs_no_guard(plugin: Plugin) -> None:
+    text = """g (float[2,3] x, float[2,3] z) => (float y) {
+        s = SequenceConstruct(x, z)
+        y = ConcatFromSequence<axis=0, new_axis=1>(s)
+    }"""
+    compiled = plugin.load_network(Load(network(text, 11)))
+    layers = [each.op_type for each in compiled.network.nodes()]
+    compiled.close()
+    assert layers == ["SequenceConstruct", "ConcatFromSequence"]
 
 
 def test_a_sequence_is_not_joined_where_a_loop_cannot_look_at_it(plugin: Plugin) -> None:

@@ -31,8 +31,10 @@ from headrace.runtime.errors import (
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.inline_budget import InlineBudget
 from headrace.runtime.execution.job import Job, LayerProfile, Outcome
+from headrace.runtime.metrics import families
 from headrace.runtime.network.values import Array, Value
 from headrace.testing.case import Case, parse
+from headrace.testing.counted import number
 from headrace.testing.occupied import eventually
 from tests.support.fake_device import FakeDevice, Outcomes, fake_device, identity_network
 from tests.support.gate import Gate
@@ -238,9 +240,9 @@ def test_parts_are_counted_as_parts_and_never_refused(rig: Rig) -> None:
     gate.open()
     rig.outcomes.wait(len(jobs))
     assert all(job.outcome is Outcome.COMPLETED for job in jobs)
-    kinds = rig.devices[0].counters.device("FAKE").snapshot().kinds
-    assert kinds["part"].requests.outcomes["completed"] == 9
-    assert kinds["request"].requests.accepted == 0
+    counted = rig.devices[0].counters.device("FAKE").snapshot()
+    assert number(counted, families.DEVICE_REQUESTS, "FAKE", "part", "completed") == 9
+    assert number(counted, families.DEVICE_ACCEPTED, "FAKE", "request") == 0
 
 
 def test_a_profile_names_subgraphs_and_layers_of_the_whole(rig: Rig) -> None:

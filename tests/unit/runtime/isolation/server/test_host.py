@@ -38,10 +38,12 @@ from headrace.runtime.isolation.server.blame import ENDS, RUN, End, Work
 from headrace.runtime.isolation.server.plugin import IsolatedPlugin
 from headrace.runtime.isolation.server.process import WorkerProcess
 from headrace.runtime.loading.plugin_registry import PluginRegistry
+from headrace.runtime.metrics import families
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.backoff import Backoff
 from headrace.testing import networks
 from headrace.testing.case import parse
+from headrace.testing.counted import number, numbers
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.leaks import no_leaks
 from headrace.testing.occupied import eventually
@@ -52,6 +54,7 @@ from tests.support.crashing_device import (
     CRASHING_QUERY,
     HELD,
     MEMORY_BYTES,
+    RUNS,
     STALL,
 )
 
@@ -146,9 +149,11 @@ def test_a_crash_costs_what_ran_and_everything_comes_back(services: Services) ->
         del case.model.functions[:]  # the extension brings it
         again = plugin.load_network(Load(case.network))
         assert InferRequest(again).infer(case.inputs)
-        counted = services.counters.device("FRAGILE.0").snapshot().kinds["request"].requests
-        assert counted.in_flight == 0
-        assert counted.outcomes["failed"] == 2
+        counted = services.counters.device("FRAGILE.0").snapshot()
+        labels = "FRAGILE.0", "request"
+        accepted = number(counted, families.DEVICE_ACCEPTED, *labels)
+        assert accepted == number(counted, families.DEVICE_REQUESTS, *labels)
+        assert number(counted, families.DEVICE_REQUESTS, *labels, "failed") == 2
         again.close()
         network.close()
 
@@ -157,8 +162,8 @@ def test_what_the_plugin_counts_and_its_memory_are_seen_in_the_server(services: 
     states = States(services)
 
     def shown() -> list[tuple[str, tuple[str, ...], object]]:
-        (network,) = services.counters.snapshot().networks
-        return [(each.family.name, each.labels, each.value) for each in network.series]
+        own = numbers(services.counters.snapshot(), RUNS.of_network(), "net")
+        return [(RUNS.name, labels, value) for labels, value in own.items()]
 
     with isolated(services) as plugin:
         network = relu(plugin)
@@ -199,7 +204,15 @@ def test_requests_are_refused_with_a_delay_while_there_is_no_worker(services: Se
                 delays.append(error.retry_delay_seconds)
         assert delays
         assert all(delay is not None and delay > 0 for delay in delays)
-        assert services.counters.device("FRAGILE.0").snapshot().refused["device_down"] > 0
+        assert (
+            number(
+                services.counters.device("FRAGILE.0").snapshot(),
+                families.DEVICE_REFUSED,
+                "FRAGILE.0",
+                "device_down",
+            )
+            > 0
+        )
         assert plugin.get_metric("FULL_DEVICE_NAME") == "Crashing Device"
         assert plugin.device_ids() == ["0"]
         eventually(lambda: infer(network, 1) == [1], "an answer")

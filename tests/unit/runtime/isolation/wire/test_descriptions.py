@@ -46,7 +46,7 @@ def test_the_check_of_a_devices_own_key_stays_with_the_worker() -> None:
 
 
 def test_a_key_of_the_server_stays_one_and_keeps_its_folders_to_itself() -> None:
-    own = Key("FILES", str, "", "Files.", scope="server", paths=True)
+    own = Key("FILES", str, "", "Files.", scope="server", paths=True, max_length=9000)
     received = d.schema_from_json(by_wire(d.schema_to_json(ConfigSchema(own))))
     assert received.key("FILES") == own
 

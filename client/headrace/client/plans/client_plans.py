@@ -1,0 +1,290 @@
+"""The plans behind the methods of `Client`. All raise the classes of `headrace.client.errors`.
+
+`timeout` is in seconds and covers all of a method; None means the client's own, except for loads
+and imports, which then take as long as they take.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+from headrace.client import info, options
+from headrace.client.errors import bad_reply, invalid
+from headrace.client.info import Device, NetworkInfo, QueryResult
+from headrace.client.model import (
+    INLINE_BYTES,
+    Model,
+    ModelContent,
+    Progress,
+    read_bytes,
+    read_model,
+    suggested_name,
+)
+from headrace.client.options import ConfigValue, Postprocessing, Preprocessing
+from headrace.client.plans.plan import Budget, Call, Plan
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.parameters import ParameterValue, decode_parameter
+
+
+def load_network(
+    model: Model | None = None,
+    device: str = "",
+    *,
+    config: Mapping[str, ConfigValue] | None = None,
+    name: str = "",
+    repository: str = "",
+    preprocessing: Preprocessing | None = None,
+    postprocessing: Postprocessing | None = None,
+    affinities: Mapping[str, str] | None = None,
+    replace: bool = False,
+    timeout: float | None = None,
+    progress: Progress | None = None,
+) -> Plan[NetworkInfo]:
+    """Loads an ONNX network onto a device.
+
+    Args:
+        model: a path, bytes, or anything with SerializeToString. Large ones are uploaded in chunks.
+            External data of a model at a path is sent along; it has to lie in the model's folder.
+        device: as ``CPU``, ``CPU.0``, ``HETERO:OPENCL,CPU``; default: CPU, or for a model of the
+            repository what its folder says.
+        config: configuration keys for this network.
+        name: to call it by; default: the file's name without its suffix, or the repository's name
+            for it. Needed where there is neither.
+        repository: instead of a model, the name of one in the server's model repository.
+        preprocessing: per input, what the client sends where that differs from the network's own;
+            see `InputOptions`.
+        postprocessing: per output, how the client wants it; see `OutputOptions`.
+        affinities: layer → device, for HETERO.
+        replace: take the place of a loaded network of this name, without a gap.
+        progress: called with bytes sent and bytes in all while a large model is uploaded, on
+            another thread.
+
+    Raises:
+        InvalidArgument: the model or an option is wrong.
+        NotFound: no such device, configuration key, or model in the repository.
+        AlreadyExists: the name is in use.
+        FailedPrecondition: the device lacks layers; the message lists all of them.
+    """
+    budget = Budget.of_load(timeout)
+    source, suggestion = yield from _source(model, repository, budget, progress)
+    request = pb.LoadNetworkRequest(
+        name=name or suggestion,
+        model=source,
+        device=device or ("" if repository else "CPU"),
+        config=options.config(config),
+        inputs=options.input_options(preprocessing),
+        outputs=options.output_options(postprocessing),
+        affinities=affinities,
+        replace=replace,
+    )
+    reply: pb.NetworkInfo = yield Call("LoadNetwork", request, budget.left_seconds)
+    return info.network_info(reply)
+
+
+def query_network(
+    model: Model | None = None,
+    device: str = "",
+    *,
+    config: Mapping[str, ConfigValue] | None = None,
+    repository: str = "",
+    preprocessing: Preprocessing | None = None,
+    postprocessing: Postprocessing | None = None,
+    affinities: Mapping[str, str] | None = None,
+    graph: bool = False,
+    timeout: float | None = None,
+    progress: Progress | None = None,
+) -> Plan[QueryResult]:
+    """Says layer by layer whether a device would run a network; loads nothing.
+
+    The arguments are those of `load_network`; unknown configuration keys are ignored.
+
+    Args:
+        graph: have the network's graph in the result, too.
+    """
+    budget = Budget.of_load(timeout)
+    source, _ = yield from _source(model, repository, budget, progress)
+    request = pb.QueryNetworkRequest(
+        model=source,
+        device=device or ("" if repository else "CPU"),
+        config=options.config(config),
+        inputs=options.input_options(preprocessing),
+        outputs=options.output_options(postprocessing),
+        affinities=affinities,
+        graph=graph,
+    )
+    reply: pb.QueryNetworkReply = yield Call("QueryNetwork", request, budget.left_seconds)
+    return info.query_result(reply)
+
+
+def import_network(
+    blob: bytes | bytearray | memoryview | str | os.PathLike[str],
+    device: str = "",
+    *,
+    name: str = "",
+    config: Mapping[str, ConfigValue] | None = None,
+    replace: bool = False,
+    timeout: float | None = None,
+    progress: Progress | None = None,
+) -> Plan[NetworkInfo]:
+    """Loads an exported network.
+
+    Args:
+        blob: what `Network.export` returned, or the path of a file with it.
+        device: default: the one that it was exported from.
+        config: wins over the exported configuration.
+        name: to call it by; default: the file's name without its suffix. Needed with bytes.
+        replace, progress: as for `load_network`.
+
+    Raises:
+        InvalidArgument: the blob is damaged, or not for this server or device.
+        AlreadyExists: the name is in use.
+    """
+    content = ModelContent([read_bytes(blob, "blob")])
+    if not name and isinstance(blob, str | os.PathLike):
+        name = suggested_name(blob)
+    import_options = pb.ImportOptions(
+        name=name, device=device, config=options.config(config), replace=replace
+    )
+
+    def messages() -> Iterator[pb.ImportNetworkRequest]:
+        yield pb.ImportNetworkRequest(options=import_options)
+        for chunk in content.chunks(progress):
+            yield pb.ImportNetworkRequest(chunk=chunk)
+
+    budget = Budget.of_load(timeout)
+    reply: pb.NetworkInfo = yield Call("ImportNetwork", messages(), budget.left_seconds)
+    return info.network_info(reply)
+
+
+def network(name: str, *, timeout: float | None = None) -> Plan[NetworkInfo]:
+    """A network that is loaded already.
+
+    Raises:
+        NotFound: none is called so.
+    """
+    reply: pb.GetNetworkReply = yield Call("GetNetwork", pb.GetNetworkRequest(name=name), timeout)
+    return info.network_info(reply.info)
+
+
+def networks(*, timeout: float | None = None) -> Plan[list[NetworkInfo]]:
+    """All networks of the server, those that are loading or have failed included."""
+    reply: pb.ListNetworksReply = yield Call("ListNetworks", pb.ListNetworksRequest(), timeout)
+    return [info.network_info(network) for network in reply.networks]
+
+
+def devices(*, timeout: float | None = None) -> Plan[list[Device]]:
+    """Every device of the server with its state, and why a failed one failed."""
+    reply: pb.ListDevicesReply = yield Call("ListDevices", pb.ListDevicesRequest(), timeout)
+    return [info.device(device) for device in reply.devices]
+
+
+def get_metric(
+    device: str,
+    name: str,
+    *,
+    options: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+) -> Plan[ParameterValue]:
+    """A device's metric, with its own type.
+
+    Args:
+        options: such as ``{"DEVICE_ID": "1"}``.
+
+    Raises:
+        NotFound: no such device or metric.
+    """
+    return (yield from metric_of(pb.Target(device=device), name, options, timeout))
+
+
+def get_config(
+    device: str,
+    name: str,
+    *,
+    options: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+) -> Plan[ParameterValue]:
+    """The value of a device's configuration key; see `get_metric`."""
+    return (yield from config_of(pb.Target(device=device), name, options, timeout))
+
+
+def set_config(
+    device: str, config: Mapping[str, ConfigValue], *, timeout: float | None = None
+) -> Plan[None]:
+    """Sets a device's configuration, all keys or none.
+
+    Raises:
+        NotFound: no such device or key.
+        InvalidArgument: a value that the key does not take.
+    """
+    yield from set_config_of(pb.Target(device=device), config, timeout)
+
+
+def add_extension(
+    device: str, functions: Model, *, timeout: float | None = None
+) -> Plan[list[str]]:
+    """Gives a device custom operators.
+
+    Args:
+        functions: an ONNX model whose local functions are the operators; its graph is ignored.
+
+    Returns:
+        The operators' names, as ``domain::name``.
+
+    Raises:
+        Unimplemented: the device takes no extensions.
+    """
+    request = pb.AddExtensionRequest(device=device, functions=read_model(functions).read())
+    reply: pb.AddExtensionReply = yield Call("AddExtension", request, timeout)
+    return list(reply.operators)
+
+
+# ---- shared with the methods of a network ----
+
+
+def metric_of(
+    target: pb.Target, name: str, options: Mapping[str, str] | None, timeout: float | None
+) -> Plan[ParameterValue]:
+    request = pb.GetMetricRequest(target=target, name=name, options=options)
+    reply: pb.GetMetricReply = yield Call("GetMetric", request, timeout)
+    return _value(reply.value)
+
+
+def config_of(
+    target: pb.Target, name: str, options: Mapping[str, str] | None, timeout: float | None
+) -> Plan[ParameterValue]:
+    request = pb.GetConfigRequest(target=target, name=name, options=options)
+    reply: pb.GetConfigReply = yield Call("GetConfig", request, timeout)
+    return _value(reply.value)
+
+
+def set_config_of(
+    target: pb.Target, config: Mapping[str, ConfigValue], timeout: float | None
+) -> Plan[None]:
+    request = pb.SetConfigRequest(target=target, config=options.config(config))
+    yield Call("SetConfig", request, timeout)
+
+
+def _value(parameter: pb.Parameter) -> ParameterValue:
+    try:
+        return decode_parameter(parameter)
+    except ValueError as error:
+        raise bad_reply(str(error)) from error
+
+
+def _source(
+    model: Model | None, repository: str, budget: Budget, progress: Progress | None
+) -> Plan[tuple[pb.ModelSource, str]]:
+    """Where the server finds the model, after an upload if it is large; and a name for it."""
+    if (model is None) == (not repository):
+        raise invalid("model", "pass either a model or repository='name'")
+    if model is None:
+        return pb.ModelSource(repository=repository), ""
+    content = read_model(model)
+    if content.size <= INLINE_BYTES:
+        return pb.ModelSource(data=content.read()), content.suggested_name
+    messages = (pb.UploadModelRequest(chunk=chunk) for chunk in content.chunks(progress))
+    reply: pb.UploadModelReply = yield Call("UploadModel", messages, budget.left_seconds)
+    if content.error is not None:
+        raise content.error
+    return pb.ModelSource(digest=reply.digest), content.suggested_name

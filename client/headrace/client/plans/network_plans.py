@@ -1,0 +1,236 @@
+"""The plans behind the methods of `Network`. All raise the classes of `headrace.client.errors`.
+
+`timeout` is in seconds and covers all of a method; None means the client's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headrace.client import info
+from headrace.client.errors import Error, ResourceExhausted
+from headrace.client.info import ExecutableLayer, LayerProfile, NetworkInfo, Ports
+from headrace.client.inputs import RequestEncoder
+from headrace.client.options import ConfigValue
+from headrace.client.outputs import Outputs, decode_reply
+from headrace.client.plans import client_plans
+from headrace.client.plans.plan import Budget, Call, Pause, Plan
+from headrace.client.shared_memory.loan import Loan
+from headrace.client.shared_memory.pool import Pool
+from headrace.client.shared_memory.sharing import Sharing
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.message import serialize
+from headrace.wire.parameters import ParameterValue
+
+
+class LoadedNetwork:
+    """What both clients' networks have in common: what the server said when asked for it."""
+
+    def __init__(
+        self, network: NetworkInfo, timeout_seconds: float, pool: Pool | None = None
+    ) -> None:
+        self.info = network
+        self.timeout_seconds = timeout_seconds
+        self.encoder = RequestEncoder(network)
+        self.sharing = None if pool is None else Sharing(pool, network.outputs)
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    @property
+    def device(self) -> str:
+        return self.info.device
+
+    @property
+    def inputs(self) -> Ports:
+        """In order; found by position or name."""
+        return self.info.inputs
+
+    @property
+    def outputs(self) -> Ports:
+        """In order; found by position or name."""
+        return self.info.outputs
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        """The effective configuration at load; `get_config` asks anew."""
+        return self.info.config
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the server did that the caller did not ask for."""
+        return self.info.notes
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} on {self.device}, {self.info.state}>"
+
+
+def infer(
+    network: LoadedNetwork,
+    inputs: Mapping[str, Any],
+    *,
+    outputs: Sequence[str] | None = None,
+    priority: int = 0,
+    timeout: float | None = None,
+    performance_counts: bool = False,
+    retry_when_full: bool = False,
+) -> Plan[Outputs]:
+    """Runs the network once.
+
+    Args:
+        inputs: name → array of the input's type, or Python numbers; a list of them for a sequence,
+            None for an absent optional.
+        outputs: names of those to return; all by default.
+        priority: -10 to 10, higher first.
+        performance_counts: measure each layer; see `Outputs.performance_counts`.
+        retry_when_full: where the queue is full, wait as long as the server asks and try again,
+            within the timeout.
+
+    Raises:
+        InvalidArgument: an input that does not fit the network.
+        ResourceExhausted: the device's queue is full.
+        DeadlineExceeded: time was up; what had not started is not computed.
+        NotFound: the network is loaded no more.
+        FailedPrecondition: it was still loading when it was looked up; look it up again.
+    """
+    request, attachments = network.encoder.encode(
+        inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
+    )
+    seconds = network.timeout_seconds if timeout is None else timeout
+    sharing = network.sharing
+    if sharing is not None:
+        budget = Budget(seconds)
+        loan = yield from sharing.borrow(request, attachments)
+        seconds = budget.left_seconds
+        if loan is not None:
+            return (yield from infer_lent(loan, seconds, retry_when_full=retry_when_full))
+    data = serialize(request, attachments)
+    found = yield from infer_encoded(data, seconds, retry_when_full=retry_when_full)
+    if sharing is not None:
+        sharing.learn(request, found)
+    return found
+
+
+def infer_encoded(
+    data: bytes, timeout_seconds: float, *, retry_when_full: bool = False, once: bool = False
+) -> Plan[Outputs]:
+    """Sends a serialised request; see `infer`. `once` as of `Call`."""
+    budget = Budget(timeout_seconds)
+    return decode_reply((yield from _infer(data, budget, retry_when_full, once=once)))
+
+
+def infer_lent(
+    loan: Loan, timeout_seconds: float, *, retry_when_full: bool = False
+) -> Plan[Outputs]:
+    """Sends a request whose tensors lie in shared memory; again in a message, if the server cannot
+    use that. See `infer`."""
+    budget = Budget(timeout_seconds)
+    try:
+        return loan.read((yield from _infer(loan.data, budget, retry_when_full)))
+    except Error as error:
+        again = loan.failed(error)
+        if again is None:
+            raise
+    finally:
+        loan.give_up()
+    return loan.read_message((yield from _infer(again, budget, retry_when_full)))
+
+
+def _infer(
+    data: bytes, budget: Budget, retry_when_full: bool, *, once: bool = False
+) -> Plan[bytes]:
+    while True:
+        try:
+            reply: bytes = yield Call("Infer", data, budget.left_seconds, once)
+            return reply
+        except ResourceExhausted as error:
+            delay = error.details.retry_delay_seconds
+            if not retry_when_full or delay is None or delay >= budget.left_seconds:
+                raise
+        yield Pause(delay)
+
+
+def get_metric(
+    network: LoadedNetwork,
+    name: str,
+    *,
+    options: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+) -> Plan[ParameterValue]:
+    """A metric of the network, with its own type.
+
+    Raises:
+        NotFound: no such metric.
+    """
+    target = pb.Target(network=network.name)
+    return (yield from client_plans.metric_of(target, name, options, timeout))
+
+
+def get_config(
+    network: LoadedNetwork,
+    name: str,
+    *,
+    options: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+) -> Plan[ParameterValue]:
+    """The value of a configuration key as the network has it.
+
+    Raises:
+        NotFound: no such key.
+    """
+    target = pb.Target(network=network.name)
+    return (yield from client_plans.config_of(target, name, options, timeout))
+
+
+def set_config(
+    network: LoadedNetwork, config: Mapping[str, ConfigValue], *, timeout: float | None = None
+) -> Plan[None]:
+    """Sets keys that may change while a network is loaded, all or none.
+
+    Raises:
+        NotFound: no such key.
+        InvalidArgument: a value that the key does not take.
+    """
+    yield from client_plans.set_config_of(pb.Target(network=network.name), config, timeout)
+
+
+def performance_counts(
+    network: LoadedNetwork, *, timeout: float | None = None
+) -> Plan[list[LayerProfile]]:
+    """How long each layer took in the last request that asked for it."""
+    reply = yield from _describe(network, timeout)
+    return info.layer_profiles(reply.performance_counts)
+
+
+def layers(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[list[ExecutableLayer]]:
+    """The graph that the device runs, in its words."""
+    reply = yield from _describe(network, timeout)
+    return [info.executable_layer(layer) for layer in reply.layers]
+
+
+def export(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[bytes]:
+    """The network as a blob, for `Client.import_network`.
+
+    Raises:
+        Unimplemented: the device does not export.
+    """
+    request = pb.ExportNetworkRequest(name=network.name)
+    seconds = math.inf if timeout is None else timeout
+    replies: list[pb.ExportNetworkReply] = yield Call("ExportNetwork", request, seconds)
+    return b"".join(reply.chunk for reply in replies)
+
+
+def unload(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[None]:
+    """Unloads the network; returns when its requests have finished and its memory is given back."""
+    seconds = math.inf if timeout is None else timeout
+    yield Call("UnloadNetwork", pb.UnloadNetworkRequest(name=network.name), seconds)
+
+
+def _describe(network: LoadedNetwork, timeout: float | None) -> Plan[pb.GetNetworkReply]:
+    reply: pb.GetNetworkReply = yield Call(
+        "GetNetwork", pb.GetNetworkRequest(name=network.name), timeout
+    )
+    return reply

@@ -1,0 +1,107 @@
+"""What a client does, apart from how: plans.
+
+A plan is a generator. It yields calls and pauses, is sent each call's reply (the list of them,
+where the server streams) or has its error thrown in, and returns the result. Plans do no input or
+output: the synchronous and the asyncio client run the same ones.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, TypeAlias, TypeVar
+
+from headrace.client.errors import invalid
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Call a method; its reply, or replies, are sent back into the plan.
+
+    Attributes:
+        request: a message, or an iterable of them where the client streams.
+        timeout_seconds: None for the client's own, infinite for none.
+        once: never send it again by itself: it may have taken part.
+    """
+
+    method: str
+    request: Any
+    timeout_seconds: float | None = None
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Do nothing for a while."""
+
+    seconds: float
+
+
+Plan: TypeAlias = Generator[Call | Pause, Any, T]
+
+
+class Budget:
+    """The time that several calls have together.
+
+    Raises:
+        InvalidArgument: it is not a number of seconds.
+    """
+
+    __slots__ = ("_clock", "_end")
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._end = clock() + checked_seconds(seconds)
+
+    @property
+    def left_seconds(self) -> float:
+        """Zero when it is spent, infinite if it was."""
+        return max(self._end - self._clock(), 0.0)
+
+    @classmethod
+    def of_load(cls, timeout: float | None) -> Budget:
+        """Loading has no time limit but the user's."""
+        return cls(math.inf if timeout is None else timeout)
+
+
+def present(method: Callable[..., Any], plan: Callable[..., Any], *, bound: bool) -> None:
+    """Gives a client's method the name, signature and docstring of its plan.
+
+    Args:
+        bound: the plan's first parameter is the network, that is the method's `self`.
+    """
+    signature = inspect.signature(plan)
+    parameters = list(signature.parameters.values())[1 if bound else 0 :]
+    this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    method.__name__ = plan.__name__
+    method.__qualname__ = plan.__name__
+    method.__doc__ = plan.__doc__
+    method.__signature__ = inspect.Signature([this, *parameters])  # type: ignore[attr-defined]
+
+
+def checked_seconds(timeout: object) -> float:
+    """The timeout, if it is one.
+
+    Raises:
+        InvalidArgument: it is not a number, or a negative one.
+    """
+    if isinstance(timeout, Real) and float(timeout) >= 0:  # which NaN is not
+        return float(timeout)
+    message = f"timeout is {timeout!r}; pass a number of seconds from 0, math.inf for no limit"
+    raise invalid("timeout", message)
+
+
+def seconds(timeout: float | None, default: float) -> float | None:
+    """A call's time limit as gRPC wants it: None for none.
+
+    Raises:
+        InvalidArgument: it is not a number.
+    """
+    chosen = default if timeout is None else checked_seconds(timeout)
+    return None if math.isinf(chosen) else chosen

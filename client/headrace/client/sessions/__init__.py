@@ -1,0 +1,1 @@
+"""Sessions: requests to a network whose states the server keeps."""

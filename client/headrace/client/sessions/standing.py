@@ -1,0 +1,109 @@
+"""Where a session stands: what both clients' sessions share. Not thread-safe."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any, Final
+
+import grpc
+
+from headrace.client import errors
+from headrace.client.errors import Error, FailedPrecondition
+from headrace.client.inputs import RequestEncoder
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.errors import ErrorDetails
+from headrace.wire.layouts import MAX_ID_LENGTH
+
+_NOT_OPEN: Final = "session.id"
+"""The field that the server names when the session is not open."""
+
+
+class Standing:
+    """
+    Args:
+        identifier: a random one if it is None.
+
+    Attributes:
+        closed: no request may follow.
+
+    Raises:
+        InvalidArgument: the network keeps no states, or the id is none.
+    """
+
+    def __init__(self, network: str, encoder: RequestEncoder, identifier: str | None) -> None:
+        if not encoder.has_states:
+            raise errors.invalid(
+                "session",
+                f"network {network!r} keeps no states between requests; load it with "
+                "config={'STATES': 'input=output'}",
+            )
+        if identifier is not None and not 1 <= len(identifier) <= MAX_ID_LENGTH:
+            raise errors.invalid("id", f"the id of a session has 1 to {MAX_ID_LENGTH} characters")
+        self.id = secrets.token_hex(16) if identifier is None else identifier
+        self.closed = False
+        self._network = network
+        self._encoder = encoder
+        self._begun = False  # a request has completed
+        self._sent = False
+        self._in_flight = 0
+
+    @property
+    def must_end(self) -> bool:
+        """Whether the server may hold the session open."""
+        return self._sent and not self.closed
+
+    def encode(self, inputs: Mapping[str, Any], *, end: bool, options: Mapping[str, Any]) -> bytes:
+        """A serialised request, which is in flight from now on. It starts the session if no request
+        has completed and none is in flight.
+
+        Raises:
+            InvalidArgument: as `RequestEncoder.encode`.
+            FailedPrecondition: the session has ended.
+        """
+        self._raise_if_closed()
+        start = not self._begun and not self._in_flight
+        session = pb.Session(id=self.id, start=start, end=end)
+        data = self._encoder.encode_bytes(inputs, session=session, **options)
+        self._sent = True
+        self._in_flight += 1
+        return data
+
+    def encode_end(self) -> bytes:
+        """A serialised request that only ends the session, and is in flight from now on."""
+        self._raise_if_closed()
+        self._in_flight += 1
+        session = pb.Session(id=self.id, end=True)
+        request = pb.InferRequest(network=self._network, session=session)
+        return request.SerializeToString()
+
+    def completed(self, *, end: bool) -> None:
+        """A request in flight has completed."""
+        self._in_flight -= 1
+        self._begun = True
+        self.closed = self.closed or end
+
+    def failed(self, error: BaseException | None) -> None:
+        """A request in flight has failed."""
+        self._in_flight -= 1
+        if is_not_open(error) and self._begun:
+            self.closed = True
+
+    def _raise_if_closed(self) -> None:
+        if self.closed:
+            raise FailedPrecondition(
+                ErrorDetails(
+                    grpc.StatusCode.FAILED_PRECONDITION,
+                    f"session {self.id!r} has ended; begin another one with network.session()",
+                    reason="SESSION_ENDED",
+                )
+            )
+
+
+def is_not_open(error: BaseException | None) -> bool:
+    """Whether a request failed because the server does not have the session open."""
+    return (
+        isinstance(error, Error)
+        and error.code is grpc.StatusCode.FAILED_PRECONDITION
+        and error.details.field == _NOT_OPEN
+    )

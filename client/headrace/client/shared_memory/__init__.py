@@ -1,0 +1,1 @@
+"""Shared memory through which a client and a server on one machine pass tensors."""

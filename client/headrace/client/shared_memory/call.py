@@ -1,0 +1,78 @@
+"""A started request whose tensors lie in shared memory, of the synchronous client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import grpc
+
+from headrace.client import errors
+from headrace.client.errors import Error
+from headrace.client.outputs import Outputs
+from headrace.client.shared_memory.loan import Loan
+
+
+class LentCall:
+    """Has the methods of gRPC's future that a request needs, and the outputs as its result. The
+    request is sent again in a message, if the server cannot use the memory. Thread-safe.
+
+    The outputs are copied out of the memory on gRPC's thread as soon as the reply is there: so the
+    segment is free again, whether or not anybody asks for them.
+    """
+
+    def __init__(self, start: Callable[[bytes], Any], loan: Loan, target: str) -> None:
+        self._start = start
+        self._target = target
+        self._loan = loan
+        self._outcome: Future[Outputs] = Future()
+        self._cancelled = False
+        self._call = start(loan.data)
+        self._call.add_done_callback(self._answered)
+
+    def result(self) -> Outputs:
+        return self._outcome.result()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        return self._outcome.exception(timeout)
+
+    def done(self) -> bool:
+        return self._outcome.done()
+
+    def cancel(self) -> bool:
+        self._cancelled = True
+        return bool(self._call.cancel())
+
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
+        self._outcome.add_done_callback(callback)
+
+    def _answered(self, call: Any) -> None:
+        try:
+            self._outcome.set_result(self._loan.read(self._reply(call)))
+        except Error as error:
+            again = self._loan.failed(error)
+            if again is None or self._cancelled:
+                self._outcome.set_exception(error)
+            else:
+                self._call = self._start(again)
+                self._call.add_done_callback(self._answered_again)
+
+    def _answered_again(self, call: Any) -> None:
+        try:
+            self._outcome.set_result(self._loan.read_message(self._reply(call)))
+        except Error as error:
+            self._outcome.set_exception(error)
+
+    def _reply(self, call: Any) -> bytes:
+        """
+        Raises:
+            Error: what the call ended with.
+        """
+        try:
+            reply: bytes = call.result()
+        except grpc.FutureCancelledError:
+            raise errors.cancelled() from None
+        except grpc.RpcError as error:
+            raise errors.from_call(error, self._target) from None
+        return reply

@@ -1,0 +1,107 @@
+"""A request whose tensors go through shared memory, and what is done where they cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.client import errors
+from headrace.client.errors import Error
+from headrace.client.outputs import Outputs, decode_reply
+from headrace.client.shared_memory.pool import Pool
+from headrace.client.shared_memory.segment import Segment
+from headrace.client.shared_memory.sizes import OutputSizes
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire import codec, message
+from headrace.wire.shared_memory import attach, in_regions
+
+# The server's answers after which it does not touch the segment any more, and has computed nothing
+# that counts: the request is sent again, in a message.
+_NOT_SHARED = frozenset({"UNKNOWN_REGION", "REGION_TOO_SMALL"})
+_UNKNOWN_END = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")
+
+
+class Loan:
+    """A request in a segment. The segment is given back once: when the reply has been read, or the
+    server has answered with an error; it is dropped if nobody knows what the server does."""
+
+    def __init__(
+        self, pool: Pool, segment: Segment, request: pb.InferRequest, sizes: OutputSizes
+    ) -> None:
+        self._pool = pool
+        self._sizes = sizes
+        self._segment: Segment | None = segment
+        self.request = request
+
+    @property
+    def data(self) -> bytes:
+        """The serialised request."""
+        return self.request.SerializeToString()
+
+    def read(self, data: bytes) -> Outputs:
+        """The outputs of the reply, in memory of their own; gives the segment back.
+
+        Raises:
+            Internal: the reply breaks the protocol.
+        """
+        segment = self._segment
+        assert segment is not None
+        try:
+            reply, received = message.parse_infer_reply(data)
+            attachments = list(received)
+            for field, tensor in in_regions(reply.outputs, "outputs"):
+                place = tensor.shared_memory
+                if place.region != segment.name or place.offset + place.bytes > segment.size:
+                    raise codec.CodecError(field, "is not a place that the request has named")
+                part = segment.memory[place.offset : place.offset + place.bytes]
+                attach(tensor, part.copy().data, attachments)
+            outputs = Outputs(reply, attachments)
+        except codec.CodecError as error:
+            self.give_up()
+            raise errors.bad_reply(error) from error
+        self._end(self._pool.give)
+        self._sizes.learn(self.request, outputs)
+        return outputs
+
+    def read_message(self, data: bytes) -> Outputs:
+        """The outputs of the reply to the request that was sent again.
+
+        Raises:
+            Internal: the reply breaks the protocol.
+        """
+        outputs = decode_reply(data)
+        self._sizes.learn(self.request, outputs)
+        return outputs
+
+    def failed(self, error: Error) -> bytes | None:
+        """Ends the loan after an error. The request, to be sent again without shared memory, if
+        that is what went wrong."""
+        answered = bool(error.details.reason) and error.code.name not in _UNKNOWN_END
+        if not answered:
+            self.give_up()
+            return None
+        again = self._plain() if error.details.reason in _NOT_SHARED else None
+        lost = error.details.reason == "UNKNOWN_REGION"
+        self._end(self._pool.drop if lost else self._pool.give)
+        return again
+
+    def give_up(self) -> None:
+        """Nobody waits for the reply any more. Does nothing after the end."""
+        self._end(self._pool.drop)
+
+    def _plain(self) -> bytes:
+        """The serialised request with all of its tensors in the message."""
+        assert self._segment is not None
+        request = pb.InferRequest()
+        request.CopyFrom(self.request)
+        request.ClearField("output_regions")
+        attachments: list[codec.Buffer] = []
+        for _, tensor in in_regions(request.inputs, "inputs"):
+            place = tensor.shared_memory
+            part = self._segment.memory[place.offset : place.offset + place.bytes]
+            attach(tensor, part.data, attachments)
+        return message.serialize(request, attachments)
+
+    def _end(self, how: Callable[[Segment], None]) -> None:
+        segment, self._segment = self._segment, None
+        if segment is not None:
+            how(segment)

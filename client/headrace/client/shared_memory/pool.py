@@ -1,0 +1,143 @@
+"""The segments of one client: made when they are wanted, each lent to one request at a time."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+from headrace.client.shared_memory.segment import FOLDER, Segment, sweep
+
+MAX_SEGMENTS: Final = 16
+MAX_BYTES: Final = 256 << 20
+_SMALLEST_BYTES: Final = 1 << 20
+
+
+class Pool:
+    """Thread-safe; `_lock` guards everything, and no file is made under it.
+
+    A segment is idle, lent, or being registered. One whose request was given up never comes back:
+    the server may still write to it, which then harms nobody.
+    """
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._idle: list[Segment] = []  # the one used last comes last
+        self._all: set[Segment] = set()
+        # Names that the server may know although their files are gone; it forgets most by itself.
+        self._dropped: deque[str] = deque(maxlen=MAX_SEGMENTS)
+        self._bytes = 0
+        self._reserved = 0  # segments that are being made
+        self._may_grow = True
+        self._closed = False
+        weakref.finalize(self, _remove, self._all)  # also when the process ends
+
+    def take(self, size: int) -> Segment | None:
+        """An idle segment of at least so many bytes; None if there is none."""
+        with self._lock:
+            fitting = [each for each in self._idle if each.size >= size]
+            if not fitting or os.getpid() != self._process:
+                return None
+            best = min(fitting, key=lambda each: each.size)
+            self._idle.remove(best)
+            return best
+
+    def make(self, size: int) -> Segment | None:
+        """A new segment, which is not idle until it is given back; None if there is to be none. It
+        takes the place of an idle one that is too small, and of others if there is no room."""
+        size = rounded(size)
+        if not self._make_room(size):
+            return None
+        try:
+            sweep(self._folder)
+            made = Segment(size, self._folder)
+        except OSError:  # no /dev/shm, or a full one
+            made = None
+            self.grow_no_more()
+        with self._lock:
+            self._reserved -= 1
+            self._bytes -= size
+            if made is not None and not self._closed:
+                self._all.add(made)
+                self._bytes += size
+                return made
+        if made is not None:
+            made.remove()
+        return None
+
+    def give(self, segment: Segment) -> None:
+        """Makes it idle: the server is done with it."""
+        with self._lock:
+            if segment in self._all:
+                self._idle.append(segment)
+
+    def drop(self, segment: Segment) -> None:
+        """Forgets it: the server may not be done with it. The server forgets it, too, when it finds
+        the file without a name."""
+        with self._lock:
+            self._forget(segment)
+
+    def grow_no_more(self) -> None:
+        """The server, or the system, refuses further segments."""
+        self._may_grow = False
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether to ask for another segment makes sense."""
+        return self._may_grow and not self._closed and os.getpid() == self._process
+
+    def close(self) -> list[str]:
+        """Removes all segments; returns the names that the server may know, none in a process that
+        was forked."""
+        with self._lock:
+            self._closed = True
+            names = [*self._dropped, *(each.name for each in self._all)]
+            for each in list(self._all):
+                self._forget(each)
+            self._dropped.clear()
+            return names if os.getpid() == self._process else []
+
+    def _make_room(self, size: int) -> bool:
+        """Whether there is room for a segment of this size, which is then reserved."""
+        with self._lock:
+            if not self.may_grow or size > MAX_BYTES:
+                return False
+            too_small = [each for each in self._idle if each.size < size]
+            if too_small:
+                self._forget(too_small[0])
+            while self._idle and not self._has_room(size):
+                self._forget(self._idle[0])
+            if not self._has_room(size):
+                return False
+            self._reserved += 1
+            self._bytes += size
+            return True
+
+    def _has_room(self, size: int) -> bool:
+        count = len(self._all) + self._reserved
+        return count < MAX_SEGMENTS and self._bytes + size <= MAX_BYTES
+
+    def _forget(self, segment: Segment) -> None:
+        if segment in self._all:
+            self._all.remove(segment)
+            self._bytes -= segment.size
+            if segment in self._idle:
+                self._idle.remove(segment)
+            self._dropped.append(segment.name)
+            segment.remove()
+
+
+def rounded(size: int) -> int:
+    """The size of a segment for `size` bytes: one of few, larger by a quarter or 1 MiB at most."""
+    step = max(_SMALLEST_BYTES, 1 << max(0, size.bit_length() - 3))
+    return -(-size // step) * step
+
+
+def _remove(segments: set[Segment]) -> None:
+    for each in segments:
+        each.remove()

@@ -1,0 +1,84 @@
+"""One file of /dev/shm that this process has made and maps."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from headrace.wire.codec import Array
+
+FOLDER: Final = Path("/dev/shm")  # noqa: S108 - where shm_open(3) keeps its files
+PREFIX: Final = "headrace-client-"
+
+
+class Segment:
+    """A file that its maker has locked for as long as it lives, so that others can tell whether it
+    is still wanted. Only its maker makes it shorter, so it is safe to map.
+
+    Attributes:
+        name: of the file, and of its region on the server.
+        memory: its bytes.
+    """
+
+    def __init__(self, size: int, folder: Path = FOLDER) -> None:
+        """
+        Raises:
+            OSError: there is no such folder, or no room in it.
+        """
+        self.name = PREFIX + secrets.token_hex(16)
+        self.size = size
+        self._path = folder / self.name
+        self._process = os.getpid()
+        # Without a name until it is locked: who finds it unlocked takes it for left behind.
+        descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            # Reserves the pages, so that no access to them can fail for lack of memory.
+            os.posix_fallocate(descriptor, 0, size)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            memory = mmap.mmap(descriptor, size)
+            # With a folder's descriptor Python calls linkat(2), which follows this link.
+            source = f"/proc/self/fd/{descriptor}"
+            os.link(source, self._path, src_dir_fd=descriptor, follow_symlinks=True)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+        self.memory: Array = np.frombuffer(memory, np.uint8)
+
+    def remove(self) -> None:
+        """Takes the file's name away; its memory goes when nobody has it open or mapped. A process
+        that was forked leaves its parent's files alone."""
+        if self._descriptor >= 0 and os.getpid() == self._process:
+            with suppress(OSError):
+                self._path.unlink()
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def sweep(folder: Path = FOLDER) -> int:
+    """Removes segments whose makers were killed; returns how many."""
+    swept = 0
+    for path in folder.glob(f"{PREFIX}*"):
+        with suppress(OSError), _opened(path) as descriptor:
+            if os.fstat(descriptor).st_uid == os.getuid():
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+                swept += 1
+    return swept
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,118 @@
+"""Which requests of a network go through shared memory, and where in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from headrace.client.errors import Error
+from headrace.client.info import Ports
+from headrace.client.plans.plan import Call, Plan
+from headrace.client.shared_memory.loan import Loan
+from headrace.client.shared_memory.pool import Pool
+from headrace.client.shared_memory.segment import Segment
+from headrace.client.shared_memory.sizes import OutputSizes
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.codec import Buffer
+
+LEAST_BYTES: Final = 128 * 1024
+"""Of a request's inputs and outputs together: less is sent faster in the message."""
+REGISTER_SECONDS: Final = 5.0
+_ALIGNMENT = 64
+_MAY_PASS = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")
+
+
+class Sharing:
+    """Puts requests to one network into a client's segments. Thread-safe."""
+
+    def __init__(self, pool: Pool, outputs: Ports) -> None:
+        self._pool = pool
+        self._sizes = OutputSizes(outputs)
+
+    def lend(self, request: pb.InferRequest, attachments: Sequence[Buffer]) -> Loan | None:
+        """The request, its large tensors copied into a segment. None if it is small, or there is no
+        segment for it; then it is unchanged."""
+        outputs = self._sizes.expected(request)
+        size = _shared_bytes(request, attachments, outputs)
+        segment = self._pool.take(size) if size else None
+        if segment is None:
+            return None
+        _place(request, attachments, outputs, segment)
+        return Loan(self._pool, segment, request, self._sizes)
+
+    def lacks(self, request: pb.InferRequest, attachments: Sequence[Buffer]) -> int:
+        """The bytes of a further segment with which such a request could be lent one; 0 if it is
+        small, or there is to be no further segment."""
+        if not self._pool.may_grow:
+            return 0
+        return _shared_bytes(request, attachments, self._sizes.expected(request))
+
+    def grow(self, size: int) -> Plan[None]:
+        """Adds a segment to the pool, if the server takes it. What the server says to that is never
+        raised, for requests can do without."""
+        segment = self._pool.make(size)
+        if segment is None:
+            return
+        registered = False
+        request = pb.RegisterSharedMemoryRequest(
+            name=segment.name, key=f"/{segment.name}", bytes=segment.size
+        )
+        try:
+            yield Call("RegisterSharedMemory", request, REGISTER_SECONDS)
+            registered = True
+        except Error as error:
+            if error.code.name not in _MAY_PASS:
+                self._pool.grow_no_more()
+        finally:
+            (self._pool.give if registered else self._pool.drop)(segment)
+
+    def borrow(self, request: pb.InferRequest, attachments: Sequence[Buffer]) -> Plan[Loan | None]:
+        """As `lend`, after a further segment has been added if one is lacking."""
+        loan = self.lend(request, attachments)
+        if loan is None and (size := self.lacks(request, attachments)):
+            yield from self.grow(size)
+            loan = self.lend(request, attachments)
+        return loan
+
+    def learn(self, request: pb.InferRequest, outputs: Mapping[str, Any]) -> None:
+        """Takes note of a reply that came in a message."""
+        self._sizes.learn(request, outputs)
+
+
+def _shared_bytes(
+    request: pb.InferRequest, attachments: Sequence[Buffer], outputs: dict[str, int]
+) -> int:
+    """What a request takes of a segment; 0 if it had better stay in the message."""
+    sizes = [*map(_length, attachments), *outputs.values()]
+    if sum(sizes) < LEAST_BYTES or any(value.HasField("sequence") for value in request.inputs):
+        return 0
+    return sum(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)
+
+
+def _place(
+    request: pb.InferRequest,
+    attachments: Sequence[Buffer],
+    outputs: dict[str, int],
+    segment: Segment,
+) -> None:
+    """Copies a request's attachments into a segment, and has its outputs put behind them."""
+    offset = 0
+    for value in request.inputs:
+        tensor = value.tensor
+        if tensor.attachment:
+            data = np.frombuffer(attachments[tensor.attachment - 1], np.uint8)
+            segment.memory[offset : offset + len(data)] = data
+            tensor.attachment = 0
+            here = pb.SharedMemory(region=segment.name, offset=offset, bytes=len(data))
+            tensor.shared_memory.CopyFrom(here)
+            offset += -(-len(data) // _ALIGNMENT) * _ALIGNMENT
+    for name, size in outputs.items():
+        there = pb.SharedMemory(region=segment.name, offset=offset, bytes=size)
+        request.output_regions[name].CopyFrom(there)
+        offset += -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _length(data: Buffer) -> int:
+    return memoryview(data).nbytes

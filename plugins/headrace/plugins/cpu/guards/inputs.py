@@ -1,0 +1,33 @@
+"""Rules that guard single inputs of a layer, in the same way for many operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import onnx_ir as ir
+
+from headrace.plugins.cpu.guards.guard_layers import Guard
+
+Rule: TypeAlias = Callable[[ir.Node, Guard], None]
+
+
+def each(node: ir.Node, indices: Sequence[int], guarded: Callable[[ir.Value], ir.Value]) -> None:
+    """Guards the inputs at these places that are there."""
+    for index in indices:
+        value = node.inputs[index] if index < len(node.inputs) else None
+        if value is not None:
+            node.replace_input_with(index, guarded(value))
+
+
+def not_empty(index: int, free: int | None = None) -> Rule:
+    return lambda node, guard: each(node, [index], lambda value: guard.not_empty(value, free))
+
+
+def scalars(*indices: int) -> Rule:
+    """The backend reads these inputs' first elements."""
+    return lambda node, guard: each(node, indices, guard.not_empty)
+
+
+def of_rank(least: int, index: int = 0) -> Rule:
+    return lambda node, guard: each(node, [index], lambda value: guard.of_rank(value, least))

@@ -1,0 +1,105 @@
+"""Guards of layers that look at windows of images and signals, or give them other sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from headrace.plugins.cpu.guards import inputs
+from headrace.plugins.cpu.guards.guard_layers import END, Guard
+
+
+def center_crop_pad(node: ir.Node, guard: Guard) -> None:
+    """There is a size for each axis, which is not negative; the backend takes one for all."""
+    data, sizes = node.inputs[:2]
+    if data is None or sizes is None:
+        return
+    sizes = guard.at_least(sizes, 0)
+    axes = node.attributes.get_ints("axes", None)
+    if axes is not None:
+        count = guard.constant(np.array([len(axes)]))
+    else:
+        count = guard.layer("Shape", guard.layer("Shape", data))
+    node.replace_input_with(1, guard.layer("Reshape", sizes, count, type=sizes.type))
+
+
+def conv_integer(node: ir.Node, guard: Guard) -> None:
+    inputs.of_rank(3)(node, guard)
+    inputs.not_empty(1, 0)(node, guard)  # without a sum, foreign memory
+
+
+def pool(node: ir.Node, guard: Guard) -> None:
+    """For a window that is larger than the padded input ONNX's formula says no results. The backend
+    rounds a negative number of steps towards 0, and makes one result."""
+    kernel = np.array(node.attributes.get_ints("kernel_shape", ()), np.int64)
+    strides = node.attributes.get_ints("strides", ())
+    pads = np.array(node.attributes.get_ints("pads", ()) or [0] * 2 * kernel.size, np.int64)
+    dilations = node.attributes.get_ints("dilations", ()) or [1] * kernel.size
+    data = node.inputs[0]
+    rounded_up = node.attributes.get_int("ceil_mode", 0)
+    same = node.attributes.get_string("auto_pad", "NOTSET").startswith("SAME")
+    if data is None or rounded_up or same or max(strides, default=1) == 1:
+        return
+    if pads.size != 2 * kernel.size or len(dilations) != kernel.size:
+        return  # the backend refuses it
+    least = (kernel - 1) * np.array(dilations) + 1 - pads[: kernel.size] - pads[kernel.size :]
+    sizes = guard.proven.sizes(data)
+    if sizes is not None and len(sizes) == kernel.size + 2:
+        known = zip(sizes[2:], least.tolist(), strict=True)
+        if all(size is not None and size >= wanted for size, wanted in known):
+            return
+    given = guard.slice(guard.layer("Shape", data), 2, END)
+    # Integers are not compared before operator set 9.
+    wide, limit = guard.cast(given, ir.DataType.DOUBLE), guard.constant(least.astype(np.float64))
+    short = guard.layer("Less", wide, limit, type=ir.TensorType(ir.DataType.BOOL))
+    fits = guard.layer("Not", short)
+    node.replace_input_with(0, guard.only_if(data, fits, "window"))
+
+
+def quantized_conv(node: ir.Node, guard: Guard) -> None:
+    inputs.scalars(4, 5)(node, guard)
+    inputs.not_empty(3, 0)(node, guard)  # as ConvInteger
+
+
+def resize(node: ir.Node, guard: Guard) -> None:
+    """The backend copies an input that keeps its sizes, and crops nothing."""
+    mode = node.attributes.get_string("coordinate_transformation_mode", "")
+    given = [*node.inputs, None, None, None]
+    data, scales, sizes = given[0], given[2], given[3]
+    if mode != "tf_crop_and_resize" or data is None:
+        return
+    if sizes is not None:
+        own = guard.layer("Shape", data)
+        axes = node.attributes.get_ints("axes", None)
+        if axes is not None:
+            own = guard.layer("Gather", own, guard.constant(np.array(axes)))
+        wanted = sizes
+    elif scales is not None:
+        wanted, own = scales, guard.constant(np.array([1], np.float32))
+    else:
+        return
+    truth = ir.TensorType(ir.DataType.BOOL)
+    other = guard.layer("Not", guard.layer("Equal", wanted, own, type=truth))
+    number = guard.layer("ReduceSum", guard.cast(other, ir.DataType.INT64), keepdims=0)
+    zero = guard.constant(np.array(0))
+    resized = guard.layer("Greater", number, zero, type=truth)
+    node.replace_input_with(0, guard.only_if(data, resized, "crop"))
+
+
+def stft(node: ir.Node, guard: Guard) -> None:
+    inputs.each(node, [1, 2, 3], guard.not_empty)
+    inputs.each(node, [2], lambda window: guard.ranked(window, 1))
+    inputs.each(node, [3], guard.not_zero)
+
+
+def upsample(node: ir.Node, guard: Guard) -> None:
+    scales = node.inputs[1] if len(node.inputs) > 1 else None
+    sizes = guard.proven.sizes(scales) if scales is not None else None
+    if sizes and sizes[0] is not None:
+        rank = sizes[0]
+        inputs.each(node, [0], lambda value: guard.ranked(value, rank))
+
+
+def mel_weight_matrix(node: ir.Node, guard: Guard) -> None:
+    """Half of a negative length is rounded towards 0 by the backend, and down by ONNX."""
+    inputs.each(node, [1], lambda length: guard.at_least(length, 0))

@@ -1,0 +1,33 @@
+"""Looks up what was counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.runtime.metrics.histogram import HistogramSnapshot
+from headrace.runtime.metrics.series import Family, SeriesSnapshot
+
+
+def numbers(
+    counted: Iterable[SeriesSnapshot], family: Family, *labels: str
+) -> dict[tuple[str, ...], float]:
+    """The series of a counter or gauge whose labels begin with these, by their other labels."""
+    return {
+        each.labels[len(labels) :]: each.value
+        for each in counted
+        if each.family == family
+        and each.labels[: len(labels)] == labels
+        and not isinstance(each.value, HistogramSnapshot)
+    }
+
+
+def number(counted: Iterable[SeriesSnapshot], family: Family, *labels: str) -> float:
+    """The sum of a counter's or gauge's series whose labels begin with these."""
+    return sum(numbers(counted, family, *labels).values())
+
+
+def histogram(counted: Iterable[SeriesSnapshot], family: Family, *labels: str) -> HistogramSnapshot:
+    """The histogram with these labels."""
+    (found,) = (each.value for each in counted if (each.family, each.labels) == (family, labels))
+    assert isinstance(found, HistogramSnapshot)
+    return found

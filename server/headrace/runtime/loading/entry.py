@@ -1,0 +1,95 @@
+"""A network in the registry: its key, its state, and what names and versions look like."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.errors import HeadraceError, InvalidArgument
+from headrace.runtime.execution.cancel import CancelToken
+
+FIRST_VERSION: Final = "1"
+"""The version of a network where nobody says one."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_VERSION = re.compile(r"[1-9][0-9]{0,17}")
+
+
+def is_network_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None
+
+
+def check_network_name(name: str) -> str:
+    """
+    Raises:
+        InvalidArgument: if `name` is no network name.
+    """
+    if not is_network_name(name):
+        raise InvalidArgument(
+            f"{name[:200]!r} is not a network name: 1 to 128 letters, digits, '.', '_' and '-', "
+            f"beginning with a letter or digit",
+            field="name",
+        )
+    return name
+
+
+def is_version(text: str) -> bool:
+    """Whether `text` is a version: a number from 1, without leading zeros."""
+    return _VERSION.fullmatch(text) is not None
+
+
+def check_version(version: str, field: str = "version") -> str:
+    """
+    Raises:
+        InvalidArgument: if `version` is no version.
+    """
+    if not is_version(version):
+        raise InvalidArgument(
+            f"{version[:200]!r} is not a version: a number from 1, of at most 18 digits",
+            field=field,
+        )
+    return version
+
+
+class NetworkState(enum.Enum):
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
+class NetworkKey(NamedTuple):
+    """Names one load of one version of a network for good."""
+
+    name: str
+    version: str
+    generation: int
+
+
+@dataclass(eq=False, slots=True)
+class NetworkEntry:
+    """A network in the registry. The registry's lock guards all but `token`, which guards itself.
+
+    Attributes:
+        record: whatever the owner of the registry keeps with a network.
+        owner: what the versions of one name have in common that may be loaded and replaced beside
+            each other; None for a network that has its name to itself.
+        given_up: says why nobody wants it any more, of one that is being loaded.
+    """
+
+    key: NetworkKey
+    device: str
+    record: Any
+    owner: object = None
+    state: NetworkState = NetworkState.LOADING
+    reason: str = ""
+    executable: ExecutableNetwork | None = None
+    load_seconds: float = 0.0
+    references: int = 0
+    given_up: HeadraceError | None = None
+    token: CancelToken = field(default_factory=CancelToken)
+    on_drained: Callable[[], object] | None = None

@@ -1,0 +1,172 @@
+"""The networks of a server by name and version, in whatever state, and the rules of their names.
+
+Not thread-safe: the registry's lock guards it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace.runtime.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    HeadraceError,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+)
+from headrace.runtime.loading.entry import (
+    NetworkEntry,
+    NetworkKey,
+    NetworkState,
+    check_network_name,
+    check_version,
+)
+from headrace.runtime.loading.versions import Versions
+
+
+class NetworkTable:
+    """
+    Args:
+        limit: as `NetworkRegistry`.
+
+    Attributes:
+        names: those with versions that are ready or have failed.
+        given_up: loads that nobody wants any more, whose backends still work.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._generation = 0
+        self.names: dict[str, Versions] = {}
+        self.loading: dict[tuple[str, str], NetworkEntry] = {}
+        self.given_up: dict[NetworkKey, NetworkEntry] = {}
+        self.draining: dict[NetworkKey, NetworkEntry] = {}
+
+    def entry(
+        self, name: str, version: str, device: str, record: Any, owner: object
+    ) -> NetworkEntry:
+        """A new entry, which is not in the table yet."""
+        self._generation += 1
+        return NetworkEntry(NetworkKey(name, version, self._generation), device, record, owner)
+
+    def put(self, entry: NetworkEntry) -> list[NetworkEntry]:
+        """Makes the entry its name's version, and of one without an owner all that its name stands
+        for; returns what it replaces."""
+        name, version, _ = entry.key
+        found = self.versions(name)
+        alone = entry.owner is None
+        old = [each for each in found.entries.values() if alone or each.key.version == version]
+        found = Versions() if alone else found
+        found.put(entry)
+        self.names[name] = found
+        return old
+
+    def versions(self, name: str) -> Versions:
+        """Those of the name; new ones, which are not in the table yet, if there are none."""
+        return self.names.get(name) or Versions()
+
+    def loading_of(self, name: str) -> list[NetworkEntry]:
+        return [each for each in self.loading.values() if each.key.name == name]
+
+    def all_of(self, name: str) -> dict[str, NetworkEntry]:
+        """By version, lowest first; of one that is being replaced, the one that serves."""
+        found = {each.key.version: each for each in self.loading_of(name)}
+        found |= self.versions(name).entries
+        return {version: found[version] for version in sorted(found, key=int)}
+
+    def find(self, name: str, version: str) -> NetworkEntry | None:
+        """In whatever state; without a version, the one that serves, or else the highest."""
+        found = self.all_of(name)
+        if version:
+            return found.get(version)
+        return self.versions(name).shown() or next(reversed(found.values()), None)
+
+    def all(self) -> list[NetworkEntry]:
+        current = [each for found in self.names.values() for each in found.entries.values()]
+        return [*current, *self.loading.values(), *self.draining.values()]
+
+    def check_free(self, name: str, version: str, owner: object, *, replace: bool) -> None:
+        """
+        Raises:
+            AlreadyExists: the name is in use, or being loaded.
+        """
+
+        def strange(each: NetworkEntry) -> bool:
+            return owner is None or each.owner != owner
+
+        check_network_name(name)
+        check_version(version)
+        if any(strange(each) or each.key.version == version for each in self.loading_of(name)):
+            raise AlreadyExists(f"network {name!r} is being loaded", field="name")
+        if not replace and any(map(strange, self.versions(name).ready().values())):
+            raise AlreadyExists(
+                f"network {name!r} exists; choose another name, unload it, or set replace",
+                field="name",
+            )
+
+    def check_room(self, name: str, version: str | None) -> None:
+        """
+        Args:
+            version: the one that is replaced; None for all of the name.
+
+        Raises:
+            ResourceExhausted: there are as many networks as the server allows.
+        """
+
+        def replaced(key: tuple[str, str]) -> bool:
+            return key[0] == name and version in (None, key[1])
+
+        ready = {(of, each) for of, found in self.names.items() for each in found.ready()}
+        # A replacement takes the room of what it replaces, unless one is still leaving.
+        replaces = any(map(replaced, ready)) and not any(
+            replaced((key.name, key.version)) for key in self.draining
+        )
+        count = len(ready | self.loading.keys()) + len(self.draining) + len(self.given_up)
+        if not replaces and count >= self._limit:
+            raise ResourceExhausted(
+                f"{count} networks are loaded or being unloaded, as many as the server allows; "
+                f"unload one"
+            )
+
+    def take(
+        self, name: str, but: Callable[[NetworkEntry], bool] | None = None
+    ) -> list[NetworkEntry]:
+        """Removes a name's versions that are ready or have failed, and returns them; those stay
+        that `but` says."""
+        found = self.versions(name)
+        leaving = [each for each in found.entries.values() if but is None or not but(each)]
+        found.take([each.key.version for each in leaving])
+        if not found.entries:
+            self.names.pop(name, None)
+        return leaving
+
+    def share(self, name: str, shares: Mapping[str, int]) -> None:
+        """Has a name's versions share its requests, also before there are any."""
+        found = self.versions(name)
+        found.share(shares)
+        if found.entries or shares:
+            self.names[name] = found
+        else:
+            self.names.pop(name, None)
+
+
+def why_unusable(
+    name: str, version: str, there: list[str], entry: NetworkEntry | None, names: list[str]
+) -> HeadraceError:
+    """Why no request can go to a network.
+
+    Args:
+        there: the name's versions.
+        entry: what is there under the name and the version.
+        names: of all networks.
+    """
+    if not there:
+        return NotFound.unknown("network", name[:200], names, field="network")
+    if entry is None:
+        message = f"network {name!r} has no version {version[:200]!r}; it has {', '.join(there)}"
+        return NotFound(message, field="version")
+    if entry.state is NetworkState.FAILED:
+        return FailedPrecondition(f"network {name!r} failed to load: {entry.reason}")
+    return Unavailable(f"network {name!r} is still being loaded")

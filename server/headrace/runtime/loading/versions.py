@@ -1,0 +1,150 @@
+"""What one name stands for: its versions, and which of them gets the next request."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, Generic, TypeVar
+
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.loading.entry import NetworkEntry, NetworkState, check_version
+
+T = TypeVar("T")
+
+WHOLE: Final = 100
+"""Shares are per cent."""
+MAX_SHARES: Final = 64
+NO_SHARES: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+def highest(versions: Iterable[str]) -> str:
+    """The numerically highest version."""
+    return max(versions, key=int)
+
+
+def check_shares(shares: Mapping[str, int], field: str = "traffic") -> dict[str, int]:
+    """The shares of a name's versions, if they are per cent and not more than the whole.
+
+    Raises:
+        InvalidArgument: they are not.
+    """
+    if len(shares) > MAX_SHARES:
+        raise InvalidArgument(f"names {len(shares)} versions; at most {MAX_SHARES}", field=field)
+    for version, share in shares.items():
+        check_version(version, field)
+        if not 0 <= share <= WHOLE:
+            message = f"version {version} gets {share}; a share is a whole number from 0 to {WHOLE}"
+            raise InvalidArgument(message, field=field)
+    if sum(shares.values()) > WHOLE:
+        message = f"the shares add up to {sum(shares.values())}; at most {WHOLE}, for per cent"
+        raise InvalidArgument(message, field=field)
+    return dict(shares)
+
+
+def weights(ready: Collection[str], shares: Mapping[str, int]) -> dict[str, int]:
+    """How often each version is to be chosen, in proportion.
+
+    What the shares leave over goes to the highest version that they do not name. So does the share
+    of a version that is not ready. Where there is none, those that are named get it in proportion.
+
+    Args:
+        ready: versions that can be chosen; at least one.
+        shares: per cent of the versions that they name.
+    """
+    chosen = {version: share for version, share in shares.items() if share and version in ready}
+    others = [version for version in ready if version not in shares]
+    left = WHOLE - sum(chosen.values())
+    if others and left:
+        chosen[highest(others)] = left
+    return chosen or {highest(ready): WHOLE}
+
+
+class SmoothChoice(Generic[T]):
+    """Chooses in proportion to weights, each as evenly spread as can be, and never at random.
+
+    Among as many choices as the weights add up to, each candidate is chosen exactly as often as its
+    weight says. This is nginx's smooth weighted round robin. Not thread-safe.
+
+    Args:
+        candidates: with their weights, positive.
+    """
+
+    def __init__(self, candidates: Mapping[T, int]) -> None:
+        self._weights = list(candidates.items())
+        self._total = sum(candidates.values())
+        self._credit = [0] * len(self._weights)
+
+    def next(self) -> T:
+        credit = self._credit
+        best = 0
+        for index, (_, weight) in enumerate(self._weights):
+            credit[index] += weight
+            if credit[index] > credit[best]:
+                best = index
+        credit[best] -= self._total
+        return self._weights[best][0]
+
+
+class Versions:
+    """The versions of one name that are ready or have failed. The registry's lock guards it.
+
+    Attributes:
+        shares: per cent of the versions that they name; empty where the highest version serves.
+        serving: per cent of the requests that each version gets, to the nearest whole number.
+    """
+
+    def __init__(self) -> None:
+        self.entries: dict[str, NetworkEntry] = {}
+        self.shares: dict[str, int] = {}
+        self.serving: dict[str, int] = {}
+        self._serving: NetworkEntry | None = None
+        self._choice: SmoothChoice[NetworkEntry] | None = None
+
+    def put(self, entry: NetworkEntry) -> None:
+        """Adds a version, in the place of one of the same number."""
+        self.entries[entry.key.version] = entry
+        self._settle()
+
+    def take(self, versions: Collection[str]) -> list[NetworkEntry]:
+        """Removes versions all at once; those that are not there are left out."""
+        taken = [self.entries.pop(version) for version in versions if version in self.entries]
+        if taken:
+            self._settle()
+        return taken
+
+    def share(self, shares: Mapping[str, int]) -> None:
+        """Has each version get its share from now on."""
+        self.shares = dict(shares)
+        self._settle()
+
+    def next(self) -> NetworkEntry | None:
+        """The version that gets the next request; None if none is ready."""
+        return self._serving if self._choice is None else self._choice.next()
+
+    def holding(self, sequence: str) -> NetworkEntry | None:
+        """The version on which a sequence of requests is open; it stays there, whatever the shares
+        are. None if there is no such version."""
+        for entry in self.entries.values():
+            if entry.executable is not None and entry.executable.has_sequence(sequence):
+                return entry
+        return None
+
+    def ready(self) -> dict[str, NetworkEntry]:
+        ready = NetworkState.READY
+        return {version: each for version, each in self.entries.items() if each.state is ready}
+
+    def shown(self) -> NetworkEntry | None:
+        """The version that stands for all: the one that serves, of several the highest, else the
+        highest that failed."""
+        if self._serving is not None:
+            return self._serving
+        return self.entries[highest(self.entries)] if self.entries else None
+
+    def _settle(self) -> None:
+        ready = self.ready()
+        chosen = weights(ready, self.shares) if ready else {}
+        whole = sum(chosen.values())
+        self.serving = {version: round(WHOLE * each / whole) for version, each in chosen.items()}
+        self._serving = ready[highest(chosen)] if chosen else None
+        several = {ready[version]: weight for version, weight in chosen.items()}
+        self._choice = SmoothChoice(several) if len(several) > 1 else None

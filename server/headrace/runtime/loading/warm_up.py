@@ -1,0 +1,114 @@
+"""Runs the requests of a warm-up on a network that is not published yet."""
+
+from __future__ import annotations
+
+import threading
+import time
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx_ir as ir
+
+from headrace.runtime.config.standard_keys import EXECUTION_TIMEOUT
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.errors import FailedPrecondition, HeadraceError, QueueFull
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job, Sequence
+from headrace.runtime.network.network import Port
+from headrace.runtime.network.values import Value
+from headrace.runtime.transform.warm_up import WarmUp
+
+MAX_BYTES: Final = 1 << 30
+"""Of a warm-up's inputs."""
+_NO_LIMIT_SECONDS: Final = 600.0
+_NAME: Final = "warmup"
+
+
+def run_warm_up(executable: ExecutableNetwork, warm_up: WarmUp, token: CancelToken) -> None:
+    """Runs the requests on the calling thread's time, each within EXECUTION_TIMEOUT.
+
+    Args:
+        token: of the load; cancels a request that runs.
+
+    Raises:
+        FailedPrecondition: a request fails, or its inputs cannot be made; says why.
+        QueueFull: the device has too much to do.
+    """
+    if not warm_up.count:
+        return
+    seconds = executable.config.get(EXECUTION_TIMEOUT) or _NO_LIMIT_SECONDS
+    inputs = _inputs(executable, warm_up)
+    for _ in range(warm_up.count):
+        _run(executable, inputs, time.monotonic() + seconds, token)
+
+
+def _run(
+    executable: ExecutableNetwork, inputs: Mapping[str, Value], deadline: float, token: CancelToken
+) -> None:
+    ended = threading.Event()
+    sequence = Sequence(_NAME, start=True, end=True) if executable.states else None
+    job = Job(
+        inputs,
+        lambda _: ended.set(),
+        deadline=deadline,
+        token=token.child(),
+        trace=_NAME,
+        sequence=sequence,
+    )
+    try:
+        executable.submit(job)
+        ended.wait()
+        if job.error is not None:
+            raise job.take_error()
+    except QueueFull:
+        raise
+    except HeadraceError as error:
+        message = f"its warm-up failed: {error}"
+        raise FailedPrecondition(message, field=error.field or _NAME) from error
+
+
+def _inputs(executable: ExecutableNetwork, warm_up: WarmUp) -> dict[str, Value]:
+    given = _read(warm_up.file) if warm_up.file is not None else {}
+    inputs = {}
+    for port in executable.inputs:
+        if port.name in given:
+            inputs[port.name] = given.pop(port.name)
+        elif not port.optional:
+            inputs[port.name] = _zeros(port, warm_up.shapes.get(port.name))
+    unknown = [*given, *(warm_up.shapes.keys() - {port.name for port in executable.inputs})]
+    if unknown:
+        raise FailedPrecondition(f"the network has no input {unknown[0]!r}", field=_NAME)
+    return inputs
+
+
+def _zeros(port: Port, shape: tuple[int, ...] | None) -> Value:
+    if port.kind == "sequence":
+        return []
+    if shape is None:
+        shape = tuple(size if isinstance(size, int) else 1 for size in port.shape or ())
+    is_text = port.dtype == ir.DataType.STRING
+    dtype = np.dtype(object) if is_text else port.dtype.numpy()
+    size = 1
+    for each in shape:
+        size *= max(each, 1)
+    if len(shape) > 64 or size * dtype.itemsize > MAX_BYTES:
+        message = f"input {port.name!r} takes more than {MAX_BYTES} bytes; give warmup.shapes"
+        raise FailedPrecondition(message, field=_NAME)
+    return np.full(shape, b"", object) if is_text else np.zeros(shape, dtype)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """The arrays of an ``.npz`` file; nothing in it is unpickled."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            size = sum(each.file_size for each in archive.infolist())
+        if size > MAX_BYTES:
+            raise FailedPrecondition(f"has more than {MAX_BYTES} bytes", field=file.name)
+        with np.load(file, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+        message = f"is not a file of arrays, as numpy.savez writes them: {error}"
+        raise FailedPrecondition(message, field=file.name) from error

@@ -1,0 +1,152 @@
+"""What is counted about one device.
+
+A request costs an addition and a note of its end, so nobody needs to turn this off: ends
+are sorted into histograms many at a time, when there are enough or a snapshot is taken.
+
+Accounting: every accepted request ends in exactly one `Outcome`, so at any moment
+``accepted == completed + failed + cancelled + expired + in_flight``. A refused request was never
+accepted; it is counted apart, with the reason.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+
+from headrace.runtime.execution.job import Outcome
+from headrace.runtime.metrics import families
+from headrace.runtime.metrics.histogram import Histogram
+from headrace.runtime.metrics.series import Family, SeriesSnapshot, Snapshot
+
+_log = logging.getLogger(__name__)
+
+NOTED = 64
+"""Ends that are noted before somebody sorts them."""
+
+
+class Requests:
+    """Accepted and ended requests. Not thread-safe: the owner's lock guards it."""
+
+    __slots__ = ("accepted", "outcomes")
+
+    def __init__(self) -> None:
+        self.accepted = 0
+        self.outcomes = dict.fromkeys(Outcome, 0)
+
+    def series(
+        self, accepted: Family, ended: Family, labels: tuple[str, ...]
+    ) -> Iterator[SeriesSnapshot]:
+        yield SeriesSnapshot(accepted, labels, self.accepted)
+        for outcome, count in self.outcomes.items():
+            yield SeriesSnapshot(ended, (*labels, outcome), count)
+
+
+class _Executions:
+    """One kind of work on a device. The owner's lock guards all but `ended`, to which anybody may
+    append: outcome, seconds in the queue, and on a stream or None."""
+
+    __slots__ = ("ended", "execution_seconds", "queue_wait_seconds", "requests")
+
+    def __init__(self) -> None:
+        self.requests = Requests()
+        self.ended: deque[tuple[Outcome, float, float | None]] = deque()
+        self.queue_wait_seconds = Histogram(families.DEVICE_QUEUE_WAIT_SECONDS.bounds)
+        self.execution_seconds = Histogram(families.DEVICE_EXECUTION_SECONDS.bounds)
+
+    def sort(self) -> None:
+        """Counts what has ended so far."""
+        for _ in range(len(self.ended)):
+            outcome, queue_seconds, execution_seconds = self.ended.popleft()
+            self.requests.outcomes[outcome] += 1
+            self.queue_wait_seconds.observe(queue_seconds)
+            if execution_seconds is not None:
+                self.execution_seconds.observe(execution_seconds)
+
+    def series(self, *labels: str) -> Iterator[SeriesSnapshot]:
+        self.sort()
+        yield from self.requests.series(families.DEVICE_ACCEPTED, families.DEVICE_REQUESTS, labels)
+        waits, runs = self.queue_wait_seconds.snapshot(), self.execution_seconds.snapshot()
+        yield SeriesSnapshot(families.DEVICE_QUEUE_WAIT_SECONDS, labels, waits)
+        yield SeriesSnapshot(families.DEVICE_EXECUTION_SECONDS, labels, runs)
+
+
+class DeviceCounters:
+    """Counters of one device. Thread-safe.
+
+    Parts of a request that is split over devices are counted apart from whole requests.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self._lock = threading.Lock()  # guards all below; no other lock is taken under it
+        self._requests = _Executions()
+        self._parts = _Executions()
+        self._refused: dict[str, int] = {}
+        self._gauges: dict[Family, Callable[[], float]] = {}
+
+    def accept(self, part: bool = False) -> None:
+        """Counts a request that the device's queue took."""
+        requests = (self._parts if part else self._requests).requests
+        with self._lock:
+            requests.accepted += 1
+
+    def refuse(self, reason: str) -> None:
+        """Counts a request that was not accepted; `reason` is one of few fixed words."""
+        with self._lock:
+            self._refused[reason] = self._refused.get(reason, 0) + 1
+
+    def observe(
+        self,
+        outcome: Outcome,
+        queue_seconds: float,
+        execution_seconds: float | None,
+        part: bool = False,
+    ) -> None:
+        """Counts the end of an accepted request.
+
+        Args:
+            outcome: how it ended.
+            queue_seconds: from acceptance to the start on a stream, or to the end in the queue.
+            execution_seconds: on a stream; None if it never got there.
+            part: whether it was part of a request split over devices.
+        """
+        executions = self._parts if part else self._requests
+        executions.ended.append((outcome, queue_seconds, execution_seconds))
+        if len(executions.ended) >= NOTED:
+            with self._lock:
+                executions.sort()
+
+    def register_gauge(self, gauge: Family, read: Callable[[], float]) -> None:
+        """Makes snapshots call `read`, on any thread; it has to be quick. While it raises, the
+        gauge is left out."""
+        with self._lock:
+            self._gauges[gauge] = read
+
+    def unregister_gauges(self, *gauges: Family) -> None:
+        """Forgets these gauges, all if none is named, and whatever their functions kept alive."""
+        with self._lock:
+            for gauge in gauges or list(self._gauges):
+                self._gauges.pop(gauge, None)
+
+    def snapshot(self) -> Snapshot:
+        with self._lock:
+            counted = [
+                *self._requests.series(self.device, "request"),
+                *self._parts.series(self.device, "part"),
+                *(
+                    SeriesSnapshot(families.DEVICE_REFUSED, (self.device, reason), count)
+                    for reason, count in self._refused.items()
+                ),
+            ]
+            gauges = dict(self._gauges)
+        # Outside the lock: a gauge may take its executor's lock, whose holder may be counting.
+        return (*counted, *self._read(gauges))
+
+    def _read(self, gauges: Mapping[Family, Callable[[], float]]) -> Iterator[SeriesSnapshot]:
+        for gauge, read in gauges.items():
+            try:
+                yield SeriesSnapshot(gauge, (self.device,), float(read()))
+            except Exception as error:  # noqa: BLE001 - a driver may fail; the rest is shown
+                _log.warning("gauge %s of %s cannot be read: %s", gauge.name, self.device, error)

@@ -1,0 +1,176 @@
+"""The table of metrics: name, kind, labels and help of all that a server counts.
+
+A plugin adds families of its own with `headrace.runtime.metrics.series`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.runtime.metrics.series import Family
+
+# Upper bounds, inclusive. Tiny networks take microseconds, generated text takes minutes.
+REQUEST_SECONDS: Final = (
+    *(5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0),
+)
+LOAD_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+BATCH_SIZES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+
+_DEVICE, _KIND, _NETWORK = ("device",), ("device", "kind"), ("network", "version", "device")
+
+DEVICE_ACCEPTED: Final = Family(
+    "device_accepted_total",
+    "counter",
+    _KIND,
+    "Requests, and parts of split requests, that the device's queue accepted.",
+)
+DEVICE_REQUESTS: Final = Family(
+    "device_requests_total",
+    "counter",
+    (*_KIND, "outcome"),
+    "Accepted requests and parts by outcome: completed, failed, cancelled, expired.",
+)
+DEVICE_REFUSED: Final = Family(
+    "device_refused_total", "counter", (*_DEVICE, "reason"), "Requests that were refused."
+)
+DEVICE_QUEUE_DEPTH: Final = Family(
+    "device_queue_depth", "gauge", _DEVICE, "Requests waiting in the device's queue."
+)
+DEVICE_QUEUE_CAPACITY: Final = Family(
+    "device_queue_capacity", "gauge", _DEVICE, "Requests that the queue takes."
+)
+DEVICE_QUEUE_WAIT_SECONDS: Final = Family(
+    "device_queue_wait_seconds",
+    "histogram",
+    _KIND,
+    "Time from acceptance to the start on a stream, or to the end in the queue.",
+    REQUEST_SECONDS,
+)
+DEVICE_EXECUTION_SECONDS: Final = Family(
+    "device_execution_seconds",
+    "histogram",
+    _KIND,
+    "Time on a stream, all stages together.",
+    REQUEST_SECONDS,
+)
+DEVICE_STREAMS: Final = Family("device_streams", "gauge", _DEVICE, "Streams that the device runs.")
+DEVICE_STREAMS_BUSY: Final = Family(
+    "device_streams_busy", "gauge", _DEVICE, "Streams that are running a request."
+)
+DEVICE_MEMORY_BYTES: Final = Family(
+    "device_memory_bytes",
+    "gauge",
+    _DEVICE,
+    "Memory of the loaded networks: what the driver tells, else their weights.",
+)
+DEVICE_UP: Final = Family(
+    "device_up",
+    "gauge",
+    _DEVICE,
+    "1 if the device works, 0 if it is down. A device that is not installed has no series.",
+)
+NETWORK_ACCEPTED: Final = Family(
+    "network_accepted_total", "counter", _NETWORK, "Requests that the network accepted."
+)
+NETWORK_REQUESTS: Final = Family(
+    "network_requests_total",
+    "counter",
+    (*_NETWORK, "outcome"),
+    "Accepted requests by outcome: completed, failed, cancelled, expired.",
+)
+NETWORK_REQUEST_SECONDS: Final = Family(
+    "network_request_seconds",
+    "histogram",
+    _NETWORK,
+    "Time from acceptance to the end.",
+    REQUEST_SECONDS,
+)
+NETWORK_LOAD_SECONDS: Final = Family(
+    "network_load_seconds",
+    "histogram",
+    _NETWORK,
+    "Time that loads of the network took.",
+    LOAD_SECONDS,
+)
+NETWORK_BATCH_SIZE: Final = Family(
+    "network_batch_size", "histogram", _NETWORK, "Rows that ran together in a run.", BATCH_SIZES
+)
+GRPC_REQUESTS: Final = Family(
+    "grpc_requests_total", "counter", ("method", "code"), "Finished calls."
+)
+HTTP_REQUESTS: Final = Family(
+    "http_requests_total",
+    "counter",
+    ("path", "code"),
+    "Finished HTTP requests by path with placeholders, and status. 499: the client left.",
+)
+CACHE_HITS: Final = Family(
+    "cache_hits_total", "counter", _DEVICE, "Loads whose network came from the cache."
+)
+CACHE_MISSES: Final = Family(
+    "cache_misses_total",
+    "counter",
+    _DEVICE,
+    "Loads that compiled because the cache had no usable entry.",
+)
+CACHE_REFUSED: Final = Family(
+    "cache_refused_total",
+    "counter",
+    _DEVICE,
+    "Misses with an entry that was damaged, not signed by this server, or unusable.",
+)
+CACHE_SKIPPED: Final = Family(
+    "cache_skipped_total",
+    "counter",
+    _DEVICE,
+    "Loads without the cache, because the device exports nothing that loads faster.",
+)
+CACHE_WRITE_FAILURES: Final = Family(
+    "cache_write_failures_total",
+    "counter",
+    _DEVICE,
+    "Compiled networks that could not be kept.",
+)
+CACHE_EVICTED: Final = Family(
+    "cache_evicted_total", "counter", (), "Cache entries that were removed for newer ones."
+)
+CACHE_BYTES: Final = Family(
+    "cache_bytes", "gauge", (), "Disk space of all cache entries when this server last looked."
+)
+CACHE_CAPACITY_BYTES: Final = Family(
+    "cache_capacity_bytes", "gauge", (), "Disk space that cache entries may take."
+)
+BUILD_INFO: Final = Family(
+    "build_info", "info", ("version", "python"), "Versions of headrace and Python."
+)
+
+FAMILIES: Final = (
+    DEVICE_ACCEPTED,
+    DEVICE_REQUESTS,
+    DEVICE_REFUSED,
+    DEVICE_QUEUE_DEPTH,
+    DEVICE_QUEUE_CAPACITY,
+    DEVICE_QUEUE_WAIT_SECONDS,
+    DEVICE_EXECUTION_SECONDS,
+    DEVICE_STREAMS,
+    DEVICE_STREAMS_BUSY,
+    DEVICE_MEMORY_BYTES,
+    DEVICE_UP,
+    NETWORK_ACCEPTED,
+    NETWORK_REQUESTS,
+    NETWORK_REQUEST_SECONDS,
+    NETWORK_LOAD_SECONDS,
+    NETWORK_BATCH_SIZE,
+    GRPC_REQUESTS,
+    HTTP_REQUESTS,
+    CACHE_HITS,
+    CACHE_MISSES,
+    CACHE_REFUSED,
+    CACHE_SKIPPED,
+    CACHE_WRITE_FAILURES,
+    CACHE_EVICTED,
+    CACHE_BYTES,
+    CACHE_CAPACITY_BYTES,
+    BUILD_INFO,
+)

@@ -1,0 +1,121 @@
+"""What the requests to one loaded network took in all: exact counts and sums, no distribution."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.runtime.execution.job import Job, Outcome
+
+MAX_SIZES: Final = 256
+"""Numbers of rows that runs are told apart by; clients choose them. Runs of any further number are
+counted as runs of 0 rows."""
+
+
+@dataclass(slots=True)
+class Total:
+    """How often something happened, and how long it took in all."""
+
+    count: int = 0
+    seconds: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.count += 1
+        self.seconds += seconds
+
+    @property
+    def nanoseconds(self) -> int:
+        return round(self.seconds * 1e9)
+
+
+@dataclass(slots=True)
+class Stages:
+    """The stages of requests or of runs on the device."""
+
+    preparation: Total = field(default_factory=Total)
+    inference: Total = field(default_factory=Total)
+    completion: Total = field(default_factory=Total)
+
+    def add(self, preparation: float, inference: float, completion: float) -> None:
+        self.preparation.add(preparation)
+        self.inference.add(inference)
+        self.completion.add(completion)
+
+
+@dataclass(slots=True)
+class Totals:
+    """All that has ended.
+
+    Attributes:
+        outcomes: from admission to the end.
+        queue, stages: of the requests that completed.
+        rows: that completed requests brought.
+        runs: those that completed, by their number of rows.
+        last_end: of a request, on `time.monotonic`'s clock; 0.0 if none has ended.
+    """
+
+    outcomes: dict[Outcome, Total] = field(
+        default_factory=lambda: {outcome: Total() for outcome in Outcome}
+    )
+    queue: Total = field(default_factory=Total)
+    stages: Stages = field(default_factory=Stages)
+    rows: int = 0
+    runs: dict[int, Stages] = field(default_factory=dict)
+    last_end: float = 0.0
+
+
+class Statistics:
+    """Counts what ends. Thread-safe: `_lock` guards the totals, and no lock is taken under it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._totals = Totals()
+
+    def observe(self, job: Job, rows: int, *, is_run: bool) -> None:
+        """Counts the end of an admitted request.
+
+        Args:
+            rows: that it brought.
+            is_run: the device ran it by itself; False where runs are counted with `observe_run`.
+        """
+        outcome = job.outcome
+        assert outcome is not None
+        times = _stages(job) if outcome is Outcome.COMPLETED else None
+        with self._lock:
+            totals = self._totals
+            totals.outcomes[outcome].add(job.finished - job.queued)
+            totals.last_end = job.finished
+            if times is not None:
+                totals.queue.add(job.queue_seconds)
+                totals.stages.add(*times)
+                totals.rows += rows
+                if is_run:
+                    self._run(rows, times)
+
+    def observe_run(self, job: Job, rows: int) -> None:
+        """Counts a run of several requests' rows together; `job` has completed."""
+        times = _stages(job)
+        with self._lock:
+            self._run(rows, times)
+
+    def totals(self) -> Totals:
+        """A copy of what has been counted."""
+        with self._lock:
+            return copy.deepcopy(self._totals)
+
+    def _run(self, rows: int, times: tuple[float, float, float]) -> None:
+        runs = self._totals.runs
+        if rows not in runs:
+            rows = rows if len(runs) < MAX_SIZES else 0
+            runs.setdefault(rows, Stages())
+        runs[rows].add(*times)
+
+
+def _stages(job: Job) -> tuple[float, float, float]:
+    """Seconds before, in and after the backend; all in it where the device does not tell."""
+    if not job.inferred:
+        return 0.0, job.execution_seconds, 0.0
+    prepared = job.prepared or job.started
+    return prepared - job.started, job.inferred - prepared, job.finished - job.inferred

@@ -1,0 +1,63 @@
+"""Normalisations, as onnx's reference evaluator should compute them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_batch_normalization import BatchNormalization_14
+from onnx.reference.ops.op_layer_normalization import LayerNormalization as OpLayerNormalization
+
+_BATCH_NORMALIZATION_TRAINS = 14
+
+
+def opset_of(op: OpRun) -> int:
+    return int(op.run_params["opsets"][""])
+
+
+class BatchNormalization(BatchNormalization_14):
+    """Before operator set 14 one with a single output does not train. The new statistics have the
+    type of the old ones."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        opset = opset_of(self)
+        self._older = opset < _BATCH_NORMALIZATION_TRAINS
+        tested = opset >= 7 or getattr(self, "is_test", False)
+        if self._older and (not tested or len(self.onnx_node.output) > 1):
+            raise NotImplementedError("BatchNormalization that trains, before operator set 14")
+        if not getattr(self, "spatial", True):
+            raise NotImplementedError("BatchNormalization of each element, with spatial=0")
+
+    def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
+        options = {name: options.get(name) for name in ("epsilon", "momentum", "training_mode")}
+        if self._older:
+            options["training_mode"] = 0
+        found: tuple[Any, ...] = super()._run(*inputs, **options)  # type: ignore[no-untyped-call]
+        return (found[0], *(each.astype(inputs[3].dtype) for each in found[1:]))
+
+
+class LayerNormalization(OpLayerNormalization):
+    """Mean and deviation are computed, and answered, in float32.
+
+    https://onnx.ai/onnx/operators/onnx__LayerNormalization.html
+    """
+
+    def _run(  # type: ignore[override]
+        self, x: Any, scale: Any, bias: Any = None, **options: Any
+    ) -> tuple[Any, ...]:
+        wide = np.result_type(x.dtype, np.float32) if x.dtype.kind == "f" else np.float32
+        options = {name: options.get(name) for name in ("axis", "epsilon", "stash_type")}
+        given = [None if each is None else each.astype(wide) for each in (x, scale, bias)]
+        found: tuple[Any, ...] = super()._run(*given, **options)  # type: ignore[no-untyped-call]
+        statistics = (each.astype(np.float32) for each in found[1:])
+        return (found[0].astype(x.dtype), *statistics)[: len(self.output)]
+
+
+class LpNormalization(OpRun):
+    """Divides by a norm of absolute values; a norm of 0 makes zeros."""
+
+    def _run(self, x: Any, axis: int = -1, p: int = 2) -> tuple[Any, ...]:
+        norm = np.linalg.norm(x, p, axis, keepdims=True)
+        return (np.where(norm == 0, 0, x / norm).astype(x.dtype),)

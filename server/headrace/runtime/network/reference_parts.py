@@ -1,0 +1,53 @@
+"""Operators that pick parts of a tensor, as onnx's reference evaluator should compute them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+
+
+class GatherElements(OpRun):
+    """From axes of any size, with as many indices as there are or fewer.
+
+    https://onnx.ai/onnx/operators/onnx__GatherElements.html
+    """
+
+    def _run(self, data: Any, indices: Any, axis: int = 0) -> tuple[Any, ...]:
+        axis = range(data.ndim)[axis]
+        size = data.shape[axis]
+        if ((indices < -size) | (indices >= size)).any():
+            raise IndexError(f"an index is out of bounds for an axis of {size} elements")
+        kept = [slice(None) if at == axis else slice(n) for at, n in enumerate(indices.shape)]
+        return (np.take_along_axis(data[tuple(kept)], indices, axis),)
+
+
+class Trilu(OpRun):
+    """A diagonal may be any integer; one far outside keeps all elements, or none.
+
+    https://onnx.ai/onnx/operators/onnx__Trilu.html
+    """
+
+    def _run(self, x: Any, k: Any = None, upper: int = 1) -> tuple[Any, ...]:
+        sides = sum(x.shape[-2:])
+        diagonal = 0 if k is None else min(max(np.asarray(k).item(), -sides), sides)
+        return ((np.triu if upper else np.tril)(x, diagonal).astype(x.dtype),)
+
+
+class Unique(OpRun):
+    """Elements, or parts along an axis, in the order in which they first appear or in their own.
+
+    https://onnx.ai/onnx/operators/onnx__Unique.html
+    """
+
+    def _run(self, x: Any, axis: int | None = None, sorted: int = 1) -> tuple[Any, ...]:
+        flat, along = (x.reshape(-1), 0) if axis is None else (x, axis)
+        found, first, inverse, counts = np.unique(flat, True, True, True, axis=along)
+        inverse = inverse.reshape(-1)
+        if not sorted:
+            order = np.argsort(first)
+            found, first, counts = found.take(order, along), first[order], counts[order]
+            inverse = np.argsort(order)[inverse]
+        made = (found, *(each.astype(np.int64) for each in (first, inverse, counts)))
+        return made[: len(self.output)]

@@ -1,0 +1,1 @@
+"""States that the server keeps between the requests of a sequence."""

@@ -1,0 +1,278 @@
+"""A network that keeps states, in front of the one that a device has compiled."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from headrace.runtime.config.schema import Configuration, ParameterValue
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.errors import HeadraceError, InvalidArgument
+from headrace.runtime.execution.alarm import Alarm
+from headrace.runtime.execution.job import Job, Outcome
+from headrace.runtime.execution.ports import PortCheck
+from headrace.runtime.execution.trampoline import Trampoline
+from headrace.runtime.metrics.counters import NetworkCounters
+from headrace.runtime.metrics.series import SeriesSnapshot
+from headrace.runtime.network.network import Layer
+from headrace.runtime.sequences import keys
+from headrace.runtime.sequences.counters import OPEN, STATE_BYTES, SequenceCounters
+from headrace.runtime.sequences.keys import SEQUENCE_CAPACITY, SEQUENCE_IDLE_TIMEOUT, STATES
+from headrace.runtime.sequences.memory import StateMemory
+from headrace.runtime.sequences.states import States
+from headrace.runtime.sequences.table import Ending, SequenceTable, Turn
+
+MAX_ID_LENGTH = 128
+
+
+def load_with_states(
+    config: Mapping[str, str],
+    preprocessed: Iterable[str],
+    memory: StateMemory,
+    load: Callable[[dict[str, str]], ExecutableNetwork],
+) -> ExecutableNetwork:
+    """Loads a network, and puts another one before it if its configuration names states.
+
+    Args:
+        config: all of the load's.
+        preprocessed: names of the inputs and outputs that the caller has options for.
+        memory: for states.
+        load: takes what is left of `config`.
+
+    Raises:
+        InvalidArgument: naming the key, and the tensor that cannot be a state.
+        As `load`.
+    """
+    own, rest = keys.split(config)
+    if own is None:
+        return load(rest)
+    network = load(rest)
+    try:
+        states = States(own[STATES], network.inputs, network.outputs, preprocessed)
+        return SequenceNetwork(network, own, states, memory)
+    except BaseException:
+        network.close()
+        raise
+
+
+class SequenceNetwork(ExecutableNetwork):
+    """Runs the requests of each sequence one at a time. Thread-safe: `_lock` guards the table and
+    the alarm; the memory's lock, those of series and the timer's are taken under it.
+
+    A request whose turn has come starts on the thread that submits it. One that waits starts on the
+    thread that has ended the one before, after that has been told. Sequences that are idle for too
+    long end on the timer's thread.
+
+    Args:
+        inner: the compiled network, open; closed with this one.
+        own: its states and their limits.
+        memory: for states.
+    """
+
+    def __init__(
+        self, inner: ExecutableNetwork, own: Configuration, states: States, memory: StateMemory
+    ) -> None:
+        super().__init__(inner.network, inner.config.joined(own))
+        self.inner = inner
+        self.place = inner.place
+        self.counts_rows = inner.counts_rows
+        self.states = states.outputs_by_input
+        self.inputs, self.outputs = states.inputs, states.outputs
+        self._check = self._turn_check = _TurnCheck(self, states)
+        self._own = own
+        self._kept = states
+        self._lock = threading.Lock()
+        self._table = SequenceTable(
+            states, memory, own[SEQUENCE_CAPACITY], own[SEQUENCE_IDLE_TIMEOUT], self._note
+        )
+        self._alarm = Alarm(inner.place.timer, self._expire)
+        self._trampoline: Trampoline[Turn] = Trampoline()
+        self._sequence_counters: SequenceCounters | None = None
+        self._end_series: Callable[[], None] = lambda: None
+
+    @property
+    def notes(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.inner.notes
+
+    @property
+    def restored(self) -> bool:  # type: ignore[override]
+        return self.inner.restored
+
+    @property
+    def loaded_from_cache(self) -> bool:  # type: ignore[override]
+        return self.inner.loaded_from_cache
+
+    # -- what it is asked, beside requests --
+
+    def count_as(self, name: str, counters: NetworkCounters) -> None:
+        super().count_as(name, counters)
+        self.inner.count_as(name, counters)
+        self._table.network = name
+        self._sequence_counters = SequenceCounters(counters.series)
+        self._end_series = counters.series.add(self._gauges)
+
+    def set_config(self, changes: Mapping[str, str]) -> None:
+        own = self._own.changed({name: changes[name] for name in changes if name in keys.SCHEMA})
+        self.inner.set_config({name: changes[name] for name in changes if name not in keys.SCHEMA})
+        self._own = own
+        self.config = self.inner.config.joined(own)
+        with self._lock:
+            self._table.capacity = own[SEQUENCE_CAPACITY]
+            self._table.idle_seconds = own[SEQUENCE_IDLE_TIMEOUT]
+            self._alarm.set(self._table.next_expiry)
+
+    def has_sequence(self, identifier: str) -> bool:
+        return identifier in self._table
+
+    def layers(self) -> tuple[Layer, ...]:
+        return self.inner.layers()
+
+    def metrics(self) -> dict[str, Callable[[], ParameterValue]]:
+        table: dict[str, Callable[[], ParameterValue]] = {
+            **self.inner.metrics(),
+            "SUPPORTED_METRICS": lambda: list(table),
+            "SUPPORTED_CONFIG_KEYS": lambda: self.config.schema.names,
+            "OPEN_SEQUENCES": lambda: len(self._table),
+        }
+        return table
+
+    def _export(self) -> bytes:
+        return self.inner.export()
+
+    def _close(self) -> None:
+        with self._lock:
+            self._table.close()
+            self._alarm.close()
+        self._end_series()
+        self.inner.close()
+
+    # -- requests --
+
+    def _start(self, job: Job) -> None:
+        turn = self._turn_check.turn(job, self._give_up)
+        with self._lock:
+            begins = self._table.enter(turn)
+        if begins:
+            self._trampoline(self._begin, [turn], inline=job.may_run_inline)
+            return
+        job.token.attach(turn.give_up)
+        if turn.begun:  # on another thread, and perhaps before the hook was there
+            job.token.detach(turn.give_up)
+
+    def _begin(self, turn: Turn, inline: bool) -> None:
+        """Has the device run a request whose turn has come."""
+        job = turn.job
+        turn.begun = True
+        job.token.detach(turn.give_up)
+        job.follow(partial(self._ended, turn))
+        if turn.only_ends:
+            job.complete()
+            return
+        sequence = turn.sequence
+        if sequence.states is None:
+            sequence.states = self._kept.zeros(sequence.sizes)
+        wanted = job.output_names
+        job.inputs = {**job.inputs, **sequence.states}
+        job.output_names = (*wanted, *self._kept.output_names)
+        job.conclude = partial(self._keep, turn, wanted)
+        job.may_run_inline = inline
+        try:
+            self.inner._start(job)
+        except Exception as error:  # noqa: BLE001 - an accepted job has an outcome, whatever happens
+            job.fail(error)
+
+    def _keep(self, turn: Turn, wanted: tuple[str, ...], job: Job) -> HeadraceError | None:
+        """Takes the states out of the outputs. Nobody else touches the sequence's meanwhile."""
+        job.output_names = wanted
+        turn.sequence.states = self._kept.take(job.outputs, turn.sequence.sizes)
+        return None
+
+    def _ended(self, turn: Turn, job: Job) -> None:
+        with self._lock:
+            following = self._table.end(
+                turn, time.monotonic(), completed=job.outcome is Outcome.COMPLETED
+            )
+            self._alarm.set(self._table.next_expiry)
+        if following is not None:
+            self._trampoline(self._begin, [following])
+
+    def _give_up(self, turn: Turn) -> None:
+        with self._lock:
+            waited = self._table.leave(turn)
+        error = turn.job.token.error
+        if waited and error is not None:
+            turn.job.fail(error)
+
+    # -- inside --
+
+    def _expire(self) -> None:
+        with self._lock:
+            self._alarm.rang()
+            self._table.expire(time.monotonic())
+            self._alarm.set(self._table.next_expiry)
+
+    def _note(self, how: Ending | None) -> None:
+        if self._sequence_counters is not None:
+            self._sequence_counters.note(how)
+
+    def _gauges(self) -> Iterable[SeriesSnapshot]:
+        with self._lock:
+            count, size = len(self._table), self._table.bytes
+        return (SeriesSnapshot(OPEN, (), count), SeriesSnapshot(STATE_BYTES, (), size))
+
+
+class _TurnCheck(PortCheck):
+    """Checks a request's sequence, and its values against what is left of the network's ports for
+    clients."""
+
+    def __init__(self, network: ExecutableNetwork, states: States) -> None:
+        super().__init__(states.inputs, states.outputs)
+        self._network = network
+        self._states = states
+        self._kept_inputs = frozenset(states.outputs_by_input)
+        self._kept_outputs = frozenset(states.outputs_by_input.values())
+
+    def __call__(self, job: Job) -> None:
+        sequence = job.sequence
+        if sequence is None:
+            raise InvalidArgument(
+                f"network {self._network.name!r} keeps states between the requests of a sequence: "
+                "say which sequence the request belongs to",
+                field="session",
+            )
+        if not 1 <= len(sequence.id) <= MAX_ID_LENGTH:
+            raise InvalidArgument(
+                f"the id of a sequence has 1 to {MAX_ID_LENGTH} characters", field="session.id"
+            )
+        if self._only_ends(job):
+            return
+        for name in self._kept_inputs & job.inputs.keys():
+            raise InvalidArgument(
+                f"input {name!r} is a state, which the server keeps: leave it out",
+                field=f"inputs[{name!r}]",
+            )
+        for name in self._kept_outputs.intersection(job.output_names) if job.output_names else ():
+            raise InvalidArgument(
+                f"output {name!r} is a state, which the server keeps: leave it out",
+                field="outputs",
+            )
+        super().__call__(job)
+
+    def turn(self, job: Job, give_up: Callable[[Turn], object]) -> Turn:
+        """The turn of a request that has been checked."""
+        assert job.sequence is not None
+        if self._only_ends(job):
+            return Turn(job, job.sequence, (), only_ends=True, give_up=give_up)
+        return Turn(job, job.sequence, self._states.sizes(job.inputs), give_up=give_up)
+
+    def _only_ends(self, job: Job) -> bool:
+        sequence = job.sequence
+        return (
+            sequence is not None
+            and sequence.end
+            and not sequence.start
+            and not job.inputs
+            and bool(self._required)
+        )

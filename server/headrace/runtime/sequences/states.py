@@ -1,0 +1,237 @@
+"""A network's states: which tensors they are, how a sequence begins, what goes from one request to
+the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+
+from headrace.runtime.config.key import config_field
+from headrace.runtime.errors import FailedPrecondition, InvalidArgument, did_you_mean
+from headrace.runtime.network.network import Port
+from headrace.runtime.network.values import Array, Value
+from headrace.runtime.sequences.keys import STATES, pairs
+
+Sizes: TypeAlias = tuple[int, ...]
+"""Of the axes that follow the first request of a sequence, as a batch does."""
+
+_SIZES_KEPT = 64
+_FIELD = config_field(STATES.name)
+_NO_STATES = (ir.DataType.STRING, ir.DataType.UNDEFINED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """An axis of a client's input that says a size."""
+
+    name: str
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """
+    Attributes:
+        shape: sizes, and sources for those that follow a sequence's first request.
+    """
+
+    input: str
+    output: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | _Source, ...]
+
+
+_Sized: TypeAlias = tuple[tuple[_State, tuple[int, ...]], ...]
+"""All states, each with the shape that it has in a sequence."""
+
+
+class States:
+    """What STATES says of a network, checked. Immutable.
+
+    Args:
+        text: the value of the key.
+        inputs, outputs: all of the network's.
+        preprocessed: names of the inputs and outputs that the caller has options for.
+
+    Attributes:
+        outputs_by_input: the states.
+        inputs, outputs: what is left for the client.
+
+    Raises:
+        InvalidArgument: naming the key and the first tensor that cannot be a state.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        inputs: Sequence[Port],
+        outputs: Sequence[Port],
+        preprocessed: Iterable[str] = (),
+    ) -> None:
+        found = pairs(text)
+        kept_inputs = _ports("input", [name for name, _ in found], inputs)
+        kept_outputs = _ports("output", [name for _, name in found], outputs)
+        for name in preprocessed:
+            if name in kept_inputs or name in kept_outputs:
+                raise _refusal(f"{name!r} is a state, so it can have no options; leave them out")
+        self.outputs_by_input = dict(found)
+        self.inputs = tuple(port for port in inputs if port.name not in kept_inputs)
+        self.outputs = tuple(port for port in outputs if port.name not in kept_outputs)
+        self._states = tuple(
+            self._state(kept_inputs[name], kept_outputs[output]) for name, output in found
+        )
+        sources = {size: None for each in self._states for size in each.shape}
+        self._sources = tuple(size for size in sources if isinstance(size, _Source))
+        self.output_names = tuple(each.output for each in self._states)
+        self._sized: Callable[[Sizes], _Sized] = lru_cache(_SIZES_KEPT)(self._shapes)
+
+    def sizes(self, inputs: Mapping[str, Value]) -> Sizes:
+        """The sizes that a request brings, whose inputs have been checked."""
+        found = []
+        for source in self._sources:
+            value = inputs[source.name]
+            assert isinstance(value, np.ndarray)
+            found.append(value.shape[source.axis])
+        return tuple(found)
+
+    def check_sizes(self, sequence: str, began: Sizes, sizes: Sizes) -> None:
+        """
+        Raises:
+            InvalidArgument: a request brings other sizes than its sequence began with.
+        """
+        for source, was, now in zip(self._sources, began, sizes, strict=True):
+            if was != now:
+                raise InvalidArgument(
+                    f"axis {source.axis} of input {source.name!r} has the size {now}, but sequence "
+                    f"{sequence!r} began with {was}, and its states have that size; begin another "
+                    "sequence",
+                    field=f"inputs[{source.name!r}].shape",
+                )
+
+    def size_bytes(self, sizes: Sizes) -> int:
+        """What the states of one sequence take."""
+        return sum(each.dtype.itemsize * prod(shape) for each, shape in self._sized(sizes))
+
+    def zeros(self, sizes: Sizes) -> dict[str, Array]:
+        """What a sequence begins with, by input."""
+        return {each.input: np.zeros(shape, each.dtype) for each, shape in self._sized(sizes)}
+
+    def take(self, outputs: dict[str, Value], sizes: Sizes) -> dict[str, Array]:
+        """Takes the states' next values out of a request's outputs.
+
+        Raises:
+            FailedPrecondition: one has another type or shape than its input.
+        """
+        taken = {}
+        for each, shape in self._sized(sizes):
+            value = outputs.pop(each.output)
+            if not (
+                isinstance(value, np.ndarray) and value.dtype == each.dtype and value.shape == shape
+            ):
+                raise FailedPrecondition(
+                    f"output {each.output!r} came as {_shown(value)}, which cannot be the next "
+                    f"value of input {each.input!r}, {each.dtype.name}{list(shape)}; "
+                    f"correct {STATES.name} or the model"
+                )
+            taken[each.input] = kept(value)
+        return taken
+
+    def _shapes(self, sizes: Sizes) -> _Sized:
+        given = dict(zip(self._sources, sizes, strict=True))
+        return tuple(
+            (each, tuple(size if isinstance(size, int) else given[size] for size in each.shape))
+            for each in self._states
+        )
+
+    def _state(self, port: Port, output: Port) -> _State:
+        for kind, each in (("input", port), ("output", output)):
+            if each.kind != "tensor" or each.optional or each.dtype in _NO_STATES:
+                raise _refusal(f"{kind} {each.name!r} is not a tensor of numbers")
+        if port.dtype != output.dtype:
+            raise _refusal(
+                f"output {output.name!r} is {_dtype(output)} and input {port.name!r} "
+                f"{_dtype(port)}; they must have one type"
+            )
+        if port.shape is None:
+            raise _refusal(f"input {port.name!r} has no known shape; declare it in the model")
+        if output.shape is not None:
+            fit = len(output.shape) == len(port.shape) and all(
+                one == other or not (isinstance(one, int) and isinstance(other, int))
+                for one, other in zip(port.shape, output.shape, strict=True)
+            )
+            if not fit:
+                raise _refusal(
+                    f"output {output.name!r} has the shape {_shape(output)} and input "
+                    f"{port.name!r} {_shape(port)}; they must be the same"
+                )
+        shape = tuple(self._size(port, axis) for axis in range(len(port.shape)))
+        return _State(port.name, output.name, port.dtype.numpy(), shape)
+
+    def _size(self, port: Port, axis: int) -> int | _Source:
+        assert port.shape is not None
+        size = port.shape[axis]
+        if isinstance(size, int):
+            return size
+        for each in self.inputs:
+            if each.kind == "tensor" and not each.optional and each.shape is not None:
+                if size is not None and size in each.shape:
+                    return _Source(each.name, each.shape.index(size))
+                if size is None and axis == 0 and each.shape and not isinstance(each.shape[0], int):
+                    return _Source(each.name, 0)
+        raise _refusal(
+            f"axis {axis} of input {port.name!r} has no fixed size, and no input of the client's "
+            f"has {'an axis of that name' if size else 'a batch'}; give it a size in the model"
+        )
+
+
+def kept(array: Array) -> Array:
+    """The array, or a copy if it would keep more than twice its memory, as a part of a message or
+    of memory that a worker process maps too."""
+    if array.base is None and array.flags.c_contiguous:
+        return array
+    root: Any = array
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    size = root.nbytes
+    if root.base is not None:
+        with suppress(TypeError):  # what it is a view of may not say its size
+            size = max(size, memoryview(root.base).nbytes)
+    return array if size <= 2 * array.nbytes and array.flags.c_contiguous else array.copy()
+
+
+def _ports(kind: str, names: Sequence[str], ports: Sequence[Port]) -> dict[str, Port]:
+    known = {port.name: port for port in ports}
+    found: dict[str, Port] = {}
+    for name in names:
+        shown = name[:200]
+        if name not in known:
+            raise _refusal(f"the network has no {kind} {shown!r}{did_you_mean(shown, known)}")
+        if name in found:
+            raise _refusal(f"names {kind} {shown!r} twice")
+        found[name] = known[name]
+    return found
+
+
+def _refusal(why: str) -> InvalidArgument:
+    return InvalidArgument(f"{STATES.name}: {why}", field=_FIELD)
+
+
+def _dtype(port: Port) -> str:
+    return port.dtype.numpy().name
+
+
+def _shape(port: Port) -> str:
+    return f"[{', '.join('?' if size is None else str(size) for size in port.shape or ())}]"
+
+
+def _shown(value: Value) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype.name}{list(value.shape)}"
+    return "a sequence" if isinstance(value, list) else "nothing"

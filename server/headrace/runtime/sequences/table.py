@@ -1,0 +1,253 @@
+"""Which sequences are open, and whose turn it is: the pure part. Not thread-safe.
+
+A sequence opens and closes when its requests come; its requests take turns. So one that begins
+again while requests of the old one wait is another sequence, and those requests end as they would
+have.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+
+from headrace.runtime.errors import FailedPrecondition, ResourceExhausted
+from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.job import Sequence as Asked
+from headrace.runtime.network.values import Array
+from headrace.runtime.sequences.memory import StateMemory
+from headrace.runtime.sequences.states import Sizes, States
+
+
+class Ending(enum.StrEnum):
+    """How a sequence came to its end. Each is the word that metrics say."""
+
+    ENDED = "ended"
+    RESTARTED = "restarted"
+    EXPIRED = "expired"
+    UNLOADED = "unloaded"
+
+
+class Sequence:
+    """An open sequence, or one that has requests left.
+
+    Attributes:
+        sizes: of the axes that follow its first request.
+        bytes: that its states take.
+        states: by input, as the last completed request left them; None before the first.
+        running: whose turn it is.
+        waiting: those whose turn has not come, in order.
+        ending: the request that ends it, as soon as that has come.
+        idle_since: by the table's clock; while nothing runs.
+    """
+
+    __slots__ = ("bytes", "ending", "id", "idle_since", "running", "sizes", "states", "waiting")
+
+    def __init__(self, identifier: str, sizes: Sizes, size_bytes: int) -> None:
+        self.id = identifier
+        self.sizes = sizes
+        self.bytes = size_bytes
+        self.states: dict[str, Array] | None = None
+        self.running: Turn | None = None
+        self.waiting: OrderedDict[Turn, None] = OrderedDict()
+        self.ending: Turn | None = None
+        self.idle_since = 0.0
+
+
+class Turn:
+    """A request of a sequence.
+
+    Attributes:
+        asked: what the request says of its sequence.
+        sizes: of the axes that it brings.
+        only_ends: it is not run.
+        begun: its turn has come.
+    """
+
+    __slots__ = ("_give_up", "asked", "begun", "job", "only_ends", "sequence", "sizes")
+
+    def __init__(
+        self,
+        job: Job,
+        asked: Asked,
+        sizes: Sizes,
+        *,
+        only_ends: bool = False,
+        give_up: Callable[[Turn], object] = lambda _: None,
+    ) -> None:
+        self.job = job
+        self.asked = asked
+        self.sizes = sizes
+        self.only_ends = only_ends
+        self.begun = False
+        self.sequence: Sequence
+        self._give_up = give_up
+
+    def give_up(self) -> None:
+        """The request was cancelled."""
+        self._give_up(self)
+
+
+class SequenceTable:
+    """
+    Args:
+        states: of the network.
+        memory: in which their bytes are counted.
+        capacity: sequences that may be open.
+        idle_seconds: how long one stays open without a request.
+        note: told how a sequence ended, or None where one began.
+
+    Attributes:
+        network: its name, for messages.
+    """
+
+    def __init__(
+        self,
+        states: States,
+        memory: StateMemory,
+        capacity: int,
+        idle_seconds: float,
+        note: Callable[[Ending | None], object] = lambda _: None,
+    ) -> None:
+        self.network = ""
+        self.capacity = capacity
+        self.idle_seconds = idle_seconds
+        self.bytes = 0
+        self._states = states
+        self._memory = memory
+        self._note = note
+        self._open: dict[str, Sequence] = {}
+        self._idle: OrderedDict[Sequence, None] = OrderedDict()  # the longest idle one first
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __contains__(self, identifier: object) -> bool:
+        """Safe on any thread, at a moment that may have passed."""
+        return identifier in self._open
+
+    def enter(self, turn: Turn) -> bool:
+        """Gives a request its place in its sequence, which it may open.
+
+        Returns:
+            Whether its turn has come.
+
+        Raises:
+            FailedPrecondition: its sequence is not open.
+            InvalidArgument: it brings other sizes than its sequence has.
+            ResourceExhausted: no other sequence may be opened.
+        """
+        sequence = turn.sequence = self._start(turn) if turn.asked.start else self._find(turn)
+        if turn.asked.end:
+            sequence.ending = turn
+        if sequence.running is not None:
+            sequence.waiting[turn] = None
+            return False
+        self._idle.pop(sequence, None)
+        sequence.running = turn
+        return True
+
+    def leave(self, turn: Turn) -> bool:
+        """Takes out a request that was cancelled; False if it does not wait."""
+        sequence = turn.sequence
+        if turn not in sequence.waiting:
+            return False
+        del sequence.waiting[turn]
+        if sequence.ending is turn:
+            sequence.ending = None
+        return True
+
+    def end(self, turn: Turn, now: float, *, completed: bool) -> Turn | None:
+        """The request whose turn it was has its outcome.
+
+        Returns:
+            The one whose turn it is now.
+        """
+        sequence = turn.sequence
+        sequence.running = None
+        if sequence.ending is turn:
+            sequence.ending = None
+            if completed and self._is_open(sequence):
+                self._close(sequence, Ending.ENDED)
+        if sequence.waiting:
+            sequence.running, _ = sequence.waiting.popitem(last=False)
+        elif self._is_open(sequence):
+            sequence.idle_since = now
+            self._idle[sequence] = None
+        else:
+            self._forget(sequence)
+        return sequence.running
+
+    @property
+    def next_expiry(self) -> float:
+        """When the first sequence will have been idle for too long; infinite if none is idle."""
+        oldest = next(iter(self._idle), None)
+        return math.inf if oldest is None else oldest.idle_since + self.idle_seconds
+
+    def expire(self, now: float) -> None:
+        """Ends the sequences that have been idle for too long."""
+        while self.next_expiry <= now:
+            self._close(next(iter(self._idle)), Ending.EXPIRED)
+
+    def close(self) -> None:
+        """Ends all sequences."""
+        for sequence in list(self._open.values()):
+            self._close(sequence, Ending.UNLOADED)
+
+    def _start(self, turn: Turn) -> Sequence:
+        identifier, size = turn.asked.id, self._states.size_bytes(turn.sizes)
+        old = self._open.get(identifier)
+        if old is None and len(self._open) >= self.capacity:
+            raise ResourceExhausted(
+                f"network {self.network!r} has {len(self._open)} open sequences, SEQUENCE_CAPACITY "
+                f"is {self.capacity}; end one, or load the network with a larger capacity",
+                field="session",
+            )
+        freed = old.bytes if old is not None and old.running is None else 0
+        self._memory.take(size - freed)
+        self.bytes += size - freed
+        if old is not None:
+            old.bytes -= freed
+            self._close(old, Ending.RESTARTED)
+        sequence = self._open[identifier] = Sequence(identifier, turn.sizes, size)
+        self._note(None)
+        return sequence
+
+    def _find(self, turn: Turn) -> Sequence:
+        identifier = turn.asked.id
+        sequence = self._open.get(identifier)
+        if sequence is None:
+            raise FailedPrecondition(
+                f"sequence {identifier!r} is not open on network {self.network!r}: it never began, "
+                f"or it has ended (by a request, after {self.idle_seconds:g} s without one, which "
+                "is SEQUENCE_IDLE_TIMEOUT, or because the network was loaded again); begin it with "
+                "start",
+                field="session.id",
+            )
+        if sequence.ending is not None:
+            raise FailedPrecondition(
+                f"sequence {identifier!r} is ending: an earlier request ends it; begin it again "
+                "with start",
+                field="session.id",
+            )
+        if not turn.only_ends:
+            self._states.check_sizes(identifier, sequence.sizes, turn.sizes)
+        return sequence
+
+    def _is_open(self, sequence: Sequence) -> bool:
+        return self._open.get(sequence.id) is sequence
+
+    def _close(self, sequence: Sequence, how: Ending) -> None:
+        del self._open[sequence.id]
+        self._idle.pop(sequence, None)
+        if sequence.running is None and not sequence.waiting:
+            self._forget(sequence)
+        self._note(how)
+
+    def _forget(self, sequence: Sequence) -> None:
+        """Lets go of the states of a sequence that is closed and has no requests left."""
+        sequence.states = None
+        self._memory.take(-sequence.bytes)
+        self.bytes -= sequence.bytes
+        sequence.bytes = 0

@@ -1,0 +1,202 @@
+"""The ASGI application: all routes, and what every HTTP request goes through.
+
+It gives a request its id, refuses work while the server stops, counts and logs how the request
+ended, and is the only code that makes a reply of an exception.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import NoReturn
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import Lifespan, Message, Receive, Scope, Send
+
+from headrace.runtime.errors import ResourceExhausted, Unavailable
+from headrace.runtime.metrics.counters import Counters
+from headrace.server.http.connection import Connection
+from headrace.server.http.errors import CLIENT_LEFT, error_reply, is_rest, said
+from headrace.server.logs import CURRENT_REQUEST, new_request_id, request_id
+from headrace.server.transport.boundary import describe
+
+_log = logging.getLogger(__name__)
+
+_ID_HEADER = b"x-request-id"
+_MAX_ID_LENGTH = 128
+_UNKNOWN_PATH = "other"
+
+
+class Application:
+    """Belongs to the thread of the HTTP server.
+
+    Args:
+        probes: routes without placeholders, answered even while the server stops and on connections
+            beyond the usual number.
+        routes: all others.
+        counters: count the requests.
+        lifespan: as Starlette has it.
+    """
+
+    def __init__(
+        self,
+        probes: Sequence[Route],
+        counters: Counters,
+        routes: Sequence[Route] = (),
+        lifespan: Lifespan[Router] | None = None,
+    ) -> None:
+        paths = [each.path for each in (*probes, *routes)]
+        self._router = Router([*probes, *routes], redirect_slashes=False, lifespan=lifespan)
+        self._probes = frozenset(each.path for each in probes)
+        self._ended = {path: counters.http(path) for path in (*paths, _UNKNOWN_PATH)}
+        known = [each.path for each in probes if not is_rest(each.path)]
+        self._known = ", ".join([*known, "/v2/docs"])
+        self._verbose = _log.isEnabledFor(logging.DEBUG)
+        self._working: set[asyncio.Task[None]] = set()
+        self._draining = False
+
+    async def drain(self) -> None:
+        """Refuses new work, returns when what is under way has its replies."""
+        self._draining = True
+        while self._working:
+            await asyncio.wait(self._working)
+
+    async def cancel(self) -> None:
+        """Ends the work that is still under way; its clients get 503."""
+        for task in self._working:
+            task.cancel()
+        await self.drain()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._router(scope, receive, send)
+            return
+        scope["app"] = self  # Starlette then raises what it would answer
+        reply = _Reply(scope, send)
+        CURRENT_REQUEST.set(reply.identifier)
+        started = time.monotonic() if self._verbose else 0.0
+        task = asyncio.current_task()
+        assert task is not None
+        connection: Connection = scope["state"]["connection"]
+
+        def gone() -> None:
+            reply.is_wanted = False
+            task.cancel()
+
+        connection.on_lost = gone
+        try:
+            if scope["path"] not in self._probes:
+                self._refuse_if_full(connection)
+                self._working.add(task)
+            await self._router(scope, receive, reply.send)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - maps all of them
+            if reply.is_wanted and not isinstance(error, ClientDisconnect):
+                await self._answer(error, reply, scope, receive)
+            else:
+                reply.status = CLIENT_LEFT
+        finally:
+            if connection.on_lost is gone:
+                connection.on_lost = None
+            self._working.discard(task)
+            self._count(scope, reply, started)
+
+    def _refuse_if_full(self, connection: Connection) -> None:
+        """
+        Raises:
+            Unavailable: the server is shutting down.
+            ResourceExhausted: the connection is one of those beyond the usual number.
+        """
+        if self._draining:
+            raise Unavailable("the server is shutting down; use another one")
+        if connection.is_spare:
+            raise ResourceExhausted(
+                "too many HTTP connections are open (--max-concurrent-rpcs), and one address gets "
+                "no more of them than are left; try again later"
+            )
+
+    async def _answer(
+        self, error: BaseException, reply: _Reply, scope: Scope, receive: Receive
+    ) -> None:
+        path = scope["path"]
+        response: Response
+        if isinstance(error, HTTPException):
+            headers = dict(error.headers or {})
+            if "Allow" in headers:  # from a set
+                headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))
+            message = self._told(error.status_code, error.detail, scope["method"], headers)
+            response = said(error.status_code, message, path, headers)
+        else:
+            if isinstance(error, asyncio.CancelledError):
+                error = Unavailable("the server is shutting down; use another one")
+            where = f"{scope['method']} {_template(scope)}"
+            details = describe(error, where=where, request=reply.identifier)
+            reply.said, response = details.message, error_reply(details, path)
+        if reply.status:
+            self._cut(reply)
+        await response(scope, receive, reply.send)
+
+    def _told(self, status: int, detail: str, method: str, headers: Mapping[str, str]) -> str:
+        if status == HTTPStatus.NOT_FOUND:
+            return f"not found; known: {self._known}"
+        if status == HTTPStatus.METHOD_NOT_ALLOWED:
+            return f"{method} is not answered here, but {headers['Allow']}"
+        return detail
+
+    @staticmethod
+    def _cut(reply: _Reply) -> NoReturn:
+        """Has uvicorn close the connection, whose client already reads a reply."""
+        raise RuntimeError(f"the reply to request {reply.identifier} broke off")
+
+    def _count(self, scope: Scope, reply: _Reply, started: float) -> None:
+        template = _template(scope)
+        ended = self._ended[template]
+        code = str(reply.status or CLIENT_LEFT)
+        ended[code] = ended.get(code, 0) + 1
+        if self._verbose:
+            seconds = time.monotonic() - started
+            why = f": {reply.said}" if reply.said else ""
+            with request_id(reply.identifier):
+                _log.debug(
+                    "%s %s: %s after %.3f ms%s",
+                    *(scope["method"], template, code, seconds * 1e3, why),
+                )
+
+
+class _Reply:
+    """Passes a reply on to uvicorn with the request's id, and notes its status; 0: none yet."""
+
+    __slots__ = ("_send", "identifier", "is_wanted", "said", "status")
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._send = send
+        self.identifier = _identifier(scope)
+        self.status = 0
+        self.said = ""
+        self.is_wanted = True  # until the client goes
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"].append((_ID_HEADER, self.identifier.encode()))
+        await self._send(message)
+
+
+def _identifier(scope: Scope) -> str:
+    """What the client calls the request, if that is text that a header takes; else a new id."""
+    for name, value in scope["headers"]:
+        if name == _ID_HEADER:
+            given: str = value.decode("latin-1")[:_MAX_ID_LENGTH]
+            if given and given.isascii() and given.isprintable():
+                return given
+    return new_request_id()
+
+
+def _template(scope: Scope) -> str:
+    route = scope.get("route")
+    return route.path if isinstance(route, Route) else _UNKNOWN_PATH

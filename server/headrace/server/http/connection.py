@@ -1,0 +1,260 @@
+"""One HTTP connection: uvicorn's, bounded against slow and greedy clients.
+
+uvicorn parses requests, keeps connections alive and runs the application. It has no bounds for the
+bytes of a head, nor for the time that a client takes to send a request or to read a reply. They are
+here. Deadlines are attributes that the server looks at ten times a second: a request arms no timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from headrace.server.transport.shares import Shares
+
+_PIPELINED = 16
+_SPARE_PLACES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a connection may take.
+
+    Attributes:
+        head_bytes: of a request's line and headers; also of trailers.
+        seconds: for sending a head; for a body and for reading a reply in addition to what
+            `bytes_per_second` gives.
+        bytes_per_second: how slowly a client may send a body or read a reply.
+        idle_seconds: between two requests.
+    """
+
+    head_bytes: int = 16 << 10
+    seconds: float = 5.0
+    bytes_per_second: int = 64 << 10
+    idle_seconds: int = 60
+
+
+class Places:
+    """How many connections may be open; belongs to the loop's thread.
+
+    Beyond `capacity` some more are open on which probes and metrics are answered, and everything
+    else is refused: a busy server is not taken for one that is broken.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.usual = Shares(capacity)
+        self.spare = Shares(_SPARE_PLACES)
+
+
+class Connection(HttpToolsProtocol):
+    """Requests find it in ``scope["state"]["connection"]``.
+
+    Args:
+        config, server_state, app_state, _loop: as uvicorn has them.
+        bounds: for this connection.
+        places: shared by all connections of the server.
+
+    Attributes:
+        on_lost: called when the client has gone; set by the request that runs.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        bounds: Bounds,
+        places: Places,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._bounds = bounds
+        self._places = places
+        self._held: Shares | None = None
+        self._peer = ""
+        self._unanswered: list[RequestResponseCycle] = []
+        self.on_lost: Callable[[], object] | None = None
+        self._refusal = HTTPStatus.BAD_REQUEST
+        self._refused = False
+        # Reading: what is due, and what has come.
+        self._idle_since = math.inf
+        self._in_message = False
+        self._read_due = math.inf
+        self._body_since = 0.0
+        self._body_bytes = 0
+        self._progress = False
+        self._quiet_bytes = 0
+        # Writing: since when the client has not taken all, how much there was then, and later.
+        self._unsent_since = 0.0
+        self._unsent_first = 0
+        self._unsent_last = 0
+
+    # -- the connection's life --
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        host, port = self.client or ("", 0)
+        self._peer = f"{host}:{port}"
+        self._read_due = time.monotonic() + self._bounds.seconds
+        places = self._places
+        if self._take(places.usual):
+            return
+        self._close_an_idle_one()
+        if not (self._take(places.usual) or self._take(places.spare)):
+            transport.close()
+
+    @property
+    def is_spare(self) -> bool:
+        """Whether it is one of those beyond the usual number."""
+        return self._held is self._places.spare
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._give_back()
+        if self.on_lost is not None:
+            self.on_lost()
+        for cycle in self._unanswered:  # uvicorn tells the last one only
+            cycle.disconnected = True
+            cycle.message_event.set()
+        super().connection_lost(exc)
+
+    def _take(self, places: Shares) -> bool:
+        if places.take(self._peer):
+            self._held = places
+        return self._held is not None
+
+    def _give_back(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held.give_back(self._peer)
+
+    def _close_an_idle_one(self) -> None:
+        """Of this client's address if it has one, else that which has been idle longest."""
+        address = self._peer.rpartition(":")[0]
+        idle = [
+            (each._peer.rpartition(":")[0] != address, each._idle_since, id(each), each)
+            for each in self.connections
+            if isinstance(each, Connection) and each._idle_since < math.inf
+        ]
+        if idle:
+            longest = min(idle)[-1]
+            longest._idle_since = math.inf
+            longest._give_back()
+            longest.transport.close()
+
+    def check(self, now: float) -> None:
+        """Ends the connection if its client is too slow; called again and again."""
+        bounds = self._bounds
+        unsent = self.transport.get_write_buffer_size()
+        late = now > self._read_due and not self.transport.is_closing()
+        if not unsent:
+            self._unsent_last = 0
+        elif not 0 < unsent <= self._unsent_last:
+            self._unsent_since, self._unsent_first = now, unsent
+            self._unsent_last = unsent
+        else:
+            self._unsent_last = unsent
+            taken = self._unsent_first - unsent
+            allowed = bounds.seconds + taken / bounds.bytes_per_second
+            late = late or now - self._unsent_since > allowed
+        if late:
+            self.transport.abort()
+
+    # -- reading --
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        if self._idle_since < math.inf:
+            self._idle_since = math.inf
+            self._read_due = time.monotonic() + self._bounds.seconds
+        self._progress = False
+        super().data_received(data)
+        # What is neither a whole head nor a piece of a body is kept until it is: by the parser.
+        self._quiet_bytes = 0 if self._progress else self._quiet_bytes + len(data)
+        if self._quiet_bytes > self._bounds.head_bytes and not self._refused:
+            self._refusal = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            self.send_400_response("")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_message = True
+        self.scope["state"]["connection"] = self
+
+    def on_headers_complete(self) -> None:
+        headers = sum(len(name) + len(value) for name, value in self.headers)
+        if len(self.url) + headers > self._bounds.head_bytes:
+            self._refusal = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            raise ValueError("the head is too large")
+        super().on_headers_complete()
+        if len(self.pipeline) > _PIPELINED:
+            raise ValueError("too many requests are sent ahead")
+        self.flow.resume_reading()  # else nobody would notice that the client goes
+        self._unanswered = [each for each in self._unanswered if not each.response_complete]
+        self._unanswered.append(self.cycle)
+        self._progress = True
+        self._body_since, self._body_bytes = time.monotonic(), 0
+        self._read_due = self._body_since + self._bounds.seconds
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        self._progress = True
+        self._body_bytes += len(body)
+        if not self.cycle.response_complete:
+            bounds = self._bounds
+            allowed = bounds.seconds + self._body_bytes / bounds.bytes_per_second
+            self._read_due = self._body_since + allowed
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._progress = True
+        self._in_message = False
+        self._read_due = math.inf
+        if self.cycle.response_complete:
+            self._idle_since = time.monotonic()
+
+    def on_response_complete(self) -> None:
+        now = time.monotonic()
+        if self._in_message:  # the rest of a body that nobody wants, or of the next head
+            self._read_due = now + self._bounds.seconds
+        elif not self.pipeline:
+            self._idle_since = now
+        super().on_response_complete()
+
+    # -- refusing --
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's text
+        """uvicorn's own, for a request that cannot be parsed; says 431 for a head too large.
+
+        It waits for no reply that is under way: such a connection is closed after that.
+        """
+        self._refused = True
+        under_way = [each for each in self._unanswered if not each.response_complete]
+        if any(each.response_started or not each.more_body for each in under_way):
+            self.flow.pause_reading()
+            for each in under_way:
+                each.keep_alive = False
+            return
+        status = self._refusal
+        text = {
+            HTTPStatus.BAD_REQUEST: "this is not an HTTP/1 request",
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "the request's line and headers take more "
+            f"than {self._bounds.head_bytes} bytes",
+        }[status]
+        body = f"{text}\n".encode()
+        head = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+            "content-type: text/plain; charset=utf-8\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()

@@ -1,0 +1,69 @@
+"""What a client of HTTP is told of an error: one table of statuses, one form of the body."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+from starlette.responses import Response
+
+from headrace.wire.errors import ErrorDetails
+
+CLIENT_LEFT: Final = 499
+"""nginx's, for a request that its client gave up; nobody reads it but our metrics."""
+
+# As google.rpc.Code maps them.
+STATUSES: Mapping[str, int] = {
+    "OK": HTTPStatus.OK,
+    "CANCELLED": CLIENT_LEFT,
+    "UNKNOWN": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "INVALID_ARGUMENT": HTTPStatus.BAD_REQUEST,
+    "DEADLINE_EXCEEDED": HTTPStatus.GATEWAY_TIMEOUT,
+    "NOT_FOUND": HTTPStatus.NOT_FOUND,
+    "ALREADY_EXISTS": HTTPStatus.CONFLICT,
+    "PERMISSION_DENIED": HTTPStatus.FORBIDDEN,
+    "RESOURCE_EXHAUSTED": HTTPStatus.TOO_MANY_REQUESTS,
+    "FAILED_PRECONDITION": HTTPStatus.BAD_REQUEST,
+    "ABORTED": HTTPStatus.CONFLICT,
+    "OUT_OF_RANGE": HTTPStatus.BAD_REQUEST,
+    "UNIMPLEMENTED": HTTPStatus.NOT_IMPLEMENTED,
+    "INTERNAL": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "UNAVAILABLE": HTTPStatus.SERVICE_UNAVAILABLE,
+    "DATA_LOSS": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "UNAUTHENTICATED": HTTPStatus.UNAUTHORIZED,
+}
+
+_AGAIN = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+_AGAIN_SECONDS = 1.0
+
+
+def error_reply(details: ErrorDetails, path: str) -> Response:
+    """The reply for an error, in the form that the path's clients expect."""
+    status = STATUSES[details.code.name]
+    headers = {}
+    if status in _AGAIN:
+        delay = details.retry_delay_seconds or _AGAIN_SECONDS
+        headers["retry-after"] = str(math.ceil(delay))
+    message, place = details.message, details.field
+    # The text is all that a client gets here, so it has to name the place.
+    named = not place or place in message
+    return said(status, message if named else f"{place}: {message}", path, headers)
+
+
+def said(
+    status: int, message: str, path: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """``{"error": message}`` for the Open Inference Protocol's paths, plain text for all others."""
+    given = dict(headers or {})
+    if is_rest(path):
+        body = json.dumps({"error": message}).encode()
+        return Response(body, status, given, "application/json")
+    return Response(f"{message}\n", status, given, "text/plain")
+
+
+def is_rest(path: str) -> bool:
+    """Whether it is one of the Open Inference Protocol's."""
+    return path == "/v2" or path.startswith("/v2/")

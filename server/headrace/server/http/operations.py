@@ -1,0 +1,48 @@
+"""Metrics and probes: what those who run a server ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+
+import anyio.to_thread
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+# Why the server is not ready, in words; None if it is.
+Unreadiness = Callable[[], str | None]
+
+
+def operations_routes(
+    registry: CollectorRegistry,
+    unreadiness: Unreadiness,
+    failed_networks: Callable[[], Iterable[str]] = tuple,
+) -> list[Route]:
+    """/metrics in the form that the scraper asks for, /healthz and /readyz.
+
+    Args:
+        failed_networks: those that did not load. The server is ready without them, for it serves
+            the others: a replica that is taken away for one would take these away as well.
+    """
+    scrapes = anyio.CapacityLimiter(1)
+
+    async def metrics(request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        # On another thread: with hundreds of networks it takes long enough to delay requests.
+        body = await anyio.to_thread.run_sync(encode, registry, limiter=scrapes)
+        return Response(body, headers={"content-type": content_type})
+
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("alive\n")
+
+    async def readyz(_: Request) -> Response:
+        why_not = unreadiness()
+        if why_not is None:
+            failed = "".join(f"network {name} failed to load\n" for name in failed_networks())
+            return PlainTextResponse(f"ready\n{failed}")
+        return PlainTextResponse(f"{why_not}\n", HTTPStatus.SERVICE_UNAVAILABLE)
+
+    return [Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)]

@@ -1,0 +1,1 @@
+"""REST as the Open Inference Protocol defines it."""

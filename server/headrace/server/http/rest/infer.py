@@ -1,0 +1,88 @@
+"""POST .../infer: collects, decodes, computes, encodes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from headrace.server.http.rest.bodies import LENGTH_HEADER, Bodies, Body
+from headrace.server.http.rest.messages import Reply, decode
+from headrace.server.http.rest.replies import Pieces, accepted_encoding, deflated
+from headrace.server.services.open_inference.call import InferCall
+from headrace.server.services.open_inference.datatypes import BYTES
+from headrace.server.services.open_inference.inference import OpenInference
+from headrace.server.shared_memory.regions import Caller
+from headrace.server.transport.shares import Memory
+from headrace.wire.codec import Buffer
+
+_LARGE: Final = 64 << 10
+"""Bytes from which JSON and text are decoded on a thread: that takes milliseconds."""
+_DECODERS: Final = 2
+
+
+class Infer:
+    """Belongs to the thread of the HTTP server's loop.
+
+    Args:
+        caller: who a request comes from, for its regions of shared memory.
+    """
+
+    def __init__(
+        self,
+        inference: OpenInference,
+        bodies: Bodies,
+        caller: Callable[[Request], Awaitable[Caller]],
+    ) -> None:
+        self._inference = inference
+        self._bodies = bodies
+        self._caller = caller
+        self._decoders = anyio.CapacityLimiter(_DECODERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """
+        Raises:
+            HTTPException, CodecError: as `Bodies.collected` and `messages.decode`.
+            As `OpenInference.infer`.
+        """
+        request = Request(scope, receive)
+        async with self._bodies.collected(request) as (body, memory):
+            call = await self._decoded(request, body)
+            caller = await self._caller(request) if call.uses_regions else None
+            result = await self._inference.infer(call, None, caller)
+            response = await self._reply(request, Reply(result, call.binary_outputs), memory)
+            await response(scope, receive, send)
+
+    async def _decoded(self, request: Request, body: Body) -> InferCall:
+        path = request.path_params
+        read = partial(decode, path["model"], path.get("version", ""), body.text, body.binary)
+        slow = len(body.text) + (len(body.binary) if BYTES.encode() in body.text else 0)
+        if slow < _LARGE:
+            return read()
+        return await anyio.to_thread.run_sync(read, limiter=self._decoders)
+
+    async def _reply(self, request: Request, reply: Reply, memory: Memory) -> Response:
+        text: list[bytes] = []
+        size = 0
+        async for piece in reply.text():
+            size += len(piece)
+            self._bodies.check_reply(size, len(piece), memory)
+            text.append(piece)
+        headers: dict[str, Any] = {"content-type": "application/json"}
+        parts: list[Buffer] = [b"".join(text)]
+        if reply.binary:
+            headers = {"content-type": "application/octet-stream", LENGTH_HEADER: str(size)}
+            parts += reply.binary
+            behind = sum(map(len, reply.binary))
+            self._bodies.check_reply(size + behind, behind, memory)
+        parts, encoding = await deflated(parts, accepted_encoding(request))
+        if encoding is not None:
+            headers["content-encoding"] = encoding
+            headers["vary"] = "accept-encoding"
+        return Pieces(parts, headers)

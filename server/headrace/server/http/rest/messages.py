@@ -1,0 +1,233 @@
+"""An inference request's body → call, and result → body: JSON, with tensors in it or behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+import orjson
+
+from headrace.runtime.errors import did_you_mean
+from headrace.server.http.rest.documents import parse_object
+from headrace.server.http.rest.tensors import decode_data, encode_data
+from headrace.server.services.open_inference.call import (
+    InferCall,
+    InferResult,
+    Input,
+    RequestedOutput,
+    SharedTensor,
+)
+from headrace.server.services.open_inference.datatypes import (
+    BYTES,
+    datatype_of,
+    decode_raw,
+    encode_raw,
+)
+from headrace.server.services.open_inference.inference import aside, tensor
+from headrace.server.services.open_inference.messages import MAX_TENSORS
+from headrace.server.services.open_inference.parameters import (
+    NO_PARAMETERS,
+    Parameter,
+    input_parameters,
+    request_parameters,
+    requested_output,
+)
+from headrace.wire.codec import Buffer, CodecError
+
+_REQUEST: Final = ("id", "parameters", "inputs", "outputs")
+_INPUT: Final = ("name", "shape", "datatype", "parameters", "data")
+_OUTPUT: Final = ("name", "parameters")
+
+
+def decode(model: str, version: str, text: bytes, binary: memoryview) -> InferCall:
+    """
+    Args:
+        text: the JSON.
+        binary: what is behind it.
+
+    Raises:
+        HTTPException: as `parse_object`.
+        CodecError: the request breaks the protocol; names the tensor or the parameter.
+    """
+    document = parse_object(text)
+    _check_keys(document, _REQUEST, "")
+    identifier = document.get("id", "")
+    if not isinstance(identifier, str):
+        raise CodecError("id", "must be text")
+    given = _parameters(document)
+    parameters = request_parameters(given) if given else NO_PARAMETERS
+    inputs = _inputs(_tensors(document, "inputs"), binary)
+    outputs = _outputs(_tensors(document, "outputs"))
+    return InferCall(model, version, identifier, inputs, outputs, *parameters)
+
+
+class Reply:
+    """A result as the parts of a body.
+
+    Attributes:
+        binary: the tensors behind the JSON.
+    """
+
+    def __init__(self, result: InferResult, binary_outputs: bool) -> None:
+        self._result = result
+        self._binary_outputs = binary_outputs
+        self.binary: list[Buffer] = []
+
+    async def text(self) -> AsyncIterator[bytes]:
+        """The JSON in pieces, between which the event loop goes on; when the last one is there, so
+        is `binary`.
+
+        Raises:
+            FailedPrecondition: an output that JSON cannot hold.
+            Unimplemented: an output is not a tensor, or of a type that the protocol lacks.
+        """
+        result = self._result
+        head: dict[str, Any] = {"model_name": result.model, "model_version": result.version}
+        if result.id:
+            head["id"] = result.id
+        if result.parameters:
+            head["parameters"] = result.parameters
+        yield orjson.dumps(head)[:-1] + b',"outputs":['
+        for index, (output, value) in enumerate(result.outputs):
+            if index:
+                yield b","
+            async for piece in self._output(output, value):
+                yield piece
+        yield b"]}"
+
+    async def _output(self, output: RequestedOutput, value: Any) -> AsyncIterator[bytes]:
+        array = tensor(value, output.name)
+        datatype = datatype_of(array.dtype, f"output {output.name!r}")
+        # Clients take an output with parameters for one with binary_data_size.
+        said: dict[str, Any] = {
+            "name": output.name,
+            "datatype": datatype,
+            "shape": list(array.shape),
+        }
+        if output.region is not None:
+            yield orjson.dumps(said)
+        elif self._binary_outputs if output.binary is None else output.binary:
+            objects = array.size if datatype == BYTES else 0
+            data = await aside(partial(encode_raw, array, datatype), objects)
+            self.binary.append(data)
+            said["parameters"] = {"binary_data_size": len(data)}
+            yield orjson.dumps(said)
+        else:
+            yield orjson.dumps(said)[:-1] + b',"data":'
+            for index, piece in enumerate(encode_data(array, datatype, output.name)):
+                if index:
+                    await asyncio.sleep(0)
+                yield piece
+            yield b"}"
+
+
+def _inputs(tensors: list[Any], binary: memoryview) -> dict[str, Input]:
+    decoded: dict[str, Input] = {}
+    used = 0
+    for index, each in enumerate(tensors):
+        name = _named(each, _INPUT, f"inputs[{index}]")
+        try:
+            if name in decoded:
+                raise CodecError("", "is given twice")
+            decoded[name], used = _input(each, binary, used)
+        except CodecError as error:
+            raise _of_tensor(error, "inputs", name) from None
+    if used < len(binary):
+        raise CodecError(
+            "", f"the body has {len(binary) - used} bytes that no input's binary_data_size names"
+        )
+    return decoded
+
+
+def _input(given: dict[str, Any], binary: memoryview, used: int) -> tuple[Input, int]:
+    """The tensor, and how many of the binary bytes are used now."""
+    datatype, shape = _datatype(given), _shape(given)
+    parameters = _parameters(given)
+    region, size = input_parameters(parameters) if parameters else (None, None)
+    if region is None and size is None:
+        if "data" not in given:
+            raise CodecError(".data", "is missing")
+        return decode_data(datatype, shape, given["data"]), used
+    if "data" in given:
+        kind = "shared_memory_region" if size is None else "binary_data_size"
+        raise CodecError(".data", f"must be left out beside {kind}")
+    if region is not None:
+        return SharedTensor(datatype, shape, region), used
+    assert size is not None
+    if size > len(binary) - used:
+        raise CodecError(
+            "parameters['binary_data_size']",
+            f"is {size}, but {len(binary) - used} bytes are left behind the JSON; its length "
+            "belongs into the header Inference-Header-Content-Length",
+        )
+    return decode_raw(datatype, shape, binary[used : used + size]), used + size
+
+
+def _outputs(tensors: list[Any]) -> tuple[RequestedOutput, ...]:
+    wanted = []
+    for index, each in enumerate(tensors):
+        name = _named(each, _OUTPUT, f"outputs[{index}]")
+        try:
+            parameters = _parameters(each)
+            wanted.append(
+                requested_output(name, parameters) if parameters else RequestedOutput(name)
+            )
+        except CodecError as error:
+            raise _of_tensor(error, "outputs", name) from None
+    return tuple(wanted)
+
+
+def _tensors(document: dict[str, Any], field: str) -> list[Any]:
+    tensors = document.get(field, [])
+    if not isinstance(tensors, list):
+        raise CodecError(field, "must be a list of objects")
+    if len(tensors) > MAX_TENSORS:
+        raise CodecError(field, f"has {len(tensors)} tensors; at most {MAX_TENSORS}")
+    return tensors
+
+
+def _named(given: Any, keys: tuple[str, ...], place: str) -> str:
+    if not isinstance(given, dict):
+        raise CodecError(place, "must be an object")
+    name = given.get("name")
+    if not isinstance(name, str):
+        raise CodecError(f"{place}.name", "is missing, or no text")
+    _check_keys(given, keys, f"{place}.")
+    return name
+
+
+def _datatype(given: dict[str, Any]) -> str:
+    datatype = given.get("datatype")
+    if not isinstance(datatype, str):
+        raise CodecError(".datatype", "is missing, or no text")
+    return datatype
+
+
+def _shape(given: dict[str, Any]) -> tuple[int, ...]:
+    shape = given.get("shape")
+    if not isinstance(shape, list) or any(type(size) is not int for size in shape):
+        raise CodecError(".shape", "must be a list of whole numbers")
+    return tuple(shape)
+
+
+def _parameters(given: dict[str, Any]) -> Mapping[str, Parameter]:
+    parameters = given.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise CodecError("parameters", "must be an object")
+    for name, value in parameters.items():
+        if not isinstance(value, bool | int | float | str):
+            raise CodecError(f"parameters[{name[:100]!r}]", "must be text, a number or a boolean")
+    return parameters
+
+
+def _check_keys(given: dict[str, Any], known: tuple[str, ...], place: str) -> None:
+    for key in given:
+        if key not in known:
+            raise CodecError(f"{place}{key[:100]}", f"is not known{did_you_mean(key, known)}")
+
+
+def _of_tensor(error: CodecError, field: str, name: str) -> CodecError:
+    dot = "" if error.field[:1] in ("", ".") else "."
+    return error.under(f"{field}[{name[:200]!r}]{dot}")

@@ -1,0 +1,43 @@
+"""Messages of the protocol as JSON: names as in the .proto, all numbers as numbers.
+
+protobuf's own JSON writes 64-bit numbers as text, which clients of this protocol do not read.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+
+
+def rendered(message: Any) -> dict[str, Any]:
+    """The message's fields by name; those with presence are left out where they are not set."""
+    shown: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        if field.has_presence and not message.HasField(field.name):
+            continue
+        value = getattr(message, field.name)
+        if _is_map(field):
+            inner = field.message_type.fields_by_name["value"]
+            shown[field.name] = {str(key): _value(inner, value[key]) for key in sorted(value)}
+        elif field.is_repeated:
+            shown[field.name] = [_value(field, each) for each in value]
+        else:
+            shown[field.name] = _value(field, value)
+    return shown
+
+
+def _is_map(field: Any) -> bool:
+    kind = field.message_type
+    return kind is not None and bool(kind.GetOptions().map_entry)
+
+
+def _value(field: Any, value: Any) -> Any:
+    if field.message_type is not None:
+        return rendered(value)
+    if field.enum_type is not None:
+        return field.enum_type.values_by_number[value].name
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return base64.b64encode(value).decode()
+    return value

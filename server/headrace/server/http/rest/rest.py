@@ -1,0 +1,116 @@
+"""REST as a whole: its routes, and what they share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version as version_of
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from headrace.runtime.loading.registry import NetworkRegistry
+from headrace.server.http.rest.bodies import Bodies
+from headrace.server.http.rest.control import ControlRoutes
+from headrace.server.http.rest.infer import Infer
+from headrace.server.http.rest.openapi import document, page
+from headrace.server.http.rest.repository import RepositoryRoutes
+from headrace.server.http.rest.routes import VERSIONS, ModelRoutes, Row, made
+from headrace.server.services.completion_sink import CompletionSink
+from headrace.server.services.open_inference.inference import OpenInference
+from headrace.server.services.open_inference.loading import ModelRepository
+from headrace.server.services.open_inference.models import Models
+from headrace.server.services.open_inference.regions import RegionMethods
+from headrace.server.shared_memory.regions import Caller, Regions
+from headrace.server.shared_memory.users import Users, peer_of
+
+_BODIES = 8
+
+
+class Rest:
+    """The routes of REST.
+
+    Args:
+        networks: what requests are computed on.
+        models: what is told of them.
+        repository: loads and unloads them.
+        regions: what clients have registered.
+        message_bytes: the largest body; the bodies of all connections together take eight times as
+            much at most.
+
+    Attributes:
+        probes, routes: for `Application`.
+    """
+
+    def __init__(
+        self,
+        networks: NetworkRegistry,
+        models: Models,
+        repository: ModelRepository,
+        regions: Regions,
+        message_bytes: int,
+    ) -> None:
+        self._networks = networks
+        self._regions = regions
+        self._users = Users()
+        self._bodies = Bodies(message_bytes, _BODIES * message_bytes)
+        control = ControlRoutes(RegionMethods(regions), self._bodies, self._caller)
+        rows = [
+            *ModelRoutes(models).rows(),
+            *RepositoryRoutes(repository, self._bodies).rows(),
+            *control.rows(),
+            *(
+                Row(
+                    *("POST", f"/v2/models/{{model}}{version}/infer", _infer),
+                    *("Computes one request.", "InferRequest", "InferResponse"),
+                )
+                for version in ("", VERSIONS)
+            ),
+        ]
+        described = orjson.dumps(document(rows, version_of("headrace")))
+        shown = page(rows)
+
+        async def openapi(_: Request) -> Response:
+            return Response(described, media_type="application/json")
+
+        async def docs(_: Request) -> Response:
+            return HTMLResponse(shown, headers={"content-security-policy": _NOTHING_ELSE})
+
+        self.probes = made(row for row in rows if row.probe)
+        self.routes = [
+            Route("/v2/openapi.json", openapi),
+            Route("/v2/docs", docs),
+            *made(row for row in rows if not row.probe),
+        ]
+
+    @asynccontextmanager
+    async def lifespan(self, _: Router) -> AsyncIterator[dict[str, object]]:
+        """Makes what belongs to the loop of the HTTP server."""
+        sink = CompletionSink(asyncio.get_running_loop())
+        inference = OpenInference(self._networks, sink, self._regions)
+        yield {"infer": Infer(inference, self._bodies, self._caller)}
+
+    async def _caller(self, request: Request) -> Caller:
+        assert request.client is not None  # a TCP connection has one
+        peer = peer_of(*request.client)
+        return Caller(await self._users.of(peer), peer)
+
+
+_NOTHING_ELSE = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+class _FromState:
+    """The application that the lifespan has made, under its name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await scope["state"][self._name](scope, receive, send)
+
+
+_infer = _FromState("infer")

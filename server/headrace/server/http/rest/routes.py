@@ -1,0 +1,141 @@
+"""The paths of REST: one table, from which routes and the OpenAPI document are made."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from headrace.server.http.rest.render import rendered
+from headrace.server.services.open_inference.models import Models
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+VERSIONS: Final = "/versions/{version}"
+
+
+class Row(NamedTuple):
+    """One method of one path.
+
+    Attributes:
+        method: GET or POST.
+        path: with placeholders.
+        handler: as Starlette takes it.
+        summary: what it does, for the document.
+        request: the schema of its body in the document; "" if it takes none.
+        reply: that of its reply.
+        probe: whether it is answered even while the server stops.
+    """
+
+    method: str
+    path: str
+    handler: Handler | ASGIApp
+    summary: str
+    request: str = ""
+    reply: str = "Done"
+    probe: bool = False
+
+
+def made(rows: Iterable[Row]) -> list[Route]:
+    """The routes of the rows, one for each path, in their order."""
+    by_path: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        by_path.setdefault(row.path, {})[row.method] = row
+    return [_route(path, methods) for path, methods in by_path.items()]
+
+
+def _route(path: str, methods: dict[str, Row]) -> Route:
+    if len(methods) == 1:
+        ((method, row),) = methods.items()
+        return Route(path, row.handler, methods=[method])
+
+    async def by_method(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        handler: Any = methods[method].handler
+        reply: Response = await handler(request)
+        return reply
+
+    return Route(path, by_method, methods=list(methods))
+
+
+def said(message: Any, status: int = HTTPStatus.OK) -> Response:
+    """A message of the protocol, or any other value, as JSON."""
+    value = rendered(message) if hasattr(message, "DESCRIPTOR") else message
+    return Response(orjson.dumps(value), status, media_type="application/json")
+
+
+class ModelRoutes:
+    """What is told of the server and its models.
+
+    A server or model that is not ready says so with 503, which is all that many clients look at.
+    """
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    def rows(self) -> list[Row]:
+        of_model = [
+            ("", self._metadata, "A model's inputs and outputs.", "ModelMetadataResponse"),
+            ("/ready", self._ready, "Whether a model takes requests.", "Ready"),
+            ("/config", self._config, "A model's configuration.", "ModelConfig"),
+            ("/stats", self._statistics, "Counts and times of a model.", "ModelStatisticsResponse"),
+        ]
+        return [
+            Row("GET", "/v2", self._server, "What the server is.", reply="ServerMetadataResponse"),
+            Row("GET", "/v2/health/live", self._live, "Whether it lives.", "", "Live", probe=True),
+            Row(
+                "GET",
+                "/v2/health/ready",
+                self._server_ready,
+                "Whether the server takes requests.",
+                reply="Ready",
+                probe=True,
+            ),
+            Row(
+                *("GET", "/v2/models/stats", self._statistics),
+                *("Counts and times of all models.", "", "ModelStatisticsResponse"),
+            ),
+            *(
+                Row("GET", f"/v2/models/{{model}}{version}{path}", handler, summary, "", reply)
+                for path, handler, summary, reply in of_model
+                for version in ("", VERSIONS)
+            ),
+        ]
+
+    async def _server(self, _: Request) -> Response:
+        return said(self._models.server_metadata())
+
+    async def _live(self, _: Request) -> Response:
+        return said(self._models.live())
+
+    async def _server_ready(self, _: Request) -> Response:
+        return _readiness(self._models.ready().ready)
+
+    async def _metadata(self, request: Request) -> Response:
+        return said(self._models.model_metadata(*named(request)))
+
+    async def _config(self, request: Request) -> Response:
+        return said(self._models.model_config(*named(request)).config)
+
+    async def _statistics(self, request: Request) -> Response:
+        return said(self._models.statistics(*named(request)))
+
+    async def _ready(self, request: Request) -> Response:
+        name, version = named(request)
+        return _readiness(self._models.model_ready(name, version).ready, name=name)
+
+
+def named(request: Request) -> tuple[str, str]:
+    """The model and the version that the path names; "" for no version."""
+    return request.path_params.get("model", ""), request.path_params.get("version", "")
+
+
+def _readiness(ready: bool, **said_too: str) -> Response:
+    status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+    return said({**said_too, "ready": ready}, status)

@@ -1,0 +1,172 @@
+"""The HTTP server: uvicorn on a thread and an event loop of its own.
+
+Apart from gRPC's loop, so that what happens here does not delay its calls, and a probe is answered
+while they are many. uvicorn installs no signal handlers on such a thread, and does not touch the
+logging.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, cast
+
+import uvicorn
+import uvloop
+from starlette.types import ASGIApp
+
+from headrace.server.addresses import shown_address
+from headrace.server.http.connection import Bounds, Connection, Places
+
+_log = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 1024
+_STOP_SECONDS = 1
+
+
+class HttpServer:
+    """Serves one ASGI application. `start` and `stop` belong to one thread.
+
+    Args:
+        host: address to listen on.
+        port: 0 picks a free one.
+        application: its lifespan begins and ends on the server's thread.
+        max_connections: open at a time. Beyond that some more are open and known as spare; one more
+            is closed at once.
+        bounds: for each connection.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        application: ASGIApp,
+        *,
+        max_connections: int = MAX_CONNECTIONS,
+        bounds: Bounds | None = None,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._application = application
+        self._places = Places(max_connections)
+        self._bounds = bounds or Bounds()
+        self._server: _Uvicorn | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def port(self) -> int:
+        """The port listened on, once started."""
+        return self._port
+
+    @property
+    def address(self) -> str:
+        """``host:port``, with brackets around an IPv6 host."""
+        return shown_address(self._host, self._port)
+
+    @property
+    def connections(self) -> int:
+        """How many are open; for any thread."""
+        return len(self._server.server_state.connections) if self._server is not None else 0
+
+    def start(self) -> None:
+        """Returns when connections are accepted.
+
+        Raises:
+            OSError: the address cannot be listened on.
+        """
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        listener = socket.create_server(
+            (self._host, self._port), family=family, dualstack_ipv6=self._host == "::"
+        )
+        self._port = listener.getsockname()[1]
+        running: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(listener, running), name="http", daemon=True
+        )
+        self._thread.start()
+        running.result()
+
+    def stop(self) -> None:
+        """Closes every connection, returns when the thread has ended. Harmless if not started."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        assert self._loop is not None  # set before `start` returned
+        assert self._server is not None
+        self._loop.call_soon_threadsafe(self._server.end)
+        thread.join()
+
+    async def call(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Awaits `function` on the server's loop, for a caller on another one. Does nothing if the
+        server is not started."""
+        if self._thread is not None:
+            assert self._loop is not None  # set before `start` returned
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(function(), self._loop))
+
+    def _run(self, listener: socket.socket, running: Future[None]) -> None:
+        with listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            try:
+                runner.run(self._serve(listener, running))
+            except BaseException as error:  # noqa: BLE001 - uvicorn raises SystemExit too
+                if running.done():
+                    _log.exception("the HTTP server has ended")
+                else:
+                    running.set_exception(error)
+
+    async def _serve(self, listener: socket.socket, running: Future[None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        protocol = partial(Connection, bounds=self._bounds, places=self._places)
+        config = uvicorn.Config(
+            self._application,
+            http=cast("type[asyncio.Protocol]", protocol),
+            ws="none",
+            lifespan="on",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=self._bounds.idle_seconds,
+            timeout_graceful_shutdown=_STOP_SECONDS,
+        )
+        self._server = _Uvicorn(config, running)
+        await self._server.serve([listener])
+
+
+class _Uvicorn(uvicorn.Server):
+    """Says when it listens, looks at its connections ten times a second, and ends at once."""
+
+    def __init__(self, config: uvicorn.Config, running: Future[None]) -> None:
+        super().__init__(config)
+        self._running = running
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._running.set_result(None)
+
+    async def on_tick(self, counter: int) -> bool:
+        now = time.monotonic()
+        for each in list(self._connections()):
+            each.check(now)
+        return await super().on_tick(counter)
+
+    def end(self) -> None:
+        """Ends `serve`: no request is waited for."""
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for each in list(self._connections()):
+            each.transport.abort()
+        for task in list(self.server_state.tasks):
+            task.cancel()
+        await super().shutdown(sockets)
+
+    def _connections(self) -> Any:
+        return (each for each in self.server_state.connections if isinstance(each, Connection))

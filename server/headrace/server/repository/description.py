@@ -1,0 +1,302 @@
+"""What ``network.toml`` says of a network: how to load it, and which of its versions serve."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import onnx_ir as ir
+
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.config.key import as_text
+from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound
+from headrace.runtime.loading.versions import check_shares
+from headrace.runtime.transform.options import (
+    LoadRequest,
+    NetworkOptions,
+    Presentation,
+    Reference,
+    read_labels,
+)
+from headrace.runtime.transform.preprocessing import InputOptions, OutputOptions
+from headrace.runtime.transform.warm_up import WarmUp
+from headrace.server.repository.policy import LATEST, VersionPolicy, parse_policy
+
+FILE: Final = "network.toml"
+_MAX_BYTES: Final = 1 << 20
+_MAX_LABEL_BYTES: Final = 1 << 20
+_MAX_BATCH: Final = 2**31 - 1
+_MAX_WARM_UPS: Final = 1000
+_KEYS: Final = {
+    "device": "the device; default: `CPU`",
+    "config": "table: configuration keys",
+    "inputs": "table of tables: preprocessing of each input",
+    "outputs": "table of tables: how each output is given, and its `label_filename`",
+    "affinities": "table: layer to device, for `HETERO`",
+    "states": "table: inputs that the server keeps for a sequence, each with its output",
+    "version_policy": '`"all"`, `{latest = N}` or `{specific = [1, 3]}`; default: `{latest = 1}`',
+    "traffic": "table: version to per cent of the requests that name no version",
+    "warmup": "table, or a file beside the versions: requests that run before READY",
+    "max_batch_size": "what ModelConfig of the Open Inference Protocol says; default: 0",
+    "label_filename": "file with the labels of every output, one a line",
+}
+"""Every key of the file, and what it means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """
+    Attributes:
+        request: how to load each version; its name and version are the first's.
+        policy: which versions serve.
+        traffic: per cent of the requests that a version gets.
+    """
+
+    request: LoadRequest
+    policy: VersionPolicy = LATEST
+    traffic: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, version: str) -> LoadRequest:
+        """How to load a version."""
+        return replace(self.request, version=version)
+
+    def as_said(self, name: str, reference: Reference) -> Description:
+        """What a client asks for as `name`: where it says nothing, the file does.
+
+        Raises:
+            InvalidArgument: `reference.device` is no device name.
+        """
+        said, described = reference.options, self.request
+        options = replace(
+            said,
+            inputs={**described.options.inputs, **said.inputs},
+            outputs={**described.options.outputs, **said.outputs},
+            affinities={**described.options.affinities, **said.affinities},
+        )
+        device = DeviceName.parse(reference.device) if reference.device else described.device
+        request = replace(
+            described,
+            name=name,
+            device=device,
+            config={**described.config, **reference.config},
+            options=options,
+            origin="client",
+            reference=reference,
+        )
+        return replace(self, request=request)
+
+
+def read_description(name: str, folder: Path) -> Description:
+    """What the file in `folder` says of a network; all defaults if there is none.
+
+    Raises:
+        FailedPrecondition: the file cannot be read.
+        InvalidArgument, NotFound: the file is not as it should be; names the key.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        return Description(LoadRequest(name, DeviceName.parse("CPU"), origin="repository"))
+    try:
+        facts = tomllib.loads(_read(path, FILE, _MAX_BYTES))
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidArgument(f"is not TOML: {error}", field=FILE) from error
+    _only(facts, set(_KEYS), "")
+    config, outputs = _table(facts, "config"), _table(facts, "outputs")
+    options = NetworkOptions(
+        {key: _input(each, key) for key, each in _table(facts, "inputs").items()},
+        {key: _output(each, key) for key, each in outputs.items()},
+        {key: str(each) for key, each in _table(facts, "affinities").items()},
+    )
+    texts = {key: as_text(value) for key, value in config.items()}
+    if states := _states(_table(facts, "states")):
+        texts["STATES"] = states
+    request = LoadRequest(
+        name,
+        DeviceName.parse(str(facts.get("device", "CPU")), field=f"{FILE}: device"),
+        texts,
+        options,
+        "repository",
+        presentation=_presentation(facts, outputs, folder),
+        warm_up=_warm_up(facts.get("warmup"), folder),
+    )
+    policy = parse_policy(facts.get("version_policy"), f"{FILE}: version_policy")
+    return Description(request, policy, _traffic(facts))
+
+
+def keys_table() -> str:
+    """The keys of the file as a Markdown table, for the documentation."""
+    rows = ["| key | what |", "| --- | --- |"]
+    rows += [f"| `{key}` | {meaning} |" for key, meaning in _KEYS.items()]
+    return "\n".join(rows) + "\n"
+
+
+def _read(path: Path, what: str, limit: int) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise FailedPrecondition(f"cannot be read: {error.strerror}", field=what) from error
+    if len(data) > limit:
+        raise InvalidArgument(f"is larger than {limit} bytes", field=what)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"is not UTF-8: {error}", field=what) from error
+
+
+def _traffic(facts: Mapping[str, Any]) -> dict[str, int]:
+    where, traffic = f"{FILE}: traffic", _table(facts, "traffic")
+    for version, share in traffic.items():
+        if type(share) is not int:
+            message = f"version {version} gets {share!r}; a share is a whole number, per cent"
+            raise InvalidArgument(message, field=where)
+    return check_shares(traffic, where)
+
+
+def _states(states: Mapping[str, Any]) -> str:
+    """As the configuration key writes them."""
+    for name, output in states.items():
+        if not isinstance(output, str):
+            raise InvalidArgument(
+                f"must be an output's name in quotes, not {output!r}",
+                field=f"{FILE}: states.{name}",
+            )
+    return ",".join(f"{name}={output}" for name, output in states.items())
+
+
+def _presentation(
+    facts: Mapping[str, Any], outputs: Mapping[str, Any], folder: Path
+) -> Presentation:
+    size = facts.get("max_batch_size", 0)
+    if type(size) is not int or not 0 <= size <= _MAX_BATCH:
+        message = f"must be a whole number from 0 to {_MAX_BATCH}, not {size!r}"
+        raise InvalidArgument(message, field=f"{FILE}: max_batch_size")
+    named = {"": _text(facts, "label_filename", "")}
+    for output, each in outputs.items():
+        named[output] = _text(each, "label_filename", f"outputs.{output}")
+    labels = {}
+    for output, name in named.items():
+        if name:
+            path = file_inside(folder, name, "label_filename")
+            labels[output] = read_labels(_read(path, name, _MAX_LABEL_BYTES), name)
+    return Presentation(size, labels)
+
+
+def _warm_up(facts: Any, folder: Path) -> WarmUp | None:
+    if facts is None:
+        return None
+    facts = {"file": facts} if isinstance(facts, str) else facts
+    _only(facts, {"count", "shapes", "file"}, "warmup")
+    count, where = facts.get("count", 1), f"{FILE}: warmup"
+    if type(count) is not int or not 0 <= count <= _MAX_WARM_UPS:
+        message = f"must be a whole number from 0 to {_MAX_WARM_UPS}, not {count!r}"
+        raise InvalidArgument(message, field=f"{where}.count")
+    shapes = _shapes(facts.get("shapes", {}))
+    name = _text(facts, "file", "warmup")
+    file = file_inside(folder, name, "warmup") if name else None
+    return WarmUp(count, shapes, file)
+
+
+def _shapes(shapes: Any) -> dict[str, tuple[int, ...]]:
+    if not isinstance(shapes, dict):
+        raise InvalidArgument("must be a table", field=f"{FILE}: warmup.shapes")
+    for name, shape in shapes.items():
+        if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+            message = f"must be a list of sizes, as [1, 3], not {shape!r}"
+            raise InvalidArgument(message, field=f"{FILE}: warmup.shapes.{name}")
+    return {name: tuple(shape) for name, shape in shapes.items()}
+
+
+def file_inside(folder: Path, name: str, key: str) -> Path:
+    """A file that the description names.
+
+    Raises:
+        InvalidArgument: it is not a file inside the network's folder.
+    """
+    where = f"{FILE}: {key}"
+    try:
+        path = (folder / name).resolve()
+        inside = path.is_relative_to(folder.resolve()) and path.is_file()
+    except (OSError, ValueError, RuntimeError):
+        inside = False
+    if not inside:
+        raise InvalidArgument(f"{name[:200]!r} is not a file in the network's folder", field=where)
+    return path
+
+
+def _input(facts: Any, name: str) -> InputOptions:
+    where = f"inputs.{name}"
+    _only(facts, {"dtype", "layout", "network_layout", "resize", "mean", "scale"}, where)
+    return InputOptions(
+        dtype=_dtype(facts, where),
+        layout=_text(facts, "layout", where),
+        network_layout=_text(facts, "network_layout", where),
+        resize=_text(facts, "resize", where),
+        mean=_numbers(facts, "mean", where),
+        scale=_numbers(facts, "scale", where),
+    )
+
+
+def _output(facts: Any, name: str) -> OutputOptions:
+    where = f"outputs.{name}"
+    _only(facts, {"dtype", "layout", "network_layout", "label_filename"}, where)
+    return OutputOptions(
+        dtype=_dtype(facts, where),
+        layout=_text(facts, "layout", where),
+        network_layout=_text(facts, "network_layout", where),
+    )
+
+
+def _text(facts: Mapping[str, Any], key: str, where: str) -> str:
+    text = facts.get(key, "")
+    if not isinstance(text, str):
+        message = f"must be text in quotes, not {text!r}"
+        raise InvalidArgument(
+            message, field=f"{FILE}: {where}.{key}" if where else f"{FILE}: {key}"
+        )
+    return text
+
+
+def _numbers(facts: Mapping[str, Any], key: str, where: str) -> tuple[float, ...]:
+    numbers = facts.get(key, [])
+    if not isinstance(numbers, list) or not all(map(_is_number, numbers)):
+        message = f"must be a list of numbers, as [0.5], not {numbers!r}"
+        raise InvalidArgument(message, field=f"{FILE}: {where}.{key}")
+    return tuple(float(each) for each in numbers)
+
+
+def _is_number(value: object) -> bool:
+    """Whether `float` takes it: TOML's integers may be of any size here."""
+    return type(value) is float or (type(value) is int and abs(value) < 2**1000)
+
+
+def _dtype(facts: Mapping[str, Any], where: str) -> ir.DataType | None:
+    name = facts.get("dtype")
+    if name is None:
+        return None
+    known = {each.name: each for each in ir.DataType} | {
+        "FLOAT32": ir.DataType.FLOAT,
+        "FLOAT64": ir.DataType.DOUBLE,
+    }
+    if str(name).upper() not in known:
+        raise NotFound.unknown("dtype", str(name), known, field=f"{FILE}: {where}.dtype")
+    return known[str(name).upper()]
+
+
+def _table(facts: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    table = facts.get(key, {})
+    if not isinstance(table, dict):
+        raise InvalidArgument("must be a table", field=f"{FILE}: {key}")
+    return table
+
+
+def _only(facts: Any, known: set[str], where: str) -> None:
+    if not isinstance(facts, dict):
+        raise InvalidArgument("must be a table", field=f"{FILE}: {where}")
+    for key in facts:
+        if key not in known:
+            field = f"{FILE}: {where}" if where else FILE
+            raise NotFound.unknown("key", str(key), known, field=field)

@@ -1,0 +1,335 @@
+"""Has the repository's own networks be as their folders are."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.core import Core
+from headrace.runtime.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    HeadraceError,
+    Internal,
+    NotFound,
+)
+from headrace.runtime.loading.registry import NetworkEntry, NetworkState
+from headrace.runtime.transform.options import LoadRequest
+from headrace.server.logs import log_internal_error
+from headrace.server.repository.description import Description
+from headrace.server.repository.files import RepositoryFiles
+from headrace.server.repository.folder import NetworkFolder, Signature
+from headrace.server.repository.status import (
+    CLIENTS,
+    COPYING,
+    PASSES,
+    REPOSITORY,
+    Status,
+    error_of,
+    rests,
+    text_of,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class Follower:
+    """Thread-safe. Methods wait for the disk and never for a load.
+
+    `lock` guards the statuses, and orders looks at one network; the core's locks are taken under
+    it. Loads end on loading threads, which take it too.
+
+    Args:
+        changed: told the name of a network that came, failed or went, on any thread.
+    """
+
+    def __init__(
+        self, core: Core, files: RepositoryFiles, changed: Callable[[str], object]
+    ) -> None:
+        self._core = core
+        self._files = files
+        self._changed = changed
+        self.lock = threading.RLock()
+        self.statuses: dict[str, Status] = {}
+
+    def start(self, shares: Mapping[str, Mapping[str, int]]) -> list[Future[NetworkEntry]]:
+        """Loads what is there, as it is.
+
+        Args:
+            shares: of versions, by network, as clients set them.
+
+        Raises:
+            OSError: the repository cannot be read.
+        """
+        now = self._files.look()
+        begun = []
+        for name, said in shares.items():
+            with self.lock:
+                self.statuses.setdefault(name, Status()).shares = dict(said)
+                self._core.networks.share(name, said, ahead=True)
+        for name, found in now.items():
+            with self.lock:
+                begun += self._follow(name, found, at_rest=True)
+        return begun
+
+    def poll(self) -> None:
+        """Looks for what has changed, and begins to load it.
+
+        Raises:
+            OSError: the repository cannot be read; then nothing changes.
+        """
+        now = self._files.look()
+        with self.lock:
+            names = now.keys() | self.statuses.keys()
+        for name in sorted(names):
+            with self.lock:
+                self._follow(name, now.get(name))
+
+    def load(self, name: str, found: NetworkFolder, *, replace: bool) -> list[Future[NetworkEntry]]:
+        """Loads one as its folder is, whoever has its name with `replace`.
+
+        Raises:
+            AlreadyExists: the name is in use.
+            As `Core.load_network`, and if there is nothing to load FailedPrecondition.
+        """
+        with self.lock:
+            ready = [e for e in self._core.networks.versions(name) if e.executable is not None]
+            if ready and not replace:
+                raise AlreadyExists(
+                    f"network {name!r} exists; choose another name, unload it, or set replace",
+                    field="name",
+                )
+            status = self.statuses.setdefault(name, Status())
+            status.takes_over = self.is_clients(name)
+            status.tried.clear()
+            begun = self._follow(name, found, at_rest=True, strict=True)
+        if not begun:
+            reason = "; ".join(status.reasons.values()) or "the version policy leaves out all"
+            raise FailedPrecondition(reason, field="model.repository")
+        return begun
+
+    def _follow(
+        self,
+        name: str,
+        now: NetworkFolder | None,
+        *,
+        at_rest: bool = False,
+        strict: bool = False,
+    ) -> list[Future[NetworkEntry]]:
+        """Has a network be as its folder is.
+
+        Args:
+            at_rest: take the files as they are, without a second look.
+            strict: raise what else is only a reason.
+        """
+        status = self.statuses.get(name)
+        if status is None:
+            if now is None:
+                return []
+            status = self.statuses[name] = Status()
+        before, status.seen = status.seen, now
+        if now is None:
+            if before is None and not status.loading:  # for two looks
+                self._forget(name, status)
+            return []
+        if self.is_clients(name) and not status.takes_over:
+            if status.reasons.get("") != CLIENTS:
+                _log.info("network %s of the model repository is not loaded: %s", name, CLIENTS)
+            status.reasons = {"": CLIENTS}
+            return []
+        status.reasons.pop("", None)
+        try:
+            description = self._describe(name, status, now, before, at_rest=at_rest)
+        except HeadraceError as error:
+            if strict:
+                raise
+            self._fault(name, status, error)
+            return []
+        if description is None:
+            status.reasons[""] = COPYING
+            return []
+        return self._begin_all(name, status, now, before, description, at_rest, strict)
+
+    def _describe(
+        self,
+        name: str,
+        status: Status,
+        now: NetworkFolder,
+        before: NetworkFolder | None,
+        *,
+        at_rest: bool,
+    ) -> Description | None:
+        """The description; None if it is not at rest."""
+        if now.fault:
+            raise FailedPrecondition(now.fault)
+        beside = now.description
+        if status.description is not None and status.described == beside.signature:
+            return status.description
+        if not at_rest and not rests(beside, before.description if before else None):
+            return None
+        status.description = self._files.describe(name, now)
+        status.described = beside.signature
+        return status.description
+
+    def _begin_all(
+        self,
+        name: str,
+        status: Status,
+        now: NetworkFolder,
+        before: NetworkFolder | None,
+        description: Description,
+        at_rest: bool,
+        strict: bool,
+    ) -> list[Future[NetworkEntry]]:
+        named = _shares(status).keys() & now.versions.keys()
+        status.wanted = named | description.policy.choose(now.versions.keys() - named)
+        if not status.takes_over:
+            self._share(name, status)
+        status.waits, begun = False, []
+        for version in sorted(status.wanted, key=int):
+            files = now.versions[version]
+            attempt = files.signature, description.of(version)
+            old = before.versions.get(version) if before is not None else None
+            if version in status.loading:
+                status.waits = True
+            elif status.tried.get(version) == attempt:
+                continue
+            elif not at_rest and not rests(files, old):
+                status.reasons[version] = COPYING
+                status.waits = True
+            else:
+                try:
+                    begun.append(self._begin(name, status, version, attempt))
+                except HeadraceError as error:
+                    if strict:
+                        raise
+                    self._failed(name, status, version, error)
+        gone = before.versions.keys() - now.versions.keys() if before is not None else set()
+        status.waits |= bool(gone)  # for one look: a folder that is replaced is gone for a moment
+        for version in status.reasons.keys() - now.versions.keys() - {""}:
+            del status.reasons[version]
+        for version in status.tried.keys() - status.wanted:
+            del status.tried[version]
+        self._retire(name, status)
+        return begun
+
+    def _begin(
+        self, name: str, status: Status, version: str, attempt: tuple[Signature, LoadRequest]
+    ) -> Future[NetworkEntry]:
+        assert status.seen is not None
+        status.tried[version] = attempt
+        read = partial(self._files.network, status.seen, version, spooled=True)
+        load = self._core.load_network(
+            attempt[1], read, replace=status.takes_over, on_disk=True, owner=REPOSITORY
+        )
+        status.loading.add(version)
+        load.add_done_callback(partial(self._ended, name, status, version))
+        return load
+
+    def _ended(self, name: str, status: Status, version: str, load: Future[NetworkEntry]) -> None:
+        error = error_of(load)
+        with self.lock:
+            status.loading.discard(version)
+            if error is None:
+                status.reasons.pop(version, None)
+                if status.takes_over:
+                    self._core.forget_kept(name)
+            else:
+                self._failed(name, status, version, error)
+            self._retire(name, status)
+        self._changed(name)
+
+    def _failed(self, name: str, status: Status, version: str, error: BaseException) -> None:
+        """A version's load came to nothing."""
+        known = isinstance(error, HeadraceError) and not isinstance(error, Internal)
+        reason = text_of(error) if known else "an internal error; the log has it"
+        if known:
+            if status.reasons.get(version) != reason:
+                _log.error("network %s version %s was not loaded: %s", name, version, reason)
+        else:
+            log_internal_error(error, where=f"loading {name} version {version}")
+        known_already = status.reasons.get(version) == reason
+        status.reasons[version] = reason
+        attempt = status.tried[version]
+        if isinstance(error, PASSES):
+            del status.tried[version]
+        if not known_already:
+            self._list_failed(name, attempt[1], reason)
+
+    def _fault(self, name: str, status: Status, error: HeadraceError) -> None:
+        """No version can be loaded; those that are loaded stay."""
+        reason = text_of(error)
+        if status.reasons.get("") != reason:
+            _log.error("network %s was not loaded: %s", name, reason)
+        status.reasons[""] = reason
+        nameless = status.seen is not None and status.seen.nameless
+        if not nameless and not self._core.networks.versions(name):
+            request = LoadRequest(name, DeviceName.parse("CPU"), origin="repository")
+            self._list_failed(name, request, reason)
+            self._changed(name)
+
+    def _list_failed(self, name: str, request: LoadRequest, reason: str) -> None:
+        try:
+            self._core.list_failed(request, reason, REPOSITORY)
+        except HeadraceError:  # an older one of the version serves, or a client was first
+            return
+        self._changed(name)
+
+    def _retire(self, name: str, status: Status) -> None:
+        """Unloads versions that are not wanted, once those are ready that are; those whose files
+        are gone also if those that are wanted cannot be loaded."""
+        if status.loading:
+            return
+        entries = self._core.networks.versions(name)
+        own = {each.key.version: each for each in entries if each.owner == REPOSITORY}
+        ready = {version for version, each in own.items() if each.state is NetworkState.READY}
+        complete = status.wanted <= ready
+        there = status.seen.versions if status.seen is not None else {}
+
+        def leaves(entry: NetworkEntry) -> bool:
+            version = entry.key.version
+            if entry.owner != REPOSITORY:
+                return status.takes_over and complete
+            if version in status.wanted or status.waits:
+                return False
+            return complete or version not in there or entry.state is NetworkState.FAILED
+
+        self.unload(name, leaves)
+        if complete and status.takes_over:
+            status.takes_over = False
+            self._share(name, status)
+
+    def _share(self, name: str, status: Status) -> None:
+        if self._core.networks.shares(name) != _shares(status):
+            self._core.networks.share(name, _shares(status), ahead=True)
+
+    def _forget(self, name: str, status: Status) -> None:
+        """The folder is gone."""
+        del self.statuses[name]
+        if not self.is_clients(name):
+            self.unload(name, lambda entry: entry.owner == REPOSITORY)
+            self._core.networks.share(name, {}, ahead=True)
+            _log.info("network %s is gone from the model repository", name)
+        elif status.shares:
+            self.statuses[name] = Status(shares=status.shares)
+
+    def unload(self, name: str, leaves: Callable[[NetworkEntry], bool]) -> None:
+        """Unloads versions, if there are any."""
+        if any(map(leaves, self._core.networks.versions(name))):
+            with suppress(NotFound):  # somebody else did
+                self._core.unload_network(name, wanted=lambda entry: not leaves(entry))
+            self._changed(name)
+
+    def is_clients(self, name: str) -> bool:
+        """Whether a client has a network of that name."""
+        return any(entry.owner != REPOSITORY for entry in self._core.networks.versions(name))
+
+
+def _shares(status: Status) -> Mapping[str, int]:
+    """A client's, or else what the description says."""
+    return status.shares or (status.description.traffic if status.description is not None else {})

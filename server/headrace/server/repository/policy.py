@@ -1,0 +1,69 @@
+"""Which of the versions that are there are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.loading.entry import check_version
+
+_MAX_VERSIONS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class VersionPolicy:
+    """
+    Attributes:
+        latest: as many of the numerically highest; None for all.
+        specific: those and no others; None for any.
+    """
+
+    latest: int | None = None
+    specific: frozenset[str] | None = None
+
+    def choose(self, there: Iterable[str]) -> set[str]:
+        """Those of the versions that are to be loaded."""
+        ordered = sorted(there, key=int, reverse=True)
+        if self.specific is not None:
+            return set(self.specific.intersection(ordered))
+        return set(ordered[: self.latest])
+
+
+LATEST: Final = VersionPolicy(latest=1)
+"""The policy where nobody says one."""
+
+
+def parse_policy(said: Any, field: str) -> VersionPolicy:
+    """
+    Args:
+        said: ``"all"``, ``{"latest": 2}`` or ``{"specific": [1, 3]}``, or Triton's form of these,
+            as ``{"latest": {"num_versions": 2}}``; None for the default.
+
+    Raises:
+        InvalidArgument: it is none of these.
+    """
+    if said is None:
+        return LATEST
+    if isinstance(said, str):
+        said = {said: {}}
+    if isinstance(said, dict) and len(said) == 1:
+        ((kind, value),) = said.items()
+        if kind == "all" and value == {}:
+            return VersionPolicy()
+        if kind == "latest":
+            count = value.get("num_versions", 1) if isinstance(value, dict) else value
+            if type(count) is int and 1 <= count <= _MAX_VERSIONS:
+                return VersionPolicy(latest=count)
+        if kind == "specific":
+            versions = value.get("versions") if isinstance(value, dict) else value
+            if isinstance(versions, list) and len(versions) <= _MAX_VERSIONS:
+                return VersionPolicy(
+                    specific=frozenset(check_version(str(each), field) for each in versions)
+                )
+    raise InvalidArgument(
+        f'{str(said)[:200]} is not a version policy: "all", {{latest = N}} or '
+        f"{{specific = [1, 3]}}, with at most {_MAX_VERSIONS} versions",
+        field=field,
+    )

@@ -1,0 +1,44 @@
+"""The thread that looks at the model repository again and again."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from headrace.server.logs import log_internal_error
+from headrace.server.repository.repository import Repository
+
+_log = logging.getLogger(__name__)
+
+
+class Poller:
+    """Looks every so many seconds, on the thread ``headrace-repository``; never with 0."""
+
+    def __init__(self, repository: Repository, seconds: float) -> None:
+        self._repository = repository
+        self._seconds = seconds
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="headrace-repository")
+
+    def start(self) -> None:
+        if self._seconds:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Waits for a look that has begun."""
+        self._stopped.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        failed = False
+        while not self._stopped.wait(self._seconds):
+            try:
+                self._repository.poll()
+                failed = False
+            except OSError as error:
+                if not failed:
+                    _log.error("the model repository cannot be read: %s", error.strerror)
+                failed = True
+            except Exception as error:  # noqa: BLE001 - the next look may go well
+                log_internal_error(error, where="looking at the model repository")

@@ -1,0 +1,136 @@
+"""What a server has from its start: the state directory's settings and networks, and those of the
+model repository.
+
+A network that does not come is listed as failed, with its reason, and stops no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.core import Core
+from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal
+from headrace.runtime.loading.registry import NetworkEntry
+from headrace.runtime.network.network import Network
+from headrace.runtime.system.atomic_file import read_file
+from headrace.runtime.transform.options import LoadRequest, Reference
+from headrace.server.logs import log_internal_error
+from headrace.server.repository.repository import Repository
+from headrace.server.repository.status import error_of, text_of
+from headrace.server.state import StateDirectory
+from headrace.server.storage import usable
+
+_log = logging.getLogger(__name__)
+
+_DEVICE = DeviceName.parse("CPU")
+"""Where a network belongs of which no device is known."""
+
+
+class Startup:
+    """Its loads begin on another thread than the event loop's, for they wait for the disk.
+
+    Args:
+        state: None if the server keeps nothing.
+        changed: told the name of a network that came or failed, on any thread.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        state: StateDirectory | None,
+        repository: Repository,
+        changed: Callable[[str], object],
+    ) -> None:
+        self._core = core
+        self._state = state
+        self._repository = repository
+        self._changed = changed
+
+    async def load(self) -> None:
+        """Loads them all, and is done when each has come or failed.
+
+        Raises:
+            InvalidArgument: the model repository cannot be read.
+        """
+        begun = await asyncio.to_thread(self._begin_all)
+        loads = [asyncio.wrap_future(load) for load in begun]
+        await asyncio.gather(*loads, return_exceptions=True)
+
+    def _begin_all(self) -> list[Future[NetworkEntry]]:
+        begun: list[Future[NetworkEntry]] = []
+        if self._state is not None:
+            self._set_up(self._state)
+            for name in self._state.networks():
+                begun += self._load_kept(self._state, name)
+        with usable("model_repository"):
+            begun += self._repository.start(self._state.shares() if self._state else {})
+        return begun
+
+    def _set_up(self, state: StateDirectory) -> None:
+        for device, config in state.configs():
+            with _logged(f"configuring {device}"):
+                self._core.set_config(DeviceName.parse(device), config)
+        for device, functions in state.extensions():
+            with _logged(f"extending {device}"):
+                self._core.add_extension(DeviceName.parse(device), functions)
+
+    def _load_kept(self, state: StateDirectory, name: str) -> list[Future[NetworkEntry]]:
+        begun: list[Future[NetworkEntry]] = []
+        versions = state.versions(name)
+        owner = object() if len(versions) > 1 else None
+        for version in versions:
+            request = LoadRequest(name, _DEVICE, version=version)
+            try:
+                kept = state.network(name, version)
+                if isinstance(kept, Reference):
+                    if kept.device:
+                        request = LoadRequest(name, DeviceName.parse(kept.device))
+                    begun += self._repository.load(name, kept, on_disk=True)
+                    continue
+                request, model = kept
+                read = partial(self._read, model)
+                begun.append(self._core.load_network(request, read, on_disk=True, owner=owner))
+            except HeadraceError as error:
+                self._cannot_begin(request, error, owner)
+        for load in begun:
+            load.add_done_callback(partial(self._ended, name))
+        return begun
+
+    def _read(self, model: Path) -> Network:
+        try:
+            data = read_file(model)
+        except OSError as error:
+            raise FailedPrecondition(
+                f"its model cannot be read from the state directory: {error.strerror}"
+            ) from error
+        return Network.from_bytes(data, self._core.limits, spooled=True)
+
+    def _cannot_begin(self, request: LoadRequest, error: HeadraceError, owner: object) -> None:
+        reason = text_of(error)
+        _log.error("network %s was not loaded: %s", request.name, reason)
+        with suppress(HeadraceError):  # the name may be none for a network, or a client was first
+            self._core.list_failed(request, reason, owner)
+        self._changed(request.name)
+
+    def _ended(self, name: str, load: Future[NetworkEntry]) -> None:
+        error = error_of(load)
+        if isinstance(error, HeadraceError) and not isinstance(error, Internal):
+            _log.error("network %s was not loaded: %s", name, error)
+        elif error is not None:
+            log_internal_error(error, where=f"loading {name}")
+        self._changed(name)
+
+
+@contextmanager
+def _logged(what: str) -> Iterator[None]:
+    try:
+        yield
+    except HeadraceError as error:
+        _log.error("%s failed: %s", what, error)

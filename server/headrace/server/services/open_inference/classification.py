@@ -1,0 +1,71 @@
+"""The classification extension: an output's highest values as text, "value:index:label"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.network.values import Array
+from headrace.runtime.transform.options import Presentation
+
+_KINDS = "fiu"
+
+
+def labels_of(presentation: Presentation, output: str) -> Sequence[str]:
+    """The labels of an output's classes; empty if there are none."""
+    labels: Mapping[str, Sequence[str]] = presentation.labels
+    return labels.get(output) or labels.get("", ())
+
+
+def classify(array: Array, name: str, count: int, labels: Sequence[str], *, rows: bool) -> Array:
+    """The highest `count` values, or as many as there are, the highest first.
+
+    Args:
+        rows: the first dimension is a batch's, and each row of it is classified by itself.
+
+    Returns:
+        Text of shape [rows, count] or [count].
+
+    Raises:
+        InvalidArgument: the output does not hold numbers.
+    """
+    kind = array.dtype.kind
+    # bfloat16 is of a kind of its own.
+    numbers = array.astype(np.float32) if kind == "V" or array.dtype.itemsize == 2 else array
+    if numbers.dtype.kind not in _KINDS:
+        raise InvalidArgument(
+            f"output {name!r} holds {array.dtype.name}, which has no highest value; ask for the "
+            "output itself",
+            field=f"outputs[{name!r}].parameters['classification']",
+        )
+    batch = array.shape[0] if rows and array.ndim else 1
+    table = numbers.reshape(batch, -1) if numbers.size else numbers.reshape(batch, 0)
+    count = min(count, table.shape[1])
+    classes: Array = np.empty((batch, count), object)
+    for row, values in enumerate(table):
+        for place, index in enumerate(_highest(values, count)):
+            text = _text(values[index])
+            label = labels[index] if index < len(labels) else ""
+            classes[row, place] = f"{text}:{index}:{label}" if label else f"{text}:{index}"
+    return classes if rows else classes[0]
+
+
+def _highest(values: Array, count: int) -> list[int]:
+    """Indices of the highest values; of equal ones the first goes first, NaN goes last."""
+    if not count:
+        return []
+    ranked = -values.astype(np.float64)
+    candidates = np.arange(len(values))
+    if count < len(values):
+        limit = np.partition(ranked, count - 1)[count - 1]
+        if not np.isnan(limit):
+            candidates = np.flatnonzero(ranked <= limit)
+    order = np.argsort(ranked[candidates], kind="stable")[:count]
+    found: list[int] = candidates[order].tolist()
+    return found
+
+
+def _text(value: np.generic) -> str:
+    return f"{value:f}" if value.dtype.kind == "f" else str(value)

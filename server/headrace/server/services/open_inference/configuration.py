@@ -1,0 +1,107 @@
+"""A loaded network as Triton's ModelConfig, as far as its words mean something here."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from headrace.oip import open_inference_pb2 as oip
+from headrace.runtime.config.schema import ParameterValue
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.loading.entry import NetworkEntry
+from headrace.runtime.network.network import Port
+from headrace.runtime.transform.options import Presentation
+from headrace.server.services.open_inference.datatypes import BYTES, datatype_of
+
+PLATFORM: Final = "onnx"
+BACKEND: Final = "headrace"
+MODEL_FILE: Final = "model.onnx"
+
+_GROUP = oip.ModelInstanceGroup
+_INPUT = oip.ModelInput
+_FORMATS: Final = {"NHWC": _INPUT.FORMAT_NHWC, "NCHW": _INPUT.FORMAT_NCHW}
+_KINDS: Final = {
+    "CUDA": _GROUP.KIND_GPU,
+    "CPU": _GROUP.KIND_CPU,
+    "OPENVINO": _GROUP.KIND_CPU,
+    "TEMPLATE": _GROUP.KIND_CPU,
+    "AUTO": _GROUP.KIND_AUTO,
+}
+"""Of devices; any other decides by itself where it computes."""
+
+
+def model_config(entry: NetworkEntry, executable: ExecutableNetwork) -> oip.ModelConfig:
+    """
+    Raises:
+        Unimplemented: it has an input or output that the protocol has no words for.
+    """
+    request = entry.record.request
+    presentation: Presentation = request.presentation
+    batched = presentation.max_batch_size > 0
+    config = oip.ModelConfig(
+        name=entry.key.name,
+        platform=PLATFORM,
+        backend=BACKEND,
+        max_batch_size=presentation.max_batch_size,
+        default_model_filename=MODEL_FILE,
+        input=[_input(port, batched=batched) for port in executable.inputs],
+        output=[
+            oip.ModelOutput(
+                name=port.name,
+                data_type=data_type(port, "output"),
+                dims=_dims(port, batched=batched),
+            )
+            for port in executable.outputs
+        ],
+        instance_group=[
+            _GROUP(
+                name=str(request.device),
+                kind=_KINDS.get(request.device.type, _GROUP.KIND_MODEL),
+                count=_number(executable, "OPTIMAL_NUMBER_OF_INFER_REQUESTS"),
+            )
+        ],
+        model_transaction_policy=oip.ModelTransactionPolicy(decoupled=False),
+    )
+    for key, text in executable.config.shown_strings().items():
+        config.parameters[key].string_value = text
+    config.parameters["DEVICE"].string_value = str(request.device)
+    if executable.states:
+        batching = config.sequence_batching
+        batching.direct.SetInParent()
+        for name, output in executable.states.items():
+            batching.state.add(input_name=name, output_name=output)
+    elif batched and "BATCH_SIZE" in executable.metrics():
+        config.dynamic_batching.preferred_batch_size.append(_number(executable, "BATCH_SIZE"))
+    return config
+
+
+def _input(port: Port, *, batched: bool) -> Any:
+    return _INPUT(
+        name=port.name,
+        data_type=data_type(port, "input"),
+        format=_FORMATS.get(port.layout, _INPUT.FORMAT_NONE),
+        dims=_dims(port, batched=batched),
+        optional=port.optional,
+    )
+
+
+def data_type(port: Port, kind: str) -> Any:
+    """The configuration's name for a port's type.
+
+    Raises:
+        Unimplemented: the protocol has no such type.
+    """
+    datatype = datatype_of(port.dtype, f"{kind} {port.name!r}")
+    return oip.DataType.Value("TYPE_STRING" if datatype == BYTES else f"TYPE_{datatype}")
+
+
+def _dims(port: Port, *, batched: bool) -> list[int]:
+    if port.shape is None:
+        return [-1]
+    sizes = [size if isinstance(size, int) else -1 for size in port.shape]
+    return sizes[1:] if batched else sizes
+
+
+def _number(executable: ExecutableNetwork, metric: str) -> int:
+    value: ParameterValue = executable.get_metric(metric)
+    assert isinstance(value, int)
+    return value

@@ -1,0 +1,229 @@
+"""Inference as the protocol has it, over the runtime: what gRPC and REST have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from headrace.runtime.errors import Cancelled, DeadlineExceeded, InvalidArgument, Unimplemented
+from headrace.runtime.execution.job import Job
+from headrace.runtime.loading.registry import NetworkEntry, NetworkRegistry
+from headrace.runtime.network.values import Array, Value
+from headrace.runtime.transform.options import Presentation
+from headrace.server.logs import CURRENT_REQUEST
+from headrace.server.services.completion_sink import CompletionSink
+from headrace.server.services.open_inference.call import (
+    InferCall,
+    InferResult,
+    RequestedOutput,
+    SharedTensor,
+)
+from headrace.server.services.open_inference.classification import classify, labels_of
+from headrace.server.services.open_inference.datatypes import (
+    BYTES,
+    datatype_of,
+    decode_raw,
+    encode_raw,
+)
+from headrace.server.shared_memory.lease import Lease
+from headrace.server.shared_memory.regions import Caller, Regions
+from headrace.wire.codec import CodecError
+from headrace.wire.layouts import MAX_ID_LENGTH
+
+T = TypeVar("T")
+
+HEAVY_ELEMENTS: Final = 1 << 14
+"""What goes through more objects or sorts more numbers is done on another thread, so that the event
+loop goes on."""
+
+_ON_THE_WAY = 0.05
+"""Seconds by which a caller's deadline may pass before ours."""
+
+
+class OpenInference:
+    """Belongs to the thread of one event loop, that of `sink`: gRPC and REST have one each.
+
+    Args:
+        regions: of the shared memory that clients have registered.
+    """
+
+    def __init__(self, networks: NetworkRegistry, sink: CompletionSink, regions: Regions) -> None:
+        self._regions = regions
+        self._networks = networks
+        self._ids = itertools.count(1)
+        self._wake = partial(sink.put, _wake)
+
+    async def infer(
+        self, call: InferCall, remaining: float | None = None, caller: Caller | None = None
+    ) -> InferResult:
+        """Computes one request.
+
+        Args:
+            remaining: seconds until the caller's own deadline.
+            caller: whose regions the request may name.
+
+        Raises:
+            CodecError: the request breaks the protocol.
+            As `NetworkRegistry.acquire`, `ExecutableNetwork.submit` and `Lease`, and what the job
+            raised.
+        """
+        if len(call.id) > MAX_ID_LENGTH:
+            raise CodecError("id", f"has at most {MAX_ID_LENGTH} characters")
+        CURRENT_REQUEST.set(call.id or f"m{next(self._ids)}")
+        if not call.uses_regions:
+            return await self._run(call, remaining)
+        with Lease(self._regions, caller or Caller(None, "")) as lease:
+            await _read_inputs(call, lease)
+            for output, region in call.output_regions():
+                lease.use(*region, field=_output_field(output.name))
+            result = await self._run(call, remaining)
+            await _write_outputs(result, lease)
+            return result
+
+    async def _run(self, call: InferCall, remaining: float | None) -> InferResult:
+        entry = self._networks.acquire(call.model, call.version)
+        try:
+            presentation: Presentation = entry.record.request.presentation
+            if presentation.max_batch_size:
+                _check_rows(call, presentation.max_batch_size)
+            job = self._job(call, remaining)
+        except BaseException:
+            self._networks.release(entry)
+            raise
+        await self._finished(entry, job)
+        if job.error is not None:
+            raise job.take_error()
+        outputs = call.outputs or tuple(map(RequestedOutput, job.output_names))
+        values = [
+            (output, await _classified(job.outputs[output.name], output, presentation))
+            if output.classification
+            else (output, job.outputs[output.name])
+            for output in outputs
+        ]
+        return InferResult(call.model, entry.key.version, call.id, values)
+
+    def _job(self, call: InferCall, remaining: float | None) -> Job:
+        inputs: Any = call.inputs
+        return Job(
+            inputs,
+            self._wake,
+            output_names=tuple(output.name for output in call.outputs),
+            deadline=_deadline(call.timeout_seconds, remaining),
+            priority=call.priority,
+            may_run_inline=True,
+            trace=call.id,
+            sequence=call.sequence,
+        )
+
+    async def _finished(self, entry: NetworkEntry, job: Job) -> None:
+        """Submits the job and returns when it has its outcome."""
+        self._networks.submit(entry, job)
+        if job.outcome is None:
+            # `_wake` runs on this thread, so it has not been missed.
+            job.waiter = asyncio.get_running_loop().create_future()
+            try:
+                await job.waiter
+            except asyncio.CancelledError:
+                _cancel(job)
+                raise
+
+
+async def aside(call: Callable[[], T], size: int) -> T:
+    """What the call returns, from another thread if it goes through so many elements."""
+    if size <= HEAVY_ELEMENTS:
+        return call()
+    return await asyncio.get_running_loop().run_in_executor(None, call)
+
+
+def tensor(value: Value, name: str) -> Array:
+    """An output's value as the tensor that it has to be.
+
+    Raises:
+        Unimplemented: it is a sequence or absent.
+    """
+    if value is None or isinstance(value, list):
+        kind = "a sequence" if isinstance(value, list) else "absent"
+        raise Unimplemented(
+            f"output {name!r} is {kind}, which the Open Inference Protocol lacks; ask for other "
+            "outputs, or use headrace's own protocol"
+        )
+    return value
+
+
+async def _read_inputs(call: InferCall, lease: Lease) -> None:
+    for name, value in call.inputs.items():
+        if isinstance(value, SharedTensor):
+            field = f"inputs[{name[:200]!r}]"
+            data = await lease.read(*value.region, field=f"{field}.shared_memory_region")
+            decode = partial(decode_raw, value.datatype, value.shape, data.data)
+            try:
+                size = len(data) if value.datatype == BYTES else 0
+                call.inputs[name] = await aside(decode, size)
+            except CodecError as error:
+                raise error.under(field) from None
+
+
+async def _write_outputs(result: InferResult, lease: Lease) -> None:
+    for output, value in result.outputs:
+        if output.region is not None:
+            array = tensor(value, output.name)
+            datatype = datatype_of(array.dtype, f"output {output.name!r}")
+            if datatype == BYTES:
+                data = await aside(partial(encode_raw, array, datatype), array.size)
+                array = np.frombuffer(data, np.uint8)
+            await lease.write(*output.region, array, field=_output_field(output.name))
+
+
+async def _classified(value: Value, output: RequestedOutput, presentation: Presentation) -> Array:
+    array = tensor(value, output.name)
+    call = partial(
+        classify,
+        array,
+        output.name,
+        output.classification,
+        labels_of(presentation, output.name),
+        rows=presentation.max_batch_size > 0,
+    )
+    return await aside(call, array.size)
+
+
+def _check_rows(call: InferCall, most: int) -> None:
+    for name, value in call.inputs.items():
+        rows = value.shape[0] if isinstance(value, np.ndarray) and value.shape else 0
+        if rows > most:
+            raise InvalidArgument(
+                f"input {name!r} has {rows} rows; the model's max_batch_size is {most}",
+                field=f"inputs[{name!r}].shape",
+            )
+
+
+def _output_field(name: str) -> str:
+    return f"outputs[{name[:200]!r}].shared_memory_region"
+
+
+def _cancel(job: Job) -> None:
+    """Tells a job that its caller is gone."""
+    late = job.deadline is not None and time.monotonic() > job.deadline - _ON_THE_WAY
+    job.token.cancel(
+        DeadlineExceeded("the deadline passed before the request finished")
+        if late
+        else Cancelled("the caller cancelled the request")
+    )
+
+
+def _wake(job: Job) -> None:
+    waiter = job.waiter
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
+
+
+def _deadline(timeout: float, remaining: float | None) -> float | None:
+    if timeout:
+        remaining = timeout if remaining is None else min(timeout, remaining)
+    return None if remaining is None else time.monotonic() + remaining

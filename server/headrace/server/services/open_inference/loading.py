@@ -1,0 +1,296 @@
+"""The model repository extension: what is there, loads with a configuration and files, unloads."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from headrace.oip import open_inference_pb2 as oip
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.core import Core
+from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound, did_you_mean
+from headrace.runtime.loading.entry import NetworkEntry, NetworkState, check_network_name
+from headrace.runtime.network.network import Network, Port
+from headrace.runtime.sequences.keys import pairs
+from headrace.runtime.transform.options import (
+    LoadRequest,
+    Presentation,
+    Reference,
+    read_labels,
+)
+from headrace.server.repository.description import Description
+from headrace.server.repository.repository import Repository
+from headrace.server.services.open_inference.configuration import data_type
+from headrace.server.services.open_inference.override import Override, read_override
+
+Parameter: TypeAlias = bool | int | str | bytes
+
+MAX_FILES: Final = 64
+
+_FILE = "file:"
+_MODEL = re.compile(r"([1-9][0-9]{0,17})/model\.onnx")
+_CONFIG = "config"
+_STATES: Final = {
+    NetworkState.READY: "READY",
+    NetworkState.LOADING: "LOADING",
+    NetworkState.DRAINING: "UNLOADING",
+    NetworkState.FAILED: "UNAVAILABLE",
+    None: "UNAVAILABLE",
+}
+
+
+class ModelRepository:
+    """May be used on any event loop: what waits for the disk runs on its threads, and loads on the
+    core's."""
+
+    def __init__(self, core: Core, repository: Repository) -> None:
+        self._core = core
+        self._repository = repository
+
+    async def index(self, repository: str = "", *, ready: bool) -> oip.RepositoryIndexResponse:
+        """What is loaded, and what the model repository holds.
+
+        Args:
+            repository: empty, for there is one alone.
+            ready: only models that take requests.
+
+        Raises:
+            NotFound: another repository is named.
+            FailedPrecondition: the repository cannot be read.
+        """
+        _check_repository(repository)
+        reply = oip.RepositoryIndexResponse()
+        for row in await asyncio.to_thread(self._repository.index):
+            if not ready or row.state is NetworkState.READY:
+                reason = row.reason or ("not loaded" if row.state is None else "")
+                reply.models.add(
+                    name=row.name, version=row.version, state=_STATES[row.state], reason=reason
+                )
+        return reply
+
+    async def load(
+        self, name: str, parameters: Mapping[str, Parameter], repository: str = ""
+    ) -> oip.RepositoryModelLoadResponse:
+        """Loads a model, or loads it again beside the one that serves until the new one is ready.
+
+        Args:
+            parameters: ``config`` is a ModelConfig as JSON; ``file:1/model.onnx`` is version 1 of
+                the model, and ``file:NAME`` is the file of labels that the configuration names.
+
+        Raises:
+            NotFound: there is no such model, and no file.
+            InvalidArgument, Unimplemented: a parameter cannot be.
+            What the load raises.
+        """
+        _check_repository(repository)
+        check_network_name(name)
+        begun = await asyncio.to_thread(self._begin, name, parameters)
+        loads = [asyncio.wrap_future(each) for each in begun]
+        try:
+            results = await asyncio.shield(asyncio.gather(*loads, return_exceptions=True))
+        except asyncio.CancelledError:
+            for each in begun:
+                self._core.cancel_load(each)
+            raise
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return oip.RepositoryModelLoadResponse()
+
+    async def unload(
+        self, name: str, parameters: Mapping[str, Parameter], repository: str = ""
+    ) -> oip.RepositoryModelUnloadResponse:
+        """Unloads all versions of a model; returns when its memory is given back.
+
+        Raises:
+            NotFound: no model has the name.
+            InvalidArgument: a parameter cannot be.
+        """
+        _check_repository(repository)
+        for key, value in parameters.items():
+            if key != "unload_dependents" or not isinstance(value, bool):
+                raise _unknown(key, ("unload_dependents",))
+        unloaded = await asyncio.to_thread(self._repository.unload, name)
+        await asyncio.shield(asyncio.wrap_future(unloaded))
+        return oip.RepositoryModelUnloadResponse()
+
+    # -- inside --
+
+    def _begin(self, name: str, parameters: Mapping[str, Parameter]) -> list[Future[NetworkEntry]]:
+        models, texts = _files(parameters)
+        said = parameters.get(_CONFIG)
+        if said is None and not models:
+            return self._repository.load(name, Reference(name), replace=True)
+        if said is not None and not isinstance(said, str):
+            raise InvalidArgument("takes text", field=_field(_CONFIG))
+        override = Override() if said is None else read_override(said, name)
+        reads: dict[str, Callable[[], Network]]
+        if models:
+            request = LoadRequest(name, DeviceName.parse("CPU"))
+            description = Description(request)
+            reads = {
+                version: partial(Network.from_bytes, data, self._core.limits, spooled=True)
+                for version, data in models.items()
+            }
+        else:
+            files = self._repository.files
+            found = files.find(name)
+            description = files.describe(name, found)
+            reads = {
+                version: partial(files.network, found, version, spooled=True)
+                for version in found.versions
+            }
+        policy = override.policy or description.policy
+        wanted = policy.choose(reads)
+        if not wanted:
+            raise FailedPrecondition(
+                f"the version policy leaves out all versions; there are {', '.join(reads)}",
+                field=_field(_CONFIG),
+            )
+        request = _overridden(description.request, override, texts)
+        versions = [
+            (
+                replace(request, version=version),
+                partial(_checked, reads[version], request, override),
+            )
+            for version in sorted(wanted, key=int)
+        ]
+        return self._repository.begin(name, versions, replace=True)
+
+
+def _files(parameters: Mapping[str, Parameter]) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """The models by their version, and other files by their name.
+
+    Raises:
+        InvalidArgument: a parameter is unknown, or no file.
+    """
+    models: dict[str, bytes] = {}
+    others: dict[str, bytes] = {}
+    for key, value in parameters.items():
+        if key == _CONFIG:
+            continue
+        if not key.startswith(_FILE):
+            raise _unknown(key, (_CONFIG, f"{_FILE}1/model.onnx"))
+        if not isinstance(value, bytes):
+            raise InvalidArgument("takes bytes", field=_field(key))
+        name = key.removeprefix(_FILE)
+        found = _MODEL.fullmatch(name)
+        if found:
+            models[found[1]] = value
+        elif "/" in name:
+            raise InvalidArgument(
+                "is no file of a model here: give file:VERSION/model.onnx, with its weights inside",
+                field=_field(key),
+            )
+        else:
+            others[name] = value
+    if len(models) + len(others) > MAX_FILES:
+        raise InvalidArgument(f"there are more than {MAX_FILES} files", field="parameters")
+    return models, others
+
+
+def _overridden(
+    request: LoadRequest, override: Override, texts: Mapping[str, bytes]
+) -> LoadRequest:
+    presentation = request.presentation
+    labels = dict(presentation.labels)
+    named = override.label_files
+    for output, file in named.items():
+        if file not in texts:
+            raise InvalidArgument(
+                f"the configuration names {file[:200]!r} for the labels of output "
+                f"{output[:200]!r}; send it as parameter 'file:{file[:200]}'",
+                field=_field(_CONFIG),
+            )
+        labels[output] = read_labels(texts[file].decode(errors="replace"), file)
+    for file in texts.keys() - set(named.values()):
+        raise InvalidArgument(
+            "is named by no output's label_filename in the configuration",
+            field=_field(_FILE + file),
+        )
+    rows = override.max_batch_size
+    return replace(
+        request,
+        device=override.on(request.device),
+        config={**request.config, **override.config},
+        origin="client",
+        presentation=Presentation(presentation.max_batch_size if rows is None else rows, labels),
+        warm_up=override.warm_up or request.warm_up,
+    )
+
+
+def _checked(read: Callable[[], Network], request: LoadRequest, override: Override) -> Network:
+    """The network, if it is what the configuration says."""
+    network = read()
+    states = dict(pairs(request.config.get("STATES", "")))
+    hidden = {*states, *states.values()}
+    for kind, ports, expected, options in (
+        ("input", network.inputs, override.ports.input, request.options.inputs),
+        ("output", network.outputs, override.ports.output, request.options.outputs),
+    ):
+        known = {port.name: port for port in ports}
+        for said in expected:
+            if said.name not in known:
+                near = did_you_mean(said.name[:200], known)
+                raise InvalidArgument(
+                    f"the model has no {kind} {said.name[:200]!r}{near}", field=_field(_CONFIG)
+                )
+            if said.name not in options:
+                _compare(kind, said, known[said.name], request)
+        if request.presentation.max_batch_size:
+            for port in ports:
+                if port.name not in hidden and not _has_rows(port):
+                    raise _mismatch(
+                        kind,
+                        port.name,
+                        "has no first dimension of any size, which max_batch_size needs; leave "
+                        "that out, or give 0",
+                    )
+    return network
+
+
+def _compare(kind: str, said: Any, port: Port, request: LoadRequest) -> None:
+    if said.data_type and said.data_type != data_type(port, kind):
+        name = oip.DataType.Name(data_type(port, kind))
+        raise _mismatch(kind, port.name, f"is {name}, not {oip.DataType.Name(said.data_type)}")
+    if port.shape is None or not said.dims:
+        return
+    shape = port.shape[1:] if request.presentation.max_batch_size else port.shape
+    fits = len(said.dims) == len(shape) and all(
+        -1 in (size, asked) or not isinstance(size, int) or size == asked
+        for size, asked in zip(shape, said.dims, strict=True)
+    )
+    if not fits:
+        sizes = [size if isinstance(size, int) else -1 for size in shape]
+        raise _mismatch(kind, port.name, f"has dims {sizes}, not {list(said.dims)}")
+
+
+def _has_rows(port: Port) -> bool:
+    return port.shape is None or (len(port.shape) > 0 and not isinstance(port.shape[0], int))
+
+
+def _mismatch(kind: str, name: str, message: str) -> InvalidArgument:
+    return InvalidArgument(f"{kind} {name!r} of the model {message}", field=_field(_CONFIG))
+
+
+def _check_repository(name: str) -> None:
+    if name:
+        raise NotFound(
+            f"unknown repository {name[:200]!r}; there is one, without a name",
+            field="repository_name",
+        )
+
+
+def _unknown(key: str, known: tuple[str, ...]) -> InvalidArgument:
+    return InvalidArgument(
+        f"is not a parameter here{did_you_mean(key[:100], known)}", field=_field(key)
+    )
+
+
+def _field(key: str) -> str:
+    return f"parameters[{key[:200]!r}]"

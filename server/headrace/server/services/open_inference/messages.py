@@ -1,0 +1,268 @@
+"""ModelInferRequest → call, and result → ModelInferResponse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from headrace.oip import open_inference_pb2 as oip
+from headrace.server.services.open_inference.call import (
+    InferCall,
+    InferResult,
+    Input,
+    Region,
+    RequestedOutput,
+    SharedTensor,
+)
+from headrace.server.services.open_inference.datatypes import (
+    BYTES,
+    NUMPY_TYPES,
+    datatype_of,
+    decode_bytes,
+    decode_numbers,
+    decode_raw,
+    encode_raw,
+)
+from headrace.server.services.open_inference.inference import tensor
+from headrace.server.services.open_inference.parameters import (
+    NO_PARAMETERS,
+    RequestParameters,
+    input_parameters,
+    region_parameters,
+    request_parameters,
+    requested_output,
+)
+from headrace.wire import framing
+from headrace.wire.bounds import MAX_PARTS, check_parts
+from headrace.wire.codec import Array, Buffer, CodecError
+from headrace.wire.message import SMALL_BYTES, parse_plain
+
+MAX_TENSORS: Final = 4096
+"""Inputs of a request, and outputs that it asks for."""
+
+_RAW: Final = 7  # number of raw_input_contents in ModelInferRequest
+_RAW_TAG: Final = bytes((6 << 3 | 2,))  # of raw_output_contents in ModelInferResponse
+_RESPONSE_TAG: Final = bytes((2 << 3 | 2,))  # of infer_response in ModelStreamInferResponse
+_PARAMETER: Final = {bool: "bool_param", int: "int64_param", str: "string_param"}
+
+_CONTENTS: Final[Mapping[str, str]] = {
+    "BOOL": "bool_contents",
+    **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
+    **dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents"),
+    "INT64": "int64_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    BYTES: "bytes_contents",
+}
+"""The field of InferTensorContents for each datatype; FP16 and BF16 have none."""
+
+
+def parse(data: bytes) -> tuple[Any, Sequence[Buffer]]:
+    """The ModelInferRequest, and its raw contents: views of `data` where that is large.
+
+    Raises:
+        CodecError: `data` is no such message, or one of very many parts.
+    """
+    kind = oip.ModelInferRequest
+    if len(data) < SMALL_BYTES:
+        message = parse_plain(kind, data)
+        return message, message.raw_input_contents
+    check_parts(kind, data, MAX_PARTS)
+    parts = framing.split(data, 0, len(data), _RAW)
+    if parts is not None and parts.payloads:
+        view = memoryview(data)
+        message = parse_plain(kind, framing.join(data, parts.rest))
+        return message, [view[start:end] for start, end in parts.payloads]
+    if framing.is_long(data):  # before protobuf takes thirty times the message's size for it
+        raise CodecError("", f"a request of more than {framing.MAX_FIELDS} parts; send several")
+    message = parse_plain(kind, data)
+    return message, message.raw_input_contents
+
+
+async def read(data: bytes) -> tuple[Any, Awaitable[InferCall]]:
+    """The message, and the call in it, on another thread where that would hold the event loop.
+
+    Raises:
+        CodecError: as `parse`; the awaitable as `decode`.
+    """
+    if not _is_heavy(data):
+        message, raw = parse(data)
+        return message, _decoded(message, raw)
+    loop = asyncio.get_running_loop()
+    message, raw = await loop.run_in_executor(None, parse, data)
+    return message, loop.run_in_executor(None, decode, message, raw)
+
+
+async def _decoded(message: Any, raw: Sequence[Buffer]) -> InferCall:
+    return decode(message, raw)
+
+
+def _is_heavy(data: bytes) -> bool:
+    """Whether a request is large, and not all of that are raw numbers, which are read in place."""
+    if len(data) < SMALL_BYTES:
+        return False
+    parts = framing.split(data, 0, len(data), _RAW)
+    if parts is None or sum(end - start for start, end in parts.rest) >= SMALL_BYTES:
+        return True
+    return BYTES.encode() in framing.join(data, parts.rest)
+
+
+def decode(message: Any, raw: Sequence[Buffer]) -> InferCall:
+    """
+    Raises:
+        CodecError: the message breaks the protocol; names the tensor or the parameter.
+    """
+    given = message.parameters
+    parameters = request_parameters(plain(given)) if given else NO_PARAMETERS
+    return _call(message, parameters, _inputs(message.inputs, raw), _outputs(message.outputs))
+
+
+def encode(result: InferResult) -> bytes:
+    """The serialised ModelInferResponse: written as bytes, because protobuf would copy the tensors
+    twice more, and take as long for a small response as all the rest.
+
+    Raises:
+        Unimplemented: an output is not a tensor, or of a type that the protocol lacks.
+    """
+    head = [_text(1, result.model), _text(2, result.version)]
+    if result.id:
+        head.append(_text(3, result.id))
+    if result.parameters:
+        message = oip.ModelInferResponse()
+        for name, value in result.parameters.items():
+            setattr(message.parameters[name], _PARAMETER[type(value)], value)
+        head.append(message.SerializeToString())
+    contents: list[Buffer] = []
+    for output, value in result.outputs:
+        array = tensor(value, output.name)
+        datatype = datatype_of(array.dtype, f"output {output.name!r}")
+        head.append(_described(output.name, datatype, array.shape, output.region))
+        # One in shared memory has an empty entry: perf_analyzer looks for it by its number.
+        raw = encode_raw(array, datatype) if output.region is None else b""
+        contents += (_RAW_TAG + framing.varint(len(raw)), raw)
+    return b"".join((*head, *contents))
+
+
+def encode_on_stream(result: InferResult) -> bytes:
+    """The serialised ModelStreamInferResponse; raises as `encode`."""
+    response = encode(result)
+    return b"".join((_RESPONSE_TAG, framing.varint(len(response)), response))
+
+
+@lru_cache(maxsize=1024)
+def _described(name: str, datatype: str, shape: tuple[int, ...], region: Region | None) -> bytes:
+    """An element of `outputs`."""
+    message = oip.ModelInferResponse()
+    described = message.outputs.add(name=name, datatype=datatype, shape=shape)
+    if region is not None:
+        for key, value in region_parameters(region).items():
+            setattr(described.parameters[key], _PARAMETER[type(value)], value)
+    data: bytes = message.SerializeToString()
+    return data
+
+
+def _text(number: int, text: str) -> bytes:
+    data = text.encode()
+    return bytes((number << 3 | 2,)) + framing.varint(len(data)) + data
+
+
+def _call(
+    message: Any,
+    parameters: RequestParameters,
+    inputs: dict[str, Input],
+    outputs: tuple[RequestedOutput, ...],
+) -> InferCall:
+    return InferCall(
+        message.model_name, message.model_version, message.id, inputs, outputs, *parameters
+    )
+
+
+def _inputs(tensors: Any, raw: Sequence[Buffer]) -> dict[str, Input]:
+    if len(tensors) > MAX_TENSORS:
+        raise CodecError("inputs", f"has {len(tensors)} tensors; at most {MAX_TENSORS}")
+    decoded: dict[str, Input] = {}
+    used = 0
+    for each in tensors:
+        name = each.name
+        try:
+            if name in decoded:
+                raise CodecError("", "is given twice")
+            shape = tuple(each.shape)
+            if each.parameters and (region := input_parameters(plain(each.parameters))[0]):
+                if each.HasField("contents"):
+                    raise CodecError(".contents", "must be empty beside shared_memory_region")
+                decoded[name] = SharedTensor(each.datatype, shape, region)
+            elif raw:
+                if each.HasField("contents"):
+                    raise CodecError(".contents", "must be empty where raw_input_contents is used")
+                if used == len(raw):
+                    raise CodecError("", f"has no entry in raw_input_contents, which has {used}")
+                used += 1
+                decoded[name] = decode_raw(each.datatype, shape, raw[used - 1])
+            else:
+                decoded[name] = _typed(each, shape)
+        except CodecError as error:
+            raise _of_tensor(error, "inputs", name) from None
+    if used < len(raw):
+        raise CodecError(
+            "raw_input_contents", f"has {len(raw)} entries for {used} inputs; give one for each"
+        )
+    return decoded
+
+
+def _typed(each: Any, shape: tuple[int, ...]) -> Array:
+    datatype, contents = each.datatype, each.contents
+    field = _CONTENTS.get(datatype)
+    if field is None:
+        if datatype in NUMPY_TYPES:
+            raise CodecError(".contents", f"cannot hold {datatype}; send raw_input_contents")
+        return decode_numbers(datatype, shape, ())  # which says what is wrong
+    for other, _ in contents.ListFields():
+        if other.name != field:
+            raise CodecError(f".contents.{other.name}", f"is not for {datatype}; fill {field}")
+    elements = getattr(contents, field)
+    try:
+        if datatype == BYTES:
+            return decode_bytes(shape, elements)
+        return decode_numbers(datatype, shape, elements)
+    except CodecError as error:
+        raise error.under("" if error.field else f".contents.{field}") from None
+
+
+def _outputs(tensors: Any) -> tuple[RequestedOutput, ...]:
+    if len(tensors) > MAX_TENSORS:
+        raise CodecError("outputs", f"has {len(tensors)} tensors; at most {MAX_TENSORS}")
+    wanted = []
+    for each in tensors:
+        try:
+            wanted.append(
+                requested_output(each.name, plain(each.parameters))
+                if each.parameters
+                else RequestedOutput(each.name)
+            )
+        except CodecError as error:
+            raise _of_tensor(error, "outputs", each.name) from None
+    return tuple(wanted)
+
+
+def _of_tensor(error: CodecError, field: str, name: str) -> CodecError:
+    dot = "" if error.field[:1] in ("", ".") else "."
+    return error.under(f"{field}[{name[:200]!r}]{dot}")
+
+
+def plain(parameters: Any, field: str = "parameters") -> dict[str, Any]:
+    """The values of a map of parameters, whatever their messages are called.
+
+    Raises:
+        CodecError: one has none.
+    """
+    values: dict[str, Any] = {}
+    for name, parameter in parameters.items():
+        kind = parameter.WhichOneof("parameter_choice")
+        if kind is None:
+            raise CodecError(f"{field}[{name[:100]!r}]", "has no value")
+        values[name] = getattr(parameter, kind)
+    return values

@@ -1,0 +1,191 @@
+"""What the protocol says of the server and of its models, as the messages of its .proto."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version as version_of
+from typing import Any, Final
+
+from headrace.oip import open_inference_pb2 as oip
+from headrace.runtime.core import Core
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.errors import NotFound
+from headrace.runtime.execution.job import Outcome
+from headrace.runtime.loading.registry import NetworkEntry, NetworkState
+from headrace.runtime.metrics.statistics import Stages, Total, Totals
+from headrace.runtime.network.network import Port
+from headrace.server.services.open_inference.configuration import PLATFORM, model_config
+from headrace.server.services.open_inference.datatypes import datatype_of
+
+NAME: Final = "headrace"
+_EXTENSIONS: Final = (
+    *("classification", "sequence", "model_repository", "model_repository(unload_dependents)"),
+    *("schedule_policy", "model_configuration", "binary_tensor_data", "parameters", "statistics"),
+    *("trace", "logging"),
+)
+_SHARED_MEMORY: Final = "system_shared_memory"
+_ANY_WILL_DO: Final = ("MULTI", "AUTO")
+"""Devices that serve as long as one of their list works."""
+
+
+class Models:
+    """Thread-safe: gRPC and REST ask it on threads of their own.
+
+    Args:
+        unready: why the server takes no requests; None if it does.
+        shared_memory: clients may register regions.
+    """
+
+    def __init__(
+        self, core: Core, unready: Callable[[], str | None], *, shared_memory: bool = False
+    ) -> None:
+        self._core = core
+        self._unready = unready
+        self._version = version_of("headrace")
+        self._extensions = (*_EXTENSIONS, _SHARED_MEMORY) if shared_memory else _EXTENSIONS
+
+    # -- the server --
+
+    def live(self) -> oip.ServerLiveResponse:
+        """Whether the server answers: it does."""
+        return oip.ServerLiveResponse(live=True)
+
+    def ready(self) -> oip.ServerReadyResponse:
+        """Whether the server takes requests."""
+        return oip.ServerReadyResponse(ready=self._unready() is None)
+
+    def server_metadata(self) -> oip.ServerMetadataResponse:
+        """What the server is, and which extensions of the protocol it serves."""
+        return oip.ServerMetadataResponse(
+            name=NAME, version=self._version, extensions=self._extensions
+        )
+
+    # -- a model --
+
+    def model_ready(self, name: str, version: str = "") -> oip.ModelReadyResponse:
+        """Whether a model takes requests: it is loaded, and its device works. One that is not there
+        is not ready."""
+        try:
+            entry = self._core.networks.find(name, version)
+        except NotFound:
+            return oip.ModelReadyResponse(ready=False)
+        ready = entry.state is NetworkState.READY and self._works(entry)
+        return oip.ModelReadyResponse(ready=ready and self._unready() is None)
+
+    def model_metadata(self, name: str, version: str = "") -> oip.ModelMetadataResponse:
+        """A model's inputs and outputs.
+
+        Raises:
+            NotFound, Unavailable, FailedPrecondition: as `NetworkRegistry.acquire`.
+            Unimplemented: it has an input or output that the protocol has no words for.
+        """
+        with self._executable(name, version) as (_, executable):
+            return oip.ModelMetadataResponse(
+                name=name,
+                versions=[entry.key.version for entry in self._ready(name)],
+                platform=PLATFORM,
+                inputs=[_metadata(port, "input") for port in executable.inputs],
+                outputs=[_metadata(port, "output") for port in executable.outputs],
+            )
+
+    def model_config(self, name: str, version: str = "") -> oip.ModelConfigResponse:
+        """A model's configuration as Triton describes it. Raises as `model_metadata`."""
+        with self._executable(name, version) as (entry, executable):
+            return oip.ModelConfigResponse(config=model_config(entry, executable))
+
+    def statistics(self, name: str = "", version: str = "") -> oip.ModelStatisticsResponse:
+        """Counts and times of one version, of all versions of a model, or of all models.
+
+        Raises:
+            NotFound: there is no such model or version.
+            Unavailable, FailedPrecondition: it is not loaded.
+        """
+        if version or name:
+            with self._executable(name, version):  # which raises if there is none
+                entries = self._ready(name)
+        else:
+            entries = [
+                entry
+                for entry in self._core.networks.entries()
+                if entry.state is NetworkState.READY
+            ]
+        reply = oip.ModelStatisticsResponse()
+        for entry in entries:
+            executable = entry.executable
+            if executable is not None and version in ("", entry.key.version):
+                _fill(reply.model_stats.add(), entry, executable.statistics.totals())
+        return reply
+
+    # -- inside --
+
+    @contextmanager
+    def _executable(
+        self, name: str, version: str
+    ) -> Iterator[tuple[NetworkEntry, ExecutableNetwork]]:
+        entry = self._core.networks.acquire(name, version)
+        try:
+            assert entry.executable is not None
+            yield entry, entry.executable
+        finally:
+            self._core.networks.release(entry)
+
+    def _ready(self, name: str) -> list[NetworkEntry]:
+        versions = self._core.networks.versions(name)
+        return [entry for entry in versions if entry.state is NetworkState.READY]
+
+    def _works(self, entry: NetworkEntry) -> bool:
+        executable = entry.executable
+        if executable is None:
+            return False
+        devices = executable.get_metric("EXECUTION_DEVICES")
+        assert isinstance(devices, list)
+        up = self._core.devices_up()
+        working = [up.get(device, True) for device in devices]
+        any_will_do = entry.record.request.device.type in _ANY_WILL_DO
+        return any(working) if any_will_do else all(working)
+
+
+def _metadata(port: Port, kind: str) -> Any:
+    return oip.ModelMetadataResponse.TensorMetadata(
+        name=port.name,
+        datatype=datatype_of(port.dtype, f"{kind} {port.name!r}"),
+        shape=[-1]
+        if port.shape is None
+        else [size if isinstance(size, int) else -1 for size in port.shape],
+    )
+
+
+def _fill(message: Any, entry: NetworkEntry, totals: Totals) -> None:
+    message.name, message.version = entry.key.name, entry.key.version
+    if totals.last_end:
+        ago = time.monotonic() - totals.last_end
+        message.last_inference = round((time.time() - ago) * 1000)
+    message.inference_count = totals.rows
+    message.execution_count = sum(run.inference.count for run in totals.runs.values())
+    stats = message.inference_stats
+    failed = [totals.outcomes[each] for each in Outcome if each is not Outcome.COMPLETED]
+    fail = Total(sum(each.count for each in failed), sum(each.seconds for each in failed))
+    _duration(stats.success, totals.outcomes[Outcome.COMPLETED])
+    _duration(stats.fail, fail)
+    _duration(stats.queue, totals.queue)
+    _stages(stats, totals.stages)
+    for rows, run in sorted(totals.runs.items()):
+        _stages(message.batch_stats.add(batch_size=rows), run)
+    response = message.response_stats["0"]  # of the first response, which is the only one
+    _duration(response.compute_infer, totals.stages.inference)
+    _duration(response.compute_output, totals.stages.completion)
+    _duration(response.success, totals.outcomes[Outcome.COMPLETED])
+    _duration(response.fail, fail)
+    _duration(response.cancel, totals.outcomes[Outcome.CANCELLED])
+
+
+def _stages(message: Any, stages: Stages) -> None:
+    _duration(message.compute_input, stages.preparation)
+    _duration(message.compute_infer, stages.inference)
+    _duration(message.compute_output, stages.completion)
+
+
+def _duration(message: Any, total: Total) -> None:
+    message.count, message.ns = total.count, total.nanoseconds

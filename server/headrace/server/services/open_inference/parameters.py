@@ -1,0 +1,166 @@
+"""The parameters of a request, of its inputs and of its outputs. Unknown ones are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from headrace.runtime.errors import did_you_mean
+from headrace.runtime.execution.job import Sequence
+from headrace.server.services.open_inference.call import Region, RequestedOutput
+from headrace.wire.codec import CodecError
+from headrace.wire.layouts import MAX_ID_LENGTH
+from headrace.wire.request import MAX_PRIORITY, MAX_TIMEOUT_SECONDS
+
+Parameter: TypeAlias = bool | int | float | str
+
+LOWEST_PRIORITY: Final = 2 * MAX_PRIORITY + 1
+"""Priorities of the protocol are from 1, the highest, to this; 0 is the default."""
+
+MAX_CLASSES: Final = 1 << 16
+
+_REGION = "shared_memory_region"
+_OFFSET = "shared_memory_offset"
+_BYTE_SIZE = "shared_memory_byte_size"
+_SHARED = (_REGION, _OFFSET, _BYTE_SIZE)
+_OF_REQUEST = (
+    *("sequence_id", "sequence_start", "sequence_end", "priority", "timeout"),
+    *("binary_data_output", "triton_enable_empty_final_response"),
+)
+_OF_INPUT = (*_SHARED, "binary_data_size")
+_OF_OUTPUT = (*_SHARED, "classification", "binary_data")
+
+
+class RequestParameters(NamedTuple):
+    """The parameters of a whole request; `InferCall` says what they mean."""
+
+    priority: int = 0
+    timeout_seconds: float = 0.0
+    sequence: Sequence | None = None
+    empty_final: bool = False
+    binary_outputs: bool = False
+
+
+NO_PARAMETERS: Final = RequestParameters()
+
+
+def request_parameters(given: Mapping[str, Parameter]) -> RequestParameters:
+    """
+    Raises:
+        CodecError: a parameter is unknown, or has a value that it cannot have.
+    """
+    _check_known(given, _OF_REQUEST)
+    return RequestParameters(
+        _priority(_integer(given, "priority")),
+        _timeout(_integer(given, "timeout")),
+        _sequence(given),
+        _boolean(given, "triton_enable_empty_final_response") or False,
+        _boolean(given, "binary_data_output") or False,
+    )
+
+
+def input_parameters(given: Mapping[str, Parameter]) -> tuple[Region | None, int | None]:
+    """Where an input's bytes lie in shared memory, and how many lie behind the JSON of REST.
+
+    Raises:
+        CodecError: as `request_parameters`.
+    """
+    _check_known(given, _OF_INPUT)
+    region, size = _region(given), _integer(given, "binary_data_size")
+    if region is not None and size is not None:
+        raise _bad("binary_data_size", f"cannot be given beside {_REGION}")
+    return region, size
+
+
+def requested_output(name: str, given: Mapping[str, Parameter]) -> RequestedOutput:
+    """
+    Raises:
+        CodecError: as `request_parameters`.
+    """
+    _check_known(given, _OF_OUTPUT)
+    region, classes = _region(given), _integer(given, "classification") or 0
+    if classes > MAX_CLASSES:
+        raise _bad("classification", f"is {classes}; at most {MAX_CLASSES} classes are returned")
+    if region is not None and classes:
+        raise _bad("classification", "cannot be written to shared memory; leave one of them out")
+    return RequestedOutput(name, classes, region, _boolean(given, "binary_data"))
+
+
+def _check_known(given: Mapping[str, Parameter], known: tuple[str, ...]) -> None:
+    for name in given:
+        if name not in known:
+            raise _bad(name[:100], f"is not a parameter here{did_you_mean(name[:100], known)}")
+
+
+def _priority(number: int | None) -> int:
+    if not number:
+        return 0
+    if number > LOWEST_PRIORITY:
+        message = f"is {number}; give 1 (first) to {LOWEST_PRIORITY} (last), or 0 for the default"
+        raise _bad("priority", message)
+    return MAX_PRIORITY + 1 - number
+
+
+def _timeout(microseconds: int | None) -> float:
+    seconds = (microseconds or 0) / 1e6
+    if seconds > MAX_TIMEOUT_SECONDS:
+        message = f"is {microseconds}; give at most {MAX_TIMEOUT_SECONDS * 1e6:.0f} microseconds"
+        raise _bad("timeout", message)
+    return seconds
+
+
+def _sequence(given: Mapping[str, Parameter]) -> Sequence | None:
+    identifier = given.get("sequence_id", 0)
+    start, end = _boolean(given, "sequence_start"), _boolean(given, "sequence_end")
+    if isinstance(identifier, bool | float):
+        raise _bad("sequence_id", "takes a whole number or text")
+    if identifier in (0, ""):
+        if start or end:
+            name = "sequence_start" if start else "sequence_end"
+            raise _bad(name, "is of a sequence; give sequence_id too")
+        return None
+    text = str(identifier)
+    if len(text) > MAX_ID_LENGTH:
+        raise _bad("sequence_id", f"has at most {MAX_ID_LENGTH} characters")
+    return Sequence(text, bool(start), bool(end))
+
+
+def region_parameters(region: Region) -> dict[str, int | str]:
+    """What an output's parameters say of its place in shared memory."""
+    return {_REGION: region.name, _OFFSET: region.offset, _BYTE_SIZE: region.byte_size}
+
+
+def _region(given: Mapping[str, Parameter]) -> Region | None:
+    name = given.get(_REGION)
+    if name is None:
+        for other in (_OFFSET, _BYTE_SIZE):
+            if other in given:
+                raise _bad(other, f"is of a region; give {_REGION} too")
+        return None
+    if not isinstance(name, str):
+        raise _bad(_REGION, "takes text")
+    size = _integer(given, _BYTE_SIZE)
+    if size is None:
+        raise _bad(_BYTE_SIZE, f"is missing; give it beside {_REGION}")
+    return Region(name, _integer(given, _OFFSET) or 0, size)
+
+
+def _integer(given: Mapping[str, Parameter], name: str) -> int | None:
+    """A whole number from 0."""
+    value = given.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 64:
+        raise _bad(name, "takes a whole number from 0")
+    return value
+
+
+def _boolean(given: Mapping[str, Parameter], name: str) -> bool | None:
+    value = given.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise _bad(name, "takes true or false")
+    return value
+
+
+def _bad(name: str, message: str) -> CodecError:
+    return CodecError(f"parameters[{name!r}]", message)

@@ -1,0 +1,149 @@
+"""The gRPC service: each method decodes, delegates, encodes. Belongs to the event loop's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from headrace.server.services.open_inference.call import InferCall, InferResult
+from headrace.server.services.open_inference.inference import OpenInference, aside
+from headrace.server.services.open_inference.loading import ModelRepository
+from headrace.server.services.open_inference.messages import (
+    encode,
+    encode_on_stream,
+    plain,
+    read,
+)
+from headrace.server.services.open_inference.models import Models
+from headrace.server.services.open_inference.regions import RegionMethods
+from headrace.server.services.open_inference.settings import log_settings, trace_settings
+from headrace.server.services.open_inference.short import CallLayouts
+from headrace.server.shared_memory.regions import Caller
+
+SERVICE = "inference.GRPCInferenceService"
+
+
+class OpenInferenceService:
+    """
+    Args:
+        caller: whose regions of shared memory a call may name.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        inference: OpenInference,
+        repository: ModelRepository,
+        regions: RegionMethods,
+        caller: Callable[[Any], Awaitable[Caller]],
+    ) -> None:
+        self._models = models
+        self._inference = inference
+        self._repository = repository
+        self._regions = regions
+        self._caller = caller
+        self._layouts = CallLayouts()
+
+    # -- the server and its models --
+
+    async def server_live(self, _request: Any, _: Any) -> Any:
+        return self._models.live()
+
+    async def server_ready(self, _request: Any, _: Any) -> Any:
+        return self._models.ready()
+
+    async def server_metadata(self, _request: Any, _: Any) -> Any:
+        return self._models.server_metadata()
+
+    async def model_ready(self, request: Any, _: Any) -> Any:
+        return self._models.model_ready(request.name, request.version)
+
+    async def model_metadata(self, request: Any, _: Any) -> Any:
+        return self._models.model_metadata(request.name, request.version)
+
+    async def model_config(self, request: Any, _: Any) -> Any:
+        return self._models.model_config(request.name, request.version)
+
+    async def model_statistics(self, request: Any, _: Any) -> Any:
+        return self._models.statistics(request.name, request.version)
+
+    # -- inference --
+
+    async def model_infer(self, data: bytes, context: Any) -> bytes:
+        call = self._layouts.read(data)
+        if call is None:
+            _, decoding = await read(data)
+            call = await decoding
+            self._layouts.learn(data, call)
+        result = await self._result(call, context)
+        return await aside(partial(encode, result), _elements(result))
+
+    async def infer_on_stream(
+        self, call: InferCall, context: Any, parameters: Mapping[str, Any]
+    ) -> bytes:
+        """The serialised ModelStreamInferResponse; the parameters are added to the response's."""
+        result = await self._result(call, context)
+        result.parameters.update(parameters)
+        return await aside(partial(encode_on_stream, result), _elements(result))
+
+    async def _result(self, call: InferCall, context: Any) -> InferResult:
+        caller = await self._caller(context) if call.uses_regions else None
+        return await self._inference.infer(call, context.time_remaining(), caller)
+
+    # -- the repository --
+
+    async def repository_index(self, request: Any, _: Any) -> Any:
+        return await self._repository.index(request.repository_name, ready=request.ready)
+
+    async def repository_model_load(self, request: Any, _: Any) -> Any:
+        return await self._repository.load(
+            request.model_name, plain(request.parameters), request.repository_name
+        )
+
+    async def repository_model_unload(self, request: Any, _: Any) -> Any:
+        return await self._repository.unload(
+            request.model_name, plain(request.parameters), request.repository_name
+        )
+
+    # -- shared memory --
+
+    async def system_memory_status(self, request: Any, context: Any) -> Any:
+        return self._regions.system_status(await self._caller(context), request.name)
+
+    async def system_memory_register(self, request: Any, context: Any) -> Any:
+        caller = await self._caller(context)
+        return self._regions.system_register(
+            caller, request.name, request.key, request.offset, request.byte_size
+        )
+
+    async def system_memory_unregister(self, request: Any, context: Any) -> Any:
+        return await self._regions.system_unregister(await self._caller(context), request.name)
+
+    async def cuda_memory_status(self, request: Any, _: Any) -> Any:
+        return self._regions.cuda_status(request.name)
+
+    async def cuda_memory_register(self, _request: Any, _: Any) -> Any:
+        return self._regions.cuda_register()
+
+    async def cuda_memory_unregister(self, _request: Any, _: Any) -> Any:
+        return self._regions.cuda_unregister()
+
+    # -- settings --
+
+    async def log_settings(self, request: Any, _: Any) -> Any:
+        return log_settings(plain(request.settings, "settings"))
+
+    async def trace_setting(self, request: Any, _: Any) -> Any:
+        return trace_settings({name: each.value for name, each in request.settings.items()})
+
+
+def _elements(result: InferResult) -> int:
+    """Strings that have to be encoded one by one."""
+    return sum(
+        value.size
+        for _, value in result.outputs
+        if isinstance(value, np.ndarray) and value.dtype.kind == "O"
+    )

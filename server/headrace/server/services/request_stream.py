@@ -1,0 +1,323 @@
+"""Streams of requests: many in flight, results in the order in which they finish.
+
+The stream's own task reads; while there are results another one writes them. A full stream is not
+read from, so that the caller feels it (flow control), and a request that fails ends itself alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, ClassVar, Final
+
+import grpc
+
+from headrace.runtime.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    HeadraceError,
+    Stopped,
+    Unavailable,
+)
+from headrace.runtime.execution.job import Job
+from headrace.runtime.system.allocator import release_memory
+from headrace.server.services.result_writer import ResultWriter, no_room
+from headrace.server.transport.boundary import Boundary, describe, ended_code
+from headrace.server.transport.shares import Memory, Shares
+from headrace.wire.errors import ErrorDetails
+
+OF_WHAT_IS_LEFT: Final = 1 / 8
+"""The part of the streams' memory that a connection may hold."""
+
+_WORTH_RELEASING_BYTES = 64 << 20
+_RELEASE_SECONDS = 1.0
+
+
+class Streams(ABC):
+    """The open streams of one method. Belongs to the event loop's thread.
+
+    Args:
+        max_in_flight: requests of one stream at once, those whose results are unwritten included.
+        memory: bytes of requests in flight and of results that their callers have not read yet, for
+            all streams. A stream that has its share is not read from; a request or result for which
+            there is no room is refused.
+    """
+
+    def __init__(self, boundary: Boundary, max_in_flight: int, memory: Shares) -> None:
+        self.boundary = boundary
+        self.max_in_flight = max_in_flight
+        self.memory = memory
+        self._open: set[RequestStream] = set()
+
+    @abstractmethod
+    def _stream(self, context: Any) -> RequestStream:
+        """The stream of a call."""
+
+    async def serve(self, context: Any) -> None:
+        """Handles one call from its first message to its last reply."""
+        stream = self._stream(context)
+        self._open.add(stream)
+        try:
+            await stream.run()
+        finally:
+            self._open.discard(stream)
+            stream.forget_results()
+            self._give_memory_back()
+
+    def _give_memory_back(self) -> None:
+        """Has the C library return what was held, a moment later: gRPC still has some of it."""
+        if self.memory.peak - self.memory.taken >= _WORTH_RELEASING_BYTES:
+            self.memory.peak = self.memory.taken
+            loop = asyncio.get_running_loop()
+            loop.call_later(_RELEASE_SECONDS, loop.run_in_executor, None, release_memory)
+
+    async def drain(self) -> None:
+        """Waits until every request in flight has been answered, then ends the streams.
+
+        Cancelled, it cancels the requests, whose answers then end the streams.
+        """
+        streams = list(self._open)
+        for stream in streams:
+            stream.close_when_idle()
+        try:
+            await asyncio.gather(*(stream.closed.wait() for stream in streams))
+        except asyncio.CancelledError:
+            for stream in streams:
+                stream.cancel_all(Stopped("the server shut down and its grace period is over"))
+            raise
+
+
+class RequestStream(ABC):
+    """One stream. What a request and a result are is the protocol's: the hooks know it.
+
+    A request in flight has a key of its own on this stream, and a name, which is what its caller
+    and the log call it.
+    """
+
+    method: ClassVar[str]
+    results_a_message: ClassVar[int]
+
+    def __init__(self, owner: Streams, context: Any) -> None:
+        self._owner = owner
+        self._context = context
+        # How each request in flight is cancelled; None until that is known.
+        self._in_flight: dict[Hashable, Callable[[HeadraceError], object] | None] = {}
+        self._memory = Memory(owner.memory, context.peer())
+        self._results = ResultWriter(
+            context, self._memory, self._message, self.results_a_message, self._wrote
+        )
+        # Bytes, for the requests in flight and their results.
+        self._reserved: dict[Hashable, int] = {}
+        self._reading = False  # a message's requests are being started; results wait for the last
+        self._changed = asyncio.Event()
+        self._closing = False
+        self._fatal: BaseException | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self.closed = asyncio.Event()
+
+    # -- hooks of the protocol --
+
+    @abstractmethod
+    async def _requests(self, data: bytes) -> Sequence[Any]:
+        """The requests in a message."""
+
+    @abstractmethod
+    def _name(self, request: Any) -> str:
+        """What the caller calls a request."""
+
+    @abstractmethod
+    def _key(self, name: str) -> Hashable:
+        """The key of a request that is about to start.
+
+        Raises:
+            InvalidArgument: it cannot start under its name.
+        """
+
+    @abstractmethod
+    def _begin(self, request: Any, key: Hashable) -> Callable[[HeadraceError], object]:
+        """Starts a request, whose end is told to `_ended` with `key`; returns what cancels it."""
+
+    @abstractmethod
+    def _success(self, name: str, outcome: Any) -> tuple[Any, int]:
+        """The result of a request that has ended well, and its bytes; `outcome` as `_ended` has
+        it."""
+
+    @abstractmethod
+    def _failure(self, name: str, details: ErrorDetails) -> Any:
+        """The result of a request that has failed."""
+
+    @abstractmethod
+    def _message(self, results: Sequence[Any]) -> bytes:
+        """The reply with these results, at most `results_a_message` of them."""
+
+    # -- what all protocols have in common --
+
+    async def run(self) -> None:
+        self._task = asyncio.current_task()
+        try:
+            await self._read()
+            self._task = None  # the caller has ended the stream, which needs no closing any more
+            await self._settle()
+            if self._fatal is not None:
+                raise self._fatal
+        except asyncio.CancelledError:
+            if self._fatal is not None:
+                await self._give_up()
+                raise self._fatal from None
+            if not self._closing:
+                self.cancel_all(_left(self._context))
+                raise
+            if self._task is not None:
+                self._task.uncancel()
+            await self._settle()
+            raise Unavailable("the server is shutting down; use another one") from None
+        except Exception:
+            await self._give_up()
+            raise
+        finally:
+            self.closed.set()
+
+    async def _give_up(self) -> None:
+        """Ends everything in flight, and writes what has ended before."""
+        if self._task is not None and self._fatal is not None:
+            self._task.uncancel()
+        self.closed.set()  # what comes from now on is not written any more
+        self.cancel_all(Cancelled("the caller's stream has ended by an error"))
+        self._in_flight.clear()
+        await self._settle()  # for gRPC takes no status beside a message
+
+    def fail_all(self, error: BaseException) -> None:
+        """Ends the stream with an error, once what has been computed is written."""
+        if self._fatal is None:
+            self._fatal = error
+            if self._task is not None:
+                self._task.cancel()
+
+    def forget_results(self) -> None:
+        """Drops what nobody will read."""
+        self._results.forget()
+
+    def close_when_idle(self) -> None:
+        """Ends the stream once nothing is in flight on it; new requests are refused meanwhile."""
+        self._closing = True
+        self._end_if_idle()
+
+    def cancel_all(self, error: HeadraceError) -> None:
+        """Cancels everything in flight."""
+        for cancel in list(self._in_flight.values()):
+            if cancel is not None:
+                cancel(error)
+
+    async def _read(self) -> None:
+        while True:
+            data = await self._context.read()
+            if data is grpc.aio.EOF:
+                return
+            requests = await self._requests(data)
+            for request in requests:
+                size = len(data) // len(requests) + self._results.largest_bytes
+                while not (room := self._has_room(size)) and self._is_busy():
+                    self._results.write()
+                    await self._wait_for_change()
+                self._reading = True
+                try:
+                    self._start(request, size if room else None)
+                finally:
+                    self._reading = False
+            self._results.write()
+
+    def _has_room(self, size: int) -> bool:
+        """Whether a request of so many bytes, its result included, may start, and then has them."""
+        waiting = len(self._in_flight) + len(self._results)
+        return waiting < self._owner.max_in_flight and self._memory.use(size)
+
+    def _start(self, request: Any, reserved: int | None) -> None:
+        name = self._name(request)
+        if reserved is None:
+            self._fail(name, no_room("the request"))
+            return
+        try:
+            key = self._key(name)
+        except HeadraceError as error:
+            self._memory.free(reserved)
+            self._fail(name, error)
+            return
+        self._reserved[key] = reserved
+        self._in_flight[key] = None
+        try:
+            self._owner.boundary.refuse_if_draining()
+            cancel = self._begin(request, key)
+        except Exception as error:  # noqa: BLE001 - any error is this request's result
+            self._forget(key)
+            self._fail(name, error)
+            return
+        if key in self._in_flight:
+            self._in_flight[key] = cancel
+
+    def _forget(self, key: Hashable) -> None:
+        self._in_flight.pop(key, None)
+        self._memory.free(self._reserved.pop(key, 0))
+
+    def _ended(
+        self, key: Hashable, name: str, outcome: Any, error: BaseException | None, seconds: float
+    ) -> None:
+        """A request has its outcome, or has failed with `error`, after so many seconds."""
+        self._forget(key)
+        if self.closed.is_set():
+            return  # the caller is gone, and this the outcome of its cancelled request
+        try:
+            if error is not None:
+                raise error
+            self._results.hold(*self._success(name, outcome))
+        except Exception as failure:  # noqa: BLE001 - any error is this request's result
+            self._fail(name, failure, seconds)
+        else:
+            self._owner.boundary.log_ended(self.method, "OK", seconds, name)
+        self._changed.set()
+        if not self._reading:
+            self._results.write()
+
+    def _fail(self, name: str, error: BaseException, seconds: float = 0.0) -> None:
+        details = describe(error, where=self.method, request=name)
+        self._results.put(self._failure(name, details))
+        code, said = details.code.name, details.message
+        self._owner.boundary.log_ended(self.method, code, seconds, name, said)
+
+    def _wrote(self) -> None:
+        self._changed.set()
+        self._end_if_idle()
+
+    async def _settle(self) -> None:
+        """Waits for everything in flight and writes what comes of it."""
+        while self._is_busy():
+            self._results.write()
+            await self._wait_for_change()
+
+    def _is_busy(self) -> bool:
+        return bool(self._in_flight) or self._results.is_busy
+
+    async def _wait_for_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    def _end_if_idle(self) -> None:
+        if (
+            self._closing
+            and not self._is_busy()
+            and self._task is not None
+            and not self.closed.is_set()
+        ):
+            self._task.cancel()
+
+
+def _left(context: Any) -> HeadraceError:
+    """What a request is cancelled with whose caller is gone."""
+    if ended_code(context) == "DEADLINE_EXCEEDED":
+        return DeadlineExceeded("the deadline passed before the request finished")
+    return Cancelled("the caller cancelled the request")
+
+
+def job_seconds(job: Job) -> float:
+    """From when a request was accepted until it ended."""
+    return job.queue_seconds + job.execution_seconds

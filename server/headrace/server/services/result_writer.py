@@ -1,0 +1,121 @@
+"""Writes a stream's results: where the protocol allows it all that are ready as one message, so
+that what finishes during a write shares the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headrace.runtime.errors import ResourceExhausted
+from headrace.server.transport.shares import Memory
+
+_log = logging.getLogger(__name__)
+
+_BYTES_A_MESSAGE = 1 << 20
+_COPIES = 2  # gRPC copies what it writes
+
+
+class ResultWriter:
+    """Holds results until they are written. Belongs to the event loop's thread.
+
+    Args:
+        memory: what the stream may use; results that nobody has read yet take theirs of it.
+        message: the reply with some results, at most `results_a_message` of them.
+        changed: called when there is room again, and when everything is written.
+
+    Attributes:
+        largest_bytes: of a result so far, in memory.
+    """
+
+    def __init__(
+        self,
+        context: Any,
+        memory: Memory,
+        message: Callable[[Sequence[Any]], bytes],
+        results_a_message: int,
+        changed: Callable[[], None],
+    ) -> None:
+        self._context = context
+        self._memory = memory
+        self._message = message
+        self._results_a_message = results_a_message
+        self._changed = changed
+        self._results: deque[tuple[Any, int]] = deque()  # and the bytes that each holds
+        self._task: asyncio.Task[None] | None = None
+        self._writing = False
+        self.largest_bytes = 0
+
+    def __len__(self) -> int:
+        """Results that wait."""
+        return len(self._results)
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._results or self._writing)
+
+    def hold(self, result: Any, size: int) -> None:
+        """Takes a result of so many bytes.
+
+        Raises:
+            ResourceExhausted: there is no room for it.
+        """
+        size *= _COPIES
+        self.largest_bytes = max(self.largest_bytes, size)
+        if not self._memory.use(size):
+            raise no_room("the result")
+        self._results.append((result, size))
+
+    def put(self, result: Any) -> None:
+        """Takes a small result, whatever room there is."""
+        self._results.append((result, 0))
+
+    def forget(self) -> None:
+        """Drops what nobody will read."""
+        self._results.clear()
+        self._memory.free_all()
+
+    def write(self) -> None:
+        """Sees to it that what is ready gets written."""
+        if self._results and not self._writing:
+            self._writing = True
+            self._task = asyncio.get_running_loop().create_task(self._write_all())
+
+    async def _write_all(self) -> None:
+        try:
+            while self._results:
+                batch, size = self._take()
+                message = self._message(batch)
+                del batch
+                self._changed()
+                try:
+                    await self._context.write(message)
+                except Exception as error:  # noqa: BLE001 - gRPC's own class is internal to it
+                    # The caller went away; gRPC cancels the stream's task for that as well.
+                    _log.debug("the caller of a stream has gone: %s", error)
+                    self.forget()
+                else:
+                    self._memory.free(size)
+        finally:
+            self._writing = False
+            self._changed()
+
+    def _take(self) -> tuple[list[Any], int]:
+        """Results for one message, and the bytes that they hold."""
+        batch: list[Any] = []
+        held = 0
+        while self._results and len(batch) < self._results_a_message and held < _BYTES_A_MESSAGE:
+            result, size = self._results.popleft()
+            held += size
+            batch.append(result)
+        return batch, held
+
+
+def no_room(what: str) -> ResourceExhausted:
+    return ResourceExhausted(
+        f"there is no room for {what} beside what this and other connections have in flight or "
+        "have not read (--max-stream-bytes); read results while you send requests, or send smaller "
+        "ones"
+    )

@@ -1,0 +1,122 @@
+"""Requests of our own protocol that leave tensors in shared memory, and what registers it.
+
+Belongs to the event loop's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.execution.job import Job
+from headrace.server.shared_memory.lease import Lease
+from headrace.server.shared_memory.regions import Caller, Regions
+from headrace.server.shared_memory.users import Users
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.codec import Buffer, encode_values
+from headrace.wire.shared_memory import attach, describe, in_regions, no_strings
+
+
+class SharedMemoryService:
+    """The methods about regions.
+
+    Args:
+        users: of the connections to the port that this serves.
+    """
+
+    def __init__(self, regions: Regions, users: Users) -> None:
+        self._regions = regions
+        self._users = users
+
+    async def caller(self, context: Any) -> Caller:
+        """Whose regions a call may name."""
+        peer = context.peer()
+        return Caller(await self._users.of(peer), peer)
+
+    async def lease(self, context: Any) -> Lease:
+        """For one request, which closes it when it has ended."""
+        return Lease(self._regions, await self.caller(context))
+
+    async def register(
+        self, request: pb.RegisterSharedMemoryRequest, context: Any
+    ) -> pb.RegisterSharedMemoryReply:
+        caller = await self.caller(context)
+        self._regions.register(caller, request.name, request.key, request.offset, request.bytes)
+        return pb.RegisterSharedMemoryReply()
+
+    async def unregister(
+        self, request: pb.UnregisterSharedMemoryRequest, context: Any
+    ) -> pb.UnregisterSharedMemoryReply:
+        await self._regions.unregister(await self.caller(context), request.name)
+        return pb.UnregisterSharedMemoryReply()
+
+    async def list(self, _: Any, context: Any) -> pb.ListSharedMemoryReply:
+        reply = pb.ListSharedMemoryReply()
+        for each in self._regions.status(await self.caller(context)):
+            reply.regions.add(
+                name=each.name, key=each.key, offset=each.offset, bytes=each.byte_size
+            )
+        return reply
+
+
+async def fetch_inputs(
+    lease: Lease, message: pb.InferRequest, attachments: Sequence[Buffer]
+) -> list[Buffer]:
+    """The attachments with which the request can be decoded: its own, and its inputs' bytes. The
+    places of its outputs are checked, so that a wrong one is found before anything is computed.
+
+    Raises:
+        CodecError: a tensor's place breaks the protocol.
+        As `Lease.read`.
+    """
+    for name, place in message.output_regions.items():
+        lease.use(place.region, place.offset, place.bytes, _output_field(name))
+    fetched = list(attachments)
+    for field, tensor in in_regions(message.inputs, "inputs"):
+        place = tensor.shared_memory
+        data = await lease.read(place.region, place.offset, place.bytes, field)
+        attach(tensor, data.data, fetched)
+    return fetched
+
+
+async def put_outputs(
+    lease: Lease, message: pb.InferRequest, job: Job, reply: pb.InferReply
+) -> list[Any]:
+    """Fills in a completed job's outputs, each in its region or in the reply; the reply's
+    attachments.
+
+    Raises:
+        InvalidArgument: a region is meant for what is no output of the request.
+        CodecError: an output is not a tensor of numbers.
+        As `Lease.write`.
+    """
+    parts: list[Any] = []
+    places = dict(message.output_regions)
+    for name in job.output_names:
+        value, place = job.outputs[name], places.pop(name, None)
+        if place is None or value is None:
+            encode_values({name: value}, reply.outputs, parts)
+            continue
+        field = _output_field(name)
+        if not isinstance(value, np.ndarray):
+            raise InvalidArgument(
+                "a sequence does not travel in shared memory; leave it to the message", field=field
+            )
+        if value.dtype == object:
+            raise no_strings(field)
+        value = value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
+        await lease.write(place.region, place.offset, place.bytes, value, field)
+        describe(value, place, reply.outputs.add(name=name).tensor, field)
+    for name in places:
+        raise InvalidArgument(
+            f"the request has no output {name!r}; its outputs are {', '.join(job.output_names)}",
+            field=_output_field(name),
+        )
+    return parts
+
+
+def _output_field(name: str) -> str:
+    return f"output_regions[{name!r}]"

@@ -1,0 +1,1 @@
+"""Memory that clients on this machine share with the server."""

@@ -1,0 +1,210 @@
+"""One client's region: an open file of /dev/shm, read and written without being mapped.
+
+The client can make its file shorter at any time. A mapping of it would then end the server with
+SIGBUS at the next access. A read of the file only comes back short, which is an error of the one
+request. What is read lies in memory of the server's own, so it cannot change after it was checked.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Final
+
+import numpy as np
+
+from headrace.runtime.errors import (
+    FailedPrecondition,
+    HeadraceError,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+)
+from headrace.runtime.network.values import Array
+
+FOLDER: Final = "/dev/shm"  # noqa: S108 - where shm_open(3) keeps its files
+MAX_KEY_BYTES: Final = 255
+_SEMAPHORE = "sem."  # sem_open(3) keeps semaphores in the same folder
+# O_NONBLOCK: neither a FIFO nor a lease that the owner holds on the file keeps the server waiting.
+_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_FULL = (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT)
+
+
+class Region:
+    """`byte_size` bytes from `offset` of a client's file. Reads and writes are thread-safe.
+
+    Attributes:
+        uses: how many requests and transfers refer to it; its owner's, who closes it at none.
+    """
+
+    __slots__ = ("byte_size", "descriptor", "holder", "key", "name", "offset", "uses")
+
+    def __init__(
+        self, name: str, key: str, offset: int, byte_size: int, descriptor: int, holder: str
+    ) -> None:
+        self.name = name
+        self.key = key
+        self.offset = offset
+        self.byte_size = byte_size
+        self.descriptor = descriptor
+        self.holder = holder
+        self.uses = 0
+
+    def check(self, offset: int, size: int, field: str) -> None:
+        """
+        Raises:
+            InvalidArgument: a part of these bytes lies outside of the region.
+        """
+        if offset < 0 or size < 0 or offset + size > self.byte_size:
+            raise InvalidArgument(
+                f"{size} bytes from offset {offset} do not lie within shared memory region "
+                f"{self.name!r} of {self.byte_size} bytes",
+                field=field,
+            )
+
+    def read(self, offset: int, size: int, field: str) -> Array:
+        """These bytes, copied into memory of the server's own.
+
+        Raises:
+            InvalidArgument: the file has become shorter.
+        """
+        data = np.empty(size, np.uint8)
+        view = data.data
+        done = 0
+        while done < size:
+            got = os.preadv(self.descriptor, [view[done:]], self.offset + offset + done)
+            if not got:
+                raise self._shrunk(offset + size, field)
+            done += got
+        data.flags.writeable = False
+        return data
+
+    def write(self, offset: int, data: Array, field: str) -> None:
+        """Puts `data`, an array of bytes, there.
+
+        Raises:
+            InvalidArgument: the file has become shorter.
+            ResourceExhausted: /dev/shm is full.
+        """
+        view = data.data
+        if os.fstat(self.descriptor).st_size < self.offset + offset + len(view):
+            raise self._shrunk(offset + len(view), field)
+        done = 0
+        try:
+            while done < len(view):
+                place = self.offset + offset + done
+                done += os.pwrite(self.descriptor, view[done:], place)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise _no_space(self.key, field) from None
+            raise InvalidArgument(
+                f"shared memory region {self.name!r} cannot be written: {error.strerror}",
+                field=field,
+            ) from None
+
+    def is_deleted(self) -> bool:
+        """Whether its file has no name any more."""
+        return os.fstat(self.descriptor).st_nlink == 0
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+    def _shrunk(self, needed: int, field: str) -> InvalidArgument:
+        size = max(os.fstat(self.descriptor).st_size - self.offset, 0)
+        return InvalidArgument(
+            f"the file of shared memory region {self.name!r} has become shorter: it holds {size} "
+            f"bytes of the region, and {needed} are needed",
+            field=field,
+        )
+
+
+def open_key(key: str, offset: int, byte_size: int, user: int, folder: str = FOLDER) -> int:
+    """The descriptor of a client's file.
+
+    Args:
+        key: the name that the client gave to shm_open(3), with or without its slash.
+        user: the client's user, who has to own the file.
+
+    Raises:
+        InvalidArgument: the key, the offset or the size is wrong, or the file is not a regular one.
+        NotFound: there is no such file here.
+        FailedPrecondition: it belongs to another user, or the server may not open it.
+        ResourceExhausted: the server has no descriptor left.
+    """
+    name = _file_name(key)
+    if byte_size < 1 or offset < 0:
+        raise InvalidArgument("a region has at least one byte", field="byte_size")
+    try:
+        descriptor = os.open(f"{folder}/{name}", _FLAGS)
+    except OSError as error:
+        raise _not_opened(key, error) from None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise InvalidArgument(f"{key!r} is not a regular file", field="key")
+        if found.st_uid != user:
+            raise FailedPrecondition(
+                f"shared memory {key!r} belongs to another user than the client's; register only "
+                "what your own user has created",
+                field="key",
+            )
+        if offset + byte_size > found.st_size:
+            raise InvalidArgument(
+                f"{byte_size} bytes from offset {offset} do not lie within shared memory {key!r} "
+                f"of {found.st_size} bytes",
+                field="byte_size",
+            )
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _file_name(key: str) -> str:
+    name = key.removeprefix("/")
+    if (
+        not name
+        or "/" in name
+        or "\0" in name
+        or name in (".", "..")
+        or name.startswith(_SEMAPHORE)
+        or len(os.fsencode(name)) > MAX_KEY_BYTES
+    ):
+        raise InvalidArgument(
+            f"{key!r} is not the name of shared memory; pass '/NAME' as shm_open() takes it, "
+            f"without further slashes, at most {MAX_KEY_BYTES} bytes long",
+            field="key",
+        )
+    return name
+
+
+def _not_opened(key: str, error: OSError) -> HeadraceError:
+    if error.errno == errno.ENOENT:
+        return NotFound(
+            f"there is no shared memory {key!r} in the server's {FOLDER}; containers have one "
+            "each unless you let them share it",
+            field="key",
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return FailedPrecondition(
+            f"the server may not read and write shared memory {key!r}; run client and server as "
+            "the same user",
+            field="key",
+        )
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return ResourceExhausted("the server has too many open files for another region")
+    # A link (ELOOP), a folder (EISDIR), a socket (ENXIO), a file that its owner holds a lease on.
+    return InvalidArgument(
+        f"{key!r} cannot be used as shared memory: {error.strerror}; it has to be a regular file",
+        field="key",
+    )
+
+
+def _no_space(key: str, field: str) -> ResourceExhausted:
+    return ResourceExhausted(
+        f"{FOLDER} is full, so that shared memory {key!r} got no further pages; containers often "
+        "have 64 MB of it: make it larger (docker run --shm-size, or an emptyDir with medium "
+        "Memory), and reserve pages with posix_fallocate() when you create the region",
+        field=field,
+    )

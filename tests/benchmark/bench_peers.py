@@ -1,0 +1,186 @@
+"""Server processor time per tiny request beside KServe's SDK and MLServer, medians of five.
+
+All of them answer the same ModelInfer request of the Open Inference Protocol, closed loops of one
+load generator in C++; a bare grpc.aio echo of the same bytes stands beside them. KServe's SDK and
+MLServer add NumPy arrays; headrace runs an ONNX network on the device CPU.
+
+``make benchmark-peers`` makes the environments and runs this. The load generator needs Debian's
+g++, pkg-config, libprotobuf-dev and libgrpc++-dev.
+"""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import grpc
+import numpy as np
+import psutil
+
+from headrace.client import Client
+from headrace.oip import open_inference_pb2 as oip
+from tests.benchmark.bench_requests import network
+from tests.benchmark.servers import HERE, INFER, headrace, request, running
+
+ROUNDS = 5
+SECONDS = 2.0
+START_SECONDS = 120.0
+CALLERS = (1, 8, 32)
+MODEL_INFER = "/inference.GRPCInferenceService/ModelInfer"
+PEERS = {"KServe SDK": "kserve", "MLServer": "mlserver"}
+
+
+class Target(NamedTuple):
+    """A server under load, and what it is asked."""
+
+    name: str
+    address: str
+    process: psutil.Process
+    method: str
+    message: Path
+
+
+class Figures(NamedTuple):
+    microseconds: float  # of the server's processor time, per request
+    per_second: float
+    median: float  # latency in microseconds
+
+
+def generator(folder: Path) -> Path:
+    """The load generator, compiled."""
+    program = folder / "load"
+    flags = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "grpc++", "protobuf"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    source = str(HERE / "peers" / "load.cc")
+    compiler = ["g++", "-std=c++17", "-O2", "-o", str(program), source]
+    subprocess.run([*compiler, *shlex.split(flags)], check=True)
+    return program
+
+
+@contextmanager
+def peer(module: str) -> Iterator[tuple[str, psutil.Process]]:
+    """A peer's address, once it is ready, and its process."""
+    python = Path(__file__).parents[2] / f".venv-{module}" / "bin" / "python"
+    grpc_port, http_port = free_port(), free_port()
+    script = str(HERE / "peers" / f"{module}_server.py")
+    command = [str(python), script, str(grpc_port), str(http_port)]
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=quiet, stderr=quiet) as process:
+        try:
+            address = f"127.0.0.1:{grpc_port}"
+            wait_until_ready(address)
+            yield address, psutil.Process(process.pid)
+        finally:
+            process.kill()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def wait_until_ready(address: str) -> None:
+    """
+    Raises:
+        TimeoutError: the server did not say that its model is ready.
+    """
+    end = time.monotonic() + START_SECONDS
+    ask = oip.ModelReadyRequest(name="tiny").SerializeToString()
+    with grpc.insecure_channel(address) as channel:
+        ready = channel.unary_unary("/inference.GRPCInferenceService/ModelReady")
+        while time.monotonic() < end:
+            try:
+                answer = ready(ask, timeout=5, wait_for_ready=True)
+            except grpc.RpcError:
+                continue
+            if oip.ModelReadyResponse.FromString(answer).ready:
+                return
+    raise TimeoutError(f"{address} is not ready after {START_SECONDS:g} s")
+
+
+def processor_seconds(process: psutil.Process) -> float:
+    """Of the process and its children."""
+    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
+
+
+def measure(program: Path, target: Target, callers: int) -> Figures:
+    before = processor_seconds(target.process)
+    arguments = [target.address, target.method, str(target.message), str(callers), str(SECONDS)]
+    run = subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise RuntimeError(f"{target.name}: {run.stderr}")
+    used = processor_seconds(target.process) - before
+    replies, seconds, median, _ = map(float, run.stdout.split())
+    return Figures(used / replies * 1e6, replies / seconds, median)
+
+
+def messages(folder: Path) -> tuple[Path, Path]:
+    """Files with the tiny request in the Open Inference Protocol, and in our own."""
+    x = np.ones((1, 16), np.float32)
+    tensor = oip.ModelInferRequest.InferInputTensor(name="x", datatype="FP32", shape=x.shape)
+    ask = oip.ModelInferRequest(
+        model_name="tiny", inputs=[tensor], raw_input_contents=[x.tobytes()]
+    )
+    open_inference, own = folder / "open_inference", folder / "own"
+    open_inference.write_bytes(ask.SerializeToString())
+    own.write_bytes(request("tiny", {"x": x}))
+    return open_inference, own
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        program = generator(folder)
+        theirs, own = messages(folder)
+        echo = stack.enter_context(running(str(HERE / "echo_server.py")))
+        ours = stack.enter_context(headrace())
+        with Client(ours[0]) as client:
+            client.load_network(network("Add", (1, 16)), device="CPU", name="tiny")
+        targets = [
+            Target("bare grpc.aio echo", *echo, "/Echo/Echo", theirs),
+            Target("headrace", *ours, MODEL_INFER, theirs),
+            Target("headrace, own protocol", *ours, INFER, own),
+        ]
+        for title, module in PEERS.items():
+            server = stack.enter_context(peer(module))
+            targets.append(Target(title, *server, MODEL_INFER, theirs))
+        for callers in CALLERS:
+            show(callers, targets, program)
+
+
+def show(callers: int, targets: list[Target], program: Path) -> None:
+    """Measures all servers in turns, so that each round's ratios are of the same seconds."""
+    rounds = [[measure(program, each, callers) for each in targets] for _ in range(ROUNDS + 1)][1:]
+    names = [each.name for each in targets]
+    print(f"\n{callers} callers, one connection: the server's processor time per request")
+    ratio = "".join(f"{f'/ {title}':>14}" for title in ("echo", *PEERS))
+    print(f"{'':24}{'us':>8}{'calls/s':>10}{'median us':>11}{ratio}")
+    for index, target in enumerate(targets):
+        mine = [each[index] for each in rounds]
+        used, rate, latency = (statistics.median(column) for column in zip(*mine, strict=True))
+        line = f"{target.name:24}{used:8.0f}{rate:10.0f}{latency:11.0f}"
+        for other in (0, *map(names.index, PEERS)):
+            pairs = [each[index].microseconds / each[other].microseconds for each in rounds]
+            line += f"{statistics.median(pairs):14.2f}"
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

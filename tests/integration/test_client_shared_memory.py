@@ -1,0 +1,395 @@
+"""Both clients through shared memory: the same results as in messages, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.client import Client, Network, errors, outputs
+from headrace.client.aio import Client as AioClient
+from headrace.client.outputs import Outputs
+from headrace.client.plans import network_plans
+from headrace.client.shared_memory import loan, segment
+from headrace.client.shared_memory.loan import Loan
+from headrace.testing import networks
+from headrace.testing.case import Case, parse
+from headrace.v1 import inference_engine_pb2 as pb
+from tests.integration.harness import CALL_SECONDS, Server, assert_settled, is_running, until
+
+SHAPE = (300, 1024)  # 1.2 MB of float32
+DOUBLE = parse("double (float[n,m] x) => (float[n,m] y) { y = Add(x, x) }")
+FIXED = parse("fixed (float[300,1024] x) => (float[300,1024] y) { y = Add(x, x) }")
+EXPAND = parse(
+    "expand (int64[2] x) => (float[n,m] y) { one = Constant<value = float {1.0}>() "
+    "y = Expand(one, x) }"
+)
+ENDLESS = parse("""endless (float[300,1024] x) => (float[300,1024] y) {
+    yes = Constant<value = bool {1}>()
+    none = Constant<value = int64 {9223372036854775807}>()
+    y = Loop(none, yes, x) <body = body
+        (int64 i, bool go, float[300,1024] v) => (bool more, float[300,1024] next) {
+            more = Identity(go)
+            next = Neg(v)
+        }
+    >
+}""")
+MODELS = {"double": DOUBLE, "fixed": FIXED, "expand": EXPAND, "endless": ENDLESS}
+
+
+@pytest.fixture(scope="module")
+def sharing() -> Iterator[Server]:
+    with Server("--devices", "CPU", "--allow-client-shared-memory") as running:
+        for name, model in MODELS.items():
+            running.load(Case(name, model, {}), "CPU")
+        yield running
+        assert_settled(running)
+        assert running.stop() == 0
+        assert "Traceback" not in running.log(), running.log()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(segment, "PREFIX", f"headrace-test-{secrets.token_hex(8)}-")
+    yield
+    gc.collect()
+    assert files() == set()
+
+
+def files() -> set[str]:
+    """The segments of this test's clients."""
+    return {path.name for path in segment.FOLDER.glob(f"{segment.PREFIX}*")}
+
+
+def regions(server: Server) -> list[str]:
+    reply = server.stub.ListSharedMemory(pb.ListSharedMemoryRequest(), timeout=CALL_SECONDS)
+    return [each.name for each in reply.regions]
+
+
+@pytest.fixture
+def spied(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each reply that a client has decoded: whether it was lent shared memory."""
+    seen: list[bool] = []
+    read, decode = Loan.read, outputs.decode_reply
+
+    def lent(self: Loan, data: bytes) -> Outputs:
+        found = read(self, data)
+        seen.append(True)
+        return found
+
+    def plain(data: bytes) -> Outputs:
+        seen.append(False)
+        return decode(data)
+
+    monkeypatch.setattr(Loan, "read", lent)
+    for module in (network_plans, loan):
+        monkeypatch.setattr(module, "decode_reply", plain)
+    return seen
+
+
+def test_results_are_the_same_and_own_their_memory(sharing: Server, spied: list[bool]) -> None:
+    x = networks.random(*SHAPE)
+    with Client(sharing.address, shared_memory=True) as client:
+        for name in ("double", "fixed"):
+            network = client.network(name)
+            first = [network.infer({"x": x})["y"] for _ in range(3)]
+            network.infer({"x": -x})  # into the same segment
+            for y in first:
+                np.testing.assert_array_equal(y, x + x)
+        assert len(regions(sharing)) == 1, "one caller needs one segment"
+    assert spied == [True] * 8
+    assert regions(sharing) == []
+
+
+def test_a_request_below_the_border_stays_in_its_message(
+    sharing: Server, spied: list[bool]
+) -> None:
+    with Client(sharing.address, shared_memory=True) as client:
+        x = networks.random(10, 10)
+        y = client.network("double").infer({"x": x})["y"]
+        np.testing.assert_array_equal(y, x + x)
+        assert regions(sharing) == []
+    assert spied == [False]
+
+
+def test_arrays_of_any_order_are_sent(sharing: Server, spied: list[bool]) -> None:
+    x = networks.random(*SHAPE)
+    with Client(sharing.address, shared_memory=True) as client:
+        network = client.network("double")
+        for array in (x.T, x[::2, ::2], x.astype(">f4")):
+            y = network.infer({"x": array})["y"]
+            np.testing.assert_array_equal(y, np.asarray(array + array, np.float32))
+    assert all(spied)
+
+
+def test_outputs_of_unknown_size_are_shared_once_it_is_known(
+    sharing: Server, spied: list[bool]
+) -> None:
+    """A size that has changed is sent for again: no request fails of it."""
+    with Client(sharing.address, shared_memory=True) as client:
+        network = client.network("expand")
+        for rows in (300, 300, 100, 600, 600):
+            y = network.infer({"x": np.array([rows, 1024])})["y"]
+            assert y.shape == (rows, 1024)
+            assert (y == 1).all()
+    # The second has a size to go by, and the third less than that. The fourth does not fit, and is
+    # sent again; the fifth has the new size.
+    assert spied == [False, True, True, False, True]
+
+
+def test_a_server_that_does_not_allow_it_is_asked_once(
+    server: Server, spied: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.load(Case("shared_double", DOUBLE, {}), "CPU")
+    x = networks.random(*SHAPE)
+    asked = []
+    with Client(server.address, shared_memory=True) as client:
+        callables = client.callable
+
+        def callable_(method: str, **options: Any) -> Any:
+            asked.append(method)
+            return callables(method, **options)
+
+        monkeypatch.setattr(client, "callable", callable_)
+        network = client.network("shared_double")
+        for _ in range(3):
+            np.testing.assert_array_equal(network.infer({"x": x})["y"], x + x)
+        np.testing.assert_array_equal(network.start_async({"x": x}).result()["y"], x + x)
+    assert asked.count("RegisterSharedMemory") == 1
+    assert spied.count(True) == 0
+    server.unload("shared_double")
+
+
+def test_a_region_that_the_server_has_lost_is_done_without(
+    sharing: Server, spied: list[bool]
+) -> None:
+    x = networks.random(*SHAPE)
+    with Client(sharing.address, shared_memory=True) as client:
+        network = client.network("fixed")
+        network.infer({"x": x})
+        request = pb.UnregisterSharedMemoryRequest()
+        for infer in (network.infer, lambda inputs: network.start_async(inputs).result()):
+            sharing.stub.UnregisterSharedMemory(request, timeout=CALL_SECONDS)
+            np.testing.assert_array_equal(infer({"x": x})["y"], x + x)
+            np.testing.assert_array_equal(network.infer({"x": x})["y"], x + x)
+    assert spied == [True, False, True, False, True]
+
+
+def test_without_room_in_dev_shm_tensors_travel_in_messages(
+    sharing: Server, spied: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    x = networks.random(*SHAPE)
+    with Client(sharing.address, shared_memory=True) as client:
+        np.testing.assert_array_equal(client.network("double").infer({"x": x})["y"], x + x)
+    assert spied == [False]
+
+
+def test_threads_share_the_segments(sharing: Server, spied: list[bool]) -> None:
+    with Client(sharing.address, shared_memory=True) as client:
+        network = client.network("double")
+
+        def ask(number: int) -> None:
+            x = np.full(SHAPE, number, np.float32)
+            for _ in range(5):
+                y = network.infer({"x": x})["y"]
+                assert (y == 2 * number).all()
+
+        with ThreadPoolExecutor(24) as pool:
+            list(pool.map(ask, range(48)))
+        assert 1 <= len(regions(sharing)) <= 16
+    assert len(spied) == 240
+    assert spied.count(True) > 120
+
+
+def test_started_requests_have_segments_of_their_own(sharing: Server, spied: list[bool]) -> None:
+    """Their arrays may change at once, and their results are not each other's."""
+    with Client(sharing.address, shared_memory=True) as client:
+        network = client.network("double")
+        x = np.zeros(SHAPE, np.float32)
+        network.infer({"x": x})  # has a segment registered
+        requests = []
+        for number in range(20):
+            x[:] = number
+            requests.append(network.start_async({"x": x}))
+        for number, request in enumerate(requests):
+            assert request.wait(CALL_SECONDS)
+            assert (request.result()["y"] == 2 * number).all()
+            assert request.done()
+    assert spied.count(True) > 1
+
+
+def blocked(server: Server, start: Callable[[], Any]) -> Any:
+    """A started request of the network that never ends, once it runs."""
+    request = start()
+    until(lambda: is_running(server, "CPU"), "the request was to run")
+    return request
+
+
+def test_the_segment_of_a_request_that_was_given_up_is_not_used_again(sharing: Server) -> None:
+    """The server may still write to it."""
+    x = networks.random(*SHAPE)
+    with Client(sharing.address, shared_memory=True) as client:
+        network, endless = client.network("double"), client.network("endless")
+        network.infer({"x": x})
+        (first,) = files()
+        with pytest.raises(errors.DeadlineExceeded):
+            endless.infer({"x": x}, timeout=0.2)
+        assert first not in files()
+        network.infer({"x": x})
+        (second,) = files()
+        request = blocked(sharing, lambda: endless.start_async({"x": x}))
+        assert not request.wait(0)
+        request.cancel()
+        with pytest.raises(errors.Cancelled):
+            request.result()
+        until(lambda: second not in files(), "the segment was to be dropped")
+        np.testing.assert_array_equal(network.infer({"x": x})["y"], x + x)
+        until(lambda: len(regions(sharing)) == 1, "the server was to forget removed files")
+
+
+def test_a_request_that_the_server_refuses_gives_its_segment_back(sharing: Server) -> None:
+    with Client(sharing.address, shared_memory=True) as client:
+        network = client.network("fixed")
+        x = networks.random(*SHAPE)
+        network.infer({"x": x})
+        before = files()
+        sharing.load(Case("gone", FIXED, {}), "CPU")
+        gone = client.network("gone")
+        sharing.unload("gone")
+        for infer in (gone.infer, lambda inputs: gone.start_async(inputs).result()):
+            with pytest.raises(errors.NotFound):
+                infer({"x": x})
+        assert files() == before
+        network.infer({"x": x})
+        assert files() == before
+
+
+def test_the_asyncio_client_shares_memory_too(sharing: Server, spied: list[bool]) -> None:
+    async def scenario() -> None:
+        async with AioClient(sharing.address, shared_memory=True) as client:
+            network = await client.network("fixed")
+            endless = await client.network("endless")
+
+            async def ask(number: int) -> None:
+                x = np.full(SHAPE, number, np.float32)
+                y = (await network.infer({"x": x}))["y"]
+                assert (y == 2 * number).all()
+                request = network.start_async({"x": x})
+                x[:] = -1
+                assert ((await request.result())["y"] == 2 * number).all()
+
+            await asyncio.gather(*map(ask, range(20)))
+            assert 1 <= len(regions(sharing)) <= 16
+            x = networks.random(*SHAPE)
+            held = files()
+            with pytest.raises(errors.DeadlineExceeded):
+                await endless.infer({"x": x}, timeout=0.2)
+            assert len(held - files()) == 1
+            held = files()
+            asking = asyncio.create_task(endless.infer({"x": x}))
+            await asyncio.to_thread(until, lambda: is_running(sharing, "CPU"))
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            assert len(held - files()) == 1
+
+    asyncio.run(scenario())
+    assert spied.count(True) > 20
+    until(lambda: not regions(sharing))
+
+
+CHILD = """
+import sys
+import numpy as np
+from headrace.client import Client
+from headrace.client.shared_memory import segment
+segment.PREFIX = sys.argv[2]
+client = Client(sys.argv[1], shared_memory=True)
+x = np.ones((300, 1024), np.float32)
+assert (client.network("double").infer({"x": x})["y"] == 2).all()
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def child(server: Server) -> subprocess.Popen[str]:
+    """A process whose client has a segment, and is never closed."""
+    command = [sys.executable, "-c", CHILD, server.address, segment.PREFIX]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_nothing_is_left_of_a_client_that_was_not_closed(sharing: Server) -> None:
+    with child(sharing) as process:
+        assert len(files()) == 1
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(CALL_SECONDS) == 0
+    assert files() == set()
+
+
+def test_what_a_killed_client_has_left_goes_with_the_next_client(sharing: Server) -> None:
+    with child(sharing) as living, child(sharing) as killed:
+        left = files()
+        assert len(left) == 2
+        killed.send_signal(signal.SIGKILL)
+        killed.wait(CALL_SECONDS)
+        assert files() == left
+        with Client(sharing.address, shared_memory=True) as client:
+            client.network("double").infer({"x": networks.random(*SHAPE)})
+            assert len(files() & left) == 1
+            until(lambda: len(regions(sharing)) == 2, "the server was to forget it as well")
+        assert len(files()) == 1, "the living one's is still there"
+        assert living.stdin is not None
+        living.stdin.close()
+
+
+def test_a_forked_process_leaves_its_parent_s_segments_alone(sharing: Server) -> None:
+    script = """
+import os, sys
+import numpy as np
+from headrace.client.shared_memory.pool import Pool
+pool = Pool()
+segment = pool.make(100)
+pool.give(segment)
+child = os.fork()
+if not child:
+    alone = pool.take(10) is None and pool.make(10) is None and pool.close() == []
+    sys.exit(0 if alone else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert os.path.exists("/dev/shm/" + segment.name)
+assert pool.take(10) is segment
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=CALL_SECONDS)
+
+
+def test_no_thread_waits_for_a_closed_client_s_segments(sharing: Server) -> None:
+    """A request in flight while its client is closed."""
+    client = Client(sharing.address, shared_memory=True)
+    x = networks.random(*SHAPE)
+    endless: Network = client.network("endless")
+    client.network("double").infer({"x": x})
+    request = blocked(sharing, lambda: endless.start_async({"x": x}))
+    closing = threading.Thread(target=client.close)
+    closing.start()
+    closing.join(CALL_SECONDS)
+    assert not closing.is_alive()
+    with pytest.raises(errors.Error):
+        request.result()
+    until(lambda: not regions(sharing))

@@ -1,0 +1,232 @@
+"""Sessions of both clients: what they send, in which order, and what errors make of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from headrace.client import Client, errors
+from headrace.wire.errors import ErrorDetails
+from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually, running
+
+
+@pytest.fixture
+def fake() -> Iterator[Fake]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture(params=KINDS)
+def network(request: pytest.FixtureRequest, fake: Fake) -> Iterator[Any]:
+    with connected(request.param, fake.target) as client:
+        yield client.network("stateful")
+
+
+def x(value: float) -> dict[str, Any]:
+    return {"x": np.array([[value]], np.float32)}
+
+
+def asked(fake: Fake) -> list[str]:
+    """What the server was asked of its sessions: value, then start and end."""
+    told = []
+    for request in fake.requests("Infer"):
+        value = (
+            f"{np.frombuffer(request.inputs[0].tensor.data, np.float32)[0]:g}"
+            if request.inputs
+            else "-"
+        )
+        flags = [name for name in ("start", "end") if getattr(request.session, name)]
+        told.append(" ".join([value, *flags]))
+    return told
+
+
+def test_the_first_request_starts_the_session_and_its_end_ends_it(fake: Fake, network: Any) -> None:
+    session = network.session()
+    for value in (1, 2, 3):
+        assert session.infer(x(value))["y"] == value
+    session.end()
+    session.end()
+    assert asked(fake) == ["1 start", "2", "3", "- end"]
+    assert {request.session.id for request in fake.requests("Infer")} == {session.id}
+
+
+def test_ids_are_random_or_given(network: Any) -> None:
+    assert len({network.session().id for _ in range(10)}) == 10
+    assert len(network.session().id) == 32
+    assert network.session("mine").id == "mine"
+
+
+def test_a_session_that_was_not_used_has_nothing_to_end(fake: Fake, network: Any) -> None:
+    session = network.session()
+    session.end()
+    assert asked(fake) == []
+    with pytest.raises(errors.FailedPrecondition, match="has ended"):
+        session.infer(x(1))
+
+
+def test_a_last_request_needs_no_further_end(fake: Fake, network: Any) -> None:
+    session = network.session()
+    session.infer(x(1), end=True)
+    session.end()
+    assert asked(fake) == ["1 start end"]
+
+
+def test_as_long_as_no_request_has_completed_each_starts_the_session(
+    fake: Fake, network: Any
+) -> None:
+    session = network.session()
+    with pytest.raises(errors.InvalidArgument):
+        session.infer(x(REFUSED))
+    session.infer(x(1))
+    with pytest.raises(errors.InvalidArgument):
+        session.infer(x(REFUSED))
+    session.infer(x(2))
+    assert asked(fake) == ["-1 start", "1 start", "-1", "2"]
+
+
+def test_what_the_client_refuses_is_not_sent_and_changes_nothing(fake: Fake, network: Any) -> None:
+    session = network.session()
+    for bad in ({"x": np.zeros((1, 1))}, {}, {"h": np.zeros(1)}):
+        with pytest.raises(errors.InvalidArgument):
+            session.infer(bad)
+    with pytest.raises(errors.InvalidArgument, match="timeout"):
+        session.infer(x(1), timeout=-1)
+    session.infer(x(1))
+    assert asked(fake) == ["1 start"]
+
+
+def test_a_last_request_that_fails_ends_nothing(fake: Fake, network: Any) -> None:
+    session = network.session()
+    session.infer(x(1))
+    with pytest.raises(errors.InvalidArgument):
+        session.infer(x(REFUSED), end=True)
+    session.infer(x(2), end=True)
+    assert asked(fake) == ["1 start", "-1 end", "2 end"]
+
+
+def test_a_session_that_the_server_does_not_know_any_more_is_over(fake: Fake, network: Any) -> None:
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    session = network.session()
+    session.infer(x(1))
+    fake.failures.append(ErrorDetails(code, "it is not open", "R", field="session.id"))
+    with pytest.raises(errors.FailedPrecondition, match="not open"):
+        session.infer(x(2))
+    with pytest.raises(errors.FailedPrecondition, match="has ended; begin another"):
+        session.start_async(x(2))
+    session.end()
+    assert asked(fake) == ["1 start", "2"]
+
+
+def test_ending_a_session_that_the_server_does_not_know_any_more_is_no_error(
+    fake: Fake, network: Any
+) -> None:
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    session = network.session()
+    session.infer(x(1))
+    fake.failures.append(ErrorDetails(code, "it is not open", "R", field="session.id"))
+    session.end()
+    session.end()
+    assert asked(fake) == ["1 start", "- end"]
+
+
+def test_other_errors_of_an_end_are_told_and_it_may_be_repeated(fake: Fake, network: Any) -> None:
+    session = network.session()
+    session.infer(x(1))
+    fake.failures.append(ErrorDetails(grpc.StatusCode.UNAVAILABLE, "not now", "R"))
+    with pytest.raises(errors.Unavailable):
+        session.end()
+    session.end()
+    assert asked(fake) == ["1 start", "- end", "- end"]
+
+
+def test_a_request_that_may_have_taken_part_is_not_sent_again(fake: Fake, network: Any) -> None:
+    session = network.session()
+    session.infer(x(1))
+    for send in (session.infer, lambda inputs: session.start_async(inputs).result()):
+        fake.failures.append(ErrorDetails(grpc.StatusCode.UNAVAILABLE, "not now", "R"))
+        with pytest.raises(errors.Unavailable):
+            send(x(2))
+    assert asked(fake) == ["1 start", "2", "2"]
+
+
+def test_started_requests_are_sent_one_after_the_other(fake: Fake, network: Any) -> None:
+    session = network.session()
+    data = x(0)
+    requests = []
+    for value in range(20):
+        data["x"][0, 0] = value  # the arrays may change afterwards
+        requests.append(session.start_async(data))
+    assert [float(each.result()["y"][0, 0]) for each in requests] == list(range(20))
+    session.end()
+    assert asked(fake) == ["0 start", *map(str, range(1, 20)), "- end"]
+
+
+def test_a_request_that_is_cancelled_while_it_waits_is_not_sent(fake: Fake, network: Any) -> None:
+    session = network.session()
+    first, second = session.start_async(x(ENDLESS)), session.start_async(x(2))
+    third = session.start_async(x(3))
+    assert not second.wait(0.01)
+    assert second.cancel()
+    assert not third.wait(0.01)
+    assert first.cancel()
+    assert third.result()["y"] == 3
+    assert third.done()
+    for cancelled in (first, second):
+        with pytest.raises(errors.Cancelled):
+            cancelled.result()
+    assert asked(fake)[-1] == "3"
+    assert "2" not in asked(fake)
+
+
+def test_time_passes_while_a_request_waits(fake: Fake, network: Any) -> None:
+    session = network.session()
+    first = session.start_async(x(ENDLESS))
+    late = session.start_async(x(2), timeout=0.0)
+    first.cancel()
+    with pytest.raises(errors.DeadlineExceeded):
+        late.result()
+    assert session.infer(x(3))["y"] == 3
+
+
+def test_ten_thousand_requests_that_cannot_be_sent_end_without_recursion(fake: Fake) -> None:
+    with Client(fake.target) as client:
+        session = client.network("stateful").session()
+        first = session.start_async(x(ENDLESS))
+        rest = [session.start_async(x(2), timeout=0.0) for _ in range(10_000)]
+        first.cancel()
+        for each in rest:
+            with pytest.raises(errors.DeadlineExceeded):
+                each.result()
+
+
+def test_callbacks_run_before_the_next_request_and_may_start_one(fake: Fake) -> None:
+    with Client(fake.target) as client:
+        session = client.network("stateful").session()
+        started: list[Any] = []
+        finished = threading.Event()
+
+        def follow(_: Any) -> None:
+            started.append(session.start_async(x(5)))
+            finished.set()
+
+        request = session.start_async(x(1))
+        request.add_done_callback(follow)
+        assert finished.wait(10)
+        assert started[0].result()["y"] == 5
+        assert asked(fake) == ["1 start", "5"]
+
+
+def test_a_closed_client_fails_what_waits(fake: Fake) -> None:
+    client = Client(fake.target)
+    session = client.network("stateful").session()
+    first, second = session.start_async(x(ENDLESS)), session.start_async(x(2))
+    assert eventually(fake.started.is_set)
+    client.close()
+    for each in (first, second):
+        with pytest.raises(errors.Error):
+            each.result()

@@ -1,0 +1,97 @@
+"""The OpenAPI document and the page that shows it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from headrace.runtime.core import Core
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.metrics.counters import Counters
+from headrace.server.http.application import Application
+from headrace.server.http.rest.rest import Rest
+from headrace.server.http.server import HttpServer
+from headrace.server.repository.files import RepositoryFiles
+from headrace.server.repository.repository import Repository
+from headrace.server.services.open_inference.loading import ModelRepository
+from headrace.server.services.open_inference.models import Models
+from headrace.server.shared_memory.regions import Regions
+from tests.unit.server.http.serving import ask, serving
+
+
+@pytest.fixture(scope="module")
+def rest() -> Iterator[Rest]:
+    core, regions = Core([], blob_key=bytes(32)), Regions(allowed=False, max_bytes=1 << 20)
+    try:
+        files = RepositoryFiles(None, Limits())
+        repository = ModelRepository(core, Repository(core, files, lambda _: None))
+        yield Rest(core.networks, Models(core, lambda: None), repository, regions, 1 << 20)
+    finally:
+        regions.close()
+        core.stop()
+
+
+@pytest.fixture(scope="module")
+def server(rest: Rest) -> Iterator[HttpServer]:
+    app = Application(rest.probes, Counters(), rest.routes, rest.lifespan)
+    with serving(app) as server:
+        yield server
+
+
+def test_the_document_is_valid_openapi(server: HttpServer) -> None:
+    status, headers, body = ask(server, "/v2/openapi.json")
+    assert (status, headers["content-type"]) == (200, "application/json")
+    document = json.loads(body)
+    assert document["openapi"] == "3.1.0"
+    OpenAPIV31SpecValidator(document).validate()
+
+
+def test_every_route_is_in_the_document_and_on_the_page(rest: Rest, server: HttpServer) -> None:
+    paths = json.loads(ask(server, "/v2/openapi.json")[2])["paths"]
+    routes = [each for each in (*rest.probes, *rest.routes) if "docs" not in each.path]
+    served = {each.path for each in routes if "openapi" not in each.path}
+    assert set(paths) == served
+    for route in routes:
+        if route.path in served:
+            methods = {method.lower() for method in route.methods or ()} - {"head"}
+            assert set(paths[route.path]) == methods, route.path
+    page = ask(server, "/v2/docs")[2]
+    assert all(f"<code>{path}</code>" in page for path in paths)
+
+
+def test_every_schema_is_used_and_every_reference_leads_somewhere(server: HttpServer) -> None:
+    text = ask(server, "/v2/openapi.json")[2]
+    referred = set(re.findall(r'"#/components/schemas/([^"]+)"', text))
+    assert referred == set(json.loads(text)["components"]["schemas"])
+
+
+def test_the_page_loads_nothing_from_elsewhere(server: HttpServer) -> None:
+    _, headers, page = ask(server, "/v2/docs")
+    assert headers["content-type"] == "text/html; charset=utf-8"
+    assert not re.search(r"<(script|link|img|iframe)|url\(|@import|https?://", page)
+    assert "default-src 'none'" in headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "allowed"),
+    [
+        ("/v2/models/m/infer", "GET", "POST"),
+        ("/v2", "POST", "GET, HEAD"),
+        ("/v2/logging", "DELETE", "GET, HEAD, POST"),
+    ],
+)
+def test_another_method_is_refused_with_those_that_are_answered(
+    server: HttpServer, path: str, method: str, allowed: str
+) -> None:
+    status, headers, body = ask(server, path, method)
+    assert (status, headers["allow"]) == (405, allowed)
+    assert allowed in json.loads(body)["error"]
+
+
+def test_an_unknown_path_is_answered_as_the_protocol_does(server: HttpServer) -> None:
+    status, _, body = ask(server, "/v2/nowhere")
+    assert (status, list(json.loads(body))) == (404, ["error"])

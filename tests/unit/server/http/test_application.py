@@ -1,0 +1,190 @@
+"""What every HTTP request goes through: ids, errors, counting, logs, and the end of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from headrace.runtime import errors
+from headrace.runtime.metrics.counters import Counters
+from headrace.runtime.metrics.families import HTTP_REQUESTS
+from headrace.server.http.application import Application
+from headrace.server.http.errors import STATUSES
+from headrace.server.http.server import HttpServer
+from headrace.server.logs import configure_logging
+from headrace.testing.counted import number
+from tests.unit.server.http.serving import application, ask, connected, fine, serving
+
+
+async def broken(_: Request) -> Response:
+    raise RuntimeError("secret")
+
+
+@pytest.mark.usefixtures("restored_logging")
+def test_a_route_that_raises_says_an_id_that_the_log_explains_and_the_server_goes_on() -> None:
+    log = io.StringIO()
+    configure_logging(form="json", stream=log)
+    with serving(application(broken=broken, fine=fine)) as server:
+        status, _, body = ask(server, "/broken")
+        assert status == 500
+        assert body.startswith("internal error ")
+        assert "secret" not in body
+        assert ask(server, "/fine")[::2] == (200, "fine")
+    (line,) = log.getvalue().splitlines()
+    event = json.loads(line)
+    assert "secret" in event["exception"]
+    assert event["error_id"] in body
+    assert event["where"] == "GET /broken"
+
+
+def raising(error: Exception) -> Application:
+    async def refuse(_: Request) -> Response:
+        raise error
+
+    return Application([], Counters(), [Route("/v2/refuse", refuse), Route("/refuse", refuse)])
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.InvalidArgument("no"), 400),
+        (errors.FailedPrecondition("no"), 400),
+        (errors.NotFound("no"), 404),
+        (errors.AlreadyExists("no"), 409),
+        (errors.ResourceExhausted("no"), 429),
+        (errors.Unimplemented("no"), 501),
+        (errors.Unavailable("no"), 503),
+        (errors.DeadlineExceeded("no"), 504),
+        (errors.Cancelled("no"), 499),
+    ],
+)
+def test_an_error_has_its_status_and_the_protocol_s_body(error: Exception, status: int) -> None:
+    with serving(raising(error)) as server:
+        found, headers, body = ask(server, "/v2/refuse")
+        assert (found, json.loads(body)) == (status, {"error": "no"})
+        assert headers["content-type"] == "application/json"
+        assert ask(server, "/refuse")[::2] == (status, "no\n")
+        assert ("retry-after" in headers) == (status in (429, 503))
+
+
+def test_the_body_names_the_field_at_fault() -> None:
+    with serving(raising(errors.InvalidArgument("takes text", field="parameters['a']"))) as server:
+        assert json.loads(ask(server, "/v2/refuse")[2]) == {"error": "parameters['a']: takes text"}
+    named = errors.InvalidArgument("priority is 99; give less", field="priority")
+    with serving(raising(named)) as server:
+        assert json.loads(ask(server, "/v2/refuse")[2]) == {"error": "priority is 99; give less"}
+
+
+def test_every_status_that_grpc_has_is_one_of_http() -> None:
+    assert STATUSES.keys() == {each.name for each in grpc.StatusCode}
+
+
+def test_a_full_queue_says_when_to_try_again() -> None:
+    with serving(raising(errors.QueueFull("full", retry_delay_seconds=2.5))) as server:
+        status, headers, _ = ask(server, "/v2/refuse")
+    assert (status, headers["retry-after"]) == (429, "3")
+
+
+def test_a_request_keeps_its_id_or_gets_one(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "headrace.server.http.application")
+    with serving(application(fine=fine)) as server:
+        _, headers, _ = ask(server, "/fine", headers={"X-Request-Id": "mine"})
+        assert headers["x-request-id"] == "mine"
+        identifiers = {ask(server, "/fine")[1]["x-request-id"] for _ in range(2)}
+        assert len(identifiers) == 2
+        _, headers, _ = ask(server, "/fine", headers={"X-Request-Id": "a" * 500})
+        assert headers["x-request-id"] == "a" * 128
+        _, headers, _ = ask(server, "/fine", headers={"X-Request-Id": "\xe9"})
+        assert headers["x-request-id"].isascii()
+    assert "GET /fine: 200 after " in caplog.text
+
+
+def test_the_request_of_a_client_that_leaves_is_cancelled_and_counted_as_such() -> None:
+    counters, running, left = Counters(), threading.Event(), threading.Event()
+
+    async def wait(request: Request) -> Response:
+        try:
+            running.set()
+            await asyncio.Event().wait()
+        finally:
+            left.set()
+        raise AssertionError
+
+    async def read(request: Request) -> Response:
+        try:
+            running.set()
+            await request.body()
+        finally:
+            left.set()
+        raise AssertionError
+
+    post = b"POST /read HTTP/1.1\r\nContent-Length: 9\r\n\r\nshort"
+    get = b"GET /wait HTTP/1.1\r\n\r\n"
+    with serving(application(counters, wait=wait, read=read)) as server:
+        for sent in (get, get * 3, post):
+            running.clear()
+            left.clear()
+            with connected(server) as client:
+                client.sendall(sent)
+                assert running.wait(10)
+            assert left.wait(10)
+            ask(server, "/probe")  # behind the other's end, on the same loop
+    snapshot = counters.snapshot()
+    assert number(snapshot, HTTP_REQUESTS, "/read", "499") == 1
+    assert number(snapshot, HTTP_REQUESTS, "/wait", "499") == 2
+
+
+def test_a_drain_waits_for_what_runs_and_refuses_what_comes() -> None:
+    running, go_on = threading.Event(), threading.Event()
+
+    async def slow(_: Request) -> Response:
+        running.set()
+        await asyncio.to_thread(go_on.wait, 10)
+        return PlainTextResponse("done")
+
+    app = application(slow=slow)
+    with serving(app) as server, ThreadPoolExecutor(2) as pool:
+        reply = pool.submit(ask, server, "/slow")
+        assert running.wait(10)
+        drain = pool.submit(asyncio.run, server.call(app.drain))
+        while ask(server, "/none")[0] != 503:
+            pass  # until the drain has begun
+        status, headers, body = ask(server, "/slow")
+        assert (status, body) == (503, "the server is shutting down; use another one\n")
+        assert int(headers["retry-after"]) > 0
+        assert ask(server, "/probe")[::2] == (200, "fine")
+        assert not drain.done()
+        go_on.set()
+        assert reply.result(10)[::2] == (200, "done")
+        drain.result(10)
+
+
+def test_work_that_is_cancelled_at_the_end_is_answered() -> None:
+    running = threading.Event()
+
+    async def endless(_: Request) -> Response:
+        running.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    app = application(endless=endless)
+    with serving(app) as server, ThreadPoolExecutor(1) as pool:
+        reply = pool.submit(ask, server, "/endless")
+        assert running.wait(10)
+        asyncio.run(server.call(app.cancel))
+        assert reply.result(10)[0] == 503
+
+
+def test_nothing_is_drained_where_no_server_has_started() -> None:
+    app = application()
+    asyncio.run(HttpServer("127.0.0.1", 0, app).call(app.drain))

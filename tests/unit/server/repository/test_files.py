@@ -1,0 +1,244 @@
+"""The model repository: which networks it has, how they are loaded, and what it refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import NoReturn
+
+import onnx_ir as ir
+import pytest
+
+from headrace.runtime.errors import (
+    FailedPrecondition,
+    HeadraceError,
+    InvalidArgument,
+    NotFound,
+)
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.transform.options import LoadRequest, NetworkOptions, Reference
+from headrace.runtime.transform.preprocessing import InputOptions
+from headrace.server.repository.files import RepositoryFiles
+from headrace.testing import networks
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A repository with one network, `add`, on its own."""
+    folder = tmp_path / "repository"
+    (folder / "add").mkdir(parents=True)
+    (folder / "add" / "model.onnx").write_bytes(networks.add().model.SerializeToString())
+    return folder
+
+
+@pytest.fixture
+def repository(folder: Path) -> RepositoryFiles:
+    return RepositoryFiles(folder, Limits())
+
+
+def request_of(repository: RepositoryFiles, name: str) -> LoadRequest:
+    return repository.describe(name, repository.find(name)).request
+
+
+def test_every_folder_with_a_model_is_a_network_and_nothing_else(
+    folder: Path, repository: RepositoryFiles
+) -> None:
+    (folder / "notes.txt").touch()
+    (folder / "no-model").mkdir()
+    (folder / "dangling").mkdir()
+    (folder / "dangling" / "model.onnx").symlink_to(folder / "nowhere")
+    assert list(repository.look()) == ["add"]
+
+
+def test_a_network_without_a_description_is_loaded_on_the_cpu_as_it_is(
+    repository: RepositoryFiles,
+) -> None:
+    request = request_of(repository, "add")
+    assert (str(request.device), request.config, request.origin) == ("CPU", {}, "repository")
+
+
+def test_a_description_says_device_configuration_and_preprocessing(
+    folder: Path, repository: RepositoryFiles
+) -> None:
+    (folder / "add" / "network.toml").write_text("""
+        device = "HETERO:CPU,TEMPLATE"
+        [config]
+        NUM_STREAMS = 2
+        PERF_COUNT = true
+        EXECUTION_TIMEOUT = 1.5
+        [inputs.x]
+        dtype = "uint8"
+        layout = "NC"
+        mean = [1, 2.5]
+        [outputs.z]
+        dtype = "float64"
+        [affinities]
+        z = "CPU"
+    """)
+    request = request_of(repository, "add")
+    assert str(request.device) == "HETERO:CPU,TEMPLATE"
+    expected = {"NUM_STREAMS": "2", "PERF_COUNT": "YES", "EXECUTION_TIMEOUT": "1.5"}
+    assert request.config == expected
+    x = request.options.inputs["x"]
+    assert (x.dtype, x.layout, x.mean) == (ir.DataType.UINT8, "NC", (1.0, 2.5))
+    assert request.options.outputs["z"].dtype is ir.DataType.DOUBLE
+    assert request.options.affinities == {"z": "CPU"}
+
+
+@pytest.mark.parametrize(
+    ("description", "error", "field"),
+    [
+        ("device = [", InvalidArgument, "network.toml"),
+        ("devcie = 'CPU'", NotFound, "network.toml"),
+        ("device = 5", InvalidArgument, "network.toml: device"),
+        ("config = 3", InvalidArgument, "network.toml: config"),
+        ("inputs = 'x'", InvalidArgument, "network.toml: inputs"),
+        ("inputs.x = 'uint8'", InvalidArgument, "network.toml: inputs.x"),
+        ("inputs.x.dytpe = 'uint8'", NotFound, "network.toml: inputs.x"),
+        ("inputs.x.dtype = 'uint9'", NotFound, "network.toml: inputs.x.dtype"),
+        ("inputs.x.layout = 5", InvalidArgument, "network.toml: inputs.x.layout"),
+        ("inputs.x.network_layout = []", InvalidArgument, "network.toml: inputs.x.network_layout"),
+        ("inputs.x.resize = true", InvalidArgument, "network.toml: inputs.x.resize"),
+        ("inputs.x.mean = 5", InvalidArgument, "network.toml: inputs.x.mean"),
+        ("inputs.x.scale = ['a']", InvalidArgument, "network.toml: inputs.x.scale"),
+        (f"inputs.x.scale = [1{400 * '0'}]", InvalidArgument, "network.toml: inputs.x.scale"),
+        ("outputs.z.layout = 5", InvalidArgument, "network.toml: outputs.z.layout"),
+        ("affinities = 5", InvalidArgument, "network.toml: affinities"),
+    ],
+)
+def test_a_description_that_cannot_be_names_the_key_at_fault(
+    folder: Path,
+    repository: RepositoryFiles,
+    description: str,
+    error: type[HeadraceError],
+    field: str,
+) -> None:
+    (folder / "add" / "network.toml").write_text(description)
+    with pytest.raises(error) as caught:
+        request_of(repository, "add")
+    assert caught.value.field == field
+
+
+def test_a_description_that_is_no_text_is_refused(
+    folder: Path, repository: RepositoryFiles
+) -> None:
+    (folder / "add" / "network.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidArgument, match="not UTF-8"):
+        request_of(repository, "add")
+
+
+def test_a_network_that_is_not_there_is_not_found_and_a_near_one_offered(
+    repository: RepositoryFiles,
+) -> None:
+    with pytest.raises(NotFound, match="did you mean 'add'"):
+        repository.newest("adn")
+
+
+@pytest.mark.parametrize("name", ["..", "../repository/add", "add/../add", "/etc", ""])
+def test_a_name_that_is_a_path_is_refused(repository: RepositoryFiles, name: str) -> None:
+    with pytest.raises(InvalidArgument):
+        repository.newest(name)
+
+
+def test_a_link_may_lead_to_another_network_of_the_repository(
+    folder: Path, repository: RepositoryFiles
+) -> None:
+    (folder / "plus").symlink_to(folder / "add")
+    assert list(repository.look()) == ["add", "plus"]
+    assert repository.newest("plus").digest == repository.newest("add").digest
+
+
+def test_a_link_that_leads_out_of_the_repository_is_refused_and_said_to_be_one(
+    folder: Path, repository: RepositoryFiles
+) -> None:
+    outside = folder.parent / "outside"
+    outside.mkdir()
+    (outside / "model.onnx").write_bytes((folder / "add" / "model.onnx").read_bytes())
+    (folder / "out").symlink_to(outside)
+    with pytest.raises(FailedPrecondition, match="'out' is a link that leads out"):
+        request_of(repository, "out")
+
+
+def test_a_link_that_leads_to_itself_is_no_network(
+    folder: Path, repository: RepositoryFiles
+) -> None:
+    (folder / "loop").symlink_to(folder / "loop")
+    assert list(repository.look()) == ["add"]
+    with pytest.raises(NotFound, match="loop"):
+        request_of(repository, "loop")
+
+
+def test_a_server_without_a_repository_names_the_option() -> None:
+    repository = RepositoryFiles(None, Limits())
+    assert list(repository.look()) == []
+    with pytest.raises(FailedPrecondition, match="--model-repository"):
+        repository.newest("add")
+
+
+def denied(*_: object, **__: object) -> NoReturn:
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def test_what_a_client_says_beside_a_network_s_name_goes_before_its_description(
+    folder: Path, repository: RepositoryFiles
+) -> None:
+    (folder / "add" / "network.toml").write_text("""
+        device = "TEMPLATE"
+        [config]
+        NUM_STREAMS = 2
+        PERF_COUNT = true
+        [inputs.x]
+        mean = [1.0]
+        [inputs.y]
+        mean = [2.0]
+    """)
+    said = Reference(
+        "add", "CPU", {"NUM_STREAMS": "4"}, NetworkOptions({"x": InputOptions(mean=(3.0,))})
+    )
+    request = repository.load_request("mine", said)
+    assert (request.name, str(request.device), request.reference) == ("mine", "CPU", said)
+    assert request.config == {"NUM_STREAMS": "4", "PERF_COUNT": "YES"}
+    assert {name: each.mean for name, each in request.options.inputs.items()} == {
+        "x": (3.0,),
+        "y": (2.0,),
+    }
+    assert str(repository.load_request("mine", Reference("add")).device) == "TEMPLATE"
+
+
+def test_a_network_that_may_not_be_looked_at_says_why(
+    repository: RepositoryFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "is_file", denied)
+    with pytest.raises(FailedPrecondition, match="cannot be read: Permission denied"):
+        repository.load_request("mine", Reference("add"))
+
+
+def test_a_folder_that_may_not_be_entered_hides_no_other(
+    folder: Path,
+    repository: RepositoryFiles,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (folder / "lost+found").mkdir()
+    is_file = Path.is_file
+    monkeypatch.setattr(
+        Path, "is_file", lambda self: is_file(self) if "add" in str(self) else denied()
+    )
+    (folder / "secret").mkdir()
+    found = repository.look()
+    assert list(found) == ["add", "lost+found", "secret"]
+    assert [each.fault for each in found.values()] == [
+        "",
+        *["cannot be read: Permission denied"] * 2,
+    ]
+    assert [each.nameless for each in found.values()] == [False, True, True]
+
+
+def test_a_description_that_may_not_be_read_is_named(
+    folder: Path, repository: RepositoryFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "add" / "network.toml").touch()
+    monkeypatch.setattr(Path, "open", denied)
+    with pytest.raises(FailedPrecondition, match="cannot be read: Permission") as caught:
+        request_of(repository, "add")
+    assert caught.value.field == "network.toml"

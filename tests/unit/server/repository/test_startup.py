@@ -1,0 +1,178 @@
+"""What a server has from its start, and what becomes of a network that does not come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.core import Core
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.plugin_source import PluginSource
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.loading.registry import NetworkState
+from headrace.runtime.transform.options import LoadRequest, Reference
+from headrace.server.repository.files import RepositoryFiles
+from headrace.server.repository.repository import Repository
+from headrace.server.repository.startup import Startup
+from headrace.server.services.health import HealthReporter
+from headrace.server.state import StateDirectory
+from headrace.testing import networks
+from tests.support.gate import Gate
+from tests.support.hook_plugin import HookPlugin
+
+FAILED, READY = NetworkState.FAILED, NetworkState.READY
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDirectory:
+    return StateDirectory(tmp_path / "state", Limits())
+
+
+@pytest.fixture
+def core(state: StateDirectory) -> Iterator[Core]:
+    source = PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin))
+    core = Core([source], blob_key=b"key", store=state, max_networks=2)
+    yield core
+    core.stop()
+
+
+@pytest.fixture
+def health() -> HealthReporter:
+    return HealthReporter()
+
+
+def keep(state: StateDirectory, *names: str, device: str = "HOOK") -> None:
+    with state.keep_model(networks.add().network) as model:
+        for name in names:
+            state.save_network(LoadRequest(name, DeviceName.parse(device)), model, alone=True)
+
+
+def offer(folder: Path, name: str) -> None:
+    (folder / name).mkdir(parents=True)
+    (folder / name / "model.onnx").write_bytes(networks.add().model.SerializeToString())
+    (folder / name / "network.toml").write_text('device = "HOOK"', "utf-8")
+
+
+def start(
+    core: Core,
+    state: StateDirectory,
+    health: HealthReporter,
+    repository: Path | None = None,
+    meanwhile: Callable[[], object] | None = None,
+) -> None:
+    """Starts, and does `meanwhile` on another thread."""
+
+    def changed(name: str) -> None:
+        states = {each.state for each in core.networks.versions(name)}
+        health.network_is(name, states)
+
+    offered = Repository(core, RepositoryFiles(repository, Limits()), changed)
+    startup = Startup(core, state, offered, changed)
+
+    async def both() -> None:
+        loading = asyncio.ensure_future(startup.load())
+        if meanwhile is not None:
+            await asyncio.to_thread(meanwhile)
+        await loading
+
+    asyncio.run(both())
+
+
+def found(core: Core) -> dict[str, tuple[NetworkState, str, str]]:
+    return {
+        entry.key.name: (entry.state, entry.device, entry.reason)
+        for entry in core.networks.entries()
+    }
+
+
+def test_what_is_kept_and_what_is_offered_is_loaded(
+    core: Core, state: StateDirectory, health: HealthReporter, tmp_path: Path
+) -> None:
+    keep(state, "kept")
+    offer(tmp_path / "repository", "offered")
+    start(core, state, health, tmp_path / "repository")
+    assert found(core) == {"kept": (READY, "HOOK", ""), "offered": (READY, "HOOK", "")}
+    assert set(health.service.services()) == {"kept", "offered"}
+
+
+def test_a_network_whose_model_is_gone_says_so(
+    core: Core, state: StateDirectory, health: HealthReporter, tmp_path: Path
+) -> None:
+    keep(state, "m")
+    (model,) = (tmp_path / "state" / "models").iterdir()
+    model.unlink()
+    start(core, state, health)
+    reason = "its model cannot be read from the state directory: No such file or directory"
+    assert found(core) == {"m": (FAILED, "HOOK", reason)}
+    assert health.service.services() == ["m"]
+
+
+def test_a_network_of_a_repository_that_is_not_there_says_so(
+    core: Core, state: StateDirectory, health: HealthReporter
+) -> None:
+    request = LoadRequest("m", DeviceName.parse("HOOK"), reference=Reference("offered", "HOOK"))
+    state.save_network(request, "", alone=True)
+    start(core, state, health)
+    ((failed, device, reason),) = found(core).values()
+    assert (failed, device) == (FAILED, "HOOK")
+    assert "the server has no model repository (--model-repository)" in reason
+
+
+def test_the_repository_s_does_not_stand_in_for_a_client_s_that_failed(
+    core: Core, state: StateDirectory, health: HealthReporter, tmp_path: Path
+) -> None:
+    keep(state, "m", device="GONE")
+    offer(tmp_path / "repository", "m")
+    start(core, state, health, tmp_path / "repository")
+    ((failed, device, reason),) = found(core).values()
+    assert (failed, device) == (FAILED, "GONE")
+    assert reason.startswith("device: unknown device 'GONE'")
+
+
+def test_those_beyond_the_limit_are_listed_and_can_be_forgotten(
+    core: Core, state: StateDirectory, health: HealthReporter
+) -> None:
+    keep(state, "a", "b", "c", "d")
+    start(core, state, health)
+    assert {name: facts[0] for name, facts in found(core).items()} == {
+        **dict.fromkeys("ab", READY),
+        **dict.fromkeys("cd", FAILED),
+    }
+    assert "2 networks are loaded" in found(core)["d"][2]
+    core.unload_network("d").result()
+    assert state.networks() == ["a", "b", "c"]
+
+
+def test_a_network_that_is_unloaded_while_it_loads_is_in_no_list_and_not_in_health(
+    core: Core, state: StateDirectory, health: HealthReporter
+) -> None:
+    keep(state, "m")
+    plugin = core.plugins.plugin("HOOK")
+    assert isinstance(plugin, HookPlugin)
+    gate = Gate()
+    plugin.on_compile = lambda _: gate()
+
+    def unload() -> None:
+        gate.await_arrivals()
+        core.unload_network("m").result()
+        gate.open()
+
+    start(core, state, health, meanwhile=unload)
+    assert (found(core), health.service.services(), state.networks()) == ({}, [], [])
+
+
+def test_what_is_no_name_for_a_network_is_logged_and_left(
+    core: Core,
+    state: StateDirectory,
+    health: HealthReporter,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "state" / "networks" / "not a name.json").write_text("{}", "utf-8")
+    start(core, state, health)
+    assert (found(core), health.service.services()) == ({}, [])
+    assert "network not a name was not loaded" in caplog.text
