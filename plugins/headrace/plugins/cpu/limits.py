@@ -191,13 +191,12 @@ def _resize(node: ir.Node) -> str | None:
     scales_value = _input(node, 2)
     if transformation != "align_corners" or scales_value is None:
         return None
-    if node.attributes.get_string("mode", "nearest") == "nearest":
-        return None
     constant = ir.convenience.get_const_tensor(scales_value)
     scales = constant.numpy().ravel().tolist() if constant is not None else [None]
     sizes = _sizes(_input(node, 0))
     axes = node.attributes.get_ints("axes", None) or range(len(sizes))
     known = [sizes[axis] if -len(sizes) <= axis < len(sizes) else None for axis in axes]
+    known += [None] * (len(scales) - len(known))  # where not even the rank is known
     if all(map(_gives_whole_size, scales, known)):
         return None
     return "with align_corners the backend is wrong where a scale gives no whole size"

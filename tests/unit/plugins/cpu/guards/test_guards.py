@@ -733,3 +733,16 @@ def test_an_attribute_or_a_constant_that_makes_no_sense_is_refused(
     plugin: Plugin, text: str
 ) -> None:
     assert plugin.query_network(network(text), {}).unsupported
+
+
+@pytest.mark.parametrize("rankless", [False, True])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_aligned_corners_with_a_scale_that_gives_no_whole_size_are_refused(
+    plugin: Plugin, mode: str, rankless: bool
+) -> None:
+    text = f"""g (float[1,1,4,3] x) => (float[a,b,c,d] y) <float[4] s = {{1, 1, 0.8, 0.8}}> {{
+        y = Resize<coordinate_transformation_mode="align_corners", mode="{mode}">(x, "", s)
+    }}"""
+    assert plugin.query_network(network(text, rankless=rankless), {}).unsupported
+    whole = text.replace("0.8", "2.0")
+    assert not plugin.query_network(network(whole, rankless=rankless), {}).unsupported
