@@ -97,6 +97,8 @@ def seeds(server: Server) -> dict[str, list[bytes]]:
                 device="CPU", functions=networks.local_function().model.SerializeToString()
             )
         ],
+        f"{SERVICE}/SetTraffic": [pb.SetTrafficRequest(network=VICTIM, shares={"1": 100})],
+        f"{SERVICE}/ListRepository": [pb.ListRepositoryRequest()],
         f"{SERVICE}/ListDevices": [pb.ListDevicesRequest()],
         f"{SERVICE}/ListRepository": [pb.ListRepositoryRequest()],
         f"{SERVICE}/SetTraffic": [pb.SetTrafficRequest(network=VICTIM, shares={"1": 100})],

@@ -41,6 +41,7 @@ SCRIPTS = (
 )
 """Pages whose `headrace` commands are one script."""
 ELSEWHERE = {
+    "docs/repository.md": "test_repository runs them, on a server with a model repository",
     "docs/openvino.md": "it takes devices that not every machine has",
     "docs/opencl.md": "it takes a device that not every machine has",
     "docs/writing-a-plugin.md": "its code is quoted, and test_plugin_project runs its commands",
