@@ -100,8 +100,6 @@ def seeds(server: Server) -> dict[str, list[bytes]]:
         f"{SERVICE}/SetTraffic": [pb.SetTrafficRequest(network=VICTIM, shares={"1": 100})],
         f"{SERVICE}/ListRepository": [pb.ListRepositoryRequest()],
         f"{SERVICE}/ListDevices": [pb.ListDevicesRequest()],
-        f"{SERVICE}/ListRepository": [pb.ListRepositoryRequest()],
-        f"{SERVICE}/SetTraffic": [pb.SetTrafficRequest(network=VICTIM, shares={"1": 100})],
         f"{SERVICE}/RegisterSharedMemory": [
             pb.RegisterSharedMemoryRequest(name="r", key="/nobody", bytes=24)
         ],
