@@ -213,6 +213,24 @@ class Fake(pb_grpc.InferenceEngineServicer):
         self._note("AddExtension", request, context)
         return pb.AddExtensionReply(operators=["custom::Twice"])
 
+    def SetTraffic(self, request: Any, context: Any) -> pb.SetTrafficReply:
+        self._note("SetTraffic", request, context)
+        return pb.SetTrafficReply()
+
+    def ListRepository(self, request: Any, context: Any) -> pb.ListRepositoryReply:
+        self._note("ListRepository", request, context)
+        state = pb.NetworkState
+        return pb.ListRepositoryReply(
+            versions=[
+                pb.RepositoryVersion(name="echo", version="1", state=state.READY, share=90),
+                pb.RepositoryVersion(
+                    name="echo", version="2", state=state.READY, share=10, reason="bad model"
+                ),
+                pb.RepositoryVersion(name="other", version="7", state=state.NETWORK_FAILED),
+                pb.RepositoryVersion(name="third", reason="leads out"),
+            ]
+        )
+
     def ListDevices(self, request: Any, context: Any) -> pb.ListDevicesReply:
         self._note("ListDevices", request, context)
         return pb.ListDevicesReply(

@@ -24,6 +24,7 @@ from headrace.runtime.metrics.series import NOTES
 from headrace.runtime.sequences import counters as sequences
 from headrace.runtime.sequences.keys import SCHEMA as SEQUENCE_SCHEMA
 from headrace.server.http.metrics import metrics_table
+from headrace.server.repository.description import keys_table
 from headrace.server.settings.settings import settings_table
 
 REPOSITORY = Path(__file__).parents[2]
@@ -125,6 +126,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "keys of native operators": lambda: ConfigSchema(CUSTOM_OPS_LIBRARIES).to_markdown(),
     **{f"keys of {device}": partial(_own_keys, device) for device in _DEVICES_WITH_KEYS},
     "settings": settings_table,
+    "network.toml": keys_table,
     "metrics": lambda: metrics_table(_OWN_SERIES),
     "errors": _errors_table,
     "commands": _commands_table,

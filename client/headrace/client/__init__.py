@@ -10,6 +10,7 @@ from headrace.client.info import (
     NetworkInfo,
     Port,
     QueryResult,
+    RepositoryVersion,
     Subgraph,
     UnsupportedLayer,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "Port",
     "QueryResult",
     "Range",
+    "RepositoryVersion",
     "Session",
     "Subgraph",
     "Timings",

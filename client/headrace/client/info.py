@@ -57,9 +57,10 @@ class Ports(tuple[Port, ...]):
 
 @dataclass(frozen=True, slots=True)
 class NetworkInfo:
-    """A loaded network.
+    """A version of a loaded network.
 
     Attributes:
+        version: a number, as text; "1" where nobody said another.
         generation: grows when a network of this name is replaced.
         state: LOADING, READY, DRAINING or FAILED, then `reason` says why.
         config: the effective configuration.
@@ -86,6 +87,25 @@ class NetworkInfo:
     execution_devices: tuple[str, ...]
     origin: str
     states: Mapping[str, str]
+    version: str = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryVersion:
+    """A version of a network that the model repository holds or that the server has loaded.
+
+    Attributes:
+        version: empty if the network has a fault, and no version.
+        state: as `NetworkInfo.state`; empty if it is not loaded.
+        reason: why it is not loaded or, of one that is, why its newest files are not.
+        share: per cent of the requests that name no version.
+    """
+
+    name: str
+    version: str
+    state: str
+    reason: str
+    share: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +231,18 @@ def network_info(message: pb.NetworkInfo) -> NetworkInfo:
         states=dict(message.states),
         execution_devices=tuple(message.execution_devices),
         origin=message.origin,
+        version=message.version or "1",  # of an older server
+    )
+
+
+def repository_version(message: pb.RepositoryVersion) -> RepositoryVersion:
+    state = _enum_name(pb.NetworkState, message.state).removeprefix("NETWORK_")
+    return RepositoryVersion(
+        name=message.name,
+        version=message.version,
+        state="" if state == "STATE_UNSPECIFIED" else state,
+        reason=message.reason,
+        share=message.share,
     )
 
 

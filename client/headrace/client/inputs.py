@@ -21,10 +21,15 @@ _KIND_ORDER = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 
 class RequestEncoder:
-    """Makes InferRequests for one network. Thread-safe: it never changes."""
+    """Makes InferRequests for one network. Thread-safe: it never changes.
 
-    def __init__(self, network: NetworkInfo) -> None:
+    Args:
+        version: that the requests ask for; empty for the one that serves.
+    """
+
+    def __init__(self, network: NetworkInfo, version: str = "") -> None:
         self._network = network.name
+        self._version = version
         self._loading = network.state == "LOADING"
         self.has_states = bool(network.states)
         self._output_names = network.outputs.names
@@ -55,7 +60,9 @@ class RequestEncoder:
                 "session",
                 f"network {self._network!r} keeps states between requests; use network.session()",
             )
-        request = pb.InferRequest(network=self._network, id=identifier, session=session)
+        request = pb.InferRequest(
+            network=self._network, id=identifier, session=session, version=self._version
+        )
         attachments: list[codec.Buffer] = []
         untrusted: object = inputs
         if not isinstance(untrusted, Mapping):

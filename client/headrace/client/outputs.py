@@ -46,7 +46,7 @@ class Outputs(dict[str, OutputValue]):
         timings: where the server spent the time.
         performance_counts: per layer, if they were asked for.
         request_id: under which the server's log knows the request.
-        generation: of the network that answered.
+        generation, version: of the network that answered.
     """
 
     def __init__(self, reply: pb.InferReply, attachments: message.Attachments) -> None:
@@ -59,6 +59,7 @@ class Outputs(dict[str, OutputValue]):
         self.performance_counts: list[LayerProfile] = layer_profiles(reply.performance_counts)
         self.request_id = reply.id
         self.generation = reply.generation
+        self.version = reply.version
 
 
 def decode_reply(data: bytes) -> Outputs:

@@ -41,6 +41,8 @@ _IDEMPOTENT = (
     "SetConfig",
     "ExportNetwork",
     "ListDevices",
+    "ListRepository",
+    "SetTraffic",
 )
 # What gRPC's names may begin with; they say themselves where a port belongs.
 _SCHEMES = re.compile(r"(unix|unix-abstract|vsock|dns|ipv4|ipv6|xds|google-c2p):")

@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.client import Client, Network, Range, aio, errors
+from headrace.client import Client, Network, Range, RepositoryVersion, aio, errors
 from headrace.client.model import CHUNK_BYTES, INLINE_BYTES
 from headrace.client.transport import address, channel_options
 from headrace.v1 import inference_engine_pb2 as pb
@@ -40,6 +40,60 @@ def client(request: pytest.FixtureRequest, fake: Fake) -> Iterator[Any]:
 
 def refused(code: grpc.StatusCode, **details: Any) -> ErrorDetails:
     return ErrorDetails(code, "no", **details)
+
+
+# ---- versions ----
+
+
+def test_a_network_that_is_looked_up_with_a_version_asks_for_it_everywhere(
+    client: Any, fake: Fake
+) -> None:
+    network = client.network("echo", version="2")
+    assert (network.pinned, network.version) == ("2", "1")  # the server's answer is fixed here
+    network.infer({"x": X})
+    network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
+    network.set_config({"PERF_COUNT": True})
+    network.layers()
+    network.export()
+    network.unload()
+    assert [request.version for request in fake.requests("GetNetwork")] == ["2", "2"]
+    assert fake.requests("Infer")[0].version == "2"
+    assert fake.requests("GetMetric")[0].target.version == "2"
+    assert fake.requests("SetConfig")[0].target == pb.Target(network="echo", version="2")
+    assert fake.requests("ExportNetwork")[0].version == "2"
+    assert fake.requests("UnloadNetwork")[0] == pb.UnloadNetworkRequest(name="echo", version="2")
+
+
+def test_a_network_without_a_version_asks_for_none(client: Any, fake: Fake) -> None:
+    network = client.network("echo")
+    network.infer({"x": X})
+    network.unload()
+    assert fake.requests("Infer")[0].version == ""
+    assert fake.requests("UnloadNetwork")[0] == pb.UnloadNetworkRequest(name="echo")
+
+
+def test_traffic_is_shares_by_version(client: Any, fake: Fake) -> None:
+    network = client.network("echo")
+    network.set_traffic({"1": 90, "2": 10})
+    network.set_traffic({})
+    shared, back = fake.requests("SetTraffic")
+    assert (shared.network, dict(shared.shares)) == ("echo", {"1": 90, "2": 10})
+    assert back == pb.SetTrafficRequest(network="echo")
+
+
+@pytest.mark.parametrize("wrong", [{"1": 0.5}, {"1": "10"}, {"1": 2**31}])
+def test_a_share_is_a_whole_number(client: Any, fake: Fake, wrong: Any) -> None:
+    with pytest.raises(errors.InvalidArgument, match="whole numbers"):
+        client.network("echo").set_traffic(wrong)
+    assert not fake.requests("SetTraffic")
+
+
+def test_the_repository_is_a_list_of_versions(client: Any) -> None:
+    first, second, failed, faulty = client.repository()
+    assert first == RepositoryVersion("echo", "1", "READY", "", 90)
+    assert (second.share, second.reason) == (10, "bad model")
+    assert (failed.state, failed.version) == ("FAILED", "7")
+    assert (faulty.state, faulty.version, faulty.reason) == ("", "", "leads out")
 
 
 # ---- loading ----

@@ -98,18 +98,34 @@ class Client:
 
     load_network = _loading_method(client_plans.load_network)
     import_network = _loading_method(client_plans.import_network)
-    network = _loading_method(client_plans.network)
     query_network = _method(client_plans.query_network)
     devices = _method(client_plans.devices)
+    repository = _method(client_plans.repository)
     get_metric = _method(client_plans.get_metric)
     get_config = _method(client_plans.get_config)
     set_config = _method(client_plans.set_config)
     add_extension = _method(client_plans.add_extension)
 
+    async def network(
+        self, name: str, version: str = "", *, timeout: float | None = None
+    ) -> Network:
+        """A network that is loaded already.
+
+        Args:
+            version: which one all requests go to; default: the one that serves when a request
+                comes, or whose turn it is.
+
+        Raises:
+            NotFound: none is called so, or has this version.
+        """
+        version = str(version)
+        found = await self.run(client_plans.network(name, version, timeout=timeout))
+        return Network(self, found, pinned=version)
+
     async def networks(self, *, timeout: float | None = None) -> list[Network]:
-        """All networks of the server, those that are loading or have failed included."""
+        """All versions of all networks of the server, those that are loading or failed included."""
         found = await self.run(client_plans.networks(timeout=timeout))
-        return [Network(self, network) for network in found]
+        return [Network(self, network, pinned=network.version) for network in found]
 
     async def close(self) -> None:
         """Closes the connection and cancels what is in flight. Idempotent."""
@@ -187,8 +203,8 @@ class Client:
 class Network(LoadedNetwork):
     """A loaded network."""
 
-    def __init__(self, client: Client, network: NetworkInfo) -> None:
-        super().__init__(network, client.timeout_seconds, client.pool)
+    def __init__(self, client: Client, network: NetworkInfo, *, pinned: str = "") -> None:
+        super().__init__(network, client.timeout_seconds, client.pool, pinned=pinned)
         self.client = client
 
     infer = _network_method(network_plans.infer)
@@ -199,6 +215,7 @@ class Network(LoadedNetwork):
     layers = _network_method(network_plans.layers)
     export = _network_method(network_plans.export)
     unload = _network_method(network_plans.unload)
+    set_traffic = _network_method(network_plans.set_traffic)
 
     def start_async(
         self,

@@ -15,7 +15,7 @@ import grpc
 import typer
 from typer.core import TyperGroup
 
-from headrace.client.cli import devices, infer, networks, query
+from headrace.client.cli import devices, infer, networks, query, repository
 from headrace.client.cli.benchmark import command as benchmark
 from headrace.client.cli.console import fail
 from headrace.client.cli.failures import Failed, told
@@ -28,6 +28,8 @@ _COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "load": networks.load,
     "unload": networks.unload,
     "networks": networks.networks,
+    "repository": repository.repository,
+    "traffic": repository.traffic,
     "query": query.query,
     "infer": infer.infer,
     "benchmark": benchmark.benchmark,

@@ -14,6 +14,7 @@ from headrace.client import Outputs
 from headrace.client.cli import console
 from headrace.client.cli.console import SERVER, AsJson, Server
 from headrace.client.cli.input_files import read_inputs
+from headrace.client.cli.repository import Version
 from headrace.client.transport import DEFAULT_TIMEOUT_SECONDS
 from headrace.wire.codec import Array
 
@@ -32,6 +33,7 @@ def infer(
             help="A .npy, .npz, image or raw (.bin) file. A single input needs no NAME=.",
         ),
     ],
+    version: Version = "",
     shapes: Annotated[
         list[str] | None,
         typer.Option("--shape", metavar="NAME=1,2,3", help="The shape of a raw file. Repeatable."),
@@ -79,7 +81,7 @@ def infer(
         name: parse_shape(text) for name, text in console.pairs(shapes, "--shape").items()
     }
     with console.connected(server, timeout) as client:
-        loaded = client.network(network)
+        loaded = client.network(network, version)
         values = read_inputs(inputs, loaded.inputs, raw_shapes, console.note)
         result = loaded.infer(
             values, outputs=outputs, priority=priority, performance_counts=performance_counts

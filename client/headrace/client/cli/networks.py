@@ -20,6 +20,7 @@ from headrace.client.cli.model_options import (
     Preprocessing,
     Repository,
 )
+from headrace.client.cli.repository import Version
 from headrace.client.cli.texts import describe
 
 _Name = Annotated[
@@ -63,17 +64,18 @@ def load(
 
 
 def networks(server: Server = SERVER, as_json: AsJson = False) -> None:
-    """List the networks that are loaded, are loading, or failed to load."""
+    """List the networks that are loaded, are loading, or failed to load, with their versions."""
     with console.connected(server) as client:
         found = [network.info for network in client.networks()]
     if as_json:
         console.print_json([_as_dict(network) for network in found])
         return
     console.print_table(
-        ("NETWORK", "DEVICE", "STATE", "INPUTS", "OUTPUTS", "REASON"),
+        ("NETWORK", "VERSION", "DEVICE", "STATE", "INPUTS", "OUTPUTS", "REASON"),
         [
             (
                 network.name,
+                network.version,
                 network.device,
                 network.state,
                 ", ".join(map(describe, network.inputs)),
@@ -87,16 +89,17 @@ def networks(server: Server = SERVER, as_json: AsJson = False) -> None:
 
 def unload(
     network: _Network,
+    version: Version = "",
     server: Server = SERVER,
     as_json: AsJson = False,
 ) -> None:
-    """Unload a network and wait until its memory is free."""
+    """Unload a network, or one version of it, and wait until its memory is free."""
     with console.connected(server) as client:
-        client.network(network).unload()
+        client.network(network, version).unload()
     if as_json:
-        console.print_json({"unloaded": network})
+        console.print_json({"unloaded": network, **({"version": version} if version else {})})
     else:
-        typer.echo(f"unloaded {network}")
+        typer.echo(f"unloaded {network}{f' version {version}' if version else ''}")
 
 
 def export(

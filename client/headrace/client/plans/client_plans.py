@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from headrace.client import info, options
 from headrace.client.errors import bad_reply, invalid
-from headrace.client.info import Device, NetworkInfo, QueryResult
+from headrace.client.info import Device, NetworkInfo, QueryResult, RepositoryVersion
 from headrace.client.model import (
     INLINE_BYTES,
     Model,
@@ -56,7 +56,8 @@ def load_network(
             see `InputOptions`.
         postprocessing: per output, how the client wants it; see `OutputOptions`.
         affinities: layer → device, for HETERO.
-        replace: take the place of a loaded network of this name, without a gap.
+        replace: take the place of a loaded network of this name, without a gap. With `repository`
+            and no other argument: load its versions again, by its policy.
         progress: called with bytes sent and bytes in all while a large model is uploaded, on
             another thread.
 
@@ -157,18 +158,30 @@ def import_network(
     return info.network_info(reply)
 
 
-def network(name: str, *, timeout: float | None = None) -> Plan[NetworkInfo]:
+def network(name: str, version: str = "", *, timeout: float | None = None) -> Plan[NetworkInfo]:
     """A network that is loaded already.
 
+    Args:
+        version: which one all requests go to; default: the one that serves when a request comes.
+
     Raises:
-        NotFound: none is called so.
+        NotFound: none is called so, or has this version.
     """
-    reply: pb.GetNetworkReply = yield Call("GetNetwork", pb.GetNetworkRequest(name=name), timeout)
+    request = pb.GetNetworkRequest(name=name, version=version)
+    reply: pb.GetNetworkReply = yield Call("GetNetwork", request, timeout)
     return info.network_info(reply.info)
 
 
+def repository(*, timeout: float | None = None) -> Plan[list[RepositoryVersion]]:
+    """What the server's model repository holds and what is loaded, version by version."""
+    reply: pb.ListRepositoryReply = yield Call(
+        "ListRepository", pb.ListRepositoryRequest(), timeout
+    )
+    return [info.repository_version(each) for each in reply.versions]
+
+
 def networks(*, timeout: float | None = None) -> Plan[list[NetworkInfo]]:
-    """All networks of the server, those that are loading or have failed included."""
+    """All versions of all networks of the server, those that are loading or failed included."""
     reply: pb.ListNetworksReply = yield Call("ListNetworks", pb.ListNetworksRequest(), timeout)
     return [info.network_info(network) for network in reply.networks]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.client import info
-from headrace.client.errors import Error, ResourceExhausted
+from headrace.client.errors import Error, ResourceExhausted, invalid
 from headrace.client.info import ExecutableLayer, LayerProfile, NetworkInfo, Ports
 from headrace.client.inputs import RequestEncoder
 from headrace.client.options import ConfigValue
@@ -26,14 +26,25 @@ from headrace.wire.parameters import ParameterValue
 
 
 class LoadedNetwork:
-    """What both clients' networks have in common: what the server said when asked for it."""
+    """What both clients' networks have in common: what the server said when asked for it.
+
+    Attributes:
+        pinned: the version that all requests go to; empty if they go to the one that serves, or to
+            those that share the requests.
+    """
 
     def __init__(
-        self, network: NetworkInfo, timeout_seconds: float, pool: Pool | None = None
+        self,
+        network: NetworkInfo,
+        timeout_seconds: float,
+        pool: Pool | None = None,
+        *,
+        pinned: str = "",
     ) -> None:
         self.info = network
         self.timeout_seconds = timeout_seconds
-        self.encoder = RequestEncoder(network)
+        self.pinned = pinned
+        self.encoder = RequestEncoder(network, pinned)
         self.sharing = None if pool is None else Sharing(pool, network.outputs)
 
     @property
@@ -41,8 +52,18 @@ class LoadedNetwork:
         return self.info.name
 
     @property
+    def version(self) -> str:
+        """The version that was described when the network was looked up or loaded."""
+        return self.info.version
+
+    @property
     def device(self) -> str:
         return self.info.device
+
+    @property
+    def target(self) -> pb.Target:
+        """Names the network, for metrics and configuration."""
+        return pb.Target(network=self.name, version=self.pinned)
 
     @property
     def inputs(self) -> Ports:
@@ -165,8 +186,7 @@ def get_metric(
     Raises:
         NotFound: no such metric.
     """
-    target = pb.Target(network=network.name)
-    return (yield from client_plans.metric_of(target, name, options, timeout))
+    return (yield from client_plans.metric_of(network.target, name, options, timeout))
 
 
 def get_config(
@@ -181,8 +201,7 @@ def get_config(
     Raises:
         NotFound: no such key.
     """
-    target = pb.Target(network=network.name)
-    return (yield from client_plans.config_of(target, name, options, timeout))
+    return (yield from client_plans.config_of(network.target, name, options, timeout))
 
 
 def set_config(
@@ -194,7 +213,7 @@ def set_config(
         NotFound: no such key.
         InvalidArgument: a value that the key does not take.
     """
-    yield from client_plans.set_config_of(pb.Target(network=network.name), config, timeout)
+    yield from client_plans.set_config_of(network.target, config, timeout)
 
 
 def performance_counts(
@@ -217,20 +236,45 @@ def export(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[byte
     Raises:
         Unimplemented: the device does not export.
     """
-    request = pb.ExportNetworkRequest(name=network.name)
+    request = pb.ExportNetworkRequest(name=network.name, version=network.pinned)
     seconds = math.inf if timeout is None else timeout
     replies: list[pb.ExportNetworkReply] = yield Call("ExportNetwork", request, seconds)
     return b"".join(reply.chunk for reply in replies)
 
 
 def unload(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[None]:
-    """Unloads the network; returns when its requests have finished and its memory is given back."""
+    """Unloads the network, all its versions unless it was looked up with one; returns when their
+    requests have finished and their memory is given back."""
     seconds = math.inf if timeout is None else timeout
-    yield Call("UnloadNetwork", pb.UnloadNetworkRequest(name=network.name), seconds)
+    request = pb.UnloadNetworkRequest(name=network.name, version=network.pinned)
+    yield Call("UnloadNetwork", request, seconds)
+
+
+def set_traffic(
+    network: LoadedNetwork, shares: Mapping[str, int], *, timeout: float | None = None
+) -> Plan[None]:
+    """Has versions of the network share the requests that name none, from the next one on.
+
+    Args:
+        shares: version → per cent. The highest version that is not named gets what they leave over.
+            An empty mapping goes back to what the model repository says, or else to the highest
+            version.
+
+    Raises:
+        InvalidArgument: the shares are not per cent, or more than 100.
+        NotFound: a version is not loaded.
+        FailedPrecondition: no version gets what the shares leave over.
+    """
+    if not all(isinstance(share, int) and abs(share) < 2**31 for share in shares.values()):
+        raise invalid("shares", f"shares is {dict(shares)!r}; pass whole numbers, per cent")
+    request = pb.SetTrafficRequest(
+        network=network.name, shares={str(version): share for version, share in shares.items()}
+    )
+    yield Call("SetTraffic", request, timeout)
 
 
 def _describe(network: LoadedNetwork, timeout: float | None) -> Plan[pb.GetNetworkReply]:
     reply: pb.GetNetworkReply = yield Call(
-        "GetNetwork", pb.GetNetworkRequest(name=network.name), timeout
+        "GetNetwork", pb.GetNetworkRequest(name=network.name, version=network.pinned), timeout
     )
     return reply

@@ -14,6 +14,7 @@ from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.key import as_text
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound
 from headrace.runtime.loading.versions import check_shares
+from headrace.runtime.sequences.keys import STATES, written
 from headrace.runtime.transform.options import (
     LoadRequest,
     NetworkOptions,
@@ -111,8 +112,8 @@ def read_description(name: str, folder: Path) -> Description:
         {key: str(each) for key, each in _table(facts, "affinities").items()},
     )
     texts = {key: as_text(value) for key, value in config.items()}
-    if states := _states(_table(facts, "states")):
-        texts["STATES"] = states
+    if states := _table(facts, "states"):
+        texts[STATES.name] = written({name: _text(states, name, "states") for name in states})
     request = LoadRequest(
         name,
         DeviceName.parse(str(facts.get("device", "CPU")), field=f"{FILE}: device"),
@@ -154,17 +155,6 @@ def _traffic(facts: Mapping[str, Any]) -> dict[str, int]:
             message = f"version {version} gets {share!r}; a share is a whole number, per cent"
             raise InvalidArgument(message, field=where)
     return check_shares(traffic, where)
-
-
-def _states(states: Mapping[str, Any]) -> str:
-    """As the configuration key writes them."""
-    for name, output in states.items():
-        if not isinstance(output, str):
-            raise InvalidArgument(
-                f"must be an output's name in quotes, not {output!r}",
-                field=f"{FILE}: states.{name}",
-            )
-    return ",".join(f"{name}={output}" for name, output in states.items())
 
 
 def _presentation(

@@ -108,39 +108,35 @@ def look_at(root: Path, name: str) -> NetworkFolder | None:
 
 
 def _network(root: Path, path: Path) -> NetworkFolder | None:
-    if not path.is_dir():
+    if not os.path.isdir(path):  # noqa: PTH112 - there may be ten thousand, at each look
         return None
     versions: dict[str, Files] = {}
     beside: list[os.DirEntry[str]] = []
-    out = ""
-    real = Path(os.path.realpath(path))
-    if not real.is_relative_to(root):
-        out = f"{path.name!r} {LEADS_OUT}"
-        return NetworkFolder(path, {}, Files(path, ()), out) if _is_one(path) else None
+    if _leads_out(root, str(path)):
+        fault = f"{path.name!r} {LEADS_OUT}"
+        return NetworkFolder(path, {}, Files(path, ()), fault) if _is_one(path) else None
+    fault, has_model = "", False
     with os.scandir(path) as entries:
         for entry in entries:
             if is_version(entry.name) and entry.is_dir():
-                model = Path(entry.path, MODEL)
-                if len(versions) < MAX_VERSIONS and model.is_file():
-                    if not _stays_inside(root, model):
-                        out = f"version {entry.name} {LEADS_OUT}"
-                        continue
-                    versions[entry.name] = _files(Path(entry.path), path)
-            else:
-                beside.append(entry)
-    model, description = path / MODEL, path / FILE
-    if model.is_file():
-        if FIRST_VERSION in versions:
-            out = f"both {MODEL} and {FIRST_VERSION}/{MODEL} are there; remove one"
-        elif not _stays_inside(root, model):
-            out = f"{MODEL} {LEADS_OUT}"
-        else:
-            versions[FIRST_VERSION] = _files(path, path, _but(beside, FILE))
-    if description.exists() and not _stays_inside(root, description):
-        out = f"{FILE} {LEADS_OUT}"
-    if not versions and not out:
+                if len(versions) < MAX_VERSIONS and _has_model(entry.path):
+                    if _leads_out(root, entry.path) or _leads_out(root, f"{entry.path}/{MODEL}"):
+                        fault = f"version {entry.name} {LEADS_OUT}"
+                    else:
+                        versions[entry.name] = _files(Path(entry.path), path)
+                continue
+            beside.append(entry)
+            if entry.name in (MODEL, FILE) and entry.is_symlink() and _leads_out(root, entry.path):
+                fault = f"{entry.name} {LEADS_OUT}"
+            elif entry.name == MODEL:
+                has_model = entry.is_file()
+    if has_model and FIRST_VERSION in versions:
+        fault = f"both {MODEL} and {FIRST_VERSION}/{MODEL} are there; remove one"
+    elif has_model:
+        versions[FIRST_VERSION] = _files(path, path, _but(beside, FILE))
+    if not versions and not fault:
         return None
-    return NetworkFolder(path, versions, _files(path, path, _but(beside, MODEL)), out)
+    return NetworkFolder(path, versions, _files(path, path, _but(beside, MODEL)), fault)
 
 
 def _but(entries: list[os.DirEntry[str]], name: str) -> list[os.DirEntry[str]]:
@@ -155,8 +151,13 @@ def _is_one(path: Path) -> bool:
     )
 
 
-def _stays_inside(root: Path, path: Path) -> bool:
-    return Path(os.path.realpath(path)).is_relative_to(root)
+def _has_model(folder: str) -> bool:
+    return os.path.isfile(f"{folder}/{MODEL}")  # noqa: PTH113 - as above
+
+
+def _leads_out(root: Path, path: str) -> bool:
+    """Whether `path` is itself a link that leads out of the repository."""
+    return os.path.islink(path) and not Path(os.path.realpath(path)).is_relative_to(root)  # noqa: PTH114
 
 
 def _files(folder: Path, network: Path, beside: list[os.DirEntry[str]] | None = None) -> Files:

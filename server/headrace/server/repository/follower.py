@@ -29,6 +29,7 @@ from headrace.server.repository.status import (
     COPYING,
     PASSES,
     REPOSITORY,
+    UNLOADED,
     Status,
     error_of,
     rests,
@@ -223,6 +224,7 @@ class Follower:
     ) -> Future[NetworkEntry]:
         assert status.seen is not None
         status.tried[version] = attempt
+        status.reasons.pop(version, None)
         read = partial(self._files.network, status.seen, version, spooled=True)
         load = self._core.load_network(
             attempt[1], read, replace=status.takes_over, on_disk=True, owner=REPOSITORY
@@ -236,7 +238,8 @@ class Follower:
         with self.lock:
             status.loading.discard(version)
             if error is None:
-                status.reasons.pop(version, None)
+                if status.reasons.get(version) != UNLOADED:
+                    status.reasons.pop(version, None)
                 if status.takes_over:
                     self._core.forget_kept(name)
             else:

@@ -202,4 +202,6 @@ class Repository:
                 reason = LEFT_OUT if status.seen is not None and version not in wanted else ""
             state = entry.state if entry is not None else None
             rows.append(RepositoryVersion(name, version, state, reason, shares.get(version, 0)))
-        return rows or [RepositoryVersion(name, "", None, fault, 0)]
+        if rows or found is None:
+            return rows
+        return [RepositoryVersion(name, "", None, fault, 0)]

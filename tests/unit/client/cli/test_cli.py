@@ -128,6 +128,46 @@ def test_the_version_is_that_of_the_distribution(run: Any) -> None:
     assert (result.exit_code, result.stdout) == (0, f"headrace {version('headrace')}\n")
 
 
+# ---- versions ----
+
+
+def test_the_repository_is_a_table(run: Any) -> None:
+    assert run("repository").stdout.splitlines() == [
+        "NETWORK  VERSION  STATE   SHARE  REASON",
+        "echo     1        READY   90 %",
+        "echo     2        READY   10 %   bad model",
+        "other    7        FAILED",
+        "third                            leads out",
+    ]
+    assert json_of(run("repository", "--json"))[0] == {
+        "name": "echo",
+        "version": "1",
+        "state": "READY",
+        "reason": "",
+        "share": 90,
+    }
+
+
+def test_traffic_is_set_shown_and_given_back(run: Any, fake: Fake) -> None:
+    assert json_of(run("traffic", "echo", "1=90", "2=10", "--json")) == {"1": 90, "2": 10}
+    assert dict(fake.requests("SetTraffic")[0].shares) == {"1": 90, "2": 10}
+    assert len(run("traffic", "echo").stdout.splitlines()) == 3
+    assert len(fake.requests("SetTraffic")) == 1
+    assert run("traffic", "echo", "--default").exit_code == 0
+    assert dict(fake.requests("SetTraffic")[1].shares) == {}
+
+
+@pytest.mark.parametrize("wrong", [["1"], ["1=a"], ["1=1", "1=2"], ["1=10", "--default"]])
+def test_shares_that_cannot_be_are_refused(run: Any, fake: Fake, wrong: list[str]) -> None:
+    assert run("traffic", "echo", *wrong).exit_code != 0
+    assert not fake.requests("SetTraffic")
+
+
+def test_one_version_is_unloaded(run: Any, fake: Fake) -> None:
+    assert run("unload", "echo", "--version", "2").stdout == "unloaded echo version 2\n"
+    assert fake.requests("UnloadNetwork")[0].version == "2"
+
+
 # ---- networks ----
 
 
@@ -179,8 +219,8 @@ def test_load_from_the_repository(run: Any, fake: Fake) -> None:
 
 def test_networks_are_listed(run: Any) -> None:
     lines = run("networks").stdout.splitlines()
-    assert lines[1].split()[:3] == ["echo", "CPU", "READY"]
-    assert lines[2].split() == ["bad", "FAILED", "no", "memory"]
+    assert lines[1].split()[:4] == ["echo", "1", "CPU", "READY"]
+    assert lines[2].split() == ["bad", "1", "FAILED", "no", "memory"]
     assert [network["name"] for network in json_of(run("networks", "--json"))] == ["echo", "bad"]
 
 

@@ -1,0 +1,78 @@
+"""``headrace repository`` and ``traffic``: versions of networks."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import typer
+
+from headrace.client import RepositoryVersion
+from headrace.client.cli import console
+from headrace.client.cli.console import SERVER, AsJson, Server
+
+Version = Annotated[
+    str, typer.Option("--version", metavar="N", help="One version. [default: as the server says]")
+]
+
+
+def repository(server: Server = SERVER, as_json: AsJson = False) -> None:
+    """List what the server's model repository holds, and what is loaded."""
+    with console.connected(server) as client:
+        found = client.repository()
+    if as_json:
+        console.print_json([dataclasses.asdict(each) for each in found])
+    else:
+        _print(found)
+
+
+def traffic(
+    network: Annotated[str, typer.Argument(metavar="NETWORK", help="The network's name.")],
+    shares: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="VERSION=PERCENT", help="The share of a version. Repeatable."),
+    ] = None,
+    default: Annotated[
+        bool, typer.Option("--default", help="Go back to what the model repository says.")
+    ] = False,
+    server: Server = SERVER,
+    as_json: AsJson = False,
+) -> None:
+    """Have versions of a network share its requests, or show how they do.
+
+    The highest version that you do not name gets what the shares leave over.
+    """
+    said = {version: _share(text) for version, text in console.pairs(shares, "shares").items()}
+    if said and default:
+        console.fail("give shares or --default, not both")
+    with console.connected(server) as client:
+        if said or default:
+            client.network(network).set_traffic(said)
+        found = [each for each in client.repository() if each.name == network]
+    if as_json:
+        console.print_json({each.version: each.share for each in found if each.share})
+    else:
+        _print(found)
+
+
+def _share(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number of per cent") from None
+
+
+def _print(found: list[RepositoryVersion]) -> None:
+    console.print_table(
+        ("NETWORK", "VERSION", "STATE", "SHARE", "REASON"),
+        [
+            (
+                each.name,
+                each.version,
+                each.state,
+                f"{each.share} %" if each.share else "",
+                each.reason,
+            )
+            for each in found
+        ],
+    )

@@ -1,0 +1,133 @@
+"""What a look at a model repository finds: layouts, links, and files that are being written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from headrace.server.repository.folder import NetworkFolder, look, look_at
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "repository"
+    root.mkdir()
+    return root
+
+
+def put(*parts: object, data: bytes = b"model") -> Path:
+    path = Path(*map(str, parts))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def found(root: Path, name: str = "m") -> NetworkFolder:
+    network = look_at(root, name)
+    assert network is not None
+    return network
+
+
+def later(path: Path) -> None:
+    """A change of the file's state without a write, which is certainly later than its last one."""
+    modified = path.stat().st_mtime_ns - 10**9
+    os.utime(path, ns=(modified, modified))
+
+
+def test_a_model_without_versions_is_version_1(root: Path) -> None:
+    put(root, "m", "model.onnx")
+    assert {name: list(each.versions) for name, each in look(root).items()} == {"m": ["1"]}
+
+
+def test_versions_are_folders_with_numbers_and_a_model(root: Path) -> None:
+    for version in ("1", "2", "10", "0", "01", "v3", "1.0"):
+        put(root, "m", version, "model.onnx")
+    put(root, "m", "4", "notes.txt")
+    assert sorted(found(root).versions) == ["1", "10", "2"]
+
+
+def test_two_models_for_version_1_are_a_fault(root: Path) -> None:
+    put(root, "m", "model.onnx")
+    put(root, "m", "1", "model.onnx")
+    assert "both model.onnx and 1/model.onnx" in found(root).fault
+
+
+def test_a_folder_that_is_no_network_name_says_so(root: Path) -> None:
+    put(root, "my model", "model.onnx")
+    network = look(root)["my model"]
+    assert (network.nameless, network.versions) == (True, {})
+    assert "not a network name" in network.fault
+
+
+@pytest.mark.parametrize("what", ["m", "m/2", "m/2/model.onnx", "m/network.toml"])
+def test_a_link_that_leads_out_is_a_fault(root: Path, tmp_path: Path, what: str) -> None:
+    put(root, "m", "1", "model.onnx")
+    put(root, "m", "2", "model.onnx")
+    put(root, "m", "network.toml", data=b"")
+    (root / what).rename(tmp_path / "outside")
+    (root / what).symlink_to(tmp_path / "outside")
+    assert "leads out of the model repository" in found(root).fault
+
+
+def test_links_inside_the_repository_are_followed(root: Path) -> None:
+    put(root, "m", "..2026", "model.onnx")
+    (root / "m" / "..data").symlink_to("..2026")
+    (root / "m" / "model.onnx").symlink_to("..data/model.onnx")
+    (root / "m" / "3").symlink_to("..data")
+    assert sorted(found(root).versions) == ["1", "3"]
+    assert found(root).fault == ""
+
+
+@pytest.mark.parametrize("change", ["write", "replace", "add", "remove", "touch"])
+def test_whatever_changes_a_versions_files_changes_its_signature(root: Path, change: str) -> None:
+    model = put(root, "m", "1", "model.onnx")
+    data = put(root, "m", "1", "deep", "model.data")
+    before = found(root).versions["1"].signature
+    assert found(root).versions["1"].signature == before
+    if change == "write":
+        data.write_bytes(b"longer than before")
+    elif change == "replace":
+        put(root, "new").rename(model)
+    elif change == "add":
+        put(root, "m", "1", "more.data")
+    elif change == "remove":
+        data.unlink()
+    else:
+        later(model)
+    assert found(root).versions["1"].signature != before
+
+
+def test_a_version_does_not_change_with_another_one_or_with_the_description(root: Path) -> None:
+    put(root, "m", "1", "model.onnx")
+    put(root, "flat", "model.onnx")
+    before = found(root).versions["1"], found(root, "flat").versions["1"]
+    beside = found(root).description.signature
+    put(root, "m", "2", "model.onnx")
+    put(root, "m", "network.toml")
+    put(root, "flat", "network.toml")
+    assert (found(root).versions["1"], found(root, "flat").versions["1"]) == before
+    assert found(root).description.signature != beside
+
+
+def test_what_was_just_written_is_not_settled(root: Path) -> None:
+    put(root, "m", "1", "model.onnx")
+    assert not found(root).versions["1"].settled
+
+
+def test_what_was_renamed_into_place_is_settled_at_once(root: Path) -> None:
+    # The file's times are a second old, as if the copying beside had ended then.
+    later(put(root, ".copy", "model.onnx"))
+    (root / "m").mkdir()
+    (root / ".copy").rename(root / "m" / "1")
+    assert found(root).versions["1"].settled
+    put(root, "m", "1", "more.data")  # and is not any more while somebody writes there
+    assert not found(root).versions["1"].settled
+
+
+def test_files_that_cannot_be_told_apart_by_name_alone_are_bounded(root: Path) -> None:
+    put(root, "m", "1", "model.onnx")
+    for number in range(30):
+        put(root, "m", "1", *["deep"] * number, f"{number}.data")
+    assert len(found(root).versions["1"].signature) < 15

@@ -1,0 +1,486 @@
+"""How a server's networks follow the folder of its model repository."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.core import Core
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.plugin_source import PluginSource
+from headrace.runtime.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    HeadraceError,
+    InvalidArgument,
+    NotFound,
+)
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.loading.registry import NetworkState
+from headrace.runtime.transform.options import LoadRequest, Reference
+from headrace.server.repository import status
+from headrace.server.repository.files import RepositoryFiles
+from headrace.server.repository.repository import Repository
+from headrace.server.state import StateDirectory
+from headrace.testing import networks
+from headrace.testing.occupied import eventually
+from tests.support.gate import PATIENCE_SECONDS
+from tests.support.hook_plugin import HookPlugin
+
+MODEL = networks.add().model.SerializeToString()
+FAILED, READY = NetworkState.FAILED, NetworkState.READY
+
+
+class World:
+    """A repository on disk, and a server's core that follows it, look by look."""
+
+    def __init__(self, folder: Path, max_networks: int = 50) -> None:
+        self.root = folder / "repository"
+        self.root.mkdir()
+        self.state = StateDirectory(folder / "state", Limits())
+        source = PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin))
+        self.core = Core([source], blob_key=b"key", store=self.state, max_networks=max_networks)
+        self.changed: list[str] = []
+        files = RepositoryFiles(self.root, Limits())
+        self.repository = Repository(self.core, files, self.changed.append)
+
+    def put(self, *parts: str, data: bytes = MODEL, toml: str = "") -> None:
+        """A model; and what the network's description says beside its device."""
+        folder = self.root.joinpath(*parts)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "model.onnx").write_bytes(data)
+        self.describe(parts[0], toml)
+
+    def describe(self, name: str, toml: str) -> None:
+        text = f"device = 'HOOK'\n{toml}"
+        path = self.root / name / "network.toml"
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+
+    def start(self) -> None:
+        self.repository.start(self.state.shares())
+        self.settle()
+
+    def look(self, times: int = 1) -> None:
+        """Polls, and waits until what that began has ended."""
+        for _ in range(times):
+            self.repository.poll()
+            self.settle()
+
+    def settle(self) -> None:
+        """Waits until what was begun has ended, and what follows from that is done."""
+        own = self.repository._own
+
+        def ended() -> bool:
+            with own.lock:
+                return not any(each.loading for each in own.statuses.values())
+
+        eventually(ended, "the end of all loads")
+
+    def ready(self, name: str = "m") -> list[str]:
+        return [e.key.version for e in self.core.networks.versions(name) if e.state is READY]
+
+    def serving(self, name: str = "m") -> str:
+        entry = self.core.networks.acquire(name)
+        self.core.networks.release(entry)
+        return entry.key.version
+
+    def generation(self, version: str = "1") -> int:
+        return self.core.networks.find("m", version).key.generation
+
+    def reasons(self, name: str = "m") -> dict[str, str]:
+        return {row.version: row.reason for row in self.repository.index() if row.name == name}
+
+    def client_loads(self, name: str = "m", *, replace: bool = False) -> None:
+        request = LoadRequest(name, DeviceName.parse("HOOK"))
+        network = networks.add().network
+        self.core.load_network(request, lambda: network, replace=replace).result(PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    world.core.stop()
+
+
+# -- added, changed, removed --
+
+
+def test_the_highest_version_serves_and_no_other_is_loaded(world: World) -> None:
+    for version in ("1", "2", "10"):
+        world.put("m", version)
+    world.start()
+    assert (world.ready(), world.serving()) == (["10"], "10")
+    assert world.reasons() == {"1": status.LEFT_OUT, "2": status.LEFT_OUT, "10": ""}
+
+
+def test_a_version_that_comes_is_loaded_when_it_rests_and_takes_the_place_of_the_last(
+    world: World,
+) -> None:
+    world.put("m", "1")
+    world.start()
+    world.put("m", "2", data=MODEL[: len(MODEL) // 2])
+    world.look()
+    assert (world.ready(), world.reasons()["2"]) == (["1"], status.COPYING)
+    world.put("m", "2")  # the rest of it
+    world.look()
+    assert (world.ready(), world.reasons()["2"]) == (["1"], status.COPYING)
+    world.look()
+    assert world.ready() == ["2"]
+
+
+def test_what_is_renamed_into_place_is_loaded_at_the_first_look(world: World) -> None:
+    world.put("m", "1")
+    world.start()
+    beside = world.root / ".copy"
+    beside.mkdir()
+    (beside / "model.onnx").write_bytes(MODEL)
+    os.utime(beside / "model.onnx", (1, 1))
+    beside.rename(world.root / "m" / "2")
+    world.look()
+    assert world.ready() == ["2"]
+
+
+def test_a_network_that_comes_is_loaded_and_one_that_goes_is_unloaded(world: World) -> None:
+    world.start()
+    world.put("m")
+    world.look(2)
+    assert world.ready() == ["1"]
+    shutil.rmtree(world.root / "m")
+    world.look()
+    assert world.ready() == ["1"]  # it may be one that is being replaced
+    world.look()
+    assert world.ready() == []
+    assert world.reasons() == {}
+    assert world.changed[-1] == "m"
+
+
+def test_a_model_that_changes_is_loaded_again_and_one_that_does_not_is_not(world: World) -> None:
+    world.put("m", "1")
+    world.start()
+    first = world.generation()
+    world.look(3)
+    assert world.generation() == first
+    world.put("m", "1", data=networks.add().model.SerializeToString() + b"")
+    world.look(2)
+    assert world.generation() > first
+    assert world.ready() == ["1"]
+
+
+def test_a_broken_model_leaves_the_old_one_serving_and_says_why_until_a_good_one_comes(
+    world: World,
+) -> None:
+    world.put("m", "1")
+    world.start()
+    first = world.generation()
+    world.put("m", "1", data=b"broken")
+    world.look(2)
+    assert (world.ready(), world.generation()) == (["1"], first)
+    assert "not a serialised ONNX model" in world.reasons()["1"]
+    world.look(3)
+    assert world.generation() == first  # it is not tried again and again
+    world.put("m", "1")
+    world.look(2)
+    assert world.generation() > first
+    assert world.reasons() == {"1": ""}
+
+
+def test_a_broken_version_leaves_the_one_before_it_serving(world: World) -> None:
+    world.put("m", "1")
+    world.put("m", "2", data=b"broken")
+    world.start()
+    assert world.ready() == []  # nobody wanted version 1
+    world.describe("m", "version_policy = 'all'")
+    world.look(2)
+    assert (world.ready(), world.serving()) == (["1"], "1")
+    world.describe("m", "")
+    world.look(2)
+    assert world.ready() == ["1"]
+    world.put("m", "2")
+    world.look(2)
+    assert world.ready() == ["2"]
+
+
+def test_a_wrong_description_leaves_everything_as_it_is_and_says_why(world: World) -> None:
+    world.put("m", "1")
+    world.start()
+    world.describe("m", "[nonsense]")
+    world.put("m", "2", toml="[nonsense]")
+    world.look(2)
+    assert world.ready() == ["1"]
+    assert "nonsense" in world.reasons()["2"]
+    world.describe("m", "")
+    world.look(2)
+    assert (world.ready(), world.reasons()["2"]) == (["2"], "")
+
+
+def test_a_description_that_changes_how_to_load_has_the_network_loaded_again(world: World) -> None:
+    world.put("m", "1")
+    world.start()
+    first = world.generation()
+    world.describe("m", "version_policy = 'all'")
+    world.look(2)
+    assert world.generation() == first  # which changes nothing of this version
+    world.describe("m", "[config]\nPERF_COUNT = true")
+    world.look(2)
+    assert world.generation() > first
+
+
+def test_a_link_that_comes_to_lead_out_is_not_followed(world: World, tmp_path: Path) -> None:
+    world.put("m", "1")
+    world.start()
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "model.onnx").write_bytes(MODEL)
+    (world.root / "m" / "2").symlink_to(tmp_path / "outside")
+    world.look(2)
+    assert world.ready() == ["1"]
+    assert "leads out" in world.reasons()["1"]
+
+
+def test_files_that_change_while_they_are_read_are_not_served(world: World) -> None:
+    world.put("m", "1")
+    found = world.repository.files.find("m")
+    world.put("m", "1", data=MODEL + MODEL)
+    with pytest.raises(HeadraceError, match="changed while they were read"):
+        world.repository.files.network(found, "1")
+
+
+def test_networks_beyond_the_limit_come_when_there_is_room(tmp_path: Path) -> None:
+    world = World(tmp_path, max_networks=1)
+    try:
+        world.put("a")
+        world.put("b")
+        world.start()
+        assert (world.ready("a"), world.ready("b")) == (["1"], [])
+        assert "as many as the server allows" in world.reasons("b")["1"]
+        shutil.rmtree(world.root / "a")
+        world.look(3)
+        assert world.ready("b") == ["1"]
+    finally:
+        world.core.stop()
+
+
+# -- canary --
+
+
+def test_a_canary_gets_its_share_and_the_description_takes_it_back(world: World) -> None:
+    world.put("m", "1")
+    world.start()
+    world.put("m", "2", toml="[traffic]\n2 = 10")
+    world.look(2)
+    assert world.ready() == ["1", "2"]
+    assert [world.serving() for _ in range(100)].count("2") == 10
+    world.describe("m", "[traffic]\n1 = 100")
+    world.look(2)
+    assert {world.serving() for _ in range(100)} == {"1"}
+    world.describe("m", "")
+    world.look(2)
+    assert (world.ready(), world.serving()) == (["2"], "2")
+
+
+def test_a_clients_shares_go_before_the_descriptions_until_they_are_given_back(
+    world: World,
+) -> None:
+    world.put("m", "1", toml="[traffic]\n2 = 10")
+    world.put("m", "2", toml="[traffic]\n2 = 10")
+    world.start()
+    world.repository.set_traffic("m", {"1": 50, "2": 50})
+    world.look(2)
+    assert [world.serving() for _ in range(100)].count("2") == 50
+    assert world.state.shares() == {"m": {"1": 50, "2": 50}}
+    world.repository.set_traffic("m", {})
+    assert [world.serving() for _ in range(100)].count("2") == 10
+    assert world.state.shares() == {}
+
+
+def test_a_clients_shares_outlive_a_restart(world: World, tmp_path: Path) -> None:
+    for version in ("1", "2"):
+        world.put("m", version, toml="version_policy = 'all'")
+    world.state.save_shares("m", {"1": 70, "2": 30})
+    world.start()
+    assert [world.serving() for _ in range(100)].count("2") == 30
+
+
+def test_a_version_that_has_a_share_stays_though_a_newer_one_comes(world: World) -> None:
+    world.put("m", "1", toml="[traffic]\n2 = 100")
+    world.put("m", "2", toml="[traffic]\n2 = 100")
+    world.start()
+    world.put("m", "3", toml="[traffic]\n2 = 100")
+    world.look(2)
+    assert set(world.ready()) == {"2", "3"}
+    assert {world.serving() for _ in range(20)} == {"2"}
+
+
+# -- clients --
+
+
+def test_a_network_that_a_client_loaded_under_the_name_wins_and_this_is_said(
+    world: World,
+) -> None:
+    world.client_loads()
+    world.put("m", "1")
+    world.put("m", "2")
+    world.start()
+    world.look(2)
+    assert world.ready() == ["1"]
+    assert set(world.reasons().values()) == {status.CLIENTS}
+    world.core.unload_network("m").result(PATIENCE_SECONDS)
+    world.look()
+    assert world.ready() == ["2"]
+
+
+def test_a_client_takes_the_place_of_all_versions(world: World) -> None:
+    for version in ("1", "2"):
+        world.put("m", version, toml="version_policy = 'all'")
+    world.start()
+    world.client_loads(replace=True)
+    world.look(3)
+    assert world.ready() == ["1"]
+    assert status.CLIENTS in world.reasons()["2"]
+
+
+def test_a_client_loads_all_versions_again_by_policy(world: World) -> None:
+    for version in ("1", "2", "3"):
+        world.put("m", version, toml="version_policy = {latest = 2}")
+    world.start()
+    before = [world.generation("2"), world.generation("3")]
+    with pytest.raises(AlreadyExists):
+        world.repository.load("m", Reference("m"))
+    begun = world.repository.load("m", Reference("m"), replace=True)
+    after = [each.result(PATIENCE_SECONDS).key.generation for each in begun]
+    assert min(after) > max(before)
+    assert world.ready() == ["2", "3"]
+    assert world.state.networks() == []
+
+
+def test_a_client_gives_the_name_back_to_the_repository(world: World) -> None:
+    world.client_loads()
+    assert world.state.networks() == ["m"]
+    world.put("m", "4")
+    world.start()
+    for each in world.repository.load("m", Reference("m"), replace=True):
+        each.result(PATIENCE_SECONDS)
+    world.settle()
+    assert (world.ready(), world.state.networks()) == (["4"], [])
+    world.put("m", "5")
+    world.look(2)
+    assert world.ready() == ["5"]
+
+
+def test_a_client_may_load_versions_under_another_name_and_polling_leaves_them(
+    world: World,
+) -> None:
+    for version in ("1", "2"):
+        world.put("m", version, toml="version_policy = 'all'")
+    world.start()
+    for each in world.repository.load("mine", Reference("m", config={"PERF_COUNT": "YES"})):
+        each.result(PATIENCE_SECONDS)
+    assert world.ready("mine") == ["1", "2"]
+    assert world.state.networks() == ["mine"]
+    shutil.rmtree(world.root / "m")
+    world.look(2)
+    assert (world.ready("m"), world.ready("mine")) == ([], ["1", "2"])
+
+
+def test_what_a_client_unloads_stays_unloaded_until_its_files_change(world: World) -> None:
+    world.put("m", "1")
+    world.start()
+    world.repository.unload("m").result(PATIENCE_SECONDS)
+    world.look(3)
+    assert (world.ready(), world.reasons()) == ([], {"1": status.UNLOADED})
+    world.put("m", "1")
+    world.look(2)
+    assert world.ready() == ["1"]
+
+
+def test_one_version_is_unloaded_alone(world: World) -> None:
+    for version in ("1", "2"):
+        world.put("m", version, toml="version_policy = 'all'")
+    world.start()
+    world.repository.unload("m", "2").result(PATIENCE_SECONDS)
+    world.look(2)
+    assert (world.ready(), world.serving()) == (["1"], "1")
+    with pytest.raises(NotFound, match="no version '3'"):
+        world.repository.unload("m", "3")
+
+
+def test_what_is_not_there_or_has_a_fault_is_told_to_the_client(world: World) -> None:
+    world.put("m", "1")
+    world.start()
+    with pytest.raises(NotFound, match="did you mean 'm'"):
+        world.repository.load("n", Reference("mm"))
+    with pytest.raises(NotFound, match="no version '2'"):
+        world.repository.set_traffic("m", {"2": 10})
+    with pytest.raises(InvalidArgument):
+        world.repository.set_traffic("m", {"1": 101})
+    world.describe("m", "version_policy = {specific = [7]}")
+    with pytest.raises(FailedPrecondition, match="leaves out all"):
+        world.repository.load("n", Reference("m"))
+
+
+# -- anything --
+
+
+def at_random(world: World, choose: random.Random) -> None:
+    """One thing that somebody does to the repository."""
+    name, version = choose.choice("ab"), choose.choice("123")
+    folder = world.root / name
+    match choose.randrange(8):
+        case 0 | 1:
+            world.put(name, version, toml=choose.choice(["", "version_policy = 'all'"]))
+        case 2:
+            world.put(name, version, data=choose.choice([b"broken", MODEL[:50], b""]))
+        case 3:
+            shutil.rmtree(folder / version, ignore_errors=True)
+        case 4:
+            shutil.rmtree(folder, ignore_errors=True)
+        case 5:
+            folder.mkdir(exist_ok=True)
+            world.describe(name, choose.choice(["[nonsense]", "", "[traffic]\n1 = 30"]))
+        case 6:
+            world.look(choose.randrange(3))
+        case 7:
+            other = world.root / choose.choice("ab")
+            if folder.exists() and not other.exists():
+                folder.rename(other)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_is_done_to_the_folder_the_networks_end_as_it_says(
+    world: World, seed: int
+) -> None:
+    choose = random.Random(seed)
+    world.start()
+    for _ in range(25):
+        at_random(world, choose)
+    world.look(4)
+    for name in "ab":
+        folder = world.root / name
+        good = {
+            path.parent.name
+            for path in folder.glob("[123]/model.onnx")
+            if path.read_bytes() == MODEL
+        }
+        there = {path.parent.name for path in folder.glob("[123]/model.onnx")}
+        text = (folder / "network.toml").read_text() if there else ""
+        ready = set(world.ready(name))
+        assert ready <= there
+        if "nonsense" in text or not there:
+            continue
+        wanted = there if "'all'" in text else {max(there)}
+        if "[traffic]" in text:
+            rest = there - {"1"}
+            wanted = (there & {"1"}) | ({max(rest)} if rest else set())
+        if wanted <= good:
+            assert ready == wanted
+        assert good & wanted <= ready
+    assert {row.name for row in world.repository.index()} == {
+        path.name for path in world.root.iterdir() if list(path.glob("[123]/model.onnx"))
+    }
