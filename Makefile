@@ -9,6 +9,9 @@ INSTALLED := $(VENV)/.installed
 # Generated code demands at least the protobuf of its generator: the oldest we support.
 GRPC_TOOLS := 1.76.0
 PROTO_INSTALLED := $(PROTO_VENV)/.installed-$(GRPC_TOOLS)
+CLIENTS_VENV := .venv-clients
+TRITONCLIENT := 2.41.0
+CLIENTS := $(CLIENTS_VENV)/.installed-$(TRITONCLIENT)
 MAGIKA := .cache/magika/model.onnx
 MAGIKA_VERSION := 1.0.3
 ZOO := .cache/zoo
@@ -20,7 +23,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop test-reload serve lint docs benchmark conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest zoo proto clean benchmark-peers
+.PHONY: help demo test test-cuda test-large test-stop test-clients test-reload serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest zoo proto clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -29,6 +32,7 @@ help:
 	@echo 'make test-large   load networks of more than 2 GiB; takes 12 GB of memory'
 	@echo 'make test-stop    stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
 	@echo 'make test-reload  reload a network every second under load for two minutes; RELOAD_SECONDS=20 is shorter'
+	@echo 'make test-clients run tritonclient and perf_analyzer, as they are on PyPI, against a server; downloads 90 MB'
 	@echo 'make fuzz-wire    send mutated messages to every method; ARGS="--messages 100000 --seed 1"'
 	@echo 'make fuzz-rest    send mutated requests to every path of REST; ARGS="--requests 100000 --seed 1"'
 	@echo 'make serve        run a server; ARGS="..." goes to headrace serve'
@@ -61,6 +65,10 @@ test-stop: $(INSTALLED)
 
 test-reload: $(INSTALLED)
 	@$(BIN)/pytest -s tests/reload $(ARGS)
+
+# Three minutes. Their descriptors share names with ours, so they have an environment of their own.
+test-clients: $(INSTALLED) $(CLIENTS)
+	@$(CLIENTS_VENV)/bin/pytest -p no:cacheprovider tests/clients $(ARGS)
 
 # Some five minutes of two cores.
 fuzz-wire: $(INSTALLED)
@@ -119,7 +127,7 @@ proto: $(PROTO_INSTALLED)
 	    proto/headrace/v1/inference_engine.proto proto/headrace/oip/open_inference.proto
 
 clean:
-	@rm -rf $(VENV) $(PROTO_VENV) .venv-cuda .venv-kserve .venv-mlserver .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(PROTO_VENV) $(CLIENTS_VENV) .venv-cuda .venv-kserve .venv-mlserver .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(SERVER): pyproject.toml
@@ -143,6 +151,12 @@ $(INSTALLED): pyproject.toml
 
 $(PROTO_INSTALLED):
 	@scripts/venv.sh $(PROTO_VENV) grpcio-tools==$(GRPC_TOOLS) googleapis-common-protos
+	@touch $@
+
+# perf_analyzer comes in tritonclient's wheel, and asks for CUDA's runtime where there is no GPU, too.
+$(CLIENTS):
+	@scripts/venv.sh $(CLIENTS_VENV) 'tritonclient[all]==$(TRITONCLIENT)' protobuf \
+	    nvidia-cuda-runtime-cu12 pytest pytest-timeout
 	@touch $@
 
 $(MAGIKA): | $(SERVER)

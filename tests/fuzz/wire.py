@@ -9,6 +9,7 @@ same seed sends is always the same; in which order it arrives is not.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import threading
@@ -21,20 +22,26 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
+from headrace.oip import open_inference_pb2 as oip
 from headrace.testing import networks
+from headrace.testing.case import Case
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import CodecError
 from headrace.wire.errors import from_status, from_trailing_metadata
 from headrace.wire.stream import parse_infer_stream_reply
 from tests.integration.harness import CALL_SECONDS, Server, assert_settled, infer_request
+from tests.support.open_inference import infer_request as opened_request
+from tests.support.open_inference import parameters, requested
 
+OPENED = "inference.GRPCInferenceService"
 SERVICE, HEALTH = "headrace.v1.InferenceEngine", "grpc.health.v1.Health"
 REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
 VICTIM, SOUND = "victim", "sound"
-DEVICES = ("--devices", "CPU,TEMPLATE,HETERO")
+DEVICES = ("--devices", "CPU,TEMPLATE,HETERO", "--allow-client-shared-memory")
 CALLERS = 8
 # What a message can deserve. DEADLINE_EXCEEDED may be what the message asked for.
 DESERVED = {
@@ -93,6 +100,11 @@ def seeds(server: Server) -> dict[str, list[bytes]]:
         f"{SERVICE}/SetTraffic": [pb.SetTrafficRequest(network=VICTIM, shares={"1": 100})],
         f"{SERVICE}/ListRepository": [pb.ListRepositoryRequest()],
         f"{SERVICE}/ListDevices": [pb.ListDevicesRequest()],
+        f"{SERVICE}/RegisterSharedMemory": [
+            pb.RegisterSharedMemoryRequest(name="r", key="/nobody", bytes=24)
+        ],
+        f"{SERVICE}/UnregisterSharedMemory": [pb.UnregisterSharedMemoryRequest(name="r")],
+        f"{SERVICE}/ListSharedMemory": [pb.ListSharedMemoryRequest()],
         f"{HEALTH}/Check": [health_pb2.HealthCheckRequest(service=VICTIM)],
         f"{HEALTH}/List": [health_pb2.HealthListRequest()],
         f"{HEALTH}/Watch": [health_pb2.HealthCheckRequest(service=VICTIM)],
@@ -100,7 +112,55 @@ def seeds(server: Server) -> dict[str, list[bytes]]:
             reflection_pb2.ServerReflectionRequest(file_containing_symbol=SERVICE)
         ],
     }
+    messages |= {f"{OPENED}/{name}": some for name, some in opened_seeds(model, case).items()}
     return {path: [each.SerializeToString() for each in some] for path, some in messages.items()}
+
+
+def opened_seeds(model: bytes, case: Case) -> dict[str, list[Any]]:
+    """Those of the Open Inference Protocol, by method."""
+    given = {"priority": 1, "timeout": 5_000_000}
+    infer = opened_request(VICTIM, case.inputs, id="a", parameters=parameters(given))
+    infer.outputs.append(requested("z", classification=1))
+    typed = opened_request(VICTIM, case.inputs)
+    del typed.raw_input_contents[:]
+    for each, value in zip(typed.inputs, case.inputs.values(), strict=True):
+        each.contents.fp32_contents.extend(np.asarray(value).reshape(-1).tolist())
+    place = {"shared_memory_region": "r", "shared_memory_byte_size": 24}
+    shared = opened_request(VICTIM, case.inputs, outputs=[requested("z", **place)])
+    config = {
+        "version_policy": {"all": {}},
+        "instance_group": [{"kind": "KIND_CPU", "count": 1}],
+        "output": [{"name": "z", "label_filename": "labels"}],
+    }
+    files = {"file:1/model.onnx": model, "file:labels": b"a", "config": json.dumps(config)}
+    load = oip.RepositoryModelLoadRequest(
+        model_name=VICTIM, parameters=parameters(files, oip.ModelRepositoryParameter)
+    )
+    register = oip.SystemSharedMemoryRegisterRequest(name="r", key="/nobody", byte_size=24)
+    level = oip.LogSettingsRequest.SettingValue(bool_param=True)
+    traced = oip.TraceSettingRequest.SettingValue(value=["OFF"])
+    return {
+        "ServerLive": [oip.ServerLiveRequest()],
+        "ServerReady": [oip.ServerReadyRequest()],
+        "ServerMetadata": [oip.ServerMetadataRequest()],
+        "ModelReady": [oip.ModelReadyRequest(name=VICTIM, version="1")],
+        "ModelMetadata": [oip.ModelMetadataRequest(name=VICTIM, version="1")],
+        "ModelConfig": [oip.ModelConfigRequest(name=VICTIM)],
+        "ModelStatistics": [oip.ModelStatisticsRequest(name=VICTIM)],
+        "ModelInfer": [infer, typed, shared],
+        "ModelStreamInfer": [infer, typed, shared],
+        "RepositoryIndex": [oip.RepositoryIndexRequest(ready=True)],
+        "RepositoryModelLoad": [load],
+        "RepositoryModelUnload": [oip.RepositoryModelUnloadRequest(model_name="nobody")],
+        "SystemSharedMemoryStatus": [oip.SystemSharedMemoryStatusRequest()],
+        "SystemSharedMemoryRegister": [register],
+        "SystemSharedMemoryUnregister": [oip.SystemSharedMemoryUnregisterRequest(name="r")],
+        "CudaSharedMemoryStatus": [oip.CudaSharedMemoryStatusRequest()],
+        "CudaSharedMemoryRegister": [oip.CudaSharedMemoryRegisterRequest(name="r")],
+        "CudaSharedMemoryUnregister": [oip.CudaSharedMemoryUnregisterRequest(name="r")],
+        "LogSettings": [oip.LogSettingsRequest(settings={"log_info": level})],
+        "TraceSetting": [oip.TraceSettingRequest(settings={"trace_level": traced})],
+    }
 
 
 def mutated(dice: random.Random, data: bytes, others: list[bytes]) -> bytes:
@@ -149,6 +209,9 @@ class Fuzz:
             for reply in call:
                 if path.endswith("/InferStream"):
                     results.update(map(_outcome, parse_infer_stream_reply(reply)))
+                elif path.endswith("/ModelStreamInfer"):
+                    said = oip.ModelStreamInferResponse.FromString(reply).error_message
+                    results["INTERNAL" if "internal error" in said else "OK"] += 1
                 if leave:
                     call.cancel()
         except grpc.RpcError:

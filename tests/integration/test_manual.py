@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -26,6 +29,7 @@ PROGRAMS = (
     "docs/first-steps.md",
     "docs/clients.md",
     "docs/sequences.md",
+    "docs/shared-memory.md",
     "docs/hetero.md",
     "docs/multi-and-auto.md",
 )
@@ -42,6 +46,7 @@ SCRIPTS = (
 """Pages whose `headrace` commands are one script."""
 ELSEWHERE = {
     "docs/repository.md": "test_repository runs them, on a server with a model repository",
+    "docs/rest.md": "its programs and requests of curl alternate",
     "docs/openvino.md": "it takes devices that not every machine has",
     "docs/opencl.md": "it takes a device that not every machine has",
     "docs/writing-a-plugin.md": "its code is quoted, and test_plugin_project runs its commands",
@@ -169,6 +174,45 @@ def test_the_first_steps_lead_somewhere(
         server.unload("magika")
     assert "target_label" in capsys.readouterr().out
     assert "second" not in server.networks()
+
+
+def test_the_requests_of_curl_and_the_program_of_rest_do_what_they_should(
+    server: Server, folder: Path
+) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    page = "docs/rest.md"
+    load, ask, leave = (run_curl(server, block) for block in blocks(page, "sh"))
+    assert load() == ["{}"]
+    described, computed = ask()
+    assert json.loads(described)["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [1, 16]}]
+    (shown,) = blocks(page, "json")
+    assert json.loads(computed) == json.loads(shown)
+    (program,) = blocks(page, "python")
+    variables: dict[str, Any] = {}
+    exec(compile(program.replace("localhost:9001", server.http), page, "exec"), variables)
+    np.testing.assert_allclose(variables["y"].sum(), 1, rtol=1e-5)
+    ready, index, stats, gone = leave()
+    assert json.loads(ready) == {"ready": True}
+    assert "m" in [row["name"] for row in json.loads(index)]
+    assert json.loads(stats)["model_stats"][0]["inference_stats"]["success"]["count"] == 2
+    assert gone == "{}"
+    assert "m" not in server.networks()
+
+
+def run_curl(server: Server, block: str) -> Callable[[], list[str]]:
+    """Runs a block of shell; returns what each of its commands prints."""
+
+    def run() -> list[str]:
+        script = block.replace("localhost:9001", server.http)
+        script = re.sub("^curl ", "echo; curl --fail-with-body ", script, flags=re.MULTILINE)
+        ran = subprocess.run(
+            ["bash", "-euc", script], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert ran.returncode == 0, (script, ran.stdout, ran.stderr)
+        return ran.stdout.splitlines()[1:]
+
+    return run
 
 
 def test_the_examples_of_every_page_are_run_somewhere() -> None:

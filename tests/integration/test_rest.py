@@ -257,7 +257,7 @@ def test_log_and_trace_settings_are_told_and_bounded(server: Server) -> None:
 
 
 def test_a_server_that_stops_finishes_what_it_has_and_refuses_what_comes() -> None:
-    with Server(*BASIC, "--grace-seconds", "30") as server, ThreadPoolExecutor(1) as pool:
+    with Server(*BASIC, "--grace-seconds", "120") as server, ThreadPoolExecutor(1) as pool:
         server.load(ENDLESS, "TEMPLATE", "endless")
         path, document = "/v2/models/endless/infer", request(ENDLESS)
         running = pool.submit(ask, server, "POST", path, document)
@@ -268,7 +268,7 @@ def test_a_server_that_stops_finishes_what_it_has_and_refuses_what_comes() -> No
         assert (status, "shutting down" in json.loads(body)["error"]) == (503, True)
         assert int(headers["Retry-After"]) > 0
         assert ask(server, "GET", "/healthz")[0] == 200
-        assert not running.done()
+        assert not running.done(), running.result()
         server.terminate()  # a second time: at once
         assert running.result(CALL_SECONDS)[0] == 503
         assert server.process.wait(CALL_SECONDS) == 0

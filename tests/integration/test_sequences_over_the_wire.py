@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from headrace.client import Client, aio, errors
 from headrace.client.cli.app import make_app
+from headrace.oip import open_inference_pb2_grpc as oip_grpc
 from headrace.testing.case import Case
 from headrace.v1 import inference_engine_pb2 as pb
 from tests.integration.harness import (
@@ -27,6 +28,8 @@ from tests.integration.harness import (
 )
 from tests.support.client_fake import KINDS, connected, eventually
 from tests.support.crashing_device import CRASH
+from tests.support.open_inference import infer_request as open_request
+from tests.support.open_inference import outputs_of, parameters
 from tests.support.stateful import SUM, SUM_STATES
 
 DEVICES = (
@@ -361,6 +364,30 @@ def test_an_exported_network_keeps_states_where_it_is_imported(loaded: Server) -
         with copy.session() as session:
             assert [doubled(session.infer(x(1))) for _ in range(3)] == [2, 4, 6]
         copy.unload()
+
+
+def test_a_sequence_stays_on_its_version_and_both_protocols_go_on_with_it(tmp_path: Path) -> None:
+    for version in "12":
+        (tmp_path / "sum" / version).mkdir(parents=True)
+        onnx.save(SUM, tmp_path / "sum" / version / "model.onnx")
+    (tmp_path / "sum" / "network.toml").write_text(
+        'device = "TEMPLATE"\nversion_policy = "all"\n[states]\ntotal = "next"\n'
+    )
+    with Server(*BASIC, "--model-repository", str(tmp_path)) as server:
+        stub = oip_grpc.GRPCInferenceServiceStub(server.channel)  # type: ignore[no-untyped-call]
+
+        def open_inference(value: float, **sequence: Any) -> tuple[str, float]:
+            given = parameters({"sequence_id": 7, **sequence})
+            request = open_request("sum", x(value), parameters=given)
+            response = stub.ModelInfer(request, timeout=CALL_SECONDS)
+            return response.model_version, doubled(outputs_of(response))
+
+        assert open_inference(1, sequence_start=True) == ("2", 2)
+        server.stub.SetTraffic(pb.SetTrafficRequest(network="sum", shares={"1": 100}))
+        assert open_inference(2) == ("2", 6)
+        assert doubled(server.infer("sum", x(4), session=pb.Session(id="7"))) == 14
+        assert open_inference(8, sequence_end=True) == ("2", 30)
+        assert open_inference(1, sequence_start=True) == ("1", 2)
 
 
 def test_a_restart_makes_the_network_again_and_its_sequences_are_gone(tmp_path: Path) -> None:

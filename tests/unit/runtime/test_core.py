@@ -92,7 +92,7 @@ def test_a_network_is_counted_under_the_device_that_runs_it(
     def counted() -> list[tuple[str, ...]]:
         return list(numbers(core.counters.snapshot(), families.NETWORK_ACCEPTED))
 
-    assert counted() == [("m", label)]
+    assert counted() == [("m", "1", label)]
     core.unload_network("m").result(PATIENCE_SECONDS)
     assert counted() == []
 

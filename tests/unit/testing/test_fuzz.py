@@ -274,6 +274,8 @@ QUANTISE = "g (float[n] a, float[n] s) => (uint8[n] b) { b = QuantizeLinear<axis
         ("g (int8[n] a) => (int8[n] b) { b = Div(a, a) }", {"a": np.zeros(2, np.int8)}, True),
         ("g (int8[n] a) => (int8[n] b) { b = Div(a, a) }", {"a": np.ones(2, np.int8)}, False),
         ("g (float[n] a) => (float b) { b = ReduceMean(a) }", {"a": ONE[:0]}, True),
+        ("g (int8[n] a) => (int8 b) { b = ReduceL1(a) }", {"a": np.array([-128], np.int8)}, True),
+        ("g (int8[n] a) => (int8 b) { b = ReduceL1(a) }", {"a": np.array([-127], np.int8)}, False),
         (QUANTISE, {"a": ONE, "s": np.array([0, 1], np.float32)}, True),
         (QUANTISE, {"a": ONE, "s": np.array([2, 1], np.float32)}, False),
         (GRID.format(1), {"t": ONE, "s": np.array([1, 1, 4, 1])}, True),

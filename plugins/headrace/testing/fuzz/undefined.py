@@ -185,6 +185,16 @@ def _integers(operators: set[str], values: list[Array]) -> str | None:
     return None
 
 
+def _least(operators: set[str], values: list[Array]) -> str | None:
+    if "ReduceL1" in operators and any(
+        is_integer(each.dtype) and bool((_wide(each) == bounds(each.dtype)[0]).any())
+        for each in values
+        if each.dtype.kind != "u"
+    ):
+        return "the absolute value of the least integer, which the type does not have"
+    return None
+
+
 def _no_steps(operators: set[str], values: list[Array]) -> str | None:
     if operators & {"GRU", "LSTM", "RNN"} and any(each.size == 0 for each in values):
         return "a recurrent layer over no steps"
@@ -248,6 +258,7 @@ _RULES: tuple[Callable[[set[str], list[Array]], str | None], ...] = (
     _nan,
     _casts,
     _integers,
+    _least,
     _empty_means,
     _long_condition,
     _no_range,

@@ -21,14 +21,15 @@ class Shares:
             most, with 1/8 a ninth.
     """
 
-    __slots__ = ("_held", "_part", "capacity", "peak", "taken")
+    __slots__ = ("_addresses", "_held", "_part", "capacity", "peak", "taken")
 
     def __init__(self, capacity: int, part: float = 1.0) -> None:
         self.capacity = capacity
         self.taken = 0
         self.peak = 0  # of what was taken, until somebody sets it
         self._part = part
-        self._held: dict[str, int] = {}
+        self._held: dict[str, int] = {}  # by peer
+        self._addresses: dict[str, int] = {}  # apart: gRPC names a peer that has gone "", as both
 
     @property
     def left(self) -> int:
@@ -37,24 +38,25 @@ class Shares:
     def take(self, peer: str, amount: int = 1) -> bool:
         """Whether the peer, as gRPC names it (``ipv4:10.0.0.1:5000``), gets so much more."""
         left = self.capacity - self.taken
-        held, address = self._held, peer.rpartition(":")[0]
-        mine, ours = held.get(peer, 0), held.get(address, 0)
+        address = peer.rpartition(":")[0]
+        mine, ours = self._held.get(peer, 0), self._addresses.get(address, 0)
         if amount > left or mine > left * self._part or ours > _OF_AN_ADDRESS * left:
             return False
         self.taken += amount
         self.peak = max(self.peak, self.taken)
-        held[peer] = mine + amount
-        held[address] = ours + amount
+        self._held[peer] = mine + amount
+        self._addresses[address] = ours + amount
         return True
 
     def give_back(self, peer: str, amount: int = 1) -> None:
         self.taken -= amount
-        for holder in (peer, peer.rpartition(":")[0]):
-            left = self._held[holder] - amount
+        address = peer.rpartition(":")[0]
+        for held, holder in ((self._held, peer), (self._addresses, address)):
+            left = held[holder] - amount
             if left:
-                self._held[holder] = left
+                held[holder] = left
             else:
-                del self._held[holder]
+                del held[holder]
 
 
 class Memory:

@@ -110,9 +110,9 @@ def network(text: str) -> Network:
     [
         ("BATCH:[BATCH:CPU(4)](8)", "would batch requests twice"),
         ("BATCH:[MULTI:CPU,TEMPLATE](8)", r"MULTI:\[BATCH:CPU\(8\)\]"),
-        ("BATCH:[AUTO:CPU](8)", "have AUTO choose among"),
-        ("BATCH:AUTO(8)", "have AUTO choose among"),
-        ("BATCH:[HETERO:[MULTI:CPU],TEMPLATE](8)", "have MULTI choose among"),
+        ("BATCH:[AUTO:CPU](8)", "into the list of AUTO"),
+        ("BATCH:AUTO(8)", "into the list of AUTO"),
+        ("BATCH:[HETERO:[MULTI:CPU],TEMPLATE](8)", "into the list of MULTI"),
         ("BATCH:CPU(1)", "joins no requests"),
     ],
 )

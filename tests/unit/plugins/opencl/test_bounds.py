@@ -30,7 +30,7 @@ def test_exactly_the_indices_within_the_axis_are_let_through(indices: list[int])
 
 
 def test_the_refusal_names_the_input_and_the_layer() -> None:
-    with pytest.raises(InvalidArgument, match=r"'at'.*5 elements.*'pick'") as caught:
+    with pytest.raises(InvalidArgument, match=r"'at'.*'pick'.*5 elements") as caught:
         bounds(PICK).check({"at": np.array([5])})
     assert caught.value.field == "inputs['at']"
 

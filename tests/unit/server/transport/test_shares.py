@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,3 +72,15 @@ def test_what_is_given_back_is_there_again(steps: list[tuple[int, int, int]]) ->
         shares.give_back(peer, amount)
     assert shares.left == 100
     assert shares.take("ipv6:[::1]:1", 100), "nobody is remembered"
+
+
+@pytest.mark.parametrize("peer", ["", "unix:", "unix", "ipv4:10.0.0.1:1"])
+def test_whatever_a_peer_is_called_it_gives_back_what_it_took(peer: str) -> None:
+    """gRPC calls one whose connection has ended by now ""."""
+    shares = Shares(100)
+    assert shares.take(peer)
+    assert shares.take(peer)
+    shares.give_back(peer)
+    shares.give_back(peer)
+    assert shares.taken == 0
+    assert fill(shares, peer) == {peer: 51}

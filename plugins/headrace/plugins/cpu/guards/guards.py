@@ -120,8 +120,18 @@ def _einsum(node: ir.Node, guard: Guard) -> None:
 
 
 def _gemm(node: ir.Node, guard: Guard) -> None:
-    """The backend takes one axis for a row of a matrix."""
+    """The backend takes one axis for a row of a matrix. To a sum of nothing it adds the third input
+    without its factor."""
     inputs.each(node, [0, 1], lambda value: guard.ranked(value, 2))
+    if len(node.inputs) < 3 or node.attributes.get_float("beta", 1.0) == 1:
+        return
+    first = node.inputs[0]
+    if first is None:
+        return
+    summed = 0 if node.attributes.get_int("transA", 0) else 1
+    sizes = guard.proven.sizes(first)
+    if sizes is None or len(sizes) != 2 or not sizes[summed]:
+        node.replace_input_with(0, guard.long(first, summed))
 
 
 def _matmul(node: ir.Node, guard: Guard) -> None:

@@ -39,6 +39,7 @@ _SOUND: Final = frozenset(
         "ScatterNDUpdate",
         "ShapeOf",
         "Tile",
+        "VariadicSplit",
     }
 )
 """Operations that are right all the same; ``graph/test_empty_tensors.py`` runs each.

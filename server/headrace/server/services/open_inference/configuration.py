@@ -67,6 +67,8 @@ def model_config(entry: NetworkEntry, executable: ExecutableNetwork) -> oip.Mode
     if executable.states:
         batching = config.sequence_batching
         batching.direct.SetInParent()
+        idle = config.parameters["SEQUENCE_IDLE_TIMEOUT"].string_value or "0"
+        batching.max_sequence_idle_microseconds = round(float(idle) * 1e6)
         for name, output in executable.states.items():
             batching.state.add(input_name=name, output_name=output)
     elif batched and "BATCH_SIZE" in executable.metrics():

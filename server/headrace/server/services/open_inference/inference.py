@@ -87,7 +87,8 @@ class OpenInference:
             return result
 
     async def _run(self, call: InferCall, remaining: float | None) -> InferResult:
-        entry = self._networks.acquire(call.model, call.version)
+        sequence = "" if call.sequence is None else call.sequence.id
+        entry = self._networks.acquire(call.model, call.version, sequence)
         try:
             presentation: Presentation = entry.record.request.presentation
             if presentation.max_batch_size:

@@ -27,6 +27,7 @@ from headrace.server.repository.description import Description
 from headrace.server.repository.repository import Repository
 from headrace.server.services.open_inference.configuration import data_type
 from headrace.server.services.open_inference.override import Override, read_override
+from headrace.wire.codec import CodecError
 
 Parameter: TypeAlias = bool | int | str | bytes
 
@@ -84,7 +85,7 @@ class ModelRepository:
 
         Raises:
             NotFound: there is no such model, and no file.
-            InvalidArgument, Unimplemented: a parameter cannot be.
+            CodecError, InvalidArgument, Unimplemented: a parameter cannot be.
             What the load raises.
         """
         _check_repository(repository)
@@ -109,7 +110,7 @@ class ModelRepository:
 
         Raises:
             NotFound: no model has the name.
-            InvalidArgument: a parameter cannot be.
+            CodecError: a parameter cannot be.
         """
         _check_repository(repository)
         for key, value in parameters.items():
@@ -127,7 +128,7 @@ class ModelRepository:
         if said is None and not models:
             return self._repository.load(name, Reference(name), replace=True)
         if said is not None and not isinstance(said, str):
-            raise InvalidArgument("takes text", field=_field(_CONFIG))
+            raise CodecError(_field(_CONFIG), "takes text")
         override = Override() if said is None else read_override(said, name)
         reads: dict[str, Callable[[], Network]]
         if models:
@@ -167,7 +168,7 @@ def _files(parameters: Mapping[str, Parameter]) -> tuple[dict[str, bytes], dict[
     """The models by their version, and other files by their name.
 
     Raises:
-        InvalidArgument: a parameter is unknown, or no file.
+        CodecError: a parameter is unknown, or no file.
     """
     models: dict[str, bytes] = {}
     others: dict[str, bytes] = {}
@@ -177,15 +178,15 @@ def _files(parameters: Mapping[str, Parameter]) -> tuple[dict[str, bytes], dict[
         if not key.startswith(_FILE):
             raise _unknown(key, (_CONFIG, f"{_FILE}1/model.onnx"))
         if not isinstance(value, bytes):
-            raise InvalidArgument("takes bytes", field=_field(key))
+            raise CodecError(_field(key), "takes bytes")
         name = key.removeprefix(_FILE)
         found = _MODEL.fullmatch(name)
         if found:
             models[found[1]] = value
         elif "/" in name:
-            raise InvalidArgument(
+            raise CodecError(
+                _field(key),
                 "is no file of a model here: give file:VERSION/model.onnx, with its weights inside",
-                field=_field(key),
             )
         else:
             others[name] = value
@@ -209,9 +210,8 @@ def _overridden(
             )
         labels[output] = read_labels(texts[file].decode(errors="replace"), file)
     for file in texts.keys() - set(named.values()):
-        raise InvalidArgument(
-            "is named by no output's label_filename in the configuration",
-            field=_field(_FILE + file),
+        raise CodecError(
+            _field(_FILE + file), "is named by no output's label_filename in the configuration"
         )
     rows = override.max_batch_size
     return replace(
@@ -286,10 +286,8 @@ def _check_repository(name: str) -> None:
         )
 
 
-def _unknown(key: str, known: tuple[str, ...]) -> InvalidArgument:
-    return InvalidArgument(
-        f"is not a parameter here{did_you_mean(key[:100], known)}", field=_field(key)
-    )
+def _unknown(key: str, known: tuple[str, ...]) -> CodecError:
+    return CodecError(_field(key), f"is not a parameter here{did_you_mean(key[:100], known)}")
 
 
 def _field(key: str) -> str:

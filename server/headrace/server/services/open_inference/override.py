@@ -139,11 +139,13 @@ def read_override(text: str, name: str) -> Override:
 
 def _parse(text: str) -> tuple[dict[str, Any], oip.ModelConfig]:
     if len(text) > MAX_BYTES:
-        raise InvalidArgument(f"has more than {MAX_BYTES} characters", field=_FIELD)
+        raise InvalidArgument(
+            f"the configuration has more than {MAX_BYTES} characters", field=_FIELD
+        )
     try:
         facts = json.loads(text)
         if not isinstance(facts, dict):
-            raise InvalidArgument("is not a JSON object", field=_FIELD)
+            raise InvalidArgument("the configuration is not a JSON object", field=_FIELD)
         return facts, json_format.ParseDict(facts, oip.ModelConfig())
     except (json_format.Error, ValueError, RecursionError) as error:
         said = (
@@ -151,7 +153,9 @@ def _parse(text: str) -> tuple[dict[str, Any], oip.ModelConfig]:
             if isinstance(error, RecursionError)
             else str(error).partition("\n")[0][:300]
         )
-        raise InvalidArgument(f"is not a ModelConfig as JSON: {said}", field=_FIELD) from None
+        raise InvalidArgument(
+            f"the configuration is not a ModelConfig as JSON: {said}", field=_FIELD
+        ) from None
 
 
 def _names(facts: Mapping[str, Any]) -> set[str]:

@@ -33,6 +33,8 @@ LAYERS: list[tuple[str, Shapes]] = [
     ("y = MatMul(a, b)", [(2, 3, 4), (2, 4, 5)]),
     ("y = MatMul(a, b)", [(3, 4), (2, 4, 5)]),
     ("y = Gemm(a, b, c)", [(3, 4), (4, 5), (5,)]),
+    ("y = Gemm<beta=0.5>(a, b, c)", [(3, 4), (4, 5), (5,)]),
+    ("y = Gemm<beta=0.0, transA=1>(a, b, c)", [(4, 3), (4, 5), (5,)]),
     ("y = Gemm<transA=1, transB=1>(a, b)", [(4, 3), (5, 4)]),
     ('y = Einsum<equation="bij,bjk->bik">(a, b)', [(2, 3, 4), (2, 4, 5)]),
     ('y = Einsum<equation="ij,j->i">(a, b)', [(3, 4), (4,)]),

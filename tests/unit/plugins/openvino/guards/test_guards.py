@@ -252,8 +252,14 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
     ),
     "split": (
         "(float[N] x, int64[2] s) => (float[A] y, float[B] z) { y, z = Split(x, s) }",
-        [{"x": floats(3), "s": indices(1, 2)}, {"x": floats(3), "s": indices(0, 3)}],
         [
+            {"x": floats(3), "s": indices(1, 2)},
+            {"x": floats(3), "s": indices(0, 3)},
+            {"x": floats(0), "s": indices(0, 0)},
+        ],
+        [
+            ({"x": floats(0), "s": indices(1, -1)}, NEGATIVE),
+            ({"x": floats(0), "s": indices(1, 0)}, "Total length"),
             ({"x": floats(3), "s": indices(-1, 4)}, NEGATIVE),
             ({"x": floats(3), "s": indices(-1, 3)}, NEGATIVE),
         ],

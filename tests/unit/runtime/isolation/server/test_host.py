@@ -162,7 +162,7 @@ def test_what_the_plugin_counts_and_its_memory_are_seen_in_the_server(services: 
     states = States(services)
 
     def shown() -> list[tuple[str, tuple[str, ...], object]]:
-        own = numbers(services.counters.snapshot(), RUNS.of_network(), "net")
+        own = numbers(services.counters.snapshot(), RUNS.of_network(), "net", "1")
         return [(RUNS.name, labels, value) for labels, value in own.items()]
 
     with isolated(services) as plugin:

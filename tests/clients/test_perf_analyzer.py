@@ -1,0 +1,129 @@
+"""perf_analyzer, the binary in tritonclient's wheel: its requests succeed, and the server's
+statistics agree with what it counts itself."""
+
+from __future__ import annotations
+
+import ctypes.util
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tritonclient.grpc as triton
+
+from tests.clients.conftest import Serving
+
+REQUESTS = 400
+AGREEMENT = 0.02
+SECONDS = 110
+
+pytestmark = pytest.mark.skipif(
+    ctypes.util.find_library("b64") is None and not list(Path("/usr/lib").rglob("libb64.so.0d")),
+    reason="perf_analyzer needs Debian's package libb64-0d",
+)
+
+
+@pytest.fixture(scope="module")
+def models(serving: Serving) -> Iterator[Any]:
+    with triton.InferenceServerClient(serving.grpc) as client:
+        for name in ("add", "double"):
+            config = {"max_batch_size": 8} if name == "double" else {}
+            files = {"file:1/model.onnx": serving.models[name]}
+            client.load_model(name, config=json.dumps(config), files=files)
+        yield client
+
+
+def library_path(binaries: Path) -> str:
+    """Where CUDA's runtime is, which the binary is linked to though no GPU is needed."""
+    found = list(binaries.parent.rglob("libcudart.so*"))
+    assert found, "install nvidia-cuda-runtime-cu12"
+    return str(found[0].parent)
+
+
+def analyze(serving: Serving, binaries: Path, protocol: str, *options: str) -> str:
+    """What perf_analyzer prints."""
+    address = serving.grpc if protocol == "grpc" else serving.http
+    command = [str(binaries / "perf_analyzer"), "-i", protocol, "-u", address, "-v"]
+    # Any variation is stable enough: it is not the speed that is tested.
+    command += ["--measurement-mode", "count_windows", "--stability-percentage", "999"]
+    command += ["--measurement-request-count", str(REQUESTS), *options]
+    ran = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env={**os.environ, "LD_LIBRARY_PATH": library_path(binaries)},
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "rror" not in ran.stdout + ran.stderr, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def counts(printed: str, what: str) -> list[int]:
+    return [int(number) for number in re.findall(rf"{what}: (\d+)", printed)]
+
+
+def check(printed: str, levels: int) -> None:
+    """The client's and the server's counts agree at each level of load."""
+    asked, served = counts(printed, "Request count"), counts(printed, "Successful request count")
+    assert len(asked) == len(served) == levels, printed
+    for ours, theirs in zip(served, asked, strict=True):
+        assert abs(ours - theirs) <= max(AGREEMENT * theirs, 32), printed
+    assert counts(printed, "Inference count") == served
+    assert counts(printed, "Execution count") == served
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--concurrency-range", "1:32:31"),
+        ("--concurrency-range", "4", "--async"),
+        ("--concurrency-range", "8", "--streaming"),
+        ("--request-rate-range", "100"),
+        (
+            *("--concurrency-range", "4", "--shared-memory", "system"),
+            *("--output-shared-memory-size", "24"),
+        ),
+        (
+            *("--concurrency-range", "4", "--streaming", "--shared-memory", "system"),
+            *("--output-shared-memory-size", "24"),
+        ),
+    ],
+    ids=" ".join,
+)
+def test_over_grpc(models: Any, serving: Serving, binaries: Path, options: tuple[str, ...]) -> None:
+    levels = 2 if "1:32:31" in options else 1
+    check(analyze(serving, binaries, "grpc", "-m", "add", *options), levels)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--concurrency-range", "1:32:31"),
+        ("--request-rate-range", "100"),
+        (
+            *("--concurrency-range", "4", "--shared-memory", "system"),
+            *("--output-shared-memory-size", "24"),
+        ),
+    ],
+    ids=" ".join,
+)
+def test_over_http(models: Any, serving: Serving, binaries: Path, options: tuple[str, ...]) -> None:
+    levels = 2 if "1:32:31" in options else 1
+    check(analyze(serving, binaries, "http", "-m", "add", *options), levels)
+
+
+def test_a_batch_has_as_many_inferences_as_rows(
+    models: Any, serving: Serving, binaries: Path
+) -> None:
+    printed = analyze(serving, binaries, "grpc", "-m", "double", "-b", "4", "--shape", "x:16")
+    (requests,), (rows,) = (
+        counts(printed, "Successful request count"),
+        counts(printed, "Inference count"),
+    )
+    assert rows == 4 * requests
