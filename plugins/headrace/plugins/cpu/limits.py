@@ -88,6 +88,13 @@ def _eye_like(node: ir.Node) -> str | None:
     return None if rank in (None, 2) else f"the input has {rank} axes, and two are needed"
 
 
+def _loss(node: ir.Node) -> str | None:
+    scores, classes = _rank(node), _rank(node, 1)
+    if scores is None or classes is None or classes == scores - 1:
+        return None
+    return f"the classes have {classes} axes, and {scores - 1} are needed"
+
+
 def _gather_nd(node: ir.Node) -> str | None:
     if node.attributes.get_int("batch_dims", 0) < 0:
         return "batch_dims is negative"
@@ -217,11 +224,13 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "LRN": _lrn,
         "MaxUnpool": _max_unpool,
         "Mod": _mod,
+        "NegativeLogLikelihoodLoss": _loss,
         "ReduceMax": _reduce_bool,
         "ReduceMin": _reduce_bool,
         "Resize": _resize,
         "ReverseSequence": _reverse_sequence,
         "STFT": _stft,
+        "SoftmaxCrossEntropyLoss": _loss,
         "SplitToSequence": _split_to_sequence,
         "TfIdfVectorizer": _tf_idf,
     }

@@ -26,6 +26,7 @@ from headrace.plugins.cpu.guards.guard_layers import END, Guard
 from headrace.runtime.intake.naming import value_names, walk
 
 _NO_SPACE: Final = r"[^\s\x0b\x1c-\x1f\x{85}\pZ]"  # of Unicode's white space and Python's
+_SCAN_WITHOUT_BATCH: Final = 9
 _INTEGERS: Final = (ir.DataType.INT32, ir.DataType.INT64)  # narrower ones are computed in int32
 
 
@@ -188,10 +189,14 @@ def _reduce(node: ir.Node, guard: Guard) -> None:
 
 
 def _scan(node: ir.Node, guard: Guard) -> None:
-    """What the backend transposes, to have the axis that is scanned first."""
+    """What the backend transposes, to have the axis that is scanned first. Before operator set 9
+    the last states of no steps are foreign memory."""
     scanned = node.attributes.get_int("num_scan_inputs", 0)
     axes = node.attributes.get_ints("scan_input_axes", ()) or [0] * scanned
     states = len(node.inputs) - scanned
+    if guard.opset < _SCAN_WITHOUT_BATCH:
+        inputs.each(node, range(states, len(node.inputs)), guard.not_empty)
+        return
     moved = [states + index for index, axis in enumerate(axes) if axis != 0]
     inputs.each(node, moved, lambda value: guard.not_empty(value, free=0))
     body = node.attributes["body"].as_graph()

@@ -619,6 +619,25 @@ def test_values_that_the_backend_takes_for_others_are_refused(
         run(plugin, network(text), *inputs)
 
 
+@pytest.mark.parametrize(
+    ("lengths", "steps", "is_sound"), [([2, 3], 3, True), ([2, 0], 3, False), ([0, 0], 0, False)]
+)
+def test_an_old_scan_over_no_steps_is_refused(
+    plugin: Plugin, lengths: list[int], steps: int, is_sound: bool
+) -> None:
+    text = """g (int64[n] l, float[a,2] i, float[a,b,2] x) => (float[a,2] y, float[a,b,2] z) {
+        y, z = Scan<num_scan_inputs=1, body=b (float[2] s, float[2] n) => (float[2] t, float[2] u) {
+            t = Add(s, n) u = Identity(t)
+        }>(l, i, x)
+    }"""
+    given = [np.array(lengths), ones(2, 2), ones(2, steps, 2)]
+    if is_sound:
+        assert run(plugin, network(text, 8), *given)["y"].tolist() == [[3, 3], [4, 4]]
+    else:
+        with pytest.raises(InvalidArgument, match="layer 'y'"):
+            run(plugin, network(text, 8), *given)
+
+
 def test_texts_are_split_at_spaces(plugin: Plugin) -> None:
     given = network("g (string[n] x) => (string y, int64 z) { y, z = StringSplit(x) }")
     found = run(plugin, given, np.array([" a  b ", "", "c"], object))
@@ -690,6 +709,8 @@ def test_an_output_of_more_axes_than_an_array_has_is_refused(plugin: Plugin) -> 
     [
         "g (float[1,8,1] x, int64 s, float[2,2] w) => (float[a,b,c,d] y) { y = STFT(x, s, w) }",
         "g (float[n] x) => (float[a,b] y) { y = EyeLike(x) }",
+        "g (float[a,b,c,d] x, int64[e,f] t) => (float y) { y = SoftmaxCrossEntropyLoss(x, t) }",
+        "g (float[a,b] x, int64[e,f] t) => (float y) { y = NegativeLogLikelihoodLoss(x, t) }",
         "g (float[n] x, float[n,m] w) => (float[a,b] y) { y = Gemm<beta=0.5>(x, w, w) }",
         "g (float x, float[2] w) => (float[a,b] y) <float v = {1}> { y = Gemm<beta=0.5>(x, w, v) }",
     ],
