@@ -12,6 +12,7 @@ MODELS = {
     "double": "double (float[n,m] x) => (float[n,m] y) { y = Add(x, x) }",
     "half": "half (float16[n] x) => (float16[n] y) { y = Add(x, x) }",
     "brain": "brain (bfloat16[n] x) => (bfloat16[n] y) { y = Identity(x) }",
+    "softmax": "softmax (float[1,16] x) => (float[1,16] y) { y = Softmax(x) }",
     "text": "text (string[n] x) => (string[n] y) { y = Identity(x) }",
     "keeper": """keeper (float[1] x, float[1] before) => (float[1] y, float[1] after) {
         after = Add(x, before)

@@ -36,11 +36,12 @@ from headrace.wire.stream import parse_infer_stream_reply
 from tests.integration.harness import CALL_SECONDS, Server, assert_settled, infer_request
 from tests.support.open_inference import infer_request as opened_request
 from tests.support.open_inference import parameters, requested
+from tests.support.stateful import SUM, SUM_STATES, number
 
 OPENED = "inference.GRPCInferenceService"
 SERVICE, HEALTH = "headrace.v1.InferenceEngine", "grpc.health.v1.Health"
 REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
-VICTIM, SOUND = "victim", "sound"
+VICTIM, SOUND, REMEMBERS = "victim", "sound", "remembers"
 DEVICES = ("--devices", "CPU,TEMPLATE,HETERO", "--allow-client-shared-memory")
 CALLERS = 8
 # What a message can deserve. DEADLINE_EXCEEDED may be what the message asked for.
@@ -62,6 +63,18 @@ def seeds(server: Server) -> dict[str, list[bytes]]:
     model = case.model.SerializeToString()
     source, device = pb.ModelSource(data=model), pb.Target(device="CPU")
     infer = infer_request(VICTIM, case.inputs, id="a", outputs=["z"], timeout_seconds=5.0)
+    begin, go_on = (
+        infer_request(REMEMBERS, number(1.0), id="s", session=pb.Session(id="s", start=start))
+        for start in (True, False)
+    )
+    end = pb.InferRequest(network=REMEMBERS, id="e", session=pb.Session(id="s", end=True))
+    keeping = pb.LoadNetworkRequest(
+        name=REMEMBERS,
+        model=pb.ModelSource(data=SUM.SerializeToString()),
+        device="TEMPLATE",
+        replace=True,
+        config={"STATES": SUM_STATES, "SEQUENCE_CAPACITY": "50"},
+    )
     config = {"NUM_STREAMS": "1"}
     load = pb.LoadNetworkRequest(
         name=VICTIM,
@@ -75,13 +88,16 @@ def seeds(server: Server) -> dict[str, list[bytes]]:
     query = pb.QueryNetworkRequest(model=source, device="HETERO:CPU,TEMPLATE", graph=True)
     messages: dict[str, list[Any]] = {
         f"{SERVICE}/UploadModel": [pb.UploadModelRequest(chunk=model)],
-        f"{SERVICE}/LoadNetwork": [load, plain],
+        f"{SERVICE}/LoadNetwork": [load, plain, keeping],
         f"{SERVICE}/UnloadNetwork": [pb.UnloadNetworkRequest(name="nobody")],
         f"{SERVICE}/ListNetworks": [pb.ListNetworksRequest()],
         f"{SERVICE}/GetNetwork": [pb.GetNetworkRequest(name=VICTIM)],
         f"{SERVICE}/QueryNetwork": [query],
-        f"{SERVICE}/Infer": [infer],
-        f"{SERVICE}/InferStream": [pb.InferStreamRequest(requests=[infer], cancel=["b"])],
+        f"{SERVICE}/Infer": [infer, begin, go_on, end],
+        f"{SERVICE}/InferStream": [
+            pb.InferStreamRequest(requests=[infer], cancel=["b"]),
+            pb.InferStreamRequest(requests=[begin, go_on, end]),
+        ],
         f"{SERVICE}/GetMetric": [pb.GetMetricRequest(target=device, name="FULL_DEVICE_NAME")],
         f"{SERVICE}/GetConfig": [pb.GetConfigRequest(target=device, name="NUM_STREAMS")],
         f"{SERVICE}/SetConfig": [
@@ -276,6 +292,8 @@ def fuzz(server: Server, number: int, seed: int) -> Fuzz:
     case = networks.add()
     for name in {VICTIM, SOUND}.difference(server.networks()):
         server.load(case, "CPU", name)
+    if REMEMBERS not in server.networks():
+        server.load(Case(REMEMBERS, SUM, {}), "CPU", config={"STATES": SUM_STATES})
     right = seeds(server)
     state, stop = Fuzz(server), threading.Event()
     prober = threading.Thread(target=state.probe, args=(stop,))

@@ -551,3 +551,21 @@ def test_nothing_is_traced(stub: Any) -> None:
     assert list(settings["trace_level"].value) == ["OFF"]
     on = oip.TraceSettingRequest(settings={"trace_level": kind(value=["TIMESTAMPS"])})
     assert refused(stub.TraceSetting, on).code() is Refused.UNIMPLEMENTED
+
+
+# -- the end --
+
+
+def test_a_server_that_stops_finishes_what_is_in_flight_and_ends_open_streams() -> None:
+    with Server(*BASIC) as server:
+        server.load(CASE, "CPU", "m")
+        stub: Any = rpc.GRPCInferenceServiceStub(server.channel)  # type: ignore[no-untyped-call]
+        stream = Stream(stub)
+        stream.send(request("m", id="a"))
+        assert next(stream.call).infer_response.id == "a"
+        server.terminate()
+        with pytest.raises(grpc.RpcError) as caught:
+            next(stream.call)
+        assert caught.value.code() is Refused.UNAVAILABLE
+        assert server.process.wait(CALL_SECONDS) == 0
+        assert "Traceback" not in server.log(), server.log()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -32,6 +34,7 @@ from tests.integration.harness import (
     until,
 )
 
+REPOSITORY = Path(__file__).parents[2]
 CONFIG = """
 [plugins.APART]
 device = "CPU"
@@ -260,6 +263,48 @@ def test_a_segment_of_another_user_is_not_registered(sharing: Server) -> None:
         refused = refusal(lambda: register(sharing, "r", made.name, 100))
     assert refused.code is grpc.StatusCode.FAILED_PRECONDITION
     assert "another user" in refused.message
+
+
+STRANGER = """
+import os, sys
+import grpc
+from headrace.v1 import inference_engine_pb2_grpc as rpc
+from tests.integration.test_shared_memory import *
+address, region = sys.argv[1:]
+with segment(100) as made:
+    os.chown(f"/dev/shm/{made.name}", 12345, 12345)
+    os.setuid(12345)  # before the connection is made
+    stub = rpc.InferenceEngineStub(grpc.insecure_channel(address))
+
+    def code(call, request):
+        try:
+            call(request, timeout=30)
+        except grpc.RpcError as error:
+            return error.code().name
+        return "OK"
+
+    def listed():
+        return len(stub.ListSharedMemory(pb.ListSharedMemoryRequest()).regions)
+
+    print(code(stub.Infer, in_region("double_CPU", (2, 3), region)))
+    print(code(stub.UnregisterSharedMemory, pb.UnregisterSharedMemoryRequest(name=region)))
+    print(code(stub.UnregisterSharedMemory, pb.UnregisterSharedMemoryRequest()), listed())
+    own = pb.RegisterSharedMemoryRequest(name=region, key=made.name, bytes=100)
+    print(code(stub.RegisterSharedMemory, own), listed())
+    print(code(stub.Infer, in_region("double_CPU", (2, 3), region)))
+    sys.stdout.flush()
+    os._exit(0)  # this user may not remove the file: multiprocessing's own process does
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root takes another user's place")
+def test_another_user_has_regions_of_its_own_and_no_others(sharing: Server) -> None:
+    with region(sharing, 100) as (name, _):
+        command = [sys.executable, "-c", STRANGER, sharing.address, name]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
+        said = ended.stdout.splitlines()
+        assert said == ["NOT_FOUND", "NOT_FOUND", "OK 0", "OK 1", "OK"], ended.stderr
+        assert listed(sharing) == {name}
 
 
 def broken(name: str) -> Iterator[tuple[str, pb.InferRequest, str]]:

@@ -218,3 +218,65 @@ def test_a_pipe_in_a_file_s_place_is_left_out(
         with pytest.raises(FailedPrecondition, match="cannot be read"):
             state.network(name)
     assert "not a regular file" in caplog.text
+
+
+# -- versions --
+
+
+def keep_version(state: StateDirectory, version: str, *, alone: bool = False) -> None:
+    with state.keep_model(networks.add().network) as model:
+        state.save_network(replace(asked("m"), version=version), model, alone=alone)
+
+
+def test_each_version_of_a_network_is_kept(state: StateDirectory) -> None:
+    for version in ("2", "1"):
+        keep_version(state, version)
+    assert (state.networks(), state.versions("m")) == (["m"], ["1", "2"])
+    kept = state.network("m", "2")
+    assert not isinstance(kept, Reference)
+    assert (kept[0].name, kept[0].version) == ("m", "2")
+    state.forget_network("m", ["1"])
+    assert state.versions("m") == ["2"]
+    state.forget_network("m")
+    assert state.networks() == []
+
+
+def test_a_network_that_has_its_name_alone_takes_the_place_of_all_versions(
+    state: StateDirectory,
+) -> None:
+    keep_version(state, "1")
+    keep_version(state, "2")
+    state.save_shares("m", {"1": 90})
+    keep_version(state, "1", alone=True)
+    assert (state.versions("m"), state.shares()) == (["1"], {})
+
+
+def test_a_reference_stands_for_all_versions(state: StateDirectory) -> None:
+    keep_version(state, "1")
+    keep_version(state, "2")
+    reference = replace(asked("m"), reference=Reference("offered"), version="7")
+    state.save_network(reference, "", alone=False)
+    assert state.versions("m") == ["1"]
+    assert isinstance(state.network("m"), Reference)
+    state.forget_network("m", ["1"])  # one of the repository's versions
+    assert isinstance(state.network("m"), Reference)
+    keep_version(state, "2")
+    assert state.versions("m") == ["2"]
+
+
+def test_shares_are_kept_until_there_are_none(state: StateDirectory) -> None:
+    state.save_shares("m", {"1": 90, "2": 10})
+    assert state.shares() == {"m": {"1": 90, "2": 10}}
+    state.save_shares("m", {})
+    assert state.shares() == {}
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"1": 101}', '{"one": 1}', '{"1": "a"}'])
+def test_shares_that_cannot_be_read_are_left_out(
+    state: StateDirectory, tmp_path: Path, text: str
+) -> None:
+    state.save_shares("m", {"1": 90})
+    (file,) = tmp_path.rglob("traffic/m.json")
+    file.write_text(text)
+    state.save_shares("n", {"1": 50})
+    assert state.shares() == {"n": {"1": 50}}

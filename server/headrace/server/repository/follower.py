@@ -108,7 +108,10 @@ class Follower:
             status = self.statuses.setdefault(name, Status())
             status.takes_over = self.is_clients(name)
             status.tried.clear()
-            begun = self._follow(name, found, at_rest=True, strict=True)
+            try:
+                begun = self._follow(name, found, at_rest=True, strict=True)
+            finally:
+                status.takes_over &= bool(status.loading)
         if not begun:
             reason = "; ".join(status.reasons.values()) or "the version policy leaves out all"
             raise FailedPrecondition(reason, field="model.repository")
@@ -143,7 +146,6 @@ class Follower:
                 _log.info("network %s of the model repository is not loaded: %s", name, CLIENTS)
             status.reasons = {"": CLIENTS}
             return []
-        status.reasons.pop("", None)
         try:
             description = self._describe(name, status, now, before, at_rest=at_rest)
         except HeadraceError as error:
@@ -154,6 +156,7 @@ class Follower:
         if description is None:
             status.reasons[""] = COPYING
             return []
+        status.reasons.pop("", None)
         return self._begin_all(name, status, now, before, description, at_rest, strict)
 
     def _describe(
@@ -209,7 +212,7 @@ class Follower:
                 except HeadraceError as error:
                     if strict:
                         raise
-                    self._failed(name, status, version, error)
+                    self._failed(name, status, attempt[1], error)
         gone = before.versions.keys() - now.versions.keys() if before is not None else set()
         status.waits |= bool(gone)  # for one look: a folder that is replaced is gone for a moment
         for version in status.reasons.keys() - now.versions.keys() - {""}:
@@ -224,45 +227,47 @@ class Follower:
     ) -> Future[NetworkEntry]:
         assert status.seen is not None
         status.tried[version] = attempt
-        status.reasons.pop(version, None)
+        if status.reasons.get(version) == UNLOADED:
+            del status.reasons[version]
         read = partial(self._files.network, status.seen, version, spooled=True)
         load = self._core.load_network(
             attempt[1], read, replace=status.takes_over, on_disk=True, owner=REPOSITORY
         )
         status.loading.add(version)
-        load.add_done_callback(partial(self._ended, name, status, version))
+        load.add_done_callback(partial(self._ended, name, status, attempt[1]))
         return load
 
-    def _ended(self, name: str, status: Status, version: str, load: Future[NetworkEntry]) -> None:
-        error = error_of(load)
+    def _ended(
+        self, name: str, status: Status, request: LoadRequest, load: Future[NetworkEntry]
+    ) -> None:
+        error, version = error_of(load), request.version
         with self.lock:
             status.loading.discard(version)
             if error is None:
                 if status.reasons.get(version) != UNLOADED:
                     status.reasons.pop(version, None)
-                if status.takes_over:
-                    self._core.forget_kept(name)
             else:
-                self._failed(name, status, version, error)
+                self._failed(name, status, request, error)
             self._retire(name, status)
         self._changed(name)
 
-    def _failed(self, name: str, status: Status, version: str, error: BaseException) -> None:
+    def _failed(
+        self, name: str, status: Status, request: LoadRequest, error: BaseException
+    ) -> None:
         """A version's load came to nothing."""
+        version = request.version
         known = isinstance(error, HeadraceError) and not isinstance(error, Internal)
         reason = text_of(error) if known else "an internal error; the log has it"
-        if known:
-            if status.reasons.get(version) != reason:
-                _log.error("network %s version %s was not loaded: %s", name, version, reason)
-        else:
-            log_internal_error(error, where=f"loading {name} version {version}")
-        known_already = status.reasons.get(version) == reason
-        status.reasons[version] = reason
-        attempt = status.tried[version]
         if isinstance(error, PASSES):
-            del status.tried[version]
-        if not known_already:
-            self._list_failed(name, attempt[1], reason)
+            status.tried.pop(version, None)
+        if not known:
+            log_internal_error(error, where=f"loading {name} version {version}")
+        elif status.reasons.get(version) == reason:  # it passes, and has not passed yet
+            return
+        else:
+            _log.error("network %s version %s was not loaded: %s", name, version, reason)
+        status.reasons[version] = reason
+        self._list_failed(name, request, reason)
 
     def _fault(self, name: str, status: Status, error: HeadraceError) -> None:
         """No version can be loaded; those that are loaded stay."""
@@ -296,16 +301,20 @@ class Follower:
 
         def leaves(entry: NetworkEntry) -> bool:
             version = entry.key.version
+            if status.takes_over:  # all of the repository's take the name, or none
+                return (entry.owner == REPOSITORY) != complete
             if entry.owner != REPOSITORY:
-                return status.takes_over and complete
+                return False
             if version in status.wanted or status.waits:
                 return False
             return complete or version not in there or entry.state is NetworkState.FAILED
 
         self.unload(name, leaves)
-        if complete and status.takes_over:
+        if status.takes_over:
             status.takes_over = False
-            self._share(name, status)
+            if complete:
+                self._core.forget_kept(name)
+                self._share(name, status)
 
     def _share(self, name: str, status: Status) -> None:
         if self._core.networks.shares(name) != _shares(status):

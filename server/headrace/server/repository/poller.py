@@ -10,6 +10,8 @@ from headrace.server.repository.repository import Repository
 
 _log = logging.getLogger(__name__)
 
+_STOP_SECONDS = 2.0
+
 
 class Poller:
     """Looks every so many seconds, on the thread ``headrace-repository``; never with 0."""
@@ -18,17 +20,18 @@ class Poller:
         self._repository = repository
         self._seconds = seconds
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="headrace-repository")
+        self._thread = threading.Thread(target=self._run, name="headrace-repository", daemon=True)
 
     def start(self) -> None:
         if self._seconds:
             self._thread.start()
 
     def stop(self) -> None:
-        """Waits for a look that has begun."""
+        """No look begins any more. One that has begun is waited for, but not long: when the core
+        has stopped, it can change nothing."""
         self._stopped.set()
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(_STOP_SECONDS)
 
     def _run(self) -> None:
         failed = False

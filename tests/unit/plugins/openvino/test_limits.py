@@ -147,6 +147,16 @@ def reasons(text: str, opset: int) -> list[str]:
             "(int32[2,2] x, int32[2,2] w) => (int32[2,2] y) { y = Gemm<alpha = 0.5>(x, w) }",
             "fraction",
         ),
+        (
+            "(float[1,1,H,W] x, float[1,1,2,2] w) => (float[1,1,P,Q] y)"
+            ' { y = ConvTranspose<auto_pad = "SAME_UPPER">(x, w) }',
+            "auto_pad",
+        ),
+        (
+            "(float[1,1,3,3] x, float[1,1,2,2] w) => (float[1,1,P,Q] y)"
+            ' { y = ConvTranspose<auto_pad = "SAME_LOWER", pads = [1,1,1,1]>(x, w) }',
+            "auto_pad",
+        ),
         ("(int32[2] x) => (int32[2] y) { y = Shrink<lambd = 1.5>(x) }", "fractions"),
         (
             "(float[2] x) => (float y) { n = Constant<value = int64[1] {33}>()"

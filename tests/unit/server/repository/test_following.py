@@ -30,7 +30,7 @@ from headrace.server.repository.repository import Repository
 from headrace.server.state import StateDirectory
 from headrace.testing import networks
 from headrace.testing.occupied import eventually
-from tests.support.gate import PATIENCE_SECONDS
+from tests.support.gate import PATIENCE_SECONDS, Gate
 from tests.support.hook_plugin import HookPlugin
 
 MODEL = networks.add().model.SerializeToString()
@@ -267,6 +267,48 @@ def test_networks_beyond_the_limit_come_when_there_is_room(tmp_path: Path) -> No
         world.core.stop()
 
 
+def test_a_reason_is_logged_once_however_often_the_server_looks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(tmp_path, max_networks=1)
+    try:
+        world.put("a")
+        world.put("beyond")
+        world.put("broken", data=b"broken")
+        world.put("wrong", toml="[nonsense]")
+        world.start()
+        world.look(4)
+    finally:
+        world.core.stop()
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert sorted(message.split()[1] for message in errors) == ["beyond", "broken", "wrong"]
+
+
+def test_a_network_that_goes_while_it_loads_and_fails_is_forgotten(world: World) -> None:
+    plugin = world.core.plugins.plugin("HOOK")
+    assert isinstance(plugin, HookPlugin)
+    gate = Gate()
+
+    def fail(_: object) -> None:
+        gate()
+        raise InvalidArgument("no memory")
+
+    world.put("m", "1")
+    world.put("m", "2", toml="version_policy = 'all'")
+    world.start()
+    plugin.on_compile = fail
+    world.put("m", "3", toml="version_policy = 'all'")
+    world.repository.poll()
+    world.repository.poll()
+    gate.await_arrivals()
+    shutil.rmtree(world.root / "m" / "3")
+    world.repository.poll()
+    gate.open()
+    world.settle()
+    world.look(2)
+    assert (world.ready(), set(world.reasons())) == (["1", "2"], {"1", "2"})
+
+
 # -- canary --
 
 
@@ -372,6 +414,21 @@ def test_a_client_gives_the_name_back_to_the_repository(world: World) -> None:
     world.put("m", "5")
     world.look(2)
     assert world.ready() == ["5"]
+
+
+def test_a_client_keeps_the_name_if_the_repositorys_cannot_be_loaded(world: World) -> None:
+    world.client_loads()
+    world.put("m", "2", toml="version_policy = 'all'")
+    world.put("m", "3", data=b"broken", toml="version_policy = 'all'")
+    world.start()
+    begun = world.repository.load("m", Reference("m"), replace=True)
+    with pytest.raises(HeadraceError):
+        begun[-1].result(PATIENCE_SECONDS)
+    world.settle()
+    assert (world.ready(), world.state.networks()) == (["1"], ["m"])
+    world.put("m", "3", toml="version_policy = 'all'")
+    world.look(3)  # which is no reason to take the name from the client
+    assert world.ready() == ["1"]
 
 
 def test_a_client_may_load_versions_under_another_name_and_polling_leaves_them(

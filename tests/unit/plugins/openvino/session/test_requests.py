@@ -394,6 +394,34 @@ def test_requests_of_shapes_that_do_not_fit_cost_one_compile_in_all(
     assert compiles.count == 2
 
 
+def test_beside_a_loop_and_a_branch_such_requests_cost_one_compile_in_all_too(
+    plugin: Plugin, compiles: Compiles
+) -> None:
+    """What does not fit stands before them and behind them."""
+    text = (
+        "f (float[N] x, float[M] y, int64 n, bool c) => (float[A] z, float[B] w) {"
+        " s = Add(x, y) t = Constant<value = bool {1}>() l = Loop(n, t, s)"
+        " <body = a (int64 i, bool d, float[C] k) => (bool e, float[D] m)"
+        " { e = Identity(d) m = Add(k, k) }>"
+        " b = If(c) <then_branch = p () => (float[E] f) { f = Neg(x) },"
+        " else_branch = q () => (float[F] g) { g = Add(x, y) }>"
+        " z = Mul(l, y) w = Mul(b, y) }"
+    )
+    request = InferRequest(load(plugin, text))
+
+    def ask(size: int, taken: bool) -> Any:
+        x, y = np.ones(3, np.float32), np.ones(size, np.float32)
+        return request.infer({"x": x, "y": y, "n": np.array(2), "c": np.array(taken)})
+
+    for bad in (2, 4, 5, 6):
+        with pytest.raises(InvalidArgument, match="does not take these values"):
+            ask(bad, True)
+        for good in (1, 3):
+            assert host(ask(good, False)["z"]).tolist() == [8.0] * 3
+            assert host(ask(good, True)["w"]).tolist() == [-1.0] * 3
+    assert compiles.count == 2
+
+
 def test_neither_do_shapes_that_a_request_gives_as_values(
     plugin: Plugin, compiles: Compiles
 ) -> None:
