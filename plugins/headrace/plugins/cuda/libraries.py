@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
 from io import StringIO
+from itertools import chain
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -33,6 +35,24 @@ CUDNN: Final = "libcudnn.so.9"
 
 Load = Callable[[str], Any]
 """Loads a library by its name, or raises OSError; `ctypes.CDLL`."""
+
+
+def needed(path: Path) -> list[str]:
+    """The names of the libraries that a library needs, in order, read from its file: to load it so
+    as to find out has effects, and nobody but ONNX Runtime may load its providers.
+
+    Raises:
+        elftools.common.exceptions.ELFError: the file is not a library.
+        OSError: it cannot be read.
+    """
+    from elftools.elf.dynamic import DynamicSection
+    from elftools.elf.elffile import ELFFile
+
+    with path.open("rb") as file:
+        sections = ELFFile(file).iter_sections()
+        tags = [each.iter_tags() for each in sections if isinstance(each, DynamicSection)]
+        names = [getattr(tag, "needed", "") for tag in chain.from_iterable(tags)]
+    return [name for name in names if name]
 
 
 def lacking(names: Iterable[str], load: Load) -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.plugins.cuda import libraries
-from headrace.plugins.cuda.elf import needed
 from headrace.plugins.cuda.gpu import Gpu, visible
 from headrace.plugins.cuda.memory import HostMemory, PinnedMemory
 from headrace.plugins.cuda.nvml import Management, Nvml
@@ -194,7 +193,8 @@ def _needed(provider: str) -> list[str]:
     import onnxruntime
 
     folder = Path(onnxruntime.__file__).parent / "capi"
-    return [*needed(folder / f"libonnxruntime_providers_{provider}.so"), libraries.CUDNN]
+    needed = libraries.needed(folder / f"libonnxruntime_providers_{provider}.so")
+    return [*needed, libraries.CUDNN]
 
 
 def _lacking(provider: str) -> str:
