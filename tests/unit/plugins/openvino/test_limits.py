@@ -157,6 +157,11 @@ def reasons(text: str, opset: int) -> list[str]:
             ' { y = ConvTranspose<auto_pad = "SAME_LOWER", pads = [1,1,1,1]>(x, w) }',
             "auto_pad",
         ),
+        (
+            "(int64[A] x) => (int64[2,N] y) { c = Constant<value = bool[1,1] {1}>()"
+            " y = NonZero(c) }",
+            "unwritten",
+        ),
         ("(int32[2] x) => (int32[2] y) { y = Shrink<lambd = 1.5>(x) }", "fractions"),
         (
             "(float[2] x) => (float y) { n = Constant<value = int64[1] {33}>()"
