@@ -32,7 +32,7 @@ help:
 	@echo 'make test-large   load networks of more than 2 GiB; takes 12 GB of memory'
 	@echo 'make test-stop    stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
 	@echo 'make test-reload  reload a network every second under load for two minutes; RELOAD_SECONDS=20 is shorter'
-	@echo 'make test-clients run tritonclient and perf_analyzer, as they are on PyPI, against a server; downloads 90 MB'
+	@echo 'make test-clients run the clients of Triton, KServe and MLServer, and perf_analyzer, as they are on PyPI, against a server; downloads 400 MB'
 	@echo 'make fuzz-wire    send mutated messages to every method; ARGS="--messages 100000 --seed 1"'
 	@echo 'make fuzz-rest    send mutated requests to every path of REST; ARGS="--requests 100000 --seed 1"'
 	@echo 'make serve        run a server; ARGS="..." goes to headrace serve'
@@ -66,9 +66,11 @@ test-stop: $(INSTALLED)
 test-reload: $(INSTALLED)
 	@$(BIN)/pytest -s tests/reload $(ARGS)
 
-# Three minutes. Their descriptors share names with ours, so they have an environment of their own.
-test-clients: $(INSTALLED) $(CLIENTS)
+# Four minutes. Their descriptors share names with ours, so they have an environment of their own.
+test-clients: $(INSTALLED) $(CLIENTS) .venv-kserve/.installed .venv-mlserver/.installed
 	@$(CLIENTS_VENV)/bin/pytest -p no:cacheprovider tests/clients $(ARGS)
+	@.venv-kserve/bin/pytest -p no:cacheprovider tests/clients/test_kserve.py $(ARGS)
+	@.venv-mlserver/bin/pytest -p no:cacheprovider tests/clients/test_mlserver.py $(ARGS)
 
 # Some five minutes of two cores.
 fuzz-wire: $(INSTALLED)
@@ -142,11 +144,11 @@ $(INSTALLED): pyproject.toml
 
 # Peers to be measured beside, each in an environment of its own.
 .venv-kserve/.installed:
-	@scripts/venv.sh $(@D) 'kserve>=0.21,<0.22'
+	@scripts/venv.sh $(@D) 'kserve>=0.21,<0.22' pytest pytest-timeout
 	@touch $@
 
 .venv-mlserver/.installed:
-	@scripts/venv.sh $(@D) 'mlserver>=1.7,<1.8'
+	@scripts/venv.sh $(@D) 'mlserver>=1.7,<1.8' pytest pytest-timeout
 	@touch $@
 
 $(PROTO_INSTALLED):

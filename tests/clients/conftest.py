@@ -5,11 +5,13 @@ Their descriptors share names with ours, so nothing here imports headrace.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +72,16 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
             if process.poll() is None:
                 process.kill()
                 process.wait(STOP_SECONDS)
+
+
+def load_over_rest(serving: Serving, name: str) -> None:
+    """Loads a model, for clients that cannot do it themselves."""
+    model = base64.b64encode(serving.models[name]).decode()
+    body = json.dumps({"parameters": {"config": "{}", "file:1/model.onnx": model}}).encode()
+    url = f"http://{serving.http}/v2/repository/models/{name}/load"
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as reply:
+        assert reply.status == 200
 
 
 @pytest.fixture(scope="session")

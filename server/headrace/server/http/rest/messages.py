@@ -36,7 +36,7 @@ from headrace.server.services.open_inference.parameters import (
 )
 from headrace.wire.codec import Buffer, CodecError
 
-_REQUEST: Final = ("id", "parameters", "inputs", "outputs")
+_REQUEST: Final = ("id", "model_name", "model_version", "parameters", "inputs", "outputs")
 _INPUT: Final = ("name", "shape", "datatype", "parameters", "data")
 _OUTPUT: Final = ("name", "parameters")
 
@@ -53,9 +53,7 @@ def decode(model: str, version: str, text: bytes, binary: memoryview) -> InferCa
     """
     document = parse_object(text)
     _check_keys(document, _REQUEST, "")
-    identifier = document.get("id", "")
-    if not isinstance(identifier, str):
-        raise CodecError("id", "must be text")
+    identifier, version = _text(document, "id"), _version(document, model, version)
     given = _parameters(document)
     parameters = request_parameters(given) if given else NO_PARAMETERS
     inputs = _inputs(_tensors(document, "inputs"), binary)
@@ -220,6 +218,23 @@ def _parameters(given: dict[str, Any]) -> Mapping[str, Parameter]:
         if not isinstance(value, bool | int | float | str):
             raise CodecError(f"parameters[{name[:100]!r}]", "must be text, a number or a boolean")
     return parameters
+
+
+def _version(document: dict[str, Any], model: str, version: str) -> str:
+    """The version that the path or the body names. KServe's client repeats the path's model."""
+    if _text(document, "model_name") not in ("", model):
+        raise CodecError("model_name", f"is not {model!r}, the model in the path; leave it out")
+    in_body = _text(document, "model_version")
+    if version and in_body not in ("", version):
+        raise CodecError("model_version", f"is not {version!r}, the one in the path; leave it out")
+    return version or in_body
+
+
+def _text(given: dict[str, Any], key: str) -> str:
+    text = given.get(key, "")
+    if not isinstance(text, str):
+        raise CodecError(key, "must be text")
+    return text
 
 
 def _check_keys(given: dict[str, Any], known: tuple[str, ...], place: str) -> None:

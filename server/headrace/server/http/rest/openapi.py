@@ -68,6 +68,8 @@ _SCHEMAS: Final[dict[str, Any]] = {
     "InferRequest": _of(
         {
             "id": _TEXT,
+            "model_name": _TEXT,
+            "model_version": _TEXT,
             "parameters": _PARAMETERS,
             "inputs": _list(_of(_DATA, *_TENSOR)),
             "outputs": _list(_of({"name": _TEXT, "parameters": _PARAMETERS}, "name")),

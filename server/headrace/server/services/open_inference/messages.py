@@ -192,11 +192,11 @@ def _inputs(tensors: Any, raw: Sequence[Buffer]) -> dict[str, Input]:
                 raise CodecError("", "is given twice")
             shape = tuple(each.shape)
             if each.parameters and (region := input_parameters(plain(each.parameters))[0]):
-                if each.HasField("contents"):
+                if _has_contents(each):
                     raise CodecError(".contents", "must be empty beside shared_memory_region")
                 decoded[name] = SharedTensor(each.datatype, shape, region)
             elif raw:
-                if each.HasField("contents"):
+                if _has_contents(each):
                     raise CodecError(".contents", "must be empty where raw_input_contents is used")
                 if used == len(raw):
                     raise CodecError("", f"has no entry in raw_input_contents, which has {used}")
@@ -211,6 +211,12 @@ def _inputs(tensors: Any, raw: Sequence[Buffer]) -> dict[str, Input]:
             "raw_input_contents", f"has {len(raw)} entries for {used} inputs; give one for each"
         )
     return decoded
+
+
+def _has_contents(each: Any) -> bool:
+    """Whether a tensor has typed contents. MLServer's client sends an empty message beside raw
+    contents."""
+    return bool(each.HasField("contents") and each.contents.ListFields())
 
 
 def _typed(each: Any, shape: tuple[int, ...]) -> Array:

@@ -23,12 +23,14 @@ _REGION = "shared_memory_region"
 _OFFSET = "shared_memory_offset"
 _BYTE_SIZE = "shared_memory_byte_size"
 _SHARED = (_REGION, _OFFSET, _BYTE_SIZE)
+_CONTENT_TYPE = "content_type"  # what MLServer's clients decode a tensor to; not for the server
 _OF_REQUEST = (
+    _CONTENT_TYPE,
     *("sequence_id", "sequence_start", "sequence_end", "priority", "timeout"),
     *("binary_data_output", "triton_enable_empty_final_response"),
 )
-_OF_INPUT = (*_SHARED, "binary_data_size")
-_OF_OUTPUT = (*_SHARED, "classification", "binary_data")
+_OF_INPUT = (_CONTENT_TYPE, *_SHARED, "binary_data_size")
+_OF_OUTPUT = (_CONTENT_TYPE, *_SHARED, "classification", "binary_data")
 
 
 class RequestParameters(NamedTuple):

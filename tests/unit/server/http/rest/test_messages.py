@@ -171,3 +171,24 @@ def test_an_output_in_shared_memory_has_neither_data_nor_a_size() -> None:
     document, binary = replied([(output, np.array([1]))], binary=True)
     assert document["outputs"] == [{"name": "a", "datatype": "INT64", "shape": [1]}]
     assert binary == []
+
+
+def test_the_body_may_repeat_the_model_of_the_path_and_name_a_version() -> None:
+    call = read({"model_name": "m", "model_version": "2", "inputs": [X]})
+    assert (call.model, call.version) == ("m", "2")
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ({"model_name": "other"}, "model_name"),
+        ({"model_name": 7}, "model_name"),
+        ({"model_version": "2"}, "model_version"),
+        ({"model_version": 2}, "model_version"),
+    ],
+)
+def test_a_body_that_contradicts_the_path_is_refused(said: dict[str, Any], field: str) -> None:
+    body = json.dumps({**said, "inputs": [X]}).encode()
+    with pytest.raises(CodecError) as refused:
+        decode("m", "1", body, memoryview(b""))
+    assert refused.value.field == field

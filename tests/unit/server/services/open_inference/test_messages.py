@@ -245,3 +245,28 @@ def test_a_result_becomes_raw_contents() -> None:
 def test_an_output_that_the_protocol_has_no_words_for_is_refused_by_name(value: Any) -> None:
     with pytest.raises(Unimplemented, match="output 'y'"):
         encode(InferResult("m", "1", "", [(RequestedOutput("y"), value)]))
+
+
+def test_an_empty_message_of_typed_contents_beside_raw_ones_says_nothing() -> None:
+    empty = tensor(contents=oip.InferTensorContents())
+    call = read(request(empty, raw=[FLOATS.tobytes()]))
+    np.testing.assert_array_equal(call.inputs["x"], FLOATS)
+
+
+def test_what_clients_decode_tensors_to_is_nothing_to_the_server() -> None:
+    described = tensor(parameters=parameters(content_type="np"))
+    outputs = [
+        oip.ModelInferRequest.InferRequestedOutputTensor(
+            name="y", parameters=parameters(content_type="np")
+        )
+    ]
+    call = read(
+        request(
+            described,
+            raw=[FLOATS.tobytes()],
+            outputs=outputs,
+            parameters=parameters(content_type="np"),
+        )
+    )
+    assert call.outputs == (RequestedOutput("y"),)
+    np.testing.assert_array_equal(call.inputs["x"], FLOATS)
