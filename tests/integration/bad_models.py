@@ -194,7 +194,7 @@ MODELS = (
         "an input twice",
         load(changed_model(lambda m: m.graph.input.append(m.graph.input[0]))),
         INVALID,
-        "^model.*'x' is there twice",
+        "^model.*'x' occurs twice",
     ),
     Bad(
         "an input of negative size",

@@ -13,10 +13,12 @@ from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.errors import (
     AlreadyExists,
+    Cancelled,
     FailedPrecondition,
     HeadraceError,
     Internal,
     NotFound,
+    Unavailable,
 )
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
 from headrace.runtime.transform.options import LoadRequest
@@ -265,7 +267,9 @@ class Follower:
         elif status.reasons.get(version) == reason:  # it passes, and has not passed yet
             return
         else:
-            _log.error("network %s version %s was not loaded: %s", name, version, reason)
+            passing = isinstance(error, Cancelled | Unavailable)
+            level = logging.WARNING if passing else logging.ERROR
+            _log.log(level, "network %s version %s was not loaded: %s", name, version, reason)
         status.reasons[version] = reason
         self._list_failed(name, request, reason)
 

@@ -57,7 +57,7 @@ def test_another_version_is_refused_by_its_number() -> None:
 
 def test_bytes_of_another_kind_are_refused() -> None:
     other = FrameFormat(b"\x89OTHER\n", 3, "the subgraphs'")
-    with pytest.raises(InvalidArgument, match="do not start as they should"):
+    with pytest.raises(InvalidArgument, match="do not start with the magic bytes"):
         read(other.write(FRAMES))
 
 
