@@ -267,9 +267,8 @@ class Follower:
         elif status.reasons.get(version) == reason:  # it passes, and has not passed yet
             return
         else:
-            passing = isinstance(error, Cancelled | Unavailable)
-            level = logging.WARNING if passing else logging.ERROR
-            _log.log(level, "network %s version %s was not loaded: %s", name, version, reason)
+            log = _log.warning if isinstance(error, Cancelled | Unavailable) else _log.error
+            log("network %s version %s was not loaded: %s", name, version, reason)
         status.reasons[version] = reason
         self._list_failed(name, request, reason)
 
