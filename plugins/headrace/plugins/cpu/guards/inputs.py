@@ -15,7 +15,7 @@ Rule: TypeAlias = Callable[[ir.Node, Guard], None]
 def each(node: ir.Node, indices: Sequence[int], guarded: Callable[[ir.Value], ir.Value]) -> None:
     """Guards the inputs at these places that are there."""
     for index in indices:
-        value = node.inputs[index] if index < len(node.inputs) else None
+        value = node.inputs[index] if 0 <= index < len(node.inputs) else None
         if value is not None:
             node.replace_input_with(index, guarded(value))
 

@@ -638,6 +638,21 @@ def test_an_old_scan_over_no_steps_is_refused(
             run(plugin, network(text, 8), *given)
 
 
+@pytest.mark.parametrize("opset", [8, 17])
+@pytest.mark.parametrize("scanned", [-1, 0, 5])
+def test_a_scan_of_inputs_that_it_does_not_have_is_refused(
+    plugin: Plugin, scanned: int, opset: int
+) -> None:
+    text = f"""g (float[a,2] i, float[a,b,2] x) => (float[a,2] y, float[a,b,2] z) {{
+        y, z = Scan<num_scan_inputs={scanned}, scan_input_axes=[1, 1, 1, 1, 1],
+            body=b (float[2] s, float[2] n) => (float[2] t, float[2] u) {{
+                t = Add(s, n) u = Identity(t)
+            }}>(i, x)
+    }}"""
+    with pytest.raises((InvalidArgument, UnsupportedLayers)):
+        run(plugin, network(text, opset), ones(2, 2), ones(2, 3, 2))
+
+
 def test_texts_are_split_at_spaces(plugin: Plugin) -> None:
     given = network("g (string[n] x) => (string y, int64 z) { y, z = StringSplit(x) }")
     found = run(plugin, given, np.array([" a  b ", "", "c"], object))
