@@ -1,8 +1,8 @@
-"""What OpenVINO takes and then computes something else than ONNX says.
+"""Layers that OpenVINO accepts but computes differently from ONNX.
 
-Found by running onnx's backend cases against OpenVINO 2026.4 on processors; the case that shows a
-fault is named beside the rule for it. A rule is as narrow as the fault. If what it depends on is
-not known before a run, the layer is refused, because its result would be wrong without an error.
+We found them by running onnx's backend cases against OpenVINO 2026.4 on processors. Each rule names
+the case that shows its fault. A rule is as narrow as the fault. If a rule depends on something that
+is not known before a run, the layer is refused, because its result could be wrong without an error.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _MOST_AXES: Final = 32
 _SHAPES: Final[Mapping[str, int]] = MappingProxyType(
     {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Unsqueeze": 1}
 )
-"""Operators that are given a shape, or axes to add, and in which input."""
+"""Operators that take a shape, or axes to add, and the index of the input that holds it."""
 
 
 def reason(node: ir.Node, version: int) -> str | None:
-    """Why the node, of an operator set of `version`, would be wrong though the backend takes it;
-    None if nothing is known against it."""
+    """Why the backend would compute the node wrongly although it accepts it. None if no fault is
+    known. `version` is that of the node's operator set."""
     if node.domain not in ("", "ai.onnx"):
         return _onnx_runtimes(node)
     rule = _RULES.get("Reduce" if node.op_type.startswith("Reduce") else node.op_type)
@@ -44,7 +44,7 @@ def reason(node: ir.Node, version: int) -> str | None:
 
 
 def _axes(node: ir.Node) -> str | None:
-    """No case has a tensor of 33 axes, with which OpenVINO ends the process."""
+    """No case has a tensor of 33 axes. OpenVINO ends the process on such a tensor."""
     ranks = [value.shape.rank() for value in (*node.inputs, *node.outputs) if value and value.shape]
     at = _SHAPES.get(node.op_type)
     given = None if at is None else sizes_of(input_of(node, at))
@@ -56,8 +56,8 @@ def _axes(node: ir.Node) -> str | None:
 
 
 def _onnx_runtimes(node: ir.Node) -> str | None:
-    """Operators that ONNX Runtime has defined, such as DynamicQuantizeLSTM: real networks of these
-    were off by a quarter of the output's range."""
+    """Checks operators that ONNX Runtime defines, for example DynamicQuantizeLSTM. Real networks
+    with these operators were wrong by a quarter of the output's range."""
     if node.domain == "com.microsoft" and node.op_type.startswith("DynamicQuantize"):
         return "the backend does not quantise the values of a request, as the operator has to"
     return None
@@ -77,7 +77,7 @@ def _doubles(node: ir.Node) -> str | None:
 def _attention(node: ir.Node, version: int) -> str | None:
     """test_attention_local_window, test_attention_bidirectional_window: windows are ignored.
     test_attention_4d_with_past_and_present_qk_matmul_bias_4d_mask_causal: before operator set 24
-    the causal mask counts from the first key, in the backend from the first new one.
+    the causal mask counts from the first key. The backend counts from the first new key.
     test_attention_4d_causal_padded_kv_bf16: wrong on processors without bfloat16."""
     attributes = node.attributes
     windows = [attributes.get(f"{side}_window_size") for side in ("left", "right")]
@@ -99,7 +99,8 @@ def _attention(node: ir.Node, version: int) -> str | None:
 
 def _bit_shift(node: ir.Node, _: int) -> str | None:
     """test_bitshift_right_int32_negative_input, test_bitshift_left_int8_overflow. No case shows
-    that 5 << 6 is 255 in eight bits, nor that a scalar and a constant make a list of one."""
+    that the backend's 5 << 6 is 255 in eight bits. No case shows that the backend returns a list of
+    one element for a scalar and a constant."""
     value, shift = input_of(node, 0), input_of(node, 1)
     if value is None or value.dtype is None or value.dtype in _SIGNED:
         return "the backend is wrong where signed integers overflow or are negative"
@@ -125,7 +126,7 @@ def _cast(node: ir.Node, _: int) -> str | None:
 
 
 def _dft(*_: object) -> str:
-    """test_dft_rfft, test_dft_axis and all others of it."""
+    """test_dft_rfft, test_dft_axis and all other cases of DFT."""
     return "the backend's Fourier transforms have other shapes and axes, and errors of 1e-4"
 
 
@@ -135,8 +136,8 @@ def _dynamic_quantize(*_: object) -> str:
 
 
 def _quantize(node: ir.Node, _: int) -> str | None:
-    """test_dynamicquantizelinear_expanded. With a given scale a half that is rounded the wrong way
-    is within what quantisation itself costs."""
+    """test_dynamicquantizelinear_expanded. If the scale is given, a tie that is rounded the wrong
+    way costs no more accuracy than quantisation itself."""
     scale = input_of(node, 1)
     if scale is None or scale.is_graph_input() or constant(scale) is not None:
         return None
@@ -144,7 +145,7 @@ def _quantize(node: ir.Node, _: int) -> str | None:
 
 
 def _expand(node: ir.Node, _: int) -> str | None:
-    """No case expands to a shape that is given and has no sizes."""
+    """No case expands to the shape of a scalar, which is a list without sizes."""
     if sizes_of(input_of(node, 1)) == [0]:
         return "the backend does not expand to the shape of a scalar"
     return None
@@ -170,7 +171,7 @@ def _hardmax(node: ir.Node, _: int) -> str | None:
 
 
 def _loop(node: ir.Node, _: int) -> str | None:
-    """No case has a negative trip count. `repairs` sees to one that is not constant."""
+    """No case has a negative trip count. `repairs` handles a trip count that is not constant."""
     count = constant(input_of(node, 0))
     if count is not None and (count.numpy() < 0).any():
         return "the backend takes a negative trip count for no limit"
@@ -192,14 +193,14 @@ def _recurrent(node: ir.Node, _: int) -> str | None:
 
 
 def _non_zero(node: ir.Node, _: int) -> str | None:
-    """No case looks for what is not zero in a constant, which OpenVINO does at the load."""
+    """No case applies NonZero to a constant. OpenVINO computes such a node at the load."""
     if constant(input_of(node, 0)) is not None:
         return "the backend may leave indices in a constant unwritten"
     return None
 
 
 def _reduce(node: ir.Node, _: int) -> str | None:
-    """No case has an axis that is not in a list."""
+    """No case gives the axes as a scalar."""
     if sizes_of(input_of(node, 1)) == []:
         return "the backend ignores axes that are a scalar"
     return None
@@ -229,7 +230,7 @@ def _split(node: ir.Node, _: int) -> str | None:
 
 
 def _tile(node: ir.Node, _: int) -> str | None:
-    """test_tile; with one to three dimensions it is right. A scalar ends the process."""
+    """test_tile. The result is right with one to three dimensions. A scalar ends the process."""
     sizes = sizes_of(input_of(node, 0))
     if constant(input_of(node, 1)) is None and (sizes is None or not 1 <= len(sizes) <= 3):
         return "with repeats that are computed the backend's output is not initialised"
@@ -254,7 +255,7 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "NonZero": _non_zero,
         "QuantizeLinear": _quantize,
         "RNN": _recurrent,
-        "Reduce": _reduce,  # and all whose names begin so
+        "Reduce": _reduce,  # also all operators whose names begin with it
         "Shrink": _shrink,
         "SpaceToDepth": _space_to_depth,
         "Split": _split,

@@ -1,6 +1,6 @@
-"""The device: what it is called, what it can do, and how a network is made for it.
+"""The OpenVINO device: its names, its capabilities, and how it makes a network.
 
-Nothing here imports OpenVINO before it is needed: `start`.
+Nothing here imports OpenVINO before it is needed. See `start`.
 """
 
 from __future__ import annotations
@@ -39,17 +39,18 @@ if TYPE_CHECKING:
 
 
 class OpenVinoPlugin(CompiledPlugin):
-    """Every device that OpenVINO finds; DEVICE_ID is OpenVINO's name for one, as ``GPU.0``.
+    """Every device that OpenVINO finds. DEVICE_ID is OpenVINO's name for a device, for example
+    ``GPU.0``.
 
-    Whatever needs the library starts it; where that fails, it raises Unavailable and the device is
-    down from then on.
+    Any method that needs the library starts it. If the library does not start, the method raises
+    Unavailable, and the device is down from then on.
 
     Args:
         start: starts the library; raises Unavailable.
 
     Raises:
-        Unavailable: it is not installed; or `config` has what only the library can judge, and it
-            does not start.
+        Unavailable: the library is not installed; or `config` has a value that only the library can
+            check, and the library does not start.
     """
 
     schema = settings.SCHEMA
@@ -71,7 +72,7 @@ class OpenVinoPlugin(CompiledPlugin):
         )
         super().__init__(name, services, config)
 
-    # -- what it says of itself --
+    # -- description of the device --
 
     @property
     def full_name(self) -> str:  # type: ignore[override]  # of the default device
@@ -90,7 +91,7 @@ class OpenVinoPlugin(CompiledPlugin):
         return self._openvino.get().runtime
 
     def announce(self) -> None:
-        """Its devices, once they are known, which are shown as one until then."""
+        """Announces the plugin's devices if they are known. Until then they are shown as one."""
         if self._openvino.made() is not None:
             super().announce()
 
@@ -101,8 +102,9 @@ class OpenVinoPlugin(CompiledPlugin):
         return hints.auto_streams(self.config)
 
     def set_config(self, changes: Mapping[str, str]) -> None:
-        """As `Device.set_config`; starts OpenVINO for what only that can judge, before the device's
-        lock is taken, for listeners hear of a failure."""
+        """Does the same as `Device.set_config`. Starts OpenVINO first if only OpenVINO can check a
+        value. The start comes before the device's lock is taken, because a failure calls
+        listeners."""
         if any(changes.get(key.name) for key in (DEVICE_ID, INFERENCE_PRECISION_HINT)):
             self._openvino.get()
         super().set_config(changes)
@@ -132,8 +134,9 @@ class OpenVinoPlugin(CompiledPlugin):
     def transform_network(
         self, network: Network, config: Configuration, options: NetworkOptions
     ) -> Network:
-        """As every device, and local functions inlined, which OpenVINO has none of, and constants
-        as it reads them. Inputs that have a default are constants, for no request gives them."""
+        """Transforms the network as every device does. Then inlines local functions, because
+        OpenVINO has none, and stores constants in a form that OpenVINO reads correctly. Inputs that
+        have a default become constants, because no request gives them."""
         transformed = super().transform_network(network, config, options)
         model = transformed.model
         if model.functions:
@@ -150,7 +153,7 @@ class OpenVinoPlugin(CompiledPlugin):
         return TRANSFORMATIONS
 
     def _add_extension(self, functions: Sequence[ir.Function]) -> None:
-        """Takes any: they are inlined."""
+        """Accepts any extension, because its functions are inlined."""
 
     def _support(self, network: Network, config: Configuration) -> Support:
         device = self.device_id(config)
@@ -186,7 +189,7 @@ class OpenVinoPlugin(CompiledPlugin):
         return settings.precision(config, device, self._runtime.capabilities(device))
 
     def _fitted(self, network: Network, config: Configuration) -> Configuration:
-        """With the streams and threads that the network has work for."""
+        """The configuration, with as many streams and threads as the network has work for."""
         work = multiply_adds(network)
         return hints.chosen(config, min(hints.streams(config, work), self.streams()), work)
 

@@ -1,1 +1,1 @@
-"""OpenVINO's graph of a network: what is changed in it before it is compiled."""
+"""Changes to OpenVINO's graph of a network before the graph is compiled."""

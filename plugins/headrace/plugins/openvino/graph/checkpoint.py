@@ -1,10 +1,10 @@
-"""Ways out of loops.
+"""Checkpoints, which let a cancel end a loop.
 
-OpenVINO looks whether a request was cancelled before each operation of a network, but not inside a
-Loop, which is one operation however long it runs. So each Loop's condition passes through an
-operator of our own, written in Python, which fails once the request is not wanted any more. It is
-told which request it works for by an input that the network gets in addition. An iteration costs
-some 20 µs more.
+OpenVINO checks before each operation of a network whether the request was cancelled. It does not
+check inside a Loop, because a Loop is one operation however long it runs. So each Loop's condition
+passes through an operator of our own. The operator is written in Python, and fails once its request
+is cancelled. The network gets an additional input, which tells the operator the number of its
+request. An iteration costs some 20 µs more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPERATOR: Final = "Checkpoint"
 class Checkpoints:
     """The checkpoints of one network, and the jobs that its requests work for.
 
-    No lock: a request's place in `jobs` is written by the thread that runs it alone.
+    It needs no lock: only the thread that runs a request writes that request's place in `jobs`.
 
     Attributes:
         port: name of the input that takes a request's number, int32[1].
@@ -52,7 +52,8 @@ class Checkpoints:
 
 
 class Checkpoint(openvino.Op):  # type: ignore[misc]  # OpenVINO has no types
-    """Its first input, unless the request whose number is the second one was cancelled."""
+    """Returns its first input. Fails if the request whose number is the second input was
+    cancelled."""
 
     def __init__(self, checkpoints: Checkpoints, inputs: list[openvino.Output]) -> None:
         super().__init__(self, inputs)
@@ -68,7 +69,7 @@ class Checkpoint(openvino.Op):  # type: ignore[misc]  # OpenVINO has no types
         return True
 
     def evaluate(self, outputs: Any, inputs: Any) -> bool:
-        """Called by OpenVINO on the thread that computes; what it raises ends the run."""
+        """OpenVINO calls it on the thread that computes. An error that it raises ends the run."""
         self._checkpoints.check(int(inputs[1].data[0]))
         outputs[0].shape = inputs[0].shape
         inputs[0].copy_to(outputs[0])
@@ -76,7 +77,8 @@ class Checkpoint(openvino.Op):  # type: ignore[misc]  # OpenVINO has no types
 
 
 def add_checkpoints(model: ir.Model) -> tuple[ir.Model, Checkpoints | None]:
-    """A copy of `model` whose loops have checkpoints; itself and None if it has no loops."""
+    """A copy of `model` whose loops have checkpoints, and the checkpoints. If `model` has no loops,
+    returns `model` itself and None."""
     if not any(_is_loop(node) for node in walk(model.graph)):
         return model, None
     model = watched(model.clone())

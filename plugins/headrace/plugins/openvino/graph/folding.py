@@ -1,8 +1,9 @@
-"""What a network computes of constants alone, computed once, when it is loaded.
+"""Computes the results that depend on constants alone, once, when a network is loaded.
 
-OpenVINO's core computes most of it itself. What it leaves, such as a convolution of constants, the
-plugin for processors runs once, and then has later operations write into that memory: each request
-would find there what the request before has computed.
+OpenVINO's core computes most of these results itself. It leaves some, for example a convolution of
+constants. OpenVINO's plugin for processors runs a convolution of constants only once, and then lets
+later operations write into its memory. So each request would read there what the request before it
+has computed.
 """
 
 from __future__ import annotations
@@ -38,16 +39,18 @@ _LEFT: Final = frozenset(
         "VariadicSplit",
     }
 )
-"""Operations that the core computes. Weights go through them: it may keep those as they are."""
+"""Operations that the core computes. Weights pass through them, and the core may keep weights as
+they are."""
 _NEVER: Final = frozenset({"Multinomial", "Parameter", "RandomUniform", "ReadValue", "Result"})
 
 
 class _Kind(enum.Enum):
-    """What becomes of the constant that an operation makes of constants.
+    """How the result of an operation on constants is treated.
 
-    LEFT: the core computes it, or keeps it as weights that are multiplied by a scale.
-    RAW: quantised numbers without their scale, which the core keeps too; it counts on a scale.
-    COMPUTED: the core does not compute it.
+    LEFT: the core computes the result, or keeps it as weights that are multiplied by a scale.
+    RAW: the result is quantised numbers without their scale. The core keeps these too, and expects
+        a scale.
+    COMPUTED: the core does not compute the result.
     """
 
     LEFT = enum.auto()
@@ -56,10 +59,10 @@ class _Kind(enum.Enum):
 
 
 def fold_constants(model: openvino.Model, compute: Compute) -> None:
-    """Makes what constants give constants, in bodies too.
+    """Replaces the results of operations on constants by constants, in bodies too.
 
     Args:
-        compute: the outputs of a network without inputs.
+        compute: returns the outputs of a network without inputs.
     """
     known: dict[str, _Kind] = {}
     wanted: list[openvino.Output] = []

@@ -1,9 +1,10 @@
-"""Which layers the operations of an OpenVINO graph stand for.
+"""Finds the layers that the operations of an OpenVINO graph came from.
 
-OpenVINO keeps the names of ONNX's *values* on the tensors of its graph, while an operation's own
-name may be that of a node, of an output or made up. So operations are found from values: what lies
-between a layer's outputs and the outputs of earlier layers came from that layer. It is then named
-after it, and the compiler, which lists the names of all that it fused, tells layers.
+OpenVINO keeps the names of ONNX's *values* on the tensors of its graph. An operation's own name may
+be the name of a node, the name of an output, or a generated name. So operations are found from
+values: the operations between a layer's outputs and the outputs of earlier layers came from that
+layer. Each operation is named after its layer. The compiler lists the names of the operations that
+it fused, and these names then tell the layers.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ _NOT_COMPUTED: Final = frozenset({"Parameter", "Result", "Constant"})
 
 
 def name_operations(model: openvino.Model, graph: ir.Graph) -> None:
-    """Names each operation of a graph, but not those in bodies, after its layer of `graph`."""
+    """Names each operation of `model` after its layer in `graph`. Leaves bodies out."""
     producers = {
         name: port.get_node()
         for operation in model.get_ops()
-        if operation.get_type_name() != "Result"  # which bears the names of what it takes
+        if operation.get_type_name() != "Result"  # a Result has the names of its input
         for port in operation.outputs()
         for name in port.get_names()
     }
@@ -48,7 +49,7 @@ def name_operations(model: openvino.Model, graph: ir.Graph) -> None:
             stack += [port.get_source_output().get_node() for port in operation.inputs()]
 
 
-# What may stand in a name as it is: all that is printed, but our separator, the compiler's and %.
+# Characters that a name keeps: all printable ones except our separator, the compiler's and %.
 _SAFE: Final = "".join(
     chr(code) for code in range(0x21, 0x7F) if chr(code) not in (_SEPARATOR, ",", "%")
 )
@@ -60,8 +61,8 @@ def layer_of(name: str) -> str:
 
 
 def fused_layers(operation: openvino.Node) -> list[str]:
-    """The layers that an operation of a compiled graph was made of, and perhaps names that are
-    none, each once."""
+    """The layers that an operation of a compiled graph was made from, each once. The list may also
+    hold names that are not names of layers."""
     info = operation.get_rt_info()
     fused = info[_FUSED].astype(str) if _FUSED in info else ""
     return list(dict.fromkeys(layer_of(name) for name in fused.split(",") if name))
