@@ -11,7 +11,7 @@ from headrace.runtime.device.services import Services
 
 @plugin_api(1, isolated="by default", late=True)
 def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
-    """What the entry point names. OpenVINO itself is imported when it is first needed.
+    """The function that the entry point names. OpenVINO is imported when it is first needed.
 
     Raises:
         Unavailable: OpenVINO is not installed.

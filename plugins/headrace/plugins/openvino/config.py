@@ -22,9 +22,9 @@ _CAPABILITY: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def precision(config: Configuration, device: str, capabilities: Collection[str]) -> str:
-    """The type to compute in: float32 unless another is asked for, for what OpenVINO takes by
-    itself (bfloat16 where the processor has it) is wrong by half a percent. A device without
-    float32, such as an NPU, computes in float16.
+    """The type to compute in. It is float32 unless the configuration names another type. OpenVINO
+    itself would choose bfloat16 on a processor that has it, and the results would be wrong by half
+    a percent. A device without float32, for example an NPU, computes in float16.
 
     Raises:
         InvalidArgument: the device lacks the type.
@@ -43,10 +43,10 @@ def precision(config: Configuration, device: str, capabilities: Collection[str])
 def properties(
     config: Configuration, wanted_precision: str, settable: Collection[str], at_once: int
 ) -> dict[str, Any]:
-    """OpenVINO's properties for a network of which `at_once` requests run at a time.
+    """OpenVINO's properties for a network that runs `at_once` requests at a time.
 
-    Layers are always timed, which no measurement tells from not timing them, so that any request
-    may ask for its profile.
+    Layers are always timed, so that any request may ask for its profile. Measurements show no cost
+    of the timing.
 
     Args:
         settable: names of the device's properties; others are left out.

@@ -1,7 +1,7 @@
-"""What OpenVINO's errors mean.
+"""Turns OpenVINO's errors into headrace's errors.
 
-All of them are RuntimeErrors, so they are told apart by the stage they come from. Messages lose
-their code locations and failed C++ conditions.
+All of OpenVINO's errors are RuntimeErrors, so the stage that raised an error tells its meaning.
+Code locations and failed C++ conditions are removed from the messages.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _LENGTH: Final = 600
 
 
 def load_failure(error: Exception) -> HeadraceError:
-    """What to raise for an error that converting, compiling or importing a network raised.
+    """The error to raise for an error that converting, compiling or importing a network raised.
 
-    ResourceExhausted: no memory. InvalidModel: anything else, for OpenVINO tells no difference
-    between a model that is wrong and one that it lacks the operators for.
+    ResourceExhausted: there is no memory. InvalidModel: all other errors, because OpenVINO does not
+    distinguish a wrong model from a model whose operators it lacks.
     """
     text = readable(error)
     if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
@@ -46,10 +46,10 @@ def load_failure(error: Exception) -> HeadraceError:
 
 
 def run_failure(error: Exception) -> Exception:
-    """What to raise for an error that a run raised.
+    """The error to raise for an error that a run raised.
 
-    InvalidArgument: a layer does not take the values it got. ResourceExhausted: no memory. The
-    error itself: what is no error of OpenVINO's.
+    InvalidArgument: a layer does not take the values that it got. ResourceExhausted: there is no
+    memory. The error itself: the error is not OpenVINO's.
     """
     if isinstance(error, HeadraceError):
         return error
@@ -62,8 +62,8 @@ def run_failure(error: Exception) -> Exception:
 
 
 def why_not(error: HeadraceError) -> str:
-    """What a load failure says against a layer: the same each time, so without the numbers that
-    OpenVINO gives to operations, and without the names that a layer on trial has."""
+    """The reason that a load failure gives against a layer. The text is the same each time: it
+    contains no numbers that OpenVINO gives to operations, and no prefix."""
     return _NUMBERED.sub(r"\1", error.message.removeprefix(REFUSED))
 
 

@@ -1,8 +1,9 @@
-"""OpenVINO itself, imported without what reports on it.
+"""Imports OpenVINO without its telemetry.
 
-Importing the package makes a thread that tells its makers of the import, over the network, and
-keeps running. It does without where its telemetry package cannot be imported, and so that is how it
-is imported here, by everything in this folder.
+When the package is imported, it starts a thread that reports the import to its makers over the
+network. The thread keeps running. The package does not start the thread if it cannot import its
+telemetry package. So this module blocks that package while it imports OpenVINO. Everything in this
+folder imports OpenVINO from here.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def _imported(name: str) -> ModuleType:
     if name.partition(".")[0] in sys.modules:
         return importlib.import_module(name)
     kept = sys.modules.get(_TELEMETRY)
-    sys.modules[_TELEMETRY] = None  # type: ignore[assignment]  # what an import refuses by
+    sys.modules[_TELEMETRY] = None  # type: ignore[assignment]  # makes its import fail
     try:
         return importlib.import_module(name)
     finally:
@@ -39,7 +40,7 @@ replace_node: Final[Any] = _imported("openvino.utils").replace_node
 def change_readers(
     output: openvino.Output, make: Callable[[openvino.Output], openvino.Node]
 ) -> None:
-    """Gives the readers of `output` what is made of it."""
+    """Connects the readers of `output` to the node that `make` makes from it."""
     readers, names = output.get_target_inputs(), output.get_names()
     made = make(output).output(0)
     output.set_names(set())

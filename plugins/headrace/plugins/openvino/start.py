@@ -1,5 +1,8 @@
-"""OpenVINO's start, put off until something needs it: a server that only has it installed is to be
-as small as one that has not, and the library takes 115 MB and half a second."""
+"""Starts OpenVINO when something first needs it.
+
+The library takes 115 MB and half a second. A server that has OpenVINO installed but does not use it
+should be as small as a server without it.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ _REMEDY: Final = "install headrace with its extra 'openvino'"
 
 
 def installed_version(package: str = _PACKAGE) -> str:
-    """The library's version, as its package tells: nothing is imported.
+    """The library's version, which comes from its package's metadata. Imports nothing.
 
     Raises:
-        NotInstalled: it is not there.
-        Unavailable: it is not there as a package.
+        NotInstalled: the library is not installed.
+        Unavailable: the library is there, but its package's metadata is not.
     """
     if importlib.util.find_spec(package) is None:
         raise NotInstalled(f"OpenVINO is not installed; {_REMEDY}")
@@ -37,7 +40,7 @@ def start_openvino() -> Compiler:
     """Imports the library and has it look for devices.
 
     Raises:
-        Unavailable: it cannot be imported, does not start, or finds no device.
+        Unavailable: the library cannot be imported, does not start, or finds no device.
     """
     try:
         from headrace.plugins.openvino.compiler import Compiler
@@ -54,13 +57,14 @@ def start_openvino() -> Compiler:
 
 
 class FirstUse:
-    """What `start` makes, made at the first call of `get`. Thread-safe: `_lock` is held while it is
-    made, so that it is made once and others wait for it; what hears of it is called without.
+    """Makes the compiler at the first call of `get`. Thread-safe: the first caller holds `_lock`
+    while it calls `start`, so that the compiler is made once and other callers wait for it.
+    `started` and `failed` are called without the lock.
 
     Args:
-        start: makes it, or raises Unavailable, and then is not asked again.
-        started: hears once that it is there.
-        failed: hears once why it is not.
+        start: makes the compiler, or raises Unavailable. After that error it is not called again.
+        started: called once with the compiler.
+        failed: called once with the reason why there is no compiler.
     """
 
     def __init__(
@@ -77,13 +81,13 @@ class FirstUse:
         self._reason = ""
 
     def made(self) -> Compiler | None:
-        """It, if it has been made."""
+        """The compiler, or None if it has not been made yet."""
         return self._made
 
     def get(self) -> Compiler:
         """
         Raises:
-            Unavailable: it could not be made.
+            Unavailable: the compiler could not be made.
         """
         if self._made is None:
             with self._lock:

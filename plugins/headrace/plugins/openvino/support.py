@@ -1,9 +1,9 @@
-"""Which layers the backend runs: it is asked.
+"""Asks the backend which layers it runs.
 
-OpenVINO's own `query_model` tells operations of its converted graph, claims some that then do not
-compile, and can say nothing of a network that does not convert. So the whole network is compiled on
-trial, and where that fails each of its layers alone, with its bodies. A layer that is refused
-anyway is left out of the trial: on some of those OpenVINO ends the process.
+OpenVINO's own `query_model` lists operations of its converted graph. It claims some that then do
+not compile, and it cannot answer for a network that does not convert. So the whole network is
+compiled on trial. If that fails, each of its layers is compiled alone, with its bodies. A layer
+that is refused anyway is left out of the trial, because OpenVINO ends the process on some of them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _RANKS: Final = (4, 2, 3, 1, 0)
 
 
 def known_limits(model: ir.Model) -> dict[ir.Node, str]:
-    """The layers, those in bodies included, that the backend gets wrong or cannot be handed the
-    values of, and why."""
+    """The layers, also those in bodies, that the backend computes wrongly or whose values cannot be
+    passed to it, each with the reason."""
     found: dict[ir.Node, str] = {}
     for node in walk(model.graph):
         version = model.opset_imports.get(node.domain, 1)
@@ -39,18 +39,18 @@ def known_limits(model: ir.Model) -> dict[ir.Node, str]:
 
 
 def unsupported(reasons: Mapping[ir.Node, str]) -> list[UnsupportedLayer]:
-    """The layers as an error lists them."""
+    """The layers in the form in which an error lists them."""
     return [UnsupportedLayer(node.name or "", node.op_type, why) for node, why in reasons.items()]
 
 
 class LayerSupport:
-    """Says of each node of one transformed network whether the backend runs it.
+    """Tells for each node of one transformed network whether the backend runs it.
 
     Args:
-        model: the transformed network, its types inferred where they can be.
-        trials: of single layers.
-        whole: compiles the network, or what is left of it, and says why it does not compile; None
-            if it does.
+        model: the transformed network, with its types inferred where possible.
+        trials: the trials of single layers.
+        whole: compiles the network, or the rest of it, and returns the reason why it does not
+            compile. Returns None if it compiles.
     """
 
     def __init__(
@@ -61,21 +61,21 @@ class LayerSupport:
         self._whole = whole
 
     def __call__(self, node: ir.Node) -> str | None:
-        """None if the backend runs the node, else the reason why not."""
+        """None if the backend runs the node. Otherwise the reason why it does not."""
         return self._reasons.get(node)
 
     @cached_property
     def _reasons(self) -> dict[ir.Node, str]:
-        """The unsupported nodes. Where nothing is wrong with any layer alone, and yet they do not
-        compile together, nobody knows which is at fault, and none is claimed."""
+        """The unsupported nodes. If each layer compiles alone but they do not compile together, the
+        layer at fault is unknown. Then all nodes are unsupported."""
         reasons = known_limits(self._model)
         left = _without(self._model, reasons) if reasons else self._model
         whole = self._whole(left) if left is not None else ""
         if whole is None:
             return reasons
-        for node in self._model.graph:  # bodies go with their layer: alone they are never run
+        for node in self._model.graph:  # a body goes with its layer, because it never runs alone
             if _holds_any(node, reasons) or all(map(_stays_within, node.outputs)):
-                continue  # the trials of its readers hold a constant
+                continue  # a constant is part of the trials of its readers
             if (reason := self._alone(node)) is not None:
                 reasons[node] = reason
         return reasons or dict.fromkeys(walk(self._model.graph), whole)
@@ -84,7 +84,7 @@ class LayerSupport:
         values = single_layer.outside_values(node)
         if all(value.type or single_layer.constant(value) is not None for value in values):
             return self._try(node)
-        # Something else keeps the network from compiling, and hides the types from here on.
+        # Another layer keeps the network from compiling, and the types after it are unknown.
         known = [value.type for value in values if value.type is not None]
         guesses = [*known, ir.TensorType(ir.DataType.FLOAT), ir.TensorType(ir.DataType.INT64)]
         reasons = [self._try(node, guess) for guess in dict.fromkeys(guesses)]
@@ -110,8 +110,8 @@ def _holds_any(node: ir.Node, refused: Collection[ir.Node]) -> bool:
 
 
 def _without(model: ir.Model, refused: Collection[ir.Node]) -> ir.Model | None:
-    """A copy without the layers, whose results it takes as inputs; None if nothing is left, or if
-    the type or rank of such a result is not known."""
+    """A copy of `model` without the refused layers. The copy takes the results of these layers as
+    inputs. None if no layer is left, or if the type or rank of one of these results is unknown."""
     rest = watched(model.clone())
     graph = rest.graph
     for node, copy in zip(list(model.graph), list(graph), strict=True):
@@ -128,7 +128,7 @@ def _without(model: ir.Model, refused: Collection[ir.Node]) -> ir.Model | None:
                 value.replace_all_uses_with(given)
                 graph.inputs.append(given)
         for place in range(len(copy.inputs)):
-            copy.replace_input_with(place, None)  # else the values keep it as their reader
+            copy.replace_input_with(place, None)  # otherwise the values keep it as their reader
         graph.remove(copy)
     if not graph.outputs:
         ends = (value for node in graph for value in node.outputs)
@@ -137,7 +137,7 @@ def _without(model: ir.Model, refused: Collection[ir.Node]) -> ir.Model | None:
 
 
 def _give_rank(network: onnx.ModelProto, rank: int) -> None:
-    """Tensors of unknown rank, with which hardly anything compiles, get one."""
+    """Gives the inputs of unknown rank this rank, because few layers compile without one."""
     for value in network.graph.input:
         tensor = value.type.tensor_type
         if value.type.HasField("tensor_type") and not tensor.HasField("shape"):
@@ -147,7 +147,8 @@ def _give_rank(network: onnx.ModelProto, rank: int) -> None:
 
 
 def _unpassed(node: ir.Node) -> str | None:
-    """Why the node's values cannot be passed to and from OpenVINO. Constants stay within it."""
+    """Why the node's values cannot be passed to and from OpenVINO. None if they can. Constants are
+    not passed: they stay inside OpenVINO."""
     values = (value for value in (*node.inputs, *node.outputs) if value is not None)
     for value in values:
         if _stays_within(value):
@@ -160,7 +161,7 @@ def _unpassed(node: ir.Node) -> str | None:
 
 
 def _stays_within(value: ir.Value) -> bool:
-    """Whether it is a constant, which OpenVINO has no need to be handed."""
+    """Whether the value is a constant, which is not passed to OpenVINO or from it."""
     if value.is_graph_input() or value.is_graph_output():
         return False
     return ir.convenience.get_const_tensor(value) is not None

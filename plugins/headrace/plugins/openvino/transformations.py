@@ -20,8 +20,9 @@ def _changing(change: Callable[[ir.Node], bool]) -> Transformation:
 
 
 def still_dropout(node: ir.Node) -> bool:
-    """Makes a Dropout that drops nothing an Identity, or if its mask is wanted takes its other
-    inputs away: OpenVINO's model of it forgets names, and then what is what cannot be told."""
+    """Changes a Dropout that drops nothing to an Identity. If its mask is used, removes its other
+    inputs instead. OpenVINO's model of a Dropout loses names, and then its values cannot be told
+    apart."""
     if node.op_type != "Dropout" or node.domain not in ("", "ai.onnx"):
         return False
     if len(node.inputs) > 2 and node.inputs[2] is not None and not _is_false(node.inputs[2]):
@@ -43,9 +44,9 @@ def _is_false(value: ir.Value) -> bool:
 
 
 def pool_means(node: ir.Node) -> bool:
-    """Makes GlobalAveragePool an AveragePool where the image's size is known. OpenVINO takes it for
-    a mean over axes, and its kernel for that sums up some channels in another order than the
-    others, so that equal channels get unequal means: test_squeezenet."""
+    """Changes a GlobalAveragePool to an AveragePool if the image's size is known. OpenVINO computes
+    a GlobalAveragePool as a mean over axes. The kernel of that mean adds up some channels in
+    another order than others, so that equal channels get unequal means: test_squeezenet."""
     if node.op_type != "GlobalAveragePool" or node.domain not in ("", "ai.onnx"):
         return False
     source = node.inputs[0]
@@ -59,8 +60,8 @@ def pool_means(node: ir.Node) -> bool:
 
 
 def sampled_regions(node: ir.Node) -> bool:
-    """Gives RoiAlign the sampling_ratio that it leaves out: OpenVINO takes 1 then, where ONNX says
-    0, which means as many points as a region needs."""
+    """Gives a RoiAlign without a sampling_ratio the default of ONNX. That default is 0, which means
+    as many points as a region needs. OpenVINO's default is 1."""
     if node.op_type != "RoiAlign" or node.domain not in ("", "ai.onnx"):
         return False
     if "sampling_ratio" in node.attributes:

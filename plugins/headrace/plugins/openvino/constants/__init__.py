@@ -1,1 +1,1 @@
-"""What OpenVINO reads wrong in a network's constants, and what is known of values before a run."""
+"""Constants that OpenVINO reads wrongly, and facts about values that are known before a run."""

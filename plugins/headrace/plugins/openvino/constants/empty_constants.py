@@ -16,13 +16,15 @@ _REASON: Final = "the backend takes a constant without elements for a scalar"
 
 
 def reason(node: ir.Node) -> str | None:
-    """Why the node would be wrong for a constant without elements; None if it would not."""
+    """Why the node would be wrong because of a constant without elements. None if it would be
+    right."""
     return _REASON if any(map(_is_empty, _constants(node))) else None
 
 
 def _constants(node: ir.Node) -> list[ir.Value | None]:
-    """The values that the node or what it holds takes or gives where an empty one is no sign for
-    all axes, for none, or for an input that is left out."""
+    """The inputs of the node, its outputs that the graph returns, and the outputs of its bodies.
+    Leaves out inputs that may be empty: there, an empty constant means all axes, no axes, or an
+    input that is left out."""
     given = list(node.inputs)
     if node.op_type in ("Reshape", "Resize", "Upsample") or node.op_type.startswith("Reduce"):
         given = given[:1]
@@ -33,8 +35,8 @@ def _constants(node: ir.Node) -> list[ir.Value | None]:
 
 
 def _fit(concat: ir.Node) -> bool:
-    """Whether it is known that the tensors fit each other: the backend leaves the empty ones out
-    and does not look."""
+    """Whether the tensors are known to fit each other. The backend leaves empty tensors out and
+    does not check them."""
     shapes = [sizes_of(value) or [] for value in concat.inputs]
     ranks = {len(sizes) for sizes in shapes}
     if ranks == {1}:

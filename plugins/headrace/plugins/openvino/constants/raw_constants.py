@@ -1,8 +1,8 @@
-"""Constants of the types that OpenVINO reads wrong unless they come as raw bytes.
+"""Constants of the types that OpenVINO reads wrongly unless they are stored as raw bytes.
 
-ONNX keeps bfloat16 in `int32_data`, as bits, and uint32 in `uint64_data`, unless it is in
-`raw_data`; `onnx.helper.make_tensor` does so. OpenVINO 2026.4 takes the bits for numbers, and the
-64 bits for two elements. It reads every other type right.
+Without `raw_data`, ONNX stores bfloat16 as bits in `int32_data`, and uint32 in `uint64_data`.
+`onnx.helper.make_tensor` stores them so. OpenVINO 2026.4 reads the bits as numbers, and the 64 bits
+as two elements. It reads every other type correctly.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _MISREAD: Final = (ir.DataType.BFLOAT16, ir.DataType.UINT32)
 
 
 def make_raw(model: ir.Model) -> None:
-    """Changes the constants of `model`, of bodies too, to raw ones of the same value where it
-    matters. Its tensors, which other networks share, stay as they are."""
+    """Replaces constants of `model` and its bodies by raw ones of the same value if OpenVINO would
+    read them wrongly. Does not change the tensors themselves, because other networks share them."""
     nodes = list(walk(model.graph))
     for graph in (model.graph, *(body for node in nodes for _, body in bodies(node))):
         for value in graph.initializers.values():

@@ -1,4 +1,4 @@
-"""What is known before a run of the values that a layer reads."""
+"""Facts about the values that a layer reads, as far as they are known before a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def sizes_of(value: ir.Value | None) -> list[int | None] | None:
 
 
 def constant(value: ir.Value | None) -> ir.TensorProtocol | None:
-    """The value, if it is one that no caller can change."""
+    """The value's tensor, if the value is a constant that no caller can change."""
     if value is None or value.is_graph_input():
         return None
     return ir.convenience.get_const_tensor(value)

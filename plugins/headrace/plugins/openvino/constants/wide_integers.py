@@ -1,8 +1,8 @@
-"""Constants that need more than the 32 bits, with a sign, in which OpenVINO computes integers.
+"""Constants that need more than 32 bits with a sign, in which OpenVINO computes integers.
 
-OpenVINO takes the nearest integer that fits, and reports nothing. No backend case of onnx has such
-a constant. The networks of ``constants/test_wide_integers.py`` show what is wrong then, and what is
-right all the same. Beside each rule stands the name of its network there.
+OpenVINO takes the nearest integer that fits, and reports nothing. No backend case of onnx has a
+constant like this. The networks of ``constants/test_wide_integers.py`` show which results are wrong
+then, and which are still right. Each rule names its network there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _GREATEST: Final = 2**31 - 1
 
 
 def reason(node: ir.Node) -> str | None:
-    """Why the node would be wrong for a constant that it reads or makes; None if it would not."""
+    """Why the node would be wrong because of a constant that it reads or makes. None if it would be
+    right."""
     for tensor, low, high in _constants(node):
         if tensor.dtype not in _WIDE or not tensor.size:
             continue
@@ -33,8 +34,9 @@ def reason(node: ir.Node) -> str | None:
 
 
 def _constants(node: ir.Node) -> Iterator[tuple[ir.TensorProtocol, bool, bool]]:
-    """Each with whether the least that fits does as well as what is below, and the greatest as what
-    is above."""
+    """The constants that the node reads or makes, each with two flags. The first says whether the
+    least integer that fits gives the same result as any integer below it. The second says whether
+    the greatest integer that fits gives the same result as any integer above it."""
     for at, value in enumerate(node.inputs):
         if value is not None and (tensor := constant(value)) is not None:
             yield tensor, *_harmless(node, at)
@@ -56,7 +58,7 @@ def _harmless(node: ir.Node, at: int) -> tuple[bool, bool]:
             return True, False
         case ("Min", _) | ("Clip", 2):  # min_high, min_low, clip_high, clip_max_low
             return False, True
-        case ("Cast" | "CastLike", 0):  # cast_to_float: it is folded before
+        case ("Cast" | "CastLike", 0):  # cast_to_float: the cast is folded before
             dtype = node.outputs[0].dtype
             folded = dtype is not None and dtype.is_floating_point()
             return folded, folded

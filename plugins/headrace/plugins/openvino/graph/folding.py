@@ -1,9 +1,9 @@
 """Computes the results that depend on constants alone, once, when a network is loaded.
 
 OpenVINO's core computes most of these results itself. It leaves some, for example a convolution of
-constants. OpenVINO's plugin for processors runs a convolution of constants only once, and then lets
-later operations write into its memory. So each request would read there what the request before it
-has computed.
+constants. OpenVINO's plugin for processors runs these operations only once, and then lets later
+operations write into the memory of their results. So each request would read there what the request
+before it has computed.
 """
 
 from __future__ import annotations
