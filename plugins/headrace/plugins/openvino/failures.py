@@ -63,7 +63,8 @@ def run_failure(error: Exception) -> Exception:
 
 def why_not(error: HeadraceError) -> str:
     """The reason that a load failure gives against a layer. The text is the same each time: it
-    contains no numbers that OpenVINO gives to operations, and no prefix."""
+    contains neither the numbers that OpenVINO gives to operations nor the names that a layer has on
+    trial."""
     return _NUMBERED.sub(r"\1", error.message.removeprefix(REFUSED))
 
 

@@ -1,13 +1,14 @@
 """Tensors without elements, in OpenVINO's graph.
 
-OpenVINO does not run an operation that has an input without elements. Where the output has none
-either, that is right. Where it has some, nobody writes them, and a caller would read whatever was
-in that memory before. Some kernels see to it themselves: `_SOUND`. When a network is compiled,
-OpenVINO also computes what is constant, and writes outside of a tensor that has no elements.
+OpenVINO does not run an operation that has an input without elements. This is right if the output
+has no elements either. If the output has elements, nothing writes them, and a caller would read
+old contents of that memory. Some kernels handle this case themselves: `_SOUND`. When a network is
+compiled, OpenVINO also computes constant results, and writes outside of a tensor that has no
+elements.
 
 So an output that never has elements becomes a constant, which nothing computes. A layer that makes
-elements of none is refused. What depends on the request is asked of OpenVINO's own inference of
-shapes (`axes_to_guard`), and `guards` looks at it in each run.
+elements of none is refused. Other layers depend on the request. `axes_to_guard` asks OpenVINO's own
+inference of shapes about them, and `guards` checks them in each run.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _SOUND: Final = frozenset(
     {
         "Broadcast",  # an axis without elements stays one, or does not fit
         "Concat",
-        "ConvertLike",  # it reads no more than a type of its other input
+        "ConvertLike",  # it reads only the type of its other input
         "Einsum",
         "MatMul",
         "NonMaxSuppression",
@@ -42,19 +43,21 @@ _SOUND: Final = frozenset(
         "VariadicSplit",
     }
 )
-"""Operations that are right all the same; ``graph/test_empty_tensors.py`` runs each.
-ReduceMean is not: it gives 0 where ONNX says NaN."""
+"""Operations that are right with an empty input. ``graph/test_empty_tensors.py`` runs each of them.
+ReduceMean is not among them: it gives 0, and ONNX says NaN."""
 _SOUND_OF_FLOATS: Final = ("ReduceMax", "ReduceMin")
-"""Extremes of nothing are infinite (`repairs`), and of integers something else."""
+"""Operations that are right for floats only. The extreme of no floats is infinite (`repairs`). The
+extreme of no integers is another number."""
 _INDEXED: Final = ("Gather", "GatherND")
-"""`guards` checks each index against the size of its axis, which may be 0."""
+"""Operations with indices. `guards` checks each index against the size of its axis, which may be
+0."""
 _REFUSED_AT_TIMES: Final = ("Unique",)
-"""Operations that take a tensor without elements in some runs, and not in others."""
+"""Operations that accept a tensor without elements in some runs and refuse it in others."""
 _NOT_EMPTY: Final = openvino.Dimension(1, -1)
 
 
 def fold_empty(model: openvino.Model) -> None:
-    """Makes outputs that never have elements constants, in bodies too.
+    """Replaces outputs that never have elements by constants, in bodies too.
 
     Raises:
         InvalidModel: an operation would make elements of none.
@@ -125,7 +128,7 @@ def _returns_elements(operation: openvino.Node) -> bool:
 
 
 def _data(operation: openvino.Node) -> list[openvino.Input]:
-    """The operation's inputs, but no pattern, which is empty for a scalar."""
+    """The operation's inputs without the pattern of a Reshape, which is empty for a scalar."""
     ports: list[openvino.Input] = operation.inputs()
     return ports[:1] if operation.get_type_name() == "Reshape" else ports
 
@@ -134,15 +137,16 @@ def _is_sound(operation: openvino.Node) -> bool:
     kind = operation.get_type_name()
     if kind in _SOUND_OF_FLOATS:
         return bool(operation.get_output_element_type(0).is_real())
-    if kind == "Reshape":  # it is held against the elements in a run, but not before
+    if kind == "Reshape":  # OpenVINO compares shape and elements in a run, but not before
         ends = operation.get_input_partial_shape(0), operation.get_output_partial_shape(0)
         return any(shape.is_dynamic for shape in ends)
     return kind in _SOUND
 
 
 def _axes(shape: openvino.PartialShape) -> list[int] | None:
-    """The axes that may turn out to be empty; None if any may. What OpenVINO takes for the least
-    size of a convolution's output is no less than 1, and that of a small image has none."""
+    """The axes that may be empty in a run; None if any axis may. OpenVINO's least size of a
+    convolution's output is 1 or more, although the output of a small image has no elements. So the
+    least size of an axis is not used here."""
     if shape.is_static:
         return []
     if shape.rank.is_dynamic:
@@ -151,8 +155,8 @@ def _axes(shape: openvino.PartialShape) -> list[int] | None:
 
 
 def _is_unsound(operation: openvino.Node, port: openvino.Input, axis: int) -> bool:
-    """Whether there may be elements in an output where the axis, and no other one, is empty. An
-    operation that OpenVINO refuses then is refused in a run too."""
+    """Whether an output may have elements if this axis, and no other one, is empty. If OpenVINO
+    refuses the operation with this axis empty, it refuses the operation in a run too."""
     source = port.get_source_output()
     sizes = list(source.get_partial_shape())
     assumed = [_NOT_EMPTY if size.is_dynamic else size for size in sizes]

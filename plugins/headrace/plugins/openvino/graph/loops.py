@@ -1,4 +1,4 @@
-"""Loops and branches of OpenVINO's graph, put right as `repairs` has it."""
+"""Repairs loops and branches of OpenVINO's graph. `repairs` tells when a repair is made."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from headrace.runtime.errors import InvalidModel
 
 
 def _branches(operation: openvino.Node) -> None:
-    """The kernel looks at the first element of the condition, and ends the process where there is
-    none. No case shows it. Several elements, or none, do not fit the shape of a scalar."""
+    """The kernel reads the first element of the condition, and ends the process if there is none.
+    No case shows it. So the condition is reshaped to a single element. The reshape fails if there
+    are several elements or none."""
     _make_single(operation.input(0))
 
 
 def _loop(operation: openvino.Node) -> None:
-    """After no iterations the kernel returns what a request before had: such an output is cut. A
-    trip count below zero, which means no iterations, is one without end to the kernel. No case
-    shows either. (A trip count that the network leaves out is a constant here.)"""
+    """After no iterations the kernel returns what an earlier request had, so the output is made
+    empty. A trip count below zero means no iterations, but the kernel then loops without end. No
+    case shows either. (A trip count that the network leaves out is a constant here.)"""
     _iterations(operation)
     for index in range(2):
         _make_single(operation.input(index))
@@ -42,12 +43,12 @@ def _loop(operation: openvino.Node) -> None:
 
 
 def _scan(operation: openvino.Node) -> None:
-    """The kernel ends the process where a sequence has no elements, and where a state changes its
-    known size. No case shows it. An empty sequence gets an element here, and `guards` has the
-    request fail.
+    """The kernel ends the process if a sequence has no elements, or if a state changes its known
+    size. No case shows it. An empty sequence gets one element here, and `guards` makes the request
+    fail.
 
     Raises:
-        InvalidModel: one of both happens in each run.
+        InvalidModel: one of these two cases happens in each run.
     """
     _iterations(operation)
     (body,) = bodies(operation)
@@ -68,11 +69,12 @@ def _scan(operation: openvino.Node) -> None:
 
 
 def _iterations(operation: openvino.Node) -> None:
-    """The kernels join what the iterations give without a look at its size: they write beyond their
-    memory where an iteration gives more than the first one. So its size has to be known.
+    """The kernels join the results of the iterations without a check of their sizes. They write
+    beyond their memory if an iteration gives more elements than the first one. So the size of each
+    result has to be known.
 
     Raises:
-        InvalidModel: it is not.
+        InvalidModel: the size of a result is not known.
     """
     (body,) = bodies(operation)
     for index in _joined(operation).values():
@@ -84,7 +86,7 @@ def _iterations(operation: openvino.Node) -> None:
 
 
 def _joined(operation: openvino.Node) -> dict[int, int]:
-    """The outputs that join the results of all iterations, each with its result of the body."""
+    """Maps each output that joins the results of all iterations to the body's result."""
     return {
         each.output_index: each.body_value_index
         for each in operation.get_output_descriptions()
@@ -93,14 +95,14 @@ def _joined(operation: openvino.Node) -> dict[int, int]:
 
 
 def _make_single(port: openvino.Input) -> None:
-    """Has a run fail where the port would get several elements, or none."""
+    """Makes a run fail if the port would get several elements, or none."""
     if port.get_partial_shape() not in (openvino.PartialShape([]), openvino.PartialShape([1])):
         one = operations.reshape(port.get_source_output(), np.array([1]), special_zero=False)
         port.replace_source_output(one.output(0))
 
 
 def _times(parts: openvino.Output, turns: openvino.Node) -> openvino.Node:
-    """The parts, or none of them where `turns` is 0."""
+    """The parts if `turns` is 1, or none of them if it is 0."""
     there = operations.gather(operations.shape_of(parts), np.array([0]), np.int64(0))
     rows = operations.squeeze(operations.multiply(there, turns), np.int64(0))
     indices = operations.range(np.int64(0), rows, np.int64(1), "i64")
@@ -112,7 +114,7 @@ def _is_state(description: Any) -> bool:
 
 
 def _never_empty(value: openvino.Output, axis: int) -> openvino.Output:
-    """The value, with one element along the axis where it has none."""
+    """The value. It gets one element along the axis if it has none there."""
     rank = len(value.get_partial_shape())
     along = np.eye(rank, dtype=np.int64)[axis]
     sizes = operations.shape_of(value)

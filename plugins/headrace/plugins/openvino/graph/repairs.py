@@ -1,7 +1,7 @@
-"""What OpenVINO's reader of ONNX makes that means something else than ONNX does, put right.
+"""Repairs operations that OpenVINO's reader of ONNX makes with another meaning than ONNX gives.
 
-Each repair is small and exact; what would take more is refused (`limits`). Named beside each is the
-case of onnx's backend tests that shows what it is for.
+Each repair is small and exact. A layer that would need a larger repair is refused (`limits`). Each
+repair names the case of onnx's backend tests that shows its purpose.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _ARITHMETIC: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyTyp
 )
 
 _BIASED: Final = "/WithoutBiases"
-"""How the reader ends the name of the product in a Gemm with a bias."""
+"""The end of the name that the reader gives to the product in a Gemm with a bias."""
 _WEIGHTS: Final[Mapping[str, int]] = MappingProxyType(
     {"GRUSequence": 3, "LSTMSequence": 4, "RNNSequence": 3}
 )
-"""Operations over sequences, and which of their inputs are the weights of its elements."""
+"""Operations over sequences, and the index of the input with the weights of the elements."""
 
 
 def repair(model: openvino.Model) -> None:
-    """Changes the model in place, its bodies too."""
+    """Changes the model and its bodies in place."""
     for operation in model.get_ops():
         for body in bodies(operation):
             repair(body)
@@ -57,9 +57,9 @@ def repair(model: openvino.Model) -> None:
 
 
 def _top_k(operation: openvino.Node) -> None:
-    """ONNX takes equal elements of lower index first: test_top_k_same_values. Where more
-    are wanted than there are, the kernel reads beyond them and crashes: all are given then. Where
-    none are wanted, which it refuses, one is taken and cut away."""
+    """ONNX takes equal elements of lower index first: test_top_k_same_values. If the count is
+    larger than the number of elements, the kernel reads beyond them and crashes, so it gets that
+    number. If the count is 0, the kernel refuses it, so one element is taken and cut away."""
     attributes = operation.get_attributes()
     if attributes["sort"] != "index":
         operation.set_attribute("sort", "value")
@@ -77,18 +77,19 @@ def _top_k(operation: openvino.Node) -> None:
 
 
 def _cut(output: openvino.Output, count: openvino.Node, axis: np.int64) -> None:
-    """Leaves the readers of `output` its first `count` elements along an axis."""
+    """Gives the readers of `output` only its first `count` elements along an axis."""
     end = operations.unsqueeze(count, np.int64(0))
     begin, step, axes = (operations.constant(np.array([each])) for each in (0, 1, axis))
     change_readers(output, lambda whole: operations.slice(whole, begin, end, step, axes))
 
 
 def _extreme(operation: openvino.Node) -> openvino.Node | None:
-    """The extreme of nothing, or of infinities alone, is infinite; the kernel starts from the
+    """The extreme of no elements, or of infinities alone, is infinite. The kernel starts from the
     largest finite number and stays there: test_reduce_max_empty_set,
     test_attention_23_fullymasked_qk_matmul_output_mode3_zero_expanded.
 
-    Of the halves of all elements it gives that number only if none of them is finite.
+    So the kernel also computes the extreme of the halves of all elements. It returns the largest
+    finite number for them only if none of them is finite.
     """
     kind = operation.output(0).get_element_type()
     if kind not in _FLOATS:
@@ -107,9 +108,10 @@ def _extreme(operation: openvino.Node) -> openvino.Node | None:
 
 
 def _suppression(operation: openvino.Node) -> openvino.Node | None:
-    """ONNX suppresses what overlaps by more than the threshold, the kernel by as much:
-    test_nonmaxsuppression_iou_threshold_boundary. So it gets the next larger number. With a count
-    below zero it leaves the next request a wrong answer; no case shows it."""
+    """ONNX suppresses boxes that overlap by more than the threshold. The kernel also suppresses
+    boxes that overlap by exactly the threshold: test_nonmaxsuppression_iou_threshold_boundary. So
+    the kernel gets the next larger number. With a count below zero, the kernel gives the next
+    request a wrong answer, so the count is at least 0. No case shows it."""
     if operation.get_input_size() > 2:
         count = operation.input_value(2)
         bounded = operations.maximum(count, operations.constant(0, count.get_element_type()))
@@ -125,8 +127,8 @@ def _suppression(operation: openvino.Node) -> openvino.Node | None:
 
 
 def _slice(operation: openvino.Node) -> None:
-    """The least step of 32 bits has no opposite there, and is the end of the process, when the
-    network is compiled or when it runs: the next one picks the same, one element at most."""
+    """The least step of 32 bits has no opposite in 32 bits. It ends the process when the network is
+    compiled or when it runs. The next larger step picks the same elements: one at most."""
     step = operation.input_value(3)
     kind, known = step.get_element_type().to_dtype(), step.get_node()
     if known.get_type_name() == "Constant":
@@ -139,9 +141,9 @@ def _slice(operation: openvino.Node) -> None:
 
 
 def _range(operation: openvino.Node) -> None:
-    """A range the wrong way round is empty; the kernel counts off its length all the same. No case
-    shows it. Such a limit becomes the start."""
-    kind = operation.output(0).get_element_type()  # a body's counter comes in another
+    """A range whose step leads away from its limit is empty. The kernel makes elements for its
+    length all the same. No case shows it. Here the limit of such a range becomes its start."""
+    kind = operation.output(0).get_element_type()  # a body's counter has another type
     values = (operation.input_value(index) for index in range(3))
     start, limit, step = (operations.convert(value, kind) for value in values)
     zero = operations.constant(0, kind)
@@ -151,9 +153,9 @@ def _range(operation: openvino.Node) -> None:
 
 
 def _sum(operation: openvino.Node) -> openvino.Node | None:
-    """The reader makes Gemm's bias an operand of a sum, which may be larger than the product; ONNX
-    says that it is not. No case shows it. A sum of another size does not fit a shape that is made
-    of the product's."""
+    """The reader makes Gemm's bias an operand of a sum. There, the bias may be larger than the
+    product, which ONNX forbids. No case shows it. So the sum is reshaped to the shape of the
+    product. The reshape fails for a sum of another size."""
     product, bias = (operation.input_value(index).get_node() for index in range(2))
     if product.get_type_name() == bias.get_type_name() == "Multiply":
         source = product.input_value(0)
@@ -168,7 +170,7 @@ def _sum(operation: openvino.Node) -> openvino.Node | None:
 
 
 def _covers(larger: openvino.PartialShape, shape: openvino.PartialShape) -> bool:
-    """Whether it is known that what has the shape can be repeated until it has the larger one."""
+    """Whether a tensor of `shape` is known to broadcast to the shape `larger`."""
     if larger.rank.is_dynamic or shape.rank.is_dynamic or len(shape) > len(larger):
         return False
     pairs = zip(reversed(list(shape)), reversed(list(larger)), strict=False)
@@ -176,8 +178,9 @@ def _covers(larger: openvino.PartialShape, shape: openvino.PartialShape) -> bool
 
 
 def _arithmetic(operation: openvino.Node) -> openvino.Node | None:
-    """In 8 bits the kernels saturate where ONNX drops the upper bits, and round a quotient to the
-    nearest if a size is not known: 100 + 100 is 127, and 85 / 96 is 1. No case shows it."""
+    """In 8 bits the kernels saturate, but ONNX drops the upper bits. If a size is not known, the
+    kernels round a quotient to the nearest integer. So 100 + 100 is 127, and 85 / 96 is 1. No case
+    shows it."""
     kind = operation.get_output_element_type(0)
     if kind not in _BYTES:
         return None
@@ -186,7 +189,7 @@ def _arithmetic(operation: openvino.Node) -> openvino.Node | None:
 
 
 def _einstein(operation: openvino.Node) -> openvino.Node | None:
-    """In less than 32 bits the kernels saturate where ONNX drops the upper bits. No case shows
+    """In less than 32 bits the kernels saturate, but ONNX drops the upper bits. No case shows
     it."""
     kind = operation.get_output_element_type(0)
     if kind not in _SMALL:
@@ -197,8 +200,9 @@ def _einstein(operation: openvino.Node) -> openvino.Node | None:
 
 
 def _pad(operation: openvino.Node) -> openvino.Node | None:
-    """Between constant pads the kernel takes a value that is computed for zero; no case shows it.
-    So zeros are padded, and the value chosen where there is padding."""
+    """If the pads are constant and the value is computed, the kernel uses zero instead of the
+    value. No case shows it. So the operation pads with zeros, and then each padded element gets the
+    value."""
     if operation.get_attributes()["pad_mode"] != "constant" or operation.get_input_size() < 4:
         return None
     data, begin, end, value = (operation.input_value(index) for index in range(4))
@@ -214,9 +218,9 @@ def _pad(operation: openvino.Node) -> openvino.Node | None:
 
 
 def _sequence(operation: openvino.Node) -> None:
-    """The kernels do not compare the size of a sequence's elements with that of the weights, and
-    read beyond smaller elements. No case shows it. So elements of unknown size are reshaped to
-    that of the weights, which fails where it does not fit."""
+    """The kernels do not compare the size of a sequence's elements with the size of the weights,
+    and read beyond smaller elements. No case shows it. So elements of unknown size are reshaped to
+    the size of the weights. The reshape fails if the sizes differ."""
     sequence = operation.input_value(0)
     weights = operation.input_value(_WEIGHTS[operation.get_type_name()])
     if all(each.get_partial_shape()[2].is_static for each in (sequence, weights)):
@@ -228,8 +232,8 @@ def _sequence(operation: openvino.Node) -> None:
 
 
 def _regions(operation: openvino.Node) -> None:
-    """Where a region gets as many points as it needs, and none because it is empty, the kernel
-    divides by zero, and ONNX gives zero. No case shows it."""
+    """If each region gets as many points as it needs, an empty region gets none. Then the kernel
+    divides by zero, but ONNX gives zero. No case shows it."""
     attributes = operation.get_attributes()
     if attributes["sampling_ratio"] or attributes["aligned_mode"] == "asymmetric":
         return

@@ -1,1 +1,1 @@
-"""Compiling and running: the core, infer requests, tensors, profiles."""
+"""Compiles and runs networks: the core, infer requests, tensors and profiles."""

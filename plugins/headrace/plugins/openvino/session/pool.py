@@ -1,12 +1,12 @@
-"""The infer requests of one compiled network, and what a run that failed leaves behind.
+"""The infer requests of one compiled network, and the effects of a failed run on later runs.
 
-An operation takes down the shapes that it gets before it finds that they do not fit. With the same
-shapes again it takes all for known, and its output keeps the shape that an earlier run gave it, or
-the run fails as that one did. That memory is a stream's, and which stream ran a request OpenVINO
-does not tell. So once a run of a network without fixed shapes has failed, nothing more is believed
-that the compiled network computes: it is compiled again. From then on the network's `shapes` judge
-each request before it runs, so that a client whose requests do not fit costs the others no more
-compiles.
+An operation stores the shapes that it gets before it finds that they do not fit. If it gets the
+same shapes again, it does not check them again. Then its output keeps the shape that an earlier run
+gave it, or the run fails as the earlier run did. Each stream has its own memory of shapes, and
+OpenVINO does not tell which stream ran a request. So after a failed run of a network without fixed
+shapes, no result of the compiled network is trusted, and the network is compiled again. From then
+on the network's `shapes` check each request before it runs, so that a client whose requests do not
+fit costs the other clients no more compiles.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from headrace.plugins.openvino.session.profiling import kind
 from headrace.plugins.openvino.session.requests import Compiled, Request
 
 _CARELESS: Final = frozenset({"Col2Im"})
-"""Types of layers that compute something of any values for their sizes."""
+"""Types of layers that accept any values as their sizes and compute a result from them."""
 
 
 class Pool:
-    """As many requests as streams. No lock: the deque's own operations are atomic, and `spoilt` is
-    only ever set.
+    """Holds one request for each stream. It needs no lock: the deque's own operations are atomic,
+    and `spoilt` is only set.
 
     Attributes:
-        spoilt: a run has failed, and later ones may have gone wrong.
-        unjudged: nobody looks before a run whether a request fits, and there is an operation that
-            does not look either.
+        spoilt: a run has failed, and later runs may be wrong.
+        unjudged: no check before a run finds whether a request fits, and the network has an
+            operation that does not check it either.
     """
 
     def __init__(self, compiled: Compiled, count: int) -> None:
@@ -42,19 +42,19 @@ class Pool:
         self._idle = deque(self._requests)
 
     def take(self) -> Request:
-        """An idle request; there is one for each stream."""
+        """Takes an idle request. There is one for each stream."""
         return self._idle.pop()
 
     def give_back(self, request: Request) -> None:
         self._idle.append(request)
 
     def failed(self) -> None:
-        """Takes note that a run failed."""
+        """Records that a run failed."""
         self.spoilt = self._remembers
 
     def vouches_for(self, request: Request) -> bool:
-        """Whether the run that `request` has just ended saw nothing that a failed one left: none
-        has failed so far, noticed or not."""
+        """Whether no failed run can have affected the run that `request` has just ended. That is so
+        if no run has failed so far, even unnoticed, or if failed runs have no effect."""
         if not self._remembers:
             return True
         others = (each for each in self._requests if each is not request)

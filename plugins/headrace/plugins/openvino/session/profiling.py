@@ -1,4 +1,4 @@
-"""The graph that OpenVINO runs, and what each of its layers cost, in terms of the network's."""
+"""The graph that OpenVINO runs, and the cost of each of its layers, by the network's layers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def graph(runtime_model: openvino.Model, network: Network) -> dict[str, Layer]:
     """The compiled network's layers by OpenVINO's name for them, in execution order.
 
     Args:
-        network: as transformed for the device; layers are called after its.
+        network: the network as transformed for the device. The layers are named after its layers.
     """
     computing = [each for each in runtime_model.get_ordered_ops() if kind(each) not in _NO_LAYER]
     parts = _parts(computing, network)
@@ -45,9 +45,10 @@ def graph(runtime_model: openvino.Model, network: Network) -> dict[str, Layer]:
 
 
 def _parts(computing: Iterable[openvino.Node], network: Network) -> dict[str, list[str]]:
-    """The network's layers that each operation was made of. One that OpenVINO does not speak of
-    was folded into what reads its results, as a convolution is into a normalisation after it, or
-    else into what it reads."""
+    """The network's layers that each operation was made from. OpenVINO does not name all layers. A
+    layer that it does not name was folded into a layer that reads its results, for example a
+    convolution into a normalisation after it. If there is no such reader, the layer was folded into
+    a layer whose results it reads."""
     nodes = list(network.model.graph)
     order = {node.name or "": position for position, node in enumerate(nodes)}
     owner: dict[str, str] = {}
@@ -80,7 +81,8 @@ def _sources(node: ir.Node) -> Iterator[str]:
 def layers(
     costs: Iterable[openvino.ProfilingInfo], known: Mapping[str, Layer], device: str
 ) -> list[LayerProfile]:
-    """One entry a layer, in execution order; what OpenVINO did not run is left out."""
+    """One entry for each layer, in execution order. Layers that OpenVINO did not run are left
+    out."""
     profiles: dict[str, LayerProfile] = {}
     for cost in costs:
         layer = known.get(cost.node_name)
@@ -100,6 +102,6 @@ def layers(
 
 
 def kind(operation: openvino.Node) -> str:
-    """OpenVINO's name for what the operation computes."""
+    """OpenVINO's name for the type of the operation."""
     info = operation.get_rt_info()
     return str(info["layerType"].astype(str)) if "layerType" in info else operation.get_type_name()
