@@ -1,4 +1,4 @@
-"""What becomes of a network on one of OpenVINO's devices. Importing this imports OpenVINO."""
+"""Compiles networks for OpenVINO's devices. An import of this module imports OpenVINO."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Properties = Mapping[str, object]
 
 
 class Compiler:
-    """Thread-safe.
+    """Compiles networks, and tells which layers a device runs. Thread-safe.
 
     Args:
-        runtime: OpenVINO, with a device at least.
+        runtime: OpenVINO, with at least one device.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -39,7 +39,7 @@ class Compiler:
         self._trials = {device: self._trials_of(device) for device in runtime.devices}
 
     def support(self, network: Network, device: str, properties: Properties) -> LayerSupport:
-        """Which layers of a transformed network the device runs."""
+        """Tells which layers of a transformed network the device runs."""
 
         def whole(model: ir.Model) -> str | None:
             try:
@@ -53,7 +53,8 @@ class Compiler:
     def refuse_unsupported(self, network: Network, name: str) -> None:
         """
         Raises:
-            UnsupportedLayers: with what the device `name` is known to get wrong.
+            UnsupportedLayers: the network has layers that the device `name` is known to compute
+                wrongly. The error lists them.
         """
         reasons = known_limits(network.model)
         if reasons:
@@ -68,13 +69,14 @@ class Compiler:
     ) -> Compiled:
         """
         Raises:
-            HeadraceError: as `failures.load_failure` has it; or what `token` was cancelled with.
+            HeadraceError: see `failures.load_failure`; or the error that `token` was cancelled
+                with.
         """
         compiled, _ = self._compile(network, device, properties, token)
         return compiled
 
     def compile_again(self, network: Network, device: str, properties: Properties) -> Compiled:
-        """As `compile`, of a network of which a run has failed: with its `shapes`."""
+        """Compiles a network again after a run of it has failed. The result has `shapes`."""
         compiled, converted = self._compile(network, device, properties, None)
         inputs = [(port.name, port.index) for port in compiled.inputs]
         return replace(compiled, shapes=Shapes(converted, compiled.model, inputs))
@@ -82,8 +84,8 @@ class Compiler:
     def restore(
         self, network: Network, native: bytes, device: str, properties: Properties
     ) -> Compiled:
-        """A network that was compiled and exported before. Raises as `compile`, and if it was
-        exported with other guards."""
+        """Restores a network that was compiled and exported before. Raises the same errors as
+        `compile`, and an error if the network was exported with other guards."""
         restored = self.runtime.restore(unstamped(native), device, properties)
         return bind(network, restored, None)
 
@@ -97,7 +99,7 @@ class Compiler:
         again: Callable[[], Compiled],
     ) -> RequestNetwork:
         """The arguments are `RequestNetwork`'s."""
-        release_memory()  # what converting took
+        release_memory()  # the memory that the conversion used
         return RequestNetwork(network, config, executor, share, compiled, again)
 
     def _compile(

@@ -1,4 +1,4 @@
-"""A network on the device: one compiled model, and an infer request for each stream."""
+"""A network on the device. It has one compiled model, and an infer request for each stream."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from headrace.runtime.network.network import Layer, Network
 
 
 class RequestNetwork(ExecutableNetwork):
-    """Runs its jobs in infer requests that stay. Thread-safe: `_lock` guards the exchange of the
-    pool they come from.
+    """Runs its jobs in infer requests that it keeps. Thread-safe: `_lock` guards the replacement of
+    the pool that the requests come from.
 
-    With several streams runs are synchronous: OpenVINO computes on threads of its own either way,
-    and the end of an asynchronous run goes through one more of them, which leaves the processors
-    idle between runs, 4 to 10 % of a busy server's throughput. With one stream it would compute a
-    synchronous run on the caller's thread, where cancels are not heard, so there runs are
-    asynchronous. Neither is `inline_safe`: the thread's processor time says little of the run's
-    length.
+    With several streams, runs are synchronous. OpenVINO computes on its own threads either way. The
+    end of an asynchronous run goes through one more of these threads, and the processors are idle
+    between runs. This costs a busy server 4 to 10 % of its throughput. With one stream, runs are
+    asynchronous, because OpenVINO would compute a synchronous run on the caller's thread, where a
+    cancel has no effect. Neither kind is `inline_safe`, because the thread's processor time says
+    little about the run's length.
 
     Args:
-        compiled: the network.
-        compile_again: compiles it anew.
+        compiled: the compiled network.
+        compile_again: compiles the network again.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class RequestNetwork(ExecutableNetwork):
                 pool.failed()
 
     def _sound_pool(self, judged: bool = False) -> Pool:
-        """The pool, another one if a run of it has failed in a way that leaves something behind.
+        """The pool. Replaces it first if a failed run of it may affect later runs.
 
         Args:
-            judged: one that judges requests before they run.
+            judged: the pool must check requests before they run.
         """
 
         def serves(pool: Pool) -> bool:
@@ -91,12 +91,12 @@ class RequestNetwork(ExecutableNetwork):
             return self._pool
 
     def _export(self) -> bytes:
-        """OpenVINO's own bytes, stamped; none of a network with loops, whose checkpoints are
-        code."""
+        """OpenVINO's own bytes with a stamp. Returns no bytes for a network with loops, because its
+        checkpoints are code."""
         pool = self._pool
         if pool is None or pool.compiled.checkpoints is not None:
             return b""
-        # What OpenVINO 2026.4 exports of a network that it has imported, it cannot read again.
+        # OpenVINO 2026.4 cannot read its own export of a network that it has imported.
         compiled = self._compile_again() if self.restored else pool.compiled
         return stamped(compiled.model.export_model().getvalue())
 
@@ -105,10 +105,10 @@ class RequestNetwork(ExecutableNetwork):
 
     def _close(self) -> None:
         self._pool = None
-        del self._compile_again  # which has the network
+        del self._compile_again  # it keeps the network alive
 
 
 def _has_empty(job: Job) -> bool:
-    """Whether an input has no elements: operations with such an input do not run, so none finds
-    that its inputs do not fit."""
+    """Whether an input has no elements. An operation with an empty input does not run, so it does
+    not find that its inputs do not fit."""
     return any(getattr(value, "size", 1) == 0 for value in job.inputs.values())

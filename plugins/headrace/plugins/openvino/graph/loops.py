@@ -1,4 +1,4 @@
-"""Repairs loops and branches of OpenVINO's graph. `repairs` tells when a repair is made."""
+"""Repairs loops and branches of OpenVINO's graph, under the rules of `repairs`."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _CARELESS: Final = frozenset({"Col2Im"})
 
 class Pool:
     """Holds one request for each stream. It needs no lock: the deque's own operations are atomic,
-    and `spoilt` is only set.
+    and `spoilt` is never cleared.
 
     Attributes:
         spoilt: a run has failed, and later runs may be wrong.

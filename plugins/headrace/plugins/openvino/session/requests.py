@@ -1,4 +1,4 @@
-"""Infer requests that are used again and again, each by one job at a time."""
+"""Infer requests that are reused. Each works for one job at a time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headrace.runtime.network.values import Array, Value
 _WIDE: Final = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.UINT32)
 _INT32: Final = np.iinfo(np.int32)
 _LARGE_BYTES: Final = 16384
-"""Outputs from here on get memory of their own for each job; smaller ones are copied."""
+"""Outputs of this size or larger get their own memory for each job. Smaller ones are copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class Port:
     """One of the compiled network's inputs or outputs.
 
     Attributes:
-        name: of the network's own port.
-        index: among the compiled network's.
-        fixed: the shape of a large output that has the same one in every run.
-        bounds: an input that holds nothing but bounds of slices.
+        name: name of the network's own port.
+        index: index among the compiled network's inputs or outputs.
+        fixed: the shape of a large output that has the same shape in every run.
+        bounds: the port is an input that holds only bounds of slices.
     """
 
     name: str
@@ -53,10 +53,10 @@ class Compiled:
     """A network as OpenVINO has compiled it.
 
     Attributes:
-        checkpoints: of its loops; None if it has none.
-        guards: None if it has none.
-        several: it has more than one stream.
-        shapes: judges requests before a run; None while no run has failed.
+        checkpoints: the checkpoints of the network's loops; None if it has none.
+        guards: the network's guards; None if it has none.
+        several: the network has more than one stream.
+        shapes: checks requests before a run; None while no run has failed.
     """
 
     model: openvino.CompiledModel
@@ -71,13 +71,14 @@ class Compiled:
 def bind(
     network: Network, model: openvino.CompiledModel, checkpoints: Checkpoints | None
 ) -> Compiled:
-    """Finds the network's inputs and outputs in what was compiled of it.
+    """Finds the network's inputs and outputs in its compiled model.
 
-    Outputs are in the same order. An input that nothing reads is not there, and one that is passed
-    on under another name may have lost its own: what is left on both sides is in the same order.
+    Outputs have the same order in both. The compiled model lacks an input that nothing reads. An
+    input that is passed on under another name may have lost its own name. The inputs that are not
+    found by name have the same order in both.
 
     Raises:
-        Internal: it cannot be told which input is which.
+        Internal: the inputs of the network and of the compiled model cannot be matched.
         InvalidModel: an output has another type or shape than the network says.
     """
     guards = Guards.of(model)
@@ -117,7 +118,7 @@ def bind(
 def _check_type(port: NetworkPort, found: openvino.Type) -> None:
     """
     Raises:
-        InvalidModel: it is not the output's.
+        InvalidModel: the type found is not the output's type.
     """
     if found != tensors.element_type(port.dtype):
         said = port.dtype.name.lower()
@@ -131,7 +132,7 @@ def _check_type(port: NetworkPort, found: openvino.Type) -> None:
 def _check_shape(port: NetworkPort, found: openvino.PartialShape) -> None:
     """
     Raises:
-        InvalidModel: a rank or size that is known on both sides is not the same.
+        InvalidModel: a rank or size that is known on both sides differs.
     """
     if port.shape is None or found.rank.is_dynamic:
         return
@@ -161,11 +162,11 @@ def _fixed(dtype: ir.DataType, output: openvino.ConstOutput) -> tuple[int, ...] 
 
 
 class Request:
-    """One infer request. Run by one thread at a time; `_lock` guards `_job` against the thread that
-    cancels it, which may be late: by then the request may work for another job.
+    """One infer request. One thread runs it at a time. `_lock` guards `_job` against the thread
+    that cancels a job. That thread may be late, and the request may work for another job by then.
 
     Args:
-        number: of the network's requests, from 0.
+        number: number of this request among the network's requests, from 0.
     """
 
     def __init__(self, compiled: Compiled, number: int) -> None:
@@ -185,16 +186,16 @@ class Request:
             self._request.set_tensor(compiled.checkpoints.port, own)
 
     def run(self, job: Job) -> dict[str, Value]:
-        """The job's outputs.
+        """Runs the job and returns its outputs.
 
         Raises:
-            HeadraceError: as `failures.run_failure` has it; anything if the job was cancelled.
+            HeadraceError: see `failures.run_failure`. If the job was cancelled, any error.
         """
         try:
             kept = self._set_inputs(job.inputs)
             given = self._give_memory()
             self._compute(job)
-            del kept  # only now has the backend let go of them
+            del kept  # the backend reads these arrays until here
             if self._guards is not None:
                 found = self._request.get_output_tensor(self._guards.index)
                 self._guards.check(found.data, job.inputs)
@@ -206,19 +207,19 @@ class Request:
             raise failure from error
 
     def has_failed(self) -> bool:
-        """Whether a run has failed, even if the thread that waits for it has not noticed yet. May
-        be asked on any thread."""
+        """Whether a run has failed, even if the thread that waits for it has not noticed yet. Any
+        thread may call it."""
         job = self._job
         if self._failed or job is None or job.token.error is not None:
             return self._failed
         try:
             self._request.wait_for(0)
         except RuntimeError:
-            return job.token.error is None  # or it was cancelled just now
+            return job.token.error is None  # if there is an error, the job was cancelled just now
         return False
 
     def profile(self) -> list[openvino.ProfilingInfo]:
-        """What each operation of the last run cost."""
+        """The cost of each operation of the last run."""
         return list(self._request.profiling_info)
 
     def _compute(self, job: Job) -> None:
@@ -229,15 +230,16 @@ class Request:
                 job.token.attach(cancel)
                 if job.token.error is not None:
                     raise job.token.error
-                # A cancel between these two lines, a timeout's too, is not heard: the run goes to
-                # its end then, or to a loop's next checkpoint.
+                # A cancel or timeout between these two lines has no effect on OpenVINO. The run
+                # then continues to its end, or to a loop's next checkpoint.
                 self._request.infer(share_inputs=True, share_outputs=True)
             else:
                 self._request.start_async(share_inputs=True)
-                job.token.attach(cancel)  # from now on it is heard; if it came before, at once
+                job.token.attach(cancel)  # cancels at once if the token was cancelled before
                 self._request.wait()
         except RuntimeError:
-            self._failed = self._failed or job.token.error is None  # before it looks idle
+            # This comes before the request looks idle.
+            self._failed = self._failed or job.token.error is None
             raise
         finally:
             job.token.detach(cancel)
@@ -255,26 +257,28 @@ class Request:
                 self._request.cancel()
 
     def _set_inputs(self, values: Mapping[str, Value]) -> list[Array]:
-        """What must stay alive until the run has ended, for OpenVINO does not see to it."""
+        """Sets the inputs. Returns the arrays that must stay alive until the run has ended, because
+        OpenVINO does not keep them alive."""
         kept = []
         for port in self._inputs:
             given = values[port.name]
             assert isinstance(given, np.ndarray), "a network with other values does not load"
-            if port.bounds:  # those beyond do as the nearest: wide_integers
+            if port.bounds:  # the nearest bound that fits has the same effect: wide_integers
                 given = np.clip(given, _INT32.min, _INT32.max)
             elif port.dtype in _WIDE:
                 _check_narrow(port.name, given)
             try:
                 tensor, array = tensors.tensor(given, port.dtype)
-            except RuntimeError as error:  # the caller's array was found to be right before
+            except RuntimeError as error:  # the caller's array was checked before
                 raise Internal(f"input {port.name!r} cannot be passed to OpenVINO") from error
             self._request.set_input_tensor(port.index, tensor)
             kept.append(array)
         return kept
 
     def _give_memory(self) -> dict[str, Array]:
-        """Large outputs are written where the caller gets them, into fresh memory, wanted or not:
-        the last run's memory is the last job's."""
+        """Gives each large output new memory, which the caller then gets without a copy. Outputs
+        that the caller does not want get new memory too, because the last run's memory belongs to
+        the last job."""
         given = {}
         for port in self._outputs:
             if port.fixed is not None:
@@ -296,7 +300,7 @@ class Request:
             array = tensors.array(tensor, port.dtype)
             if array.nbytes < _LARGE_BYTES:
                 array = array.copy()
-            else:  # the request gets another tensor, and the array keeps this one
+            else:  # the request gets another tensor, because the array keeps this one
                 empty = openvino.Tensor(tensor.element_type, openvino.Shape([0] * array.ndim))
                 self._request.set_output_tensor(port.index, empty)
             taken[port.name] = array
@@ -306,7 +310,7 @@ class Request:
 def _check_narrow(name: str, array: Array) -> None:
     """
     Raises:
-        InvalidArgument: an integer does not fit 32 bits, in which they are computed.
+        InvalidArgument: an integer does not fit in 32 bits, in which OpenVINO computes integers.
     """
     if array.size and (array.max() > _INT32.max or array.min() < _INT32.min):
         raise InvalidArgument(

@@ -1,4 +1,4 @@
-"""OpenVINO's core: which devices it finds, and how a network is made for one of them."""
+"""OpenVINO's core: finds devices, and makes networks for them."""
 
 from __future__ import annotations
 
@@ -26,29 +26,31 @@ from headrace.runtime.system.scratch import ScratchFolder
 _log = logging.getLogger(__name__)
 
 _FILED_BYTES: Final = 2**24
-"""From here on weights go by a file."""
+"""Weights of this size or larger are passed in a file."""
 
 
 class Runtime:
-    """OpenVINO's core and its reader of ONNX. Thread-safe, as the core is; each network is read by
-    a reader of its own, which costs a fifth of a millisecond."""
+    """OpenVINO's core and its reader of ONNX. Thread-safe, because the core is, and because each
+    network is read by its own reader. A reader costs a fifth of a millisecond."""
 
     def __init__(self) -> None:
         self._core = openvino.Core()
         self._readers = FrontEndManager()
-        # Finding them loads drivers and takes half a second; what is plugged in later is not seen.
+        # The search for devices loads drivers and takes half a second. It runs once, so a device
+        # that is plugged in later is not found.
         self.devices = list(self._core.available_devices)
 
     def full_name(self, device: str) -> str:
-        """What the device calls itself."""
+        """The name that the device gives itself."""
         return str(self._core.get_property(device, "FULL_DEVICE_NAME"))
 
     def capabilities(self, device: str) -> tuple[str, ...]:
-        """OPTIMIZATION_CAPABILITIES: types that the device computes in, and other words."""
+        """OPTIMIZATION_CAPABILITIES: the types that the device computes in, and other features."""
         return tuple(self._core.get_property(device, "OPTIMIZATION_CAPABILITIES"))
 
     def architecture(self, device: str) -> str:
-        """What compiled networks of the device depend on, beside OpenVINO's version."""
+        """The architecture. Compiled networks of the device depend on it and on OpenVINO's
+        version."""
         try:
             architecture = self._core.get_property(device, "DEVICE_ARCHITECTURE")
         except RuntimeError:  # not every device has one
@@ -56,7 +58,7 @@ class Runtime:
         return str(architecture) or platform.machine()
 
     def device_type(self, device: str) -> str:
-        """DISCRETE, INTEGRATED or PROCESSOR, which OpenVINO takes for integrated."""
+        """DISCRETE, INTEGRATED or PROCESSOR. OpenVINO calls a processor integrated."""
         if device.partition(".")[0] == "CPU":
             return "PROCESSOR"
         try:
@@ -65,7 +67,7 @@ class Runtime:
             return "INTEGRATED"
 
     def settable(self, device: str) -> frozenset[str]:
-        """Names of the properties that a network on the device is compiled with."""
+        """Names of the properties that can be set when a network is compiled for the device."""
         properties = self._core.get_property(device, "SUPPORTED_PROPERTIES")
         return frozenset(name for name, access in properties.items() if access == "RW")
 
@@ -78,21 +80,23 @@ class Runtime:
         return int(fewest), int(most)
 
     def convert(self, model: ir.Model, checkpoints: Checkpoints | None = None) -> openvino.Model:
-        """OpenVINO's model of a network, its operations named after the layers they came from.
+        """OpenVINO's model of a network. Its operations are named after the layers that they came
+        from.
 
         Args:
-            checkpoints: of the network, if its loops have any.
+            checkpoints: the checkpoints of the network's loops, if it has any.
 
         Raises:
-            HeadraceError: as `failures.load_failure` has it.
+            HeadraceError: see `failures.load_failure`.
         """
         converted = self._read_model(model, checkpoints)
         name_operations(converted, model.graph)
         return self._guarded(converted)
 
     def _read_model(self, model: ir.Model, checkpoints: Checkpoints | None) -> openvino.Model:
-        """Large weights go by a file, which OpenVINO maps: passed as bytes they are copied several
-        times, while no other Python thread runs, and end at protobuf's 2 GiB."""
+        """Reads the network. Large weights are passed in a file, which OpenVINO maps. Weights that
+        are passed as bytes are copied several times while no other Python thread runs, and
+        protobuf limits them to 2 GiB."""
         if onnx_bytes.large_bytes(model) >= _FILED_BYTES:
             try:
                 with ScratchFolder() as folder:
@@ -102,7 +106,7 @@ class Runtime:
         return self._read(io.BytesIO(joined(onnx_bytes.serialize(model))), checkpoints)
 
     def read(self, data: bytes) -> openvino.Model:
-        """OpenVINO's model of a serialised network. Raises as `convert`."""
+        """OpenVINO's model of a serialised network. Raises the same errors as `convert`."""
         return self._guarded(self._read(io.BytesIO(data), None))
 
     def _read(self, source: io.BytesIO | str, checkpoints: Checkpoints | None) -> openvino.Model:
@@ -119,7 +123,7 @@ class Runtime:
     def _guarded(self, model: openvino.Model) -> openvino.Model:
         """
         Raises:
-            HeadraceError: as `failures.load_failure` has it.
+            HeadraceError: see `failures.load_failure`.
         """
         try:
             fold_empty(model)
@@ -141,7 +145,7 @@ class Runtime:
     ) -> openvino.CompiledModel:
         """
         Raises:
-            HeadraceError: as `failures.load_failure` has it.
+            HeadraceError: see `failures.load_failure`.
         """
         try:
             return self._core.compile_model(model, device, dict(properties))
@@ -151,10 +155,10 @@ class Runtime:
     def restore(
         self, native: bytes, device: str, properties: Mapping[str, object]
     ) -> openvino.CompiledModel:
-        """A network that was compiled and exported before.
+        """Restores a network that was compiled and exported before.
 
         Raises:
-            HeadraceError: as `failures.load_failure` has it.
+            HeadraceError: see `failures.load_failure`.
         """
         try:
             return self._core.import_model(native, device, dict(properties))
@@ -163,7 +167,8 @@ class Runtime:
 
 
 def _write(model: ir.Model, folder: Path) -> Path:
-    """The path of the network in the folder, its large weights in a file beside it."""
+    """Writes the network into the folder, and its large weights into a file beside it. Returns the
+    path of the network."""
     data, weights = onnx_bytes.serialize_apart(model, "weights")
     with (folder / "weights").open("wb") as file:
         for each in weights:

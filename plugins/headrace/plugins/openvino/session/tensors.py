@@ -1,9 +1,8 @@
-"""Tensors between NumPy and OpenVINO, without a copy where there can be none.
+"""Passes tensors between NumPy and OpenVINO, without a copy if possible.
 
-OpenVINO takes memory as it lies, but its binding refuses arrays that may not be written to, as
-those of a received message are. It only reads inputs, so it is given an array over the same memory
-that pretends otherwise. Of the types of `ml_dtypes` the bytes pass, under OpenVINO's name for the
-type.
+OpenVINO uses memory in place, but its binding refuses read-only arrays. The arrays of a received
+message are read-only. OpenVINO only reads inputs, so it gets a writeable array over the same
+memory. Arrays of the types of `ml_dtypes` are passed as bytes, with OpenVINO's name for the type.
 """
 
 from __future__ import annotations
@@ -53,16 +52,17 @@ def element_type(dtype: ir.DataType) -> openvino.Type:
 
 
 def tensor(array: Array, dtype: ir.DataType) -> tuple[openvino.Tensor, Array]:
-    """A tensor over the array's memory, and the array that must outlive its use: `array` itself, or
-    a copy if its elements do not lie one after another and aligned. It is not written to."""
+    """A tensor over the array's memory, and the array that must outlive the tensor's use. That
+    array is `array` itself, or a copy if its elements are not contiguous and aligned. It is not
+    written to."""
     array = np.require(array, requirements=("C", "A"))
     kind, plain = dtype.numpy(), array
     if not array.flags.writeable:
         memory: Any = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
         plain = np.ndarray(array.shape, kind, memory)
     elif array.dtype.num != kind.num:
-        # NumPy has two types of 64 bits, which are equal; the binding knows one of them, and ONNX
-        # Runtime answers with the other one.
+        # NumPy has two equal types of 64 bits. The binding knows one of them, and ONNX Runtime
+        # answers with the other.
         plain = array.view(kind)
     if dtype in _NUMPY_KNOWS:
         return openvino.Tensor(plain, shared_memory=True), array
@@ -71,6 +71,6 @@ def tensor(array: Array, dtype: ir.DataType) -> tuple[openvino.Tensor, Array]:
 
 
 def array(value: openvino.Tensor, dtype: ir.DataType) -> Array:
-    """The tensor's elements where they lie; the array keeps the tensor."""
+    """The tensor's elements, without a copy. The array keeps the tensor alive."""
     data: Array = value.data
     return data if dtype in _NUMPY_KNOWS else data.view(dtype.numpy())
