@@ -1,4 +1,4 @@
-"""What OpenVINO takes of images and then computes something else: `limits` has the others."""
+"""Layers on images that OpenVINO accepts but computes differently. `limits` has the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.plugins.openvino.constants.values import constant, input_of, sizes
 
 
 def _convolution(node: ir.Node, _: int) -> str | None:
-    """No case has a kernel_shape that is not that of the weights."""
+    """No case has a kernel_shape that differs from the shape of the weights."""
     kernel = node.attributes.get_ints("kernel_shape", [])
     weights = sizes_of(input_of(node, 3 if node.op_type == "QLinearConv" else 1))
     if kernel and weights is not None and list(kernel) != weights[2:]:
@@ -31,22 +31,23 @@ def _transposed_convolution(node: ir.Node, version: int) -> str | None:
 
 
 def _quantized_convolution(node: ir.Node, version: int) -> str | None:
-    """No case has more than one scale or zero point of its weights."""
+    """No case has more than one scale or zero point for its weights."""
     if any(sizes_of(input_of(node, at)) not in ([], [1]) for at in (4, 5)):
         return "the backend takes each output channel's scale or zero point for another axis"
     return _convolution(node, version)
 
 
 def _lrn(node: ir.Node, _: int) -> str | None:
-    """No case has an even size, of which ONNX puts the odd channel behind."""
+    """No case has an even size. For an even size, ONNX's window has one more channel after its
+    centre than before it."""
     if node.attributes.get_int("size", 1) % 2 == 0:
         return "the backend's window of an even size lies one channel before ONNX's"
     return None
 
 
 def _max_pool(node: ir.Node, _: int) -> str | None:
-    """test_maxpool_2d_ceil_output_size_reduce_by_one. The one case of storage_order=1 has a square
-    image, of which transposed indices are right; of no other they are."""
+    """test_maxpool_2d_ceil_output_size_reduce_by_one. The only case with storage_order=1 has a
+    square image. Transposed indices are right for a square image, but for no other image."""
     attributes = node.attributes
     if attributes.get_int("storage_order", 0) and len(node.outputs) > 1:
         return "the backend's indices are wrong with storage_order=1"
@@ -120,7 +121,7 @@ def _roi_align(node: ir.Node, _: int) -> str | None:
 
 
 def _upsample(node: ir.Node, version: int) -> str | None:
-    """test_upsample_nearest has whole scales. ONNX knows none below 1."""
+    """test_upsample_nearest has whole scales. ONNX has no scales below 1."""
     if version < 9:
         scales, sizes = node.attributes.get_floats("scales", []), sizes_of(input_of(node, 0))
     else:

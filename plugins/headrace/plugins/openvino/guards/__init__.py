@@ -1,1 +1,1 @@
-"""Checks that OpenVINO lacks: conditions that a run computes, and the shapes of a request."""
+"""Checks that OpenVINO lacks: conditions that a run computes, and checks of a request's shapes."""

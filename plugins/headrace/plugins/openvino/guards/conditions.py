@@ -1,7 +1,7 @@
-"""What must hold of the values that an operation of OpenVINO's graph takes, where OpenVINO does not
-look at them itself.
+"""Conditions on the inputs of operations in OpenVINO's graph that OpenVINO does not check itself.
 
-A condition is computed in the graph: int64[n], each element 1 or more where it holds.
+A condition is computed in the graph. Its value is int64[n], and each element is 1 or more if the
+condition holds for it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ _UNLIKE: Final = "gets tensors that do not fit each other"
 _SEQUENCES: Final[Mapping[str, int]] = MappingProxyType(
     {"GRUSequence": 2, "LSTMSequence": 3, "RNNSequence": 2}
 )
-"""Operations over sequences, and which of their inputs says how long each sequence is."""
+"""Operations over sequences, and the index of the input that holds each sequence's length."""
 
 
 def conditions(operation: openvino.Node) -> Iterator[Condition]:
-    """What must hold in each run, or of constants once. Changes what would crash otherwise."""
+    """The conditions that must hold in each run. A condition on constants must hold once. Changes
+    inputs of the operation that would crash it otherwise."""
     found = _CONDITIONS.get(operation.get_type_name())
     if found is not None:
         yield from found(operation)
@@ -45,23 +46,24 @@ def conditions(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _size(operation: openvino.Node, at: int) -> openvino.Node:
-    """The size of the operation's data along the axis that is its input `at`."""
+    """The size of the operation's data along an axis. The operation's input `at` is that axis."""
     return sizes_along(operation.input_value(0), [operation.input_value(at).get_node().data.item()])
 
 
 def _inside(indices: openvino.Node, sizes: openvino.Node) -> openvino.Node:
-    """ONNX counts negative indices from the end."""
+    """Whether all indices are within the sizes. ONNX counts negative indices from the end."""
     low = operations.greater_equal(indices, operations.negative(sizes))
     return all_hold(operations.logical_and(low, operations.less(indices, sizes)))
 
 
 def _gather(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel gives zero, and of an axis without elements what the memory held before."""
+    """For an index out of bounds the kernel gives zero. For an axis without elements it gives old
+    contents of the memory."""
     yield _inside(signed(operation.input_value(1)), _size(operation, 2)), _INDEX
 
 
 def _regions(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel leaves regions alone from the first one on that has the image -1."""
+    """The kernel skips the first region that has the image -1, and all regions after it."""
     images = signed(operation.input_value(2))
     low = operations.greater_equal(images, np.int64(0))
     inside = operations.less(images, sizes_along(operation.input_value(0), [0]))
@@ -69,12 +71,12 @@ def _regions(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _scatter_elements(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel writes before the tensor where an index is too far below zero."""
+    """The kernel writes before the tensor if an index is too far below zero."""
     yield _bounded(operation, _size(operation, 3)), _INDEX
 
 
 def _gather_nd(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel reads whatever memory an index leads to."""
+    """The kernel reads any memory that an index points to."""
     first = int(operation.get_attributes()["batch_dims"])
     count = operation.get_input_partial_shape(1)[-1].get_length()
     sizes = sizes_along(operation.input_value(0), list(range(first, first + count)))
@@ -82,7 +84,8 @@ def _gather_nd(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _bounded(operation: openvino.Node, sizes: openvino.Node) -> openvino.Node:
-    """Whether the indices that are the operation's input 1 are inside. It gets such as are."""
+    """Whether the indices in the operation's input 1 are within the sizes. Replaces the input by
+    indices that are always within the sizes."""
     zero, one = np.int64(0), np.int64(1)
     given = operations.convert(operation.input_value(1), "i64")
     back = operations.select(operations.less(given, zero), sizes, zero)
@@ -93,7 +96,7 @@ def _bounded(operation: openvino.Node, sizes: openvino.Node) -> openvino.Node:
 
 
 def _range(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel has as many elements as it had the last time."""
+    """With a step of 0 the kernel returns as many elements as in its last run."""
     step = operation.input_value(2)
     zero = operations.constant(0, step.get_element_type())
     yield all_hold(operations.not_equal(step, zero)), "counts in steps of 0"
@@ -105,7 +108,7 @@ def _repeats(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _factors(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel leaves those beyond the axes alone."""
+    """The kernel ignores sizes or scales beyond the number of axes."""
     rank = operation.get_input_partial_shape(0).rank.get_length()
     axes = operation.input_value(2) if operation.get_input_size() > 2 else None
     count = operations.constant(np.array([rank])) if axes is None else sizes_along(axes, [0])
@@ -115,7 +118,7 @@ def _factors(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _count(operation: openvino.Node) -> Iterator[Condition]:
-    """`repairs` has bounded it."""
+    """Checks the count that the request gives. `repairs` has bounded it in the graph."""
     bounded = operation.input_value(1).get_node()
     if bounded.get_type_name() == "Maximum":
         bounded = bounded.input_value(0).get_node()
@@ -127,7 +130,7 @@ def _count(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _edges(operation: openvino.Node) -> Iterator[Condition]:
-    """Where nothing is left of an axis, the kernel repeats what it has cut away."""
+    """If nothing is left of an axis, the kernel repeats elements that it has cut away."""
     if operation.get_attributes()["pad_mode"] == "constant":
         return
     pads = operation.input_value(1), operation.input_value(2)
@@ -143,7 +146,8 @@ def _edges(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _lengths(operation: openvino.Node) -> Iterator[Condition]:
-    """A length of -1 is what is left, which the reader of ONNX makes use of itself."""
+    """To OpenVINO a length of -1 means all elements that are left. The reader of ONNX itself uses
+    this length."""
     lengths = operation.input_value(2)
     if follows_values(lengths):
         least = operations.minimum(signed(lengths), np.int64(0))
@@ -151,7 +155,7 @@ def _lengths(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _pattern(operation: openvino.Node) -> Iterator[Condition]:
-    """A single size that does not fit the kernel takes for -1, unless it is positive."""
+    """The kernel treats a single size that does not fit as -1, unless the size is positive."""
     data, pattern = operation.input_value(0), operation.input_value(1)
     if not follows_values(pattern):
         return
@@ -172,7 +176,7 @@ def _pattern(operation: openvino.Node) -> Iterator[Condition]:
 def _sequence(operation: openvino.Node) -> Iterator[Condition]:
     given = operation.input_value(_SEQUENCES[operation.get_type_name()])
     if any(is_shape(each) for each in ancestors(given)):
-        return  # the reader of ONNX says that all are as long as the tensor
+        return  # the reader of ONNX has set all lengths to that of the tensor
     lengths, longest = signed(given), sizes_along(operation.input_value(0), [1])
     bounded = operations.logical_and(
         operations.greater_equal(lengths, np.int64(0)), operations.less_equal(lengths, longest)
@@ -181,7 +185,7 @@ def _sequence(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _expansion(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel does not look at sizes that are given where it knows those of the result."""
+    """The kernel does not check the given sizes if it knows the sizes of the result."""
     data, target = operation.input_value(0), operation.input_value(1)
     shape, count = data.get_partial_shape(), target.get_partial_shape()
     mode = operation.get_attributes()["mode"]
@@ -203,7 +207,8 @@ def _expansion(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _joined(operation: openvino.Node) -> Iterator[Condition]:
-    """A tensor that never has elements is left out, and its other sizes not compared."""
+    """The backend leaves out a tensor that never has elements, and does not compare its other
+    sizes."""
     values = operation.input_values()
     shapes = [value.get_partial_shape() for value in values]
     if any(each.rank.is_static and 0 in each.get_max_shape() for each in shapes):
@@ -215,7 +220,7 @@ def _joined(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _squeezed(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel does not look at axes that are given where it knows the sizes."""
+    """The kernel does not check the given axes if it knows the sizes."""
     axes = operation.input_value(1) if operation.get_input_size() > 1 else None
     if axes is not None and follows_values(axes):
         sizes = operations.shape_of(operation.input_value(0), "i64")
@@ -227,7 +232,7 @@ def _squeezed(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _groups(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel repeats scales and biases that are not one for each channel."""
+    """The kernel repeats scales and biases if their number is not the number of channels."""
     channels = sizes_along(operation.input_value(0), [1])
     for index in (1, 2):
         count = sizes_along(operation.input_value(index), [0])
@@ -235,7 +240,7 @@ def _groups(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _scanned(operation: openvino.Node) -> Iterator[Condition]:
-    """`repairs` has made one element of none."""
+    """Checks that a sequence has elements. `repairs` has added one to each empty sequence."""
     for each in operation.get_input_descriptions():
         if each.get_type_info().name == "SliceInputDescription":
             source = operation.input_value(each.input_index)
@@ -245,13 +250,14 @@ def _scanned(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _levels(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel takes what is outside of a range for its other end where a scale is negative."""
+    """If a scale is negative, the kernel gives values outside of a range the range's other end."""
     low, high = operation.input_value(1), operation.input_value(2)
     yield all_hold(operations.less_equal(low, high)), "is given a negative scale"
 
 
 def _attention(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel repeats a tensor along an axis of one, where ONNX has both sizes be the same."""
+    """The kernel repeats a tensor along an axis of size 1. ONNX requires that both sizes are the
+    same."""
     query, key, value = (operation.input_value(index) for index in range(3))
     made = operation.output(0)
     alike = [

@@ -1,9 +1,10 @@
-"""Has a network watch over what OpenVINO does not check while it runs: indices, tensors without
-elements, integers that are divided by, lengths.
+"""Adds checks to a network that OpenVINO does not make while it runs. They check indices, tensors
+without elements, integer divisors and lengths.
 
-What is known before a run is refused then. For the rest the network gets one more output, which
-holds its `conditions`, and a request that does not meet one fails. So it does not matter whether
-the values are the caller's or computed. Conditions inside of bodies are carried out of them.
+If a condition is known to fail before a run, the network is refused. For the other conditions the
+network gets one more output, which holds its `conditions`. A request that does not meet one of them
+fails. So the checks cover the caller's values and computed values. Conditions inside of bodies are
+carried out of them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from headrace.runtime.network.values import Array, Value
 _PREFIX: Final = "headrace.guards:"
 _STAMP: Final = b"headrace guards 4\n"
 """Exported networks start with it. Raise the number when networks get other guards or repairs than
-before, so that none that was exported without them is restored."""
+before. Then no network that was exported without them is restored."""
 _Told: TypeAlias = tuple[tuple[str, str], ...]
 
 
@@ -47,8 +48,9 @@ class Guards:
     """The conditions of one compiled network.
 
     Args:
-        index: of the output that holds them, among the compiled network's.
-        name: of that output, which says what they are, so that exported networks know as well.
+        index: index of the output that holds the conditions, among the compiled network's outputs.
+        name: name of that output. It describes the conditions, so that an exported network keeps
+            the description.
     """
 
     def __init__(self, index: int, name: str) -> None:
@@ -57,7 +59,7 @@ class Guards:
 
     @classmethod
     def of(cls, model: openvino.CompiledModel) -> Guards | None:
-        """Those of a compiled network; None if it has none."""
+        """The guards of a compiled network; None if it has none."""
         outputs = model.outputs
         names = outputs[-1].get_names() if outputs else ()
         name = next((each for each in names if each.startswith(_PREFIX)), None)
@@ -66,8 +68,8 @@ class Guards:
     def check(self, values: Array, inputs: Mapping[str, Value]) -> None:
         """
         Args:
-            values: of the output.
-            inputs: the request's.
+            values: the values of the output.
+            inputs: the request's inputs.
 
         Raises:
             InvalidArgument: a condition is not met.
@@ -103,12 +105,12 @@ def add_guards(model: openvino.Model) -> None:
 
 
 def stamped(native: bytes) -> bytes:
-    """What OpenVINO exported, with a mark that says which guards the network has."""
+    """OpenVINO's export, with a mark that says which guards the network has."""
     return _STAMP + native
 
 
 def unstamped(data: bytes) -> bytes:
-    """What OpenVINO exported.
+    """OpenVINO's export, without the mark.
 
     Raises:
         InvalidArgument: the network may lack guards.
@@ -148,14 +150,14 @@ def _joined(guards: list[_Guard]) -> openvino.Output:
 
 
 def _carried_out(operation: openvino.Node, layer: str, inner: list[list[_Guard]]) -> _Guard:
-    """A guard outside for those in the bodies of an operation."""
+    """A guard outside of an operation for the guards in its bodies."""
     told = tuple((layer, broken) for body in inner for guard in body for _, broken in guard.told)
     carry = _of_branches if operation.get_type_name() == "If" else _of_iterations
     return _Guard(carry(operation, inner), told)
 
 
 def _of_branches(operation: openvino.Node, inner: list[list[_Guard]]) -> openvino.Output:
-    """Those of the branch that is not taken are met."""
+    """The guards of both branches. The guards of the branch that is not taken are met."""
     results = []
     for branch, body in enumerate(bodies(operation)):
         values = [
@@ -169,7 +171,7 @@ def _of_branches(operation: openvino.Node, inner: list[list[_Guard]]) -> openvin
 
 
 def _of_iterations(operation: openvino.Node, inner: list[list[_Guard]]) -> openvino.Output:
-    """The least value of all iterations."""
+    """The least value of each guard over all iterations."""
     (guards,) = inner
     (body,) = bodies(operation)
     joined = _joined(guards)

@@ -1,7 +1,8 @@
-"""Where OpenVINO computes integers inexactly, and what must hold so that it does not matter.
+"""Conditions under which OpenVINO's inexact integers are exact enough.
 
-The kernels know 32 bits with a sign. Many compute in float32, which has all integers up to 2**24;
-elementwise operations do so if they run in one kernel with another one that does.
+The kernels have integers of 32 bits with a sign. Many kernels compute in float32, which has all
+integers up to 2**24. An elementwise operation also computes in float32 if it runs in one kernel
+with another operation that does.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _IN_32_BITS: Final = 2.0**31 - 2**7
 _MOST: Final[Mapping[str, float]] = MappingProxyType(
     {"boolean": 1.0, "i8": 2.0**7, "u8": 2.0**8, "i16": 2.0**15, "u16": 2.0**16}
 )
-"""No integer of a type is farther from 0."""
+"""The greatest distance from 0 that an integer of each type can have."""
 _EXACT: Final = frozenset(
     ["Abs", "Add", "Maximum", "Minimum", "Multiply", "Negative", "Sign", "Subtract"]
 )
@@ -46,16 +47,16 @@ _FLOATING: Final = frozenset(
         "SquaredDifference",
     ]
 )
-"""Those that have none, or none where sizes are not known."""
+"""Elementwise operations without kernels for integers, or without them if sizes are not known."""
 
 
 def in_floats(operation: openvino.Node) -> Iterator[Condition]:
-    """No integer is beyond those that float32 has."""
+    """The condition that no integer is outside the range in which float32 has all integers."""
     yield from _no_more(operation, _IN_FLOATS)
 
 
 def _exact(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernels drop all but 32 bits, which is right of types that have no more."""
+    """The kernels keep only 32 bits, which is right for types that have no more bits."""
     if _runs_in_floats(operation):
         yield from _no_more(operation, _IN_FLOATS)
     elif operation.get_type_name() in _COMBINED and operation.get_output_element_type(0).size == 8:
@@ -63,7 +64,7 @@ def _exact(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _runs_in_floats(operation: openvino.Node) -> bool:
-    """Whether an operation that it may be joined with computes in float32."""
+    """Whether OpenVINO may join the operation with another one that computes in float32."""
     seen, stack = {operation.get_name()}, [operation]
     while stack:
         node = stack.pop()
@@ -94,21 +95,22 @@ def _division(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _cast(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel has 32 bits with a sign, and its type more. A number beyond both may become
-    anything."""
+    """The kernel has 32 bits with a sign, but the type has more integers. A number that is outside
+    both ranges may become any value."""
     source, kind = operation.input_value(0), operation.get_output_element_type(0)
     beyond = _BEYOND.get(kind.get_type_name())
     if beyond is None or not source.get_element_type().is_real() or not follows_values(source):
         return
     size = operations.absolute(operations.convert(source, "f32"))
     inside = operations.less(size, np.float32(2**31))
-    outside = operations.logical_not(operations.less(size, np.float32(beyond)))  # or no number
+    outside = operations.logical_not(operations.less(size, np.float32(beyond)))  # NaN is outside
     yield all_hold(operations.logical_or(inside, outside)), _WIDE
 
 
 def _no_more(operation: openvino.Node, most: float) -> Iterator[Condition]:
-    """The result is computed in float32 without signs, so that nothing makes up for what went
-    beyond on the way. What comes of shapes alone stays small."""
+    """The condition computes the result in float32 from values without signs. So no negative term
+    can hide an intermediate result that is too large. Values that depend on shapes alone stay
+    small."""
     values = [each for each in operation.input_values() if _is_integer(each)]
     makes_floats = operation.get_output_element_type(0).is_real()
     if makes_floats or not any(map(follows_values, values)):
@@ -133,8 +135,8 @@ def _magnitude(value: openvino.Output) -> openvino.Node:
 
 
 def _is_exact(value: openvino.Output, most: float, compares: bool) -> bool:
-    """Whether it is known that the kernel has the value as it is, or compares numbers with it that
-    are all nearer to 0."""
+    """Whether the kernel is known to have the exact value, or to compare it only with numbers that
+    are nearer to 0."""
     node = value.get_node()
     if node.get_type_name() != "Constant":
         return _bound(value) <= most
@@ -142,7 +144,7 @@ def _is_exact(value: openvino.Output, most: float, compares: bool) -> bool:
 
 
 def _bound(value: openvino.Output) -> float:
-    """No element is farther from 0, as far as the types tell."""
+    """The greatest distance from 0 that the types allow for an element of the value."""
     node = value.get_node()
     most = _MOST.get(value.get_element_type().get_type_name(), inf)
     if node.get_type_name() != "Convert" or node.input_value(0).get_element_type().is_real():
@@ -187,7 +189,7 @@ _COMBINED: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyType(
         "Subtract": lambda _, *values: operations.add(*values),
     }
 )
-"""What integers become, where that is more than the largest of them."""
+"""The results of operations whose result may be larger than their largest input."""
 INTEGERS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = MappingProxyType(
     {
         **dict.fromkeys(_FLOATING, in_floats),

@@ -1,4 +1,4 @@
-"""Whether a request's shapes go through a network, asked without a run."""
+"""Checks without a run whether a request's shapes fit a network."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ _Given: TypeAlias = tuple[tuple[int, ...], bytes]
 
 _REMEMBERED: Final = 4096
 _FEW: Final = 64
-"""Elements at most of an input from which shapes may follow."""
+"""The most elements of an input whose values may be shapes."""
 
 
 class Shapes:
-    """Infers the shapes of all layers as OpenVINO does, from those of a request, and from its lists
-    of a few integers, which may be shapes themselves. Thread-safe: `_lock` guards the model.
+    """Infers the shapes of all layers as OpenVINO does. It starts from the shapes of a request, and
+    from the request's short lists of integers, which may be shapes themselves. Thread-safe: `_lock`
+    guards the model.
 
     Args:
-        model: what the network was compiled from.
-        compiled: that network.
+        model: the model that the network was compiled from.
+        compiled: the compiled network.
         inputs: the names and indices of the compiled network's inputs.
     """
 
@@ -77,8 +78,8 @@ class Shapes:
 
 
 def _without_bodies(model: openvino.Model) -> openvino.Model:
-    """A copy that takes what loops and branches give: a body that is not run in a request need not
-    fit it."""
+    """A copy of the model that takes the results of loops and branches as inputs. It has no bodies,
+    because a request need not fit a body that it does not run."""
     rest = model.clone()
     for operation in rest.get_ops():
         if not bodies(operation):

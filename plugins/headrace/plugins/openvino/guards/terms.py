@@ -1,4 +1,4 @@
-"""What conditions are computed from, in OpenVINO's graph."""
+"""The parts that conditions are built from, in OpenVINO's graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 from headrace.plugins.openvino.library import openvino, operations
 
 Condition: TypeAlias = tuple[openvino.Node, str]
-"""The values, and what the layer does if one of them is less than 1."""
+"""The condition's values, and a text that says what the layer does if one of them is less than
+1."""
 
 ALWAYS: Final = np.array([2**31 - 1])
 """A value of a condition that holds."""
@@ -22,7 +23,7 @@ def is_constant(output: openvino.Output) -> bool:
 
 
 def sizes_along(source: openvino.Output, axes: list[int]) -> openvino.Node:
-    """The sizes along the axes; the least of all, where no axis is given."""
+    """The sizes along the axes. If no axis is given, the least size of all axes."""
     shape = source.get_partial_shape()
     known = [shape[axis] for axis in axes] if shape.rank.is_static else []
     if known and all(size.is_static for size in known):
@@ -42,8 +43,8 @@ def all_hold(holds: openvino.Node) -> openvino.Node:
 
 
 def signed(output: openvino.Output) -> openvino.Node:
-    """The value in int64, as OpenVINO's reader of ONNX has indices in most cases anyway; of a
-    constant no more than its least and greatest element."""
+    """The value in int64. In most cases OpenVINO's reader of ONNX has indices in int64 anyway. For
+    a constant, only its least and greatest element."""
     node = output.get_node()
     if node.get_type_name() == "Constant" and node.data.size:
         return operations.constant(np.array([node.data.min(), node.data.max()], np.int64))
@@ -53,7 +54,8 @@ def signed(output: openvino.Output) -> openvino.Node:
 
 
 def ancestors(output: openvino.Output) -> Iterator[openvino.Node]:
-    """The operations that the value comes from, as far as shapes, which say nothing of values."""
+    """The operations that the value comes from. Stops at operations that give a shape, because a
+    shape does not depend on values."""
     seen: set[str] = set()
     stack = [output.get_node()]
     while stack:
@@ -66,15 +68,15 @@ def ancestors(output: openvino.Output) -> Iterator[openvino.Node]:
 
 
 def follows_values(output: openvino.Output) -> bool:
-    """Whether the value depends on more of a request than shapes."""
+    """Whether the value depends on a request's values, and not only on its shapes."""
     return any(is_source(each) for each in ancestors(output))
 
 
 def is_shape(node: Any) -> bool:
-    """Whether it is the operation that gives a shape."""
+    """Whether the node is the operation that gives a shape."""
     return str(node.get_type_name()) == "ShapeOf"
 
 
 def is_source(node: Any) -> bool:
-    """Whether it gives what is not known before a run."""
+    """Whether the node gives a value that is not known before a run."""
     return str(node.get_type_name()) in ("Parameter", "ReadValue", "RandomUniform")
