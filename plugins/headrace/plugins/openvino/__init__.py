@@ -1,4 +1,4 @@
-"""OPENVINO: networks on processors (oneDNN), Intel GPUs (OpenCL) and NPUs, computed by OpenVINO."""
+"""The device OPENVINO. OpenVINO runs networks on CPUs (oneDNN), Intel GPUs (OpenCL) and NPUs."""
 
 from __future__ import annotations
 

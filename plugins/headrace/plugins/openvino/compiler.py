@@ -98,7 +98,7 @@ class Compiler:
         compiled: Compiled,
         again: Callable[[], Compiled],
     ) -> RequestNetwork:
-        """The arguments are `RequestNetwork`'s."""
+        """Makes the executable network. The arguments are those of `RequestNetwork`."""
         release_memory()  # the memory that the conversion used
         return RequestNetwork(network, config, executor, share, compiled, again)
 
@@ -108,7 +108,7 @@ class Compiler:
         model, checkpoints = add_checkpoints(network.model)
         converted = self.runtime.convert(model, checkpoints)
         if token is not None and token.error is not None:
-            raise token.error  # compiling cannot be stopped any more
+            raise token.error  # the compilation cannot be stopped once it has started
         compiled = self.runtime.compile(converted, device, properties)
         return bind(network, compiled, checkpoints), converted
 

@@ -22,7 +22,7 @@ def _convolution(node: ir.Node, _: int) -> str | None:
 
 
 def _transposed_convolution(node: ir.Node, version: int) -> str | None:
-    """test_convtranspose_autopad_same has known sizes and no pads."""
+    """The case test_convtranspose_autopad_same has known sizes and no pads, and is right."""
     if node.attributes.get_string("auto_pad", "NOTSET").startswith("SAME"):
         sizes = sizes_of(input_of(node, 0))
         if sizes is None or None in sizes[2:] or "pads" in node.attributes:

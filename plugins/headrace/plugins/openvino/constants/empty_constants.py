@@ -1,4 +1,4 @@
-"""Constants without elements, which OpenVINO's reader of ONNX takes for scalars.
+"""Constants without elements, which OpenVINO's reader of ONNX reads as scalars.
 
 No backend case of onnx shows this. The networks of ``graph/test_empty_tensors.py`` do.
 """
@@ -23,8 +23,8 @@ def reason(node: ir.Node) -> str | None:
 
 def _constants(node: ir.Node) -> list[ir.Value | None]:
     """The inputs of the node, its outputs that the graph returns, and the outputs of its bodies.
-    Leaves out inputs that may be empty: there, an empty constant means all axes, no axes, or an
-    input that is left out."""
+    Leaves out inputs that are right when they are empty. An empty constant may mean all axes, no
+    axes, or an input that is left out."""
     given = list(node.inputs)
     if node.op_type in ("Reshape", "Resize", "Upsample") or node.op_type.startswith("Reduce"):
         given = given[:1]

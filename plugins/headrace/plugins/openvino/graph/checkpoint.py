@@ -45,7 +45,7 @@ class Checkpoints:
         return ConversionExtension(OPERATOR, DOMAIN, convert)
 
     def check(self, request: int) -> None:
-        """Raises what the request's job was cancelled with, if it was."""
+        """Raises the error that the request's job was cancelled with, if it was cancelled."""
         job = self.jobs[request]
         if job is not None and job.token.error is not None:
             raise job.token.error

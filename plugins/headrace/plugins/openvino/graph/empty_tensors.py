@@ -24,7 +24,7 @@ from headrace.runtime.errors import InvalidModel
 _BODIES: Final = ("If", "Loop", "TensorIterator")
 _SOUND: Final = frozenset(
     {
-        "Broadcast",  # an axis without elements stays one, or does not fit
+        "Broadcast",  # an empty axis stays empty, or does not fit
         "Concat",
         "ConvertLike",  # it reads only the type of its other input
         "Einsum",

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from headrace.plugins.openvino.library import openvino
 
-_SEPARATOR: Final = "~"  # before the number of an operation within its layer
+_SEPARATOR: Final = "~"  # stands before the number of an operation within its layer
 _FUSED: Final = "originalLayersNames"
 _NOT_COMPUTED: Final = frozenset({"Parameter", "Result", "Constant"})
 

@@ -36,7 +36,7 @@ def sizes_along(source: openvino.Output, axes: list[int]) -> openvino.Node:
 
 
 def all_hold(holds: openvino.Node) -> openvino.Node:
-    """One value: whether all elements are true."""
+    """A list with one value, which is 1 if all elements are true and 0 otherwise."""
     axes = np.arange(holds.get_output_partial_shape(0).rank.get_length())
     whether = operations.reduce_logical_and(holds, axes, keep_dims=False)
     return operations.unsqueeze(operations.convert(whether, "i64"), np.int64(0))
