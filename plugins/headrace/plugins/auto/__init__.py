@@ -1,4 +1,4 @@
-"""AUTO: the best device for each network, and another one until that is ready."""
+"""AUTO: serves each network on its best device, and on another one until the best is ready."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ from headrace.runtime.device.services import Services
 
 @plugin_api(1)
 def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
-    """What the entry point names."""
+    """The function that the entry point names."""
     return AutoPlugin(name, services, config)

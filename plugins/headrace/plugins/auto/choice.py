@@ -1,8 +1,8 @@
-"""Which devices to have a network on: a state machine, events in, instructions out. Pure.
+"""Decides which devices hold a network: a pure state machine that turns events into instructions.
 
-A network starts on one device. While a better one has not been tried, the best of these is loaded
-in the background, and goes to the front when it is ready. If nothing serves, the next one that has
-not been tried is loaded.
+A network starts on one device. If there are better devices that have not been tried, the best of
+them loads the network in the background. It becomes the preferred device when it is ready. If no
+device serves the network, the next device that has not been tried loads it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Load the network on the device; tell `loaded` or `failed`."""
+    """Load the network on the device, then call `loaded` or `failed`."""
 
     device: str
 
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """Have these devices serve from now on, the preferred one first."""
+    """Let these devices serve from now on. The preferred one is first."""
 
     devices: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """Give the device's memory back once its requests have ended."""
+    """Free the device's memory when its requests have ended."""
 
     device: str
 
@@ -39,10 +39,10 @@ Instruction: TypeAlias = Load | Serve | Unload
 class Choice:
     """
     Args:
-        candidates: the best one first.
-        loaded: the one that the network starts on.
-        failed: those that did not load it.
-        fallback: keep the network on other devices than the best one that is loaded.
+        candidates: the devices to choose from, the best one first.
+        loaded: the device that the network starts on.
+        failed: the devices that could not load the network.
+        fallback: whether to keep the network on other loaded devices beside the best one.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class Choice:
         return self._loading
 
     def look(self, serving: Collection[str]) -> list[Instruction]:
-        """Devices were taken out or put back.
+        """Handles the event that devices were taken out or put back.
 
         Args:
-            serving: those that take requests.
+            serving: the devices that take requests.
         """
         if self._loading is not None:
             return []
@@ -76,7 +76,7 @@ class Choice:
         return [] if self._loading is None else [Load(self._loading)]
 
     def loaded(self, serving: Collection[str]) -> list[Instruction]:
-        """The device that was to load the network has."""
+        """Handles the event that the loading device has loaded the network."""
         assert self._loading is not None
         self._loaded.add(self._loading)
         self._loading = None
@@ -87,19 +87,19 @@ class Choice:
         return [Serve(kept), *map(Unload, dropped), *self.look({*serving, *kept[:1]})]
 
     def failed(self, serving: Collection[str]) -> list[Instruction]:
-        """The device that was to load the network does not."""
+        """Handles the event that the loading device could not load the network."""
         assert self._loading is not None
         self._failed.add(self._loading)
         self._loading = None
         return self.look(serving)
 
     def forgive(self, device: str) -> None:
-        """The device that failed may work now; to be followed by `look`."""
+        """Lets a device that failed be tried again. Call `look` after it."""
         self._failed.discard(device)
 
     def _next(self, serving: Collection[str]) -> str | None:
-        """The best device that has not been tried, if it is better than those that are loaded, or
-        if none of these serves."""
+        """The best device that has not been tried. It must be better than all loaded devices,
+        unless none of the loaded devices serves."""
         nothing_serves = self._fallback and not self._loaded & set(serving)
         is_better = True
         for device in self._candidates:

@@ -1,4 +1,4 @@
-"""A network on the best device for it, and on another one until that is ready or while it fails."""
+"""A network on its best device. Another device serves it until that is ready, or while it fails."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _CHOSEN = (NUM_STREAMS, INFERENCE_NUM_THREADS, ALLOW_AUTO_BATCHING)
 
 
 class AutoNetwork(PooledNetwork):
-    """Thread-safe: `_lock` guards the choice, too. The choice's instructions are followed without
-    it, one thread at a time for each event.
+    """Thread-safe: `_lock` guards the choice, too. The thread that reports an event follows the
+    choice's instructions, without the lock.
 
     Args:
-        as of `PooledNetwork`; candidates: the best one first.
-        member: the one that it starts on.
-        fallback: as of `Choice`.
+        See `PooledNetwork`. candidates: the best one first.
+        member: the device that the network starts on.
+        fallback: see `Choice`.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class AutoNetwork(PooledNetwork):
         self._ask(self._choice.failed)
 
     def try_again(self, device: str) -> None:
-        """Loads the device if it would be chosen."""
+        """Loads the network on the device if the choice prefers that device."""
 
         def forgive(serving: Sequence[str]) -> list[Instruction]:
             self._choice.forgive(device)
@@ -77,7 +77,7 @@ class AutoNetwork(PooledNetwork):
         self._ask(forgive)
 
     def _members_changed(self) -> None:
-        if self._pool is None:  # a device is down already: `open` looks once the pool is there
+        if self._pool is None:  # a device is down already; `open` looks when the pool exists
             return
         self._ask(self._choice.look)
         self._show()
@@ -105,7 +105,7 @@ class AutoNetwork(PooledNetwork):
         self.pool.when_empty(member, member.executable.close)
 
     def _show(self) -> None:
-        """Has the configuration tell what the device that serves has chosen."""
+        """Shows in the configuration the values that the serving device has chosen."""
         front = self._front().executable
         with self._lock:
             self.config = showing(self.config, front, _CHOSEN)
@@ -113,7 +113,7 @@ class AutoNetwork(PooledNetwork):
     # -- hooks --
 
     def _export(self) -> bytes:
-        """What the device exports that serves, or that would."""
+        """What the serving device exports, or the preferred device if none serves."""
         return export([self._front()])
 
     def _close(self) -> None:
@@ -132,7 +132,7 @@ class AutoNetwork(PooledNetwork):
         }
 
     def _execution_devices(self) -> list[str]:
-        """Those that get requests now: without spilling, of the first device that serves."""
+        """The devices that get requests now. Without spilling, only the first serving one does."""
         return execution_devices(each.executable for each in self._chosen())
 
     def _optimal_number_of_infer_requests(self) -> int:
@@ -142,7 +142,7 @@ class AutoNetwork(PooledNetwork):
     # -- inside --
 
     def _front(self) -> Member:
-        """The device that serves, or that would."""
+        """The first serving device, or the preferred device if none serves."""
         return (*self.pool.serving, *self.pool.members)[0]
 
     def _chosen(self) -> Sequence[Member]:

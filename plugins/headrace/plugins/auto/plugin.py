@@ -1,4 +1,4 @@
-"""The device: chooses the best of the others for each network."""
+"""The device AUTO: chooses the best of the other devices for each network."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _log = logging.getLogger(__name__)
 
 
 class AutoPlugin(SpreadPlugin):
-    """Without a list, or with exclusions alone, it chooses among all physical devices."""
+    """Chooses among the listed devices, or among all physical devices if none is listed. Exclusions
+    alone count as no list."""
 
     schema = SCHEMA
     chooses = True
@@ -53,7 +54,7 @@ class AutoPlugin(SpreadPlugin):
         return [members[place] for place in order]
 
     def _physical(self) -> Iterator[DeviceName]:
-        """All that a user may expect to serve: but not those that are not installed."""
+        """All installed physical devices. A user may expect each of them to serve."""
         devices = self.services.devices
         for kind, ids in sorted(devices.available().items()):
             if kind not in VIRTUAL_TYPES and kind not in devices.not_installed():
@@ -61,7 +62,7 @@ class AutoPlugin(SpreadPlugin):
                 yield from (DeviceName(kind, each) for each in names)
 
     def _facts(self, name: DeviceName) -> Facts | None:
-        """What is known of a device; of one with a list, what all in it have in common."""
+        """What is known about a device. For a device with a list, what all its devices share."""
         found = [self._facts_of_one(each) for each in name.physical()]
         known = [each for each in found if each is not None]
         if not known:
@@ -77,15 +78,16 @@ class AutoPlugin(SpreadPlugin):
             tells = plugin.metrics().get("DEVICE_TYPE")
             told = tells(options) if tells is not None else ""
         except HeadraceError:
-            return None  # it did not start, or is down: the load says why
+            return None  # the device did not start, or is down; the load says why
         assert isinstance(capabilities, list)
         return Facts(device_type(str(name), told), frozenset(capabilities))
 
     def _passed_over(self, listed: Listed, config: Mapping[str, str]) -> Listed:
-        """Without the devices that do not take what was meant for all of them, such as a precision.
+        """Drops the devices that refuse a setting given for all devices, for example a precision.
 
         Raises:
-            InvalidArgument, NotFound: no device takes it, or one does not take what was for it.
+            InvalidArgument, NotFound: no device takes the setting, or a device refuses a setting
+                given for it alone.
         """
         candidates: list[Candidate] = []
         failures = [*listed.failures]
@@ -150,8 +152,8 @@ class AutoPlugin(SpreadPlugin):
     def _sequence(
         self, candidates: Sequence[Candidate], config: Configuration, frames: Mapping[str, Frame]
     ) -> list[Candidate]:
-        """In which order to try the devices that the network may start on: the one that exported
-        it, a processor, and then the best first."""
+        """The order in which to try the devices that the network may start on: the device that
+        exported the network, or else a processor, and then the others, the best first."""
         first = [each for each in candidates if each.name in frames]
         if not first and config[STARTUP_FALLBACK]:
             first = [each for each in candidates if self._is_processor(each)][:1]

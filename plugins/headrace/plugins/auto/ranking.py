@@ -1,4 +1,4 @@
-"""Which device is best for a network: by the types that it computes in, then by its own. Pure."""
+"""Ranks devices for a network: by the data types they compute in, then by device type. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _QUANTIZED = ("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "Q
 
 
 class DeviceType(enum.IntEnum):
-    """What the metric DEVICE_TYPE of a device says, the best first. EMULATED: an accelerator's
-    interface on the processor. REFERENCE: exact and slow."""
+    """The values of a device's metric DEVICE_TYPE, the best first. EMULATED: the device is a
+    processor behind an accelerator's interface. REFERENCE: the device is exact and slow."""
 
     DISCRETE = 0
     INTEGRATED = 1
@@ -38,18 +38,18 @@ _KNOWN = {
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What counts of a device."""
+    """The facts about a device that decide its rank."""
 
     type: DeviceType
     capabilities: frozenset[str]
 
 
 def device_type(name: str, told: object = None) -> DeviceType:
-    """The type that a device tells, else the one that its name is known for; an unknown device is
-    taken for an accelerator, because only that is a likely reason to add one.
+    """The type that the device reports, or the known type for its name. An unknown device counts as
+    an accelerator, because that is the only likely reason to add a device.
 
     Args:
-        told: DEVICE_TYPE, if it has that metric.
+        told: DEVICE_TYPE, if the device has that metric.
     """
     if isinstance(told, str) and told.upper() in DeviceType.__members__:
         return DeviceType[told.upper()]
@@ -69,11 +69,11 @@ def needs(network: Network) -> frozenset[str]:
 def ranked(
     devices: Sequence[Facts | None], needed: AbstractSet[str], *, in_order: bool
 ) -> list[int]:
-    """Places of the devices, the best one first.
+    """The positions of the devices in the given list, the best one first.
 
     Args:
-        devices: None if nothing is known about the device, which then comes last.
-        in_order: the list's order is the user's preference, and counts instead of the types.
+        devices: None for a device that nothing is known about. It comes last.
+        in_order: the list's order is the user's preference. It replaces the order of the types.
     """
 
     def key(place: int) -> tuple[int, int, int]:

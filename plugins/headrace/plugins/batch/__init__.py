@@ -12,5 +12,5 @@ from headrace.runtime.device.services import Services
 
 @plugin_api(1)
 def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
-    """What the entry point names."""
+    """The function that the entry point names."""
     return BatchPlugin(name, services, config)

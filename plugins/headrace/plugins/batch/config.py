@@ -13,7 +13,7 @@ from headrace.runtime.virtual.members import withheld_keys
 SCHEMA = ConfigSchema(*STANDARD_KEYS)
 
 DEFAULT_SIZE = 8
-"""Rows of a batch where the device's name does not say."""
+"""Rows of a batch if the device's name gives no number."""
 
 NOT_FOR_MEMBERS = withheld_keys(SCHEMA, ALLOW_AUTO_BATCHING, AUTO_BATCH_TIMEOUT)
 """Keys that are not handed to the device that runs the batches."""

@@ -29,15 +29,15 @@ from headrace.runtime.virtual.networks import (
 
 
 class BatchNetwork(ExecutableNetwork):
-    """Owns no streams: its batches run on those of the device that it has the other network on.
+    """Owns no streams: its batches run on the streams of the inner network's device.
 
     Args:
-        network: as the caller sees it.
-        inner: takes batches; closed with this one, unless it is `lent`.
-        size: rows of a batch, at most.
-        shape: of the batches.
-        executors: on which the other network runs.
-        lent: the inner network serves by itself, too.
+        network: the network as the caller sees it.
+        inner: the network that takes batches. It is closed with this one, unless it is `lent`.
+        size: most rows of a batch.
+        shape: the shape of the batches.
+        executors: the executors that the inner network runs on.
+        lent: whether the inner network also serves by itself.
     """
 
     counts_rows = False
@@ -82,13 +82,14 @@ class BatchNetwork(ExecutableNetwork):
         self._unfollow = self._executors.subscribe(self._follow_streams)
 
     def set_config(self, changes: Mapping[str, str]) -> None:
-        """Changes the inner network's keys too."""
+        """Changes the inner network's keys, too."""
         super().set_config(changes)
         set_known(self.inner, changes)
         self.collector.timeout = self._timeout()
 
     def take_over(self, lender: ExecutableNetwork) -> None:
-        """Nobody else uses the network that may have been lent; if it was not, it is closed."""
+        """Takes over the lent network, which now serves nothing else. If no network was lent,
+        `lender` is closed."""
         if self._lent:
             self._lent = False
         else:
@@ -101,7 +102,7 @@ class BatchNetwork(ExecutableNetwork):
 
     def _close(self) -> None:
         self._unfollow()
-        if self._collector is not None:  # the load was not cancelled at its very end
+        if self._collector is not None:  # None if the load was cancelled at its very end
             self._collector.close()
         if not self._lent:
             self.inner.close()
@@ -113,7 +114,7 @@ class BatchNetwork(ExecutableNetwork):
         return {"BATCH_SIZE": lambda: self.size}
 
     def _optimal_number_of_infer_requests(self) -> int:
-        """Enough to fill a batch for every stream, or as many as the caller has."""
+        """Enough requests to fill a batch for every stream, but no more than the caller sends."""
         most = self.config[PERFORMANCE_HINT_NUM_REQUESTS] or math.inf
         return int(min(most, self.size * self._slots()))
 
@@ -123,7 +124,7 @@ class BatchNetwork(ExecutableNetwork):
     # -- inside --
 
     def _slots(self) -> int:
-        """Batches that the device runs at once."""
+        """How many batches the device runs at once."""
         return optimal_requests(self.inner)
 
     def _follow_streams(self) -> None:

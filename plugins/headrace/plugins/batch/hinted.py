@@ -1,4 +1,4 @@
-"""Loads for throughput: with batches where they can be made and pay, otherwise without."""
+"""Loads a network for throughput: with batches if they are possible and pay, otherwise without."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS: Final = 5.0
 LOADS: Final = 3
-"""As many times as the load took, the second one may take before it is given up."""
+"""How many times as long as the first load the second load may take before it is given up."""
 
 
 def choose(
@@ -32,16 +32,17 @@ def choose(
     token: CancelToken,
     timer: Timer,
 ) -> ExecutableNetwork:
-    """The better of two ways to serve a network; a note tells which, and why. A device that is busy
-    with other networks does not delay the load for long.
+    """The network served in the better of two ways. Its note says which way, and why. A device that
+    is busy with other networks does not delay the load for long.
 
     Args:
-        load: the network as the device has it by itself.
-        batched: the same with its requests joined; it may run its batches on the first one.
-        size: rows of a batch, at most.
+        load: loads the network on the device without batches.
+        batched: loads the network with its requests joined. It may run its batches on the network
+            that `load` returned.
+        size: most rows of a batch.
 
     Raises:
-        What `load` raises. Cancelled, Unavailable: both are closed then.
+        What `load` raises. Cancelled, Unavailable: both networks are closed then.
     """
     begun = time.monotonic()
     plain = load()
@@ -69,7 +70,7 @@ def choose(
         found.config = found.config.schema.resolve(
             found.config.explicit_strings(), {ALLOW_AUTO_BATCHING.name: "NO"}
         )
-    found.notes = (why, *found.notes)  # what is known only after both are open
+    found.notes = (why, *found.notes)  # the reason is known only after both are open
     _log.info("a network on %s: %s", found.place.device, why)
     return found
 
@@ -81,7 +82,8 @@ def _choose(
     wanted: float,
     token: CancelToken,
 ) -> tuple[ExecutableNetwork, str]:
-    """The network to serve, the other one closed, and why it is that one."""
+    """The network to serve, and why it was chosen. If that is the batched one, `plain` is closed or
+    taken over; otherwise the batched one is closed."""
     try:
         (row,) = sample(plain.inputs, loading.runner(plain, token), 1).rows
     except Inconclusive as why:
@@ -117,7 +119,8 @@ def _choose(
 
 
 def _sizes(network: ExecutableNetwork, row: Mapping[str, Array]) -> str:
-    """What was chosen for sizes that are not fixed: with others, batches may pay more or less."""
+    """The sizes that were chosen for dynamic dimensions. With other sizes, batches may pay more or
+    less."""
     chosen = [
         f"{port.name}[{','.join(map(str, row[port.name].shape))}]"
         for port in network.inputs

@@ -1,4 +1,4 @@
-"""From a network to one whose requests run together."""
+"""Loads a network so that its requests run together."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from headrace.runtime.network.values import Value
 from headrace.runtime.virtual.members import Target
 
 _MAY_BE_THE_SIZES = (FailedPrecondition, InvalidModel, Unimplemented)
-"""What a device may raise that takes fixed sizes only."""
+"""Errors that a device may raise because it takes fixed sizes only."""
 
 
 class _Inner(NamedTuple):
-    """The network that takes batches; see `Shape`."""
+    """The network that takes batches. See `Shape`."""
 
     network: ExecutableNetwork
     padded_to: int
@@ -51,13 +51,13 @@ def load(
     """Loads a network on the target so that its requests run together.
 
     Args:
-        whole: as the caller sees it.
-        size: rows of a batch, at most.
-        plain: the network as the target has loaded it already; it stays open, and runs the batches
+        whole: the network as the caller sees it.
+        size: most rows of a batch.
+        plain: the network if the target has loaded it already. It stays open, and runs the batches
             if it takes any number of rows.
 
     Raises:
-        FailedPrecondition: why its requests cannot run together.
+        FailedPrecondition: its requests cannot run together. The message says why.
         What the target raises.
     """
     ready = batchable(whole)
@@ -81,7 +81,8 @@ def load(
 
 
 def runner(network: ExecutableNetwork, token: CancelToken, padded_to: int = 0) -> Run:
-    """Runs rows on a network, which takes `padded_to` of them where that is not 0."""
+    """A function that runs rows on a network. If `padded_to` is not 0, the network takes exactly
+    that many rows."""
 
     def run(inputs: Mapping[str, Value]) -> Mapping[str, Value]:
         arrays = {name: np.asarray(value) for name, value in inputs.items()}
@@ -109,7 +110,7 @@ def _inner(network: Network, target: Target, size: int, token: CancelToken) -> _
     try:
         return _Inner(_load(network, target, token), 0, "")
     except _MAY_BE_THE_SIZES as error:
-        # If it is about something else, it comes again.
+        # If the sizes are not the cause, the next load raises the error again.
         fixed = _load(with_fixed_rows(network, size), target, token)
         note = f"batches are padded to {size} rows, because {target.name} said: {error.message}"
         return _Inner(fixed, size, note)
@@ -128,10 +129,10 @@ def _tried(
     token: CancelToken,
     plain: ExecutableNetwork | None,
 ) -> tuple[frozenset[str], str]:
-    """The outputs without a batch dimension, and how it was found that rows can run together."""
+    """The outputs without a batch dimension, and the evidence that rows can run together."""
     analysis = ready.analysis
     together = runner(inner.network, token, inner.padded_to)
-    # What was rewritten for many rows has to give what the network gave as it was.
+    # A network rewritten for many rows has to give the same results as the original.
     own = _load(whole, target, token) if ready.rewritten and plain is None else None
     original = own or plain
     try:

@@ -1,4 +1,4 @@
-"""The device: another one, and how many rows run there together."""
+"""The device BATCH: another device, and the number of rows that run on it together."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class _Resolved:
 
 
 class BatchPlugin(VirtualPlugin):
-    """Makes of the network one that takes any number of rows, has the other device load that, and
-    joins requests for it."""
+    """Rewrites the network to take any number of rows, loads it on the other device, and joins
+    requests for it."""
 
     schema = SCHEMA
     full_name = "Runs requests together on another device"
@@ -57,7 +57,7 @@ class BatchPlugin(VirtualPlugin):
     def transform_network(
         self, network: Network, config: Configuration, options: NetworkOptions
     ) -> Network:
-        """With preprocessing, and nothing else: the device transforms the result itself."""
+        """Adds preprocessing only. The other device transforms the result itself."""
         return transform_network(
             network, preprocess=(options.inputs, options.outputs), common=False
         )
@@ -65,8 +65,8 @@ class BatchPlugin(VirtualPlugin):
     def query_network(
         self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
     ) -> QueryResult:
-        """What the other device says, less the layers at which rows of a batch meet. Where only a
-        trial tells, the network is loaded for it, and closed."""
+        """The other device's answer without the layers that mix rows of a batch. If only a trial
+        can tell, the network is loaded for the trial and then closed."""
         resolved = self._resolve(config, options, ignore_unknown=True)
         members = replace(options, members=resolved.target.options.members)
         found = resolved.target.plugin.query_network(network, resolved.target.config, members)
@@ -83,18 +83,18 @@ class BatchPlugin(VirtualPlugin):
         return found
 
     def load_network(self, load: Load) -> ExecutableNetwork:
-        """Loads a network so that its requests run together. Nothing native is exported: what the
-        device would run is quickly made again.
+        """Loads a network so that its requests run together. The plugin exports nothing native,
+        because it can quickly make the batched network again.
 
         Raises:
             As `Plugin.load_network`.
-            FailedPrecondition: its requests cannot run together, and why.
+            FailedPrecondition: its requests cannot run together. The message says why.
         """
         resolved = self._resolve(load.config, load.options)
         return self._opened(load, resolved.config, partial(self._batched, load, resolved))
 
     def join_if_it_pays(self, device: DeviceName, load: Load) -> ExecutableNetwork:
-        """As `AutoBatching` has it."""
+        """See `AutoBatching`."""
         own = {key: text for key, text in load.config.items() if key != DEVICE_ID.name}
         options = replace(load.options, members=(Member(device),))
         resolved = self._resolve(own, options)
@@ -143,8 +143,8 @@ class BatchPlugin(VirtualPlugin):
 def _without_batches(
     found: QueryResult, network: Network, whole: Network, error: CannotBatch
 ) -> QueryResult:
-    """What is `found`, less the layers of `network` that those at fault stand for; less all of them
-    where it is nothing about a layer."""
+    """The answer `found` without the layers of `network` that prevent batches. If the error names
+    none of its layers, no layer is supported."""
     origins = {layer.name: layer.origins for layer in whole.layers}
     at_fault = {origin for name in error.layers for origin in origins.get(name, ())}
     layers = [layer for layer in network.layers if layer.name in at_fault] or network.layers
@@ -161,7 +161,7 @@ def _without_batches(
 def _refuse_nonsense(device: DeviceName, count: int | None) -> None:
     """
     Raises:
-        InvalidArgument: batches of such a device, or of such a size, make no sense.
+        InvalidArgument: batches on this device, or of this size, make no sense.
     """
     wrong = next((kind for kind in device.types() if kind in _CHOOSING), None)
     if wrong == "BATCH":

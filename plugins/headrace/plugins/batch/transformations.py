@@ -1,4 +1,4 @@
-"""From a network to one that takes any number of rows, if there is such a one."""
+"""Rewrites a network so that it takes any number of rows, if that is possible."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CannotBatch(FailedPrecondition):
     """Requests to a network cannot run together.
 
     Attributes:
-        layers: the names of those at which that was found; none where it is about the whole.
+        layers: the names of the layers that prevent it. Empty if the reason is not a layer.
     """
 
     def __init__(self, why: str, layers: Iterable[str] = ()) -> None:
@@ -38,7 +38,7 @@ class Batchable:
     """A network with a batch dimension of any size.
 
     Attributes:
-        rewritten: the network as it was given takes one row only.
+        rewritten: the original network takes one row only.
     """
 
     network: Network
@@ -47,7 +47,7 @@ class Batchable:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the graph tells, so that no trial has to."""
+        """Whether the graph alone shows that rows are independent, so that no trial is needed."""
         return not (self.analysis.doubts or self.rewritten)
 
 
@@ -55,7 +55,7 @@ def batchable(network: Network) -> Batchable:
     """The network with a batch dimension of any size.
 
     Raises:
-        CannotBatch: why its requests cannot run together.
+        CannotBatch: its requests cannot run together. The message says why.
     """
     rewritten = _has_one_row(network)
     if rewritten:
@@ -67,17 +67,17 @@ def batchable(network: Network) -> Batchable:
 
 
 def with_fixed_rows(network: Network, rows: int) -> Network:
-    """The network for just so many rows, for devices that take fixed sizes only."""
+    """The network for exactly `rows` rows, for devices that take fixed sizes only."""
     model = network.clone().model
     _set_rows(model, rows)
     return Network(model)
 
 
 def _has_one_row(network: Network) -> bool:
-    """Whether the first dimension of every input is fixed at 1; False if it can be anything.
+    """Whether the first dimension of every input is fixed at 1. False if it may have any size.
 
     Raises:
-        CannotBatch: it is neither.
+        CannotBatch: neither is the case.
     """
     if not network.inputs:
         raise CannotBatch("it has no inputs")
@@ -93,7 +93,11 @@ def _has_one_row(network: Network) -> bool:
 
 
 def _first(port: Port) -> int | str | None:
-    """The size of an input's first dimension, if that may be the batch's."""
+    """The size of an input's first dimension.
+
+    Raises:
+        CannotBatch: that dimension cannot be the batch's.
+    """
     if port.kind != "tensor" or port.optional:
         raise CannotBatch(f"input {port.name!r} is not a tensor, or may be absent")
     if not port.shape:
@@ -105,7 +109,7 @@ def _first(port: Port) -> int | str | None:
 
 
 def _with_any_number_of_rows(network: Network) -> Network:
-    """Rewrites the sizes of one row that are written into the graph: those of inputs, outputs and
+    """Replaces the fixed batch size of 1 in the graph: in the shapes of inputs, outputs and
     Reshapes."""
     one = analyse(network.model, rows=(1,))
     model = network.clone().model
@@ -131,7 +135,7 @@ def _set_rows(model: ir.Model, rows: int | str) -> None:
 def _resize(
     node: ir.Node, one: Analysis, names: naming.Names, graph: ir.Graph, *, all_fixed: bool
 ) -> None:
-    """Has a Reshape to a constant shape keep the batch, whose size the shape says is 1."""
+    """Makes a Reshape keep the batch if its constant shape says that the batch has size 1."""
     source, shape = node.inputs[0], node.inputs[1]
     tensor = constant_of(shape) if shape is not None else None
     axis = one.axes.get(source.name or "") if source is not None else None

@@ -1,4 +1,4 @@
-"""OPENCL: GPUs through tinygrad, and processors where an OpenCL driver makes one of them."""
+"""OPENCL: runs networks through tinygrad on GPUs, and on processors that have an OpenCL driver."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from headrace.runtime.errors import NotInstalled, Unavailable
 
 @plugin_api(1, isolated=True)
 def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
-    """What the entry point names.
+    """The function that the entry point names.
 
-    tinygrad is for one thread of a process, and reads its settings from the environment when it is
-    imported; so this runs in a process of the device's own, and only there is it imported.
+    Only one thread of a process may use tinygrad, and tinygrad reads its settings from the
+    environment when it is imported. So this function runs in the device's own process, and tinygrad
+    is imported only there.
 
     Raises:
-        NotInstalled: tinygrad is not there.
-        Unavailable: it cannot be imported, or no OpenCL device answers.
+        NotInstalled: tinygrad is not installed.
+        Unavailable: tinygrad cannot be imported, or no OpenCL device answers.
     """
     if find_spec("tinygrad") is None:
         raise NotInstalled("tinygrad is not installed; install headrace with its extra 'opencl'")

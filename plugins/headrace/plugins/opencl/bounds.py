@@ -1,6 +1,7 @@
-"""Indices that are out of bounds. ONNX calls them an error; a kernel reads past them.
+"""Finds indices that are out of bounds. They are an error in ONNX, but a kernel would read past the
+end of the data.
 
-Those that arrive as inputs of the network are looked at before it runs.
+Only indices that are inputs of the network are checked, before the network runs.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ import onnx_ir as ir
 from headrace.runtime.errors import InvalidArgument
 
 _BY_AXIS = {"Gather": 0, "GatherElements": 0, "ScatterElements": 0}
-"""Operator to the default of its axis; indices are the second input of each."""
+"""Operator to the default of its axis. The second input of each operator has the indices."""
 
 _BY_ROW = frozenset({"GatherND", "ScatterND"})
-"""The last axis of the indices leads along the first axes of the data, after those of a batch."""
+"""Operators whose indices hold coordinates along their last axis. The coordinates are those of the
+data's first axes after the batch axes."""
 
 
 class _Bound(NamedTuple):
     """The bounds of a layer's indices.
 
     Attributes:
-        axis: that the indices lead along; the first of those that rows of indices lead along.
-        sizes: of the data; None where no more is known than that of the input called `data`.
+        axis: the data's axis that the indices refer to. If `by_row`, the first of these axes.
+        by_row: whether the last axis of the indices holds coordinates.
+        data: the name of the data if it is an input of the network, otherwise empty.
+        sizes: the sizes of the data's axes. None: the data's shape is not known before a run.
     """
 
     layer: str
@@ -36,7 +40,7 @@ class _Bound(NamedTuple):
 
 
 class IndexBounds:
-    """What a model's index inputs have to stay within. Immutable."""
+    """The bounds that a model's index inputs have to stay within. Immutable."""
 
     def __init__(self, model: ir.Model) -> None:
         self._bounds: dict[str, list[_Bound]] = {}
@@ -58,7 +62,7 @@ class IndexBounds:
     def check(self, inputs: Mapping[str, Any]) -> None:
         """
         Raises:
-            InvalidArgument: naming the input and the layer.
+            InvalidArgument: an index is out of bounds. The message names the input and the layer.
         """
         for name, bounds in self._bounds.items():
             indices = inputs.get(name)

@@ -18,12 +18,12 @@ from headrace.runtime.network.network import Network
 
 
 class OpenClNetwork(ExecutableNetwork):
-    """Nothing native is exported: what tinygrad would give has to be unpickled, and its kernel
-    cache on disk makes compiling anew quick.
+    """Exports nothing native: tinygrad's export would have to be unpickled, and its kernel cache on
+    disk makes a new compilation quick.
 
     Args:
         session: the network in the backend.
-        bounds: of indices that arrive as inputs.
+        bounds: the bounds of indices that arrive as inputs.
     """
 
     def __init__(

@@ -1,18 +1,18 @@
-"""What tinygrad's errors mean. They share no base class, and some are Python's own."""
+"""Translates tinygrad's errors. They share no base class, and some are Python's own."""
 
 from __future__ import annotations
 
 from headrace.runtime.errors import HeadraceError, InvalidArgument, ResourceExhausted
 
 _TOO_MANY_ELEMENTS = "UOp verification failed"
-"""How tinygrad says that a kernel's index does not fit into 32 bits."""
+"""The start of tinygrad's message that a kernel's index does not fit into 32 bits."""
 
 
 def run_failure(error: Exception) -> Exception:
-    """What to raise for an error that a run raised.
+    """The error to raise for an error that a run raised.
 
-    ResourceExhausted: a result is too large for the memory, or for a kernel to count its elements.
-    InvalidArgument: NumPy does not take a result, for instance because it has too many axes.
+    ResourceExhausted: a result is too large for the memory, or has more elements than a kernel can
+    count. InvalidArgument: NumPy does not take a result, for instance because it has too many axes.
     The error itself: anything else.
     """
     if isinstance(error, HeadraceError):
@@ -29,7 +29,7 @@ def run_failure(error: Exception) -> Exception:
 
 
 def out_of_memory(error: BaseException | None) -> bool:
-    """Whether memory was refused at any level."""
+    """Whether the error or one of its causes is a MemoryError."""
     while error is not None and not isinstance(error, MemoryError):
         error = error.__cause__
     return error is not None

@@ -1,8 +1,8 @@
-"""What tinygrad computes otherwise than ONNX, or not at all, though it has the operator.
+"""Rules for operators that tinygrad has, but computes differently from ONNX or not at all.
 
-Found by running onnx's backend cases against tinygrad 0.14; the case that shows a fault is named
-beside the rule for it. A rule is as narrow as the fault. If what it depends on is not known before
-a run, the layer is refused, because its result would be wrong without an error.
+The faults were found by running onnx's backend test cases against tinygrad 0.14. Each rule names
+the case that shows its fault. A rule is as narrow as the fault. If a rule depends on something that
+is not known before a run, the layer is refused, because its result could be wrong without an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TRAINING: Final = "ai.onnx.preview.training"
 
 
 def reason(node: ir.Node) -> str | None:
-    """Why the device does not run the node; None if nothing speaks against it."""
+    """The reason why the device does not run the node. None if there is no reason."""
     if node.domain == _TRAINING:
         return "tinygrad assigns to the inputs of operators that train"
     if node.domain not in ("", "ai.onnx"):
@@ -50,13 +50,14 @@ def _mod(node: ir.Node) -> str | None:
 
 
 def _by_reciprocal(_: ir.Node) -> str | None:
-    """test_dynamicquantizelinear: x / scale is x times the rounded reciprocal of scale, which is
-    on the other side of a half now and then."""
+    """Found by test_dynamicquantizelinear. tinygrad computes x / scale as x times the rounded
+    reciprocal of scale. Sometimes that product is on the other side of a half, and rounds to
+    another integer."""
     return "quotients are not rounded as in ONNX"
 
 
 def _max_pool(node: ir.Node) -> str | None:
-    """Indices with storage_order=1 are put right of images only."""
+    """Indices with storage_order=1 are corrected for images only."""
     given, wanted = node.inputs[0], len(node.outputs) > 1 and bool(node.outputs[1].name)
     image = given is not None and given.shape is not None and len(given.shape) == _IMAGE_AXES
     by_columns = node.attributes.get_int("storage_order", 0) == 1
@@ -66,14 +67,16 @@ def _max_pool(node: ir.Node) -> str | None:
 
 
 def _max_unpool(node: ir.Node) -> str | None:
-    """test_maxunpool_export_with_output_shape: indices are taken for those of the output."""
+    """Found by test_maxunpool_export_with_output_shape: tinygrad takes the indices for those of the
+    output."""
     given = len(node.inputs) > 2 and node.inputs[2] is not None
     return "MaxUnpool into another shape than the pooled one" if given else None
 
 
 def _per_axis(*positions: int) -> Callable[[ir.Node], str | None]:
-    """test_convinteger_with_padding: a scale or zero point of each channel is taken for one of each
-    column. Found for the weights of ConvInteger; the code of the others is the same."""
+    """Found by test_convinteger_with_padding: tinygrad takes scales or zero points of the channels
+    for those of the columns. The test shows it for the weights of ConvInteger. The code of the
+    other operators is the same."""
 
     def rule(node: ir.Node) -> str | None:
         for at in positions:

@@ -1,4 +1,4 @@
-"""The device: what it is called, what it can do, and how a network is made for it."""
+"""The device OPENCL: its name, its capabilities, and how it compiles a network."""
 
 from __future__ import annotations
 
@@ -43,11 +43,12 @@ _HALVES_AND_DOUBLES = {
 
 
 class OpenClPlugin(CompiledPlugin):
-    """tinygrad's kernels on OpenCL devices, one run at a time. DEVICE_ID is a number, GPUs first.
+    """Runs tinygrad's kernels on OpenCL devices, one run at a time. DEVICE_ID is a number, and GPUs
+    come first.
 
     Args:
-        name, services, config: as `Plugin`.
-        kernels: where they are kept.
+        name, services, config: see `Plugin`.
+        kernels: the folder of compiled kernels.
 
     Raises:
         Unavailable: no OpenCL device answers.
@@ -96,7 +97,7 @@ class OpenClPlugin(CompiledPlugin):
         return TRANSFORMATIONS
 
     def _add_extension(self, functions: Sequence[ir.Function]) -> None:
-        """Takes any: they are inlined."""
+        """Accepts any functions, because they are inlined."""
 
     def _support(self, network: Network, config: Configuration) -> Support:
         number = self._number(config)
@@ -114,7 +115,7 @@ class OpenClPlugin(CompiledPlugin):
             capacity = config[JIT_CACHE_CAPACITY]
             session = Session(network.model, f"CL:{number}", capacity, self._kernels, widens=widens)
             if example is not None and session.can_be_warmed:
-                with suppress(InvalidArgument):  # what is made up may not suit the network
+                with suppress(InvalidArgument):  # the example may not suit the network
                     session.warm(example, token)
             return session
 
@@ -135,7 +136,8 @@ def _capabilities(device: Found) -> tuple[str, ...]:
 
 
 def _example(inputs: Sequence[Port]) -> dict[str, np.ndarray] | None:
-    """Ones for every input, where all shapes are static; ones divide, and index most axes."""
+    """Arrays of ones for all inputs. None if an input is no tensor of static shape, or too large.
+    You can divide by ones, and they are valid indices of most axes."""
     example: dict[str, np.ndarray] = {}
     for port in inputs:
         sizes = [size for size in port.shape or () if isinstance(size, int)]

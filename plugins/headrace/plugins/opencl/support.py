@@ -1,4 +1,4 @@
-"""Which layers the device runs: by operator and types, and by building each one's expression."""
+"""Finds out which layers the device runs: checks operator and types, and builds the expression."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _CONTROL = frozenset({"If", "Loop"})
 
 
 class LayerSupport:
-    """Asked about each node of one model.
+    """Says for each node of one model whether the device runs it.
 
     Args:
-        model: transformed.
-        types: ONNX's numbers of those that the device computes in.
-        trials: of single layers on the device.
+        model: the transformed model.
+        types: ONNX's numbers of the types that the device computes in.
+        trials: the trials of single layers on the device.
     """
 
     def __init__(self, model: ir.Model, types: AbstractSet[int], trials: Trials) -> None:
@@ -33,7 +33,7 @@ class LayerSupport:
         self._has_halves = int(ir.DataType.FLOAT16) in types
 
     def __call__(self, node: ir.Node) -> str | None:
-        """None if the device runs the node, else the reason why not."""
+        """None if the device runs the node, otherwise the reason why it does not."""
         if node.op_identifier() in self._model.functions:
             return "a function that was not inlined, for DISABLE_TRANSFORMATIONS is set"
         if not self._has_halves and halves.is_edge(node):

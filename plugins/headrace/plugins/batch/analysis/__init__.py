@@ -1,1 +1,1 @@
-"""Whether a network computes each row by itself, as its graph tells."""
+"""Finds out from a network's graph whether the network computes each row by itself."""

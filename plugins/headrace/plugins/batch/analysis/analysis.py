@@ -1,7 +1,7 @@
-"""Whether a network computes each row of its batch by itself, as far as its graph tells.
+"""Finds out from a network's graph whether the network computes each row of its batch by itself.
 
-Shapes are inferred for two sizes of the batch; then the batch is followed through the graph by the
-rules of `rules`. What the rules do not know is a doubt, which a trial has to settle.
+It infers shapes for two sizes of the batch. Then it follows the batch through the graph by the
+rules of `rules`. An operator that the rules do not cover is a doubt, which a trial has to settle.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from headrace.runtime.intake import naming
 from headrace.runtime.network.values import Array
 
 ROWS: Final = (11, 13)
-"""Sizes of the batch to infer shapes for: primes, so that they stand out."""
+"""Sizes of the batch to infer shapes for. They are primes, so that they stand out."""
 
 _Sizes: TypeAlias = tuple[Array, ...]
-"""A value that depends on the number of rows and not on what is in them: for each of `ROWS`."""
+"""A value that depends on the number of rows and not on their contents, once for each of `ROWS`."""
 
 
 class _Unsure:
@@ -32,23 +32,25 @@ class _Unsure:
 
 _UNSURE: Final = _Unsure()
 _Mark: TypeAlias = "int | _Sizes | _Unsure | None"
-"""Of a value: the axis of its batch; sizes; unknown; None: it does not depend on the batch."""
+"""What is known about a value: the axis of its batch, or its sizes, or that no rule describes it.
+None: the value does not depend on the batch."""
 
 _SIZED: Final = {"Reshape": 1, "Expand": 1, "Slice": 1, "Tile": 1, "Pad": 1, "Resize": 1}
-"""Operators that take sizes, and from which input on."""
+"""Operators that take sizes, and the position of the first input with sizes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What a network's graph tells.
+    """What a network's graph shows.
 
     Attributes:
-        mixes: why rows of a batch cannot run together; empty if nothing was found.
-        mixing: the layer at which they meet, if it is one.
-        doubts: layers that no rule describes, and why; name to reason.
-        outputs: name to the axis of its batch, None for one without; those that are known.
-        axes: the same of the values between.
-        shapes: of the values, for the first of the sizes that were looked at.
+        mixes: why rows of a batch cannot run together. Empty if no reason was found.
+        mixing: the name of the layer that mixes rows, if a layer does.
+        doubts: the layers that no rule describes, name to reason.
+        outputs: the outputs that are known, name to the axis of the batch. None: the output has no
+            batch.
+        axes: the same for all values.
+        shapes: the values' shapes for the first size of the batch.
     """
 
     mixes: str = ""
@@ -62,8 +64,8 @@ class Analysis:
 def analyse(model: ir.Model, rows: Sequence[int] = ROWS) -> Analysis:
     """
     Args:
-        model: with the batch as the first dimension of every input.
-        rows: sizes of the batch to look at.
+        model: every input has the batch as its first dimension.
+        rows: the sizes of the batch to look at.
     """
     shapes = [sizes.shapes(model, size) for size in rows]
     walk = _Walk(model, shapes)
@@ -108,7 +110,7 @@ class _Walk:
         self.mixing = ""
 
     def run(self) -> str:
-        """Why rows meet; empty if they do not, as far as is known."""
+        """The reason why the network mixes rows. Empty if none was found."""
         for node in self._graph:
             try:
                 found = self._node(node)
@@ -143,7 +145,7 @@ class _Walk:
     # -- values that do not depend on what is in the rows --
 
     def _note(self, node: ir.Node, marks: Sequence[_Mark]) -> None:
-        """Remembers what a small constant expression gives."""
+        """Remembers the value of a small constant expression."""
         values = self._computed(node, marks)
         if values is not None:
             self._known[node.outputs[0]] = tuple(values)
@@ -189,7 +191,7 @@ class _Walk:
         return sizes.known(value)
 
     def _sizes(self, node: ir.Node, values: Sequence[Array]) -> list[_Mark]:
-        """A mark for what may or may not be the same for any number of rows."""
+        """The mark of a value: None if the value is the same for any number of rows."""
         if len(values) > 1 and all(np.array_equal(values[0], other) for other in values[1:]):
             self._known[node.outputs[0]] = tuple(values)
             return [None]
@@ -228,7 +230,8 @@ class _Walk:
         return where
 
     def _check_size(self, value: ir.Value, axis: int) -> None:
-        """Holds the rule against what inference found: the size there is a multiple of the rows."""
+        """Checks the rule's axis against the inferred shape. Its size must be a multiple of the
+        number of rows."""
         for each in range(len(self._shapes)):
             shape = self._shape(each, value)
             rows = self._shapes[each][""]

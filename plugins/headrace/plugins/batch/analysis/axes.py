@@ -1,9 +1,10 @@
-"""What it means that a value has its batch on an axis.
+"""Defines what it means that a value has its batch on an axis.
 
-A value has its batch on an axis `a` if, seen in row-major order, it is P blocks (P: the product of
-the axes before `a`), each with one run of elements after the other for each row; axis `a` may hold
-further axes merged into it, which come after the row. An operator keeps rows apart if each run of
-its result depends on the same row of what it reads.
+Look at a value in row-major order, and let P be the product of the sizes of the axes before axis
+`a`. The value has its batch on axis `a` if it consists of P blocks, and each block has one run of
+elements for each row, in the order of the rows. Further axes may be merged into axis `a`, after the
+row. An operator keeps rows apart if each run of its result depends only on the same row of its
+inputs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Shape: TypeAlias = "tuple[int, ...] | None"
 
 
 class Mixes(Exception):
-    """The operator makes one row's result depend on another's, or loses which is whose."""
+    """The operator makes a row's result depend on another row, or its result has no rows."""
 
 
 class Doubt(Exception):
@@ -29,12 +30,12 @@ class Doubt(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A node with what is known of its values.
+    """A node with what is known about its values.
 
     Attributes:
-        opset: version of ONNX's own operators.
-        axes: of each input: where its batch is; None: it has none.
-        inputs, outputs: shapes with a known size of the batch; None where inference failed.
+        opset: the version of ONNX's own operators.
+        axes: the axis of the batch for each input. None: the input has no batch.
+        inputs, outputs: the shapes for one size of the batch. None: inference failed.
     """
 
     node: ir.Node
@@ -45,7 +46,7 @@ class Layer:
 
     @property
     def axis(self) -> int:
-        """Where the batch of the first input is."""
+        """The axis of the batch in the first input."""
         if not self.axes or self.axes[0] is None:
             raise Doubt("the batch is in another input than the first")
         return self.axes[0]
@@ -67,7 +68,7 @@ class Layer:
         return default if attribute is None else attribute.as_int()
 
     def constant(self, at: int, name: str = "") -> list[int] | None:
-        """Integers that are given as a constant input, or as an attribute in older opsets."""
+        """The integers of a constant input, or of an attribute in older opsets."""
         if name and (attribute := self.node.attributes.get(name)) is not None:
             return list(attribute.as_ints())
         value = self.node.inputs[at] if at < len(self.node.inputs) else None
@@ -84,7 +85,7 @@ class Layer:
 
 
 def constant_of(value: ir.Value) -> ir.TensorProtocol | None:
-    """The tensor that a value always is, if its definition says so."""
+    """The value's tensor if the value is constant, otherwise None."""
     if value.const_value is not None:
         return value.const_value
     node = value.producer()
@@ -99,10 +100,10 @@ def constant_of(value: ir.Value) -> ir.TensorProtocol | None:
 
 
 def moved(before: Sequence[int], axis: int, after: Sequence[int]) -> int:
-    """Where the batch is after elements in the same order have got another shape.
+    """The axis of the batch after a reshape that keeps the order of the elements.
 
     Raises:
-        Mixes: it is not the major part of any axis.
+        Mixes: the batch is not the major part of any axis.
     """
     blocks, product = math.prod(before[:axis]), 1
     for where, size in enumerate(after):
@@ -113,7 +114,7 @@ def moved(before: Sequence[int], axis: int, after: Sequence[int]) -> int:
 
 
 Rule: TypeAlias = Callable[[Layer], Sequence[int]]
-"""Where an operator takes the batch of each result; raises `Mixes` or `Doubt`."""
+"""Returns the axis of the batch in each result of an operator. Raises `Mixes` or `Doubt`."""
 
 
 def apart(layer: Layer, axes: Sequence[int], what: str) -> None:

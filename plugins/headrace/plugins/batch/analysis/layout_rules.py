@@ -1,4 +1,4 @@
-"""Where operators take the batch dimension that compute nothing, but move, cut or repeat values."""
+"""Rules for operators that only move, cut or repeat values: the axis of the batch in the result."""
 
 from __future__ import annotations
 
@@ -120,4 +120,4 @@ LAYOUT_RULES: Mapping[str, Rule] = {
     "Pad": _pad,
     "Tile": _tile,
 }
-"""By operator of ONNX's own domain."""
+"""The rules by operator of ONNX's own domain."""

@@ -1,7 +1,7 @@
-"""Where operators take the batch dimension: one rule for each kind.
+"""Says which axis of an operator's result has the batch: one rule for each kind of operator.
 
-The rules are conservative: an operator that none knows is a doubt, and where one finds that rows
-meet, that is the reason to give. What operators do: https://onnx.ai/onnx/operators/
+The rules are conservative. An operator without a rule is a doubt. A rule that finds mixed rows
+gives the reason. https://onnx.ai/onnx/operators/ describes the operators.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _normalized(what: str, default: int = -1) -> Rule:
         layer.only_first()
         if what == "softmax" and layer.opset < 13:
             rank = len(layer.shape())
-            over = range(layer.integer("axis", 1) % rank, rank)  # older ones flatten from there on
+            over = range(layer.integer("axis", 1) % rank, rank)  # older opsets flatten from axis on
             apart(layer, list(over), "it normalizes")
         else:
             apart(layer, [layer.integer("axis", default)], "it normalizes")
@@ -77,7 +77,7 @@ def _arg(layer: Layer) -> list[int]:
 
 
 def _along(what: str, default: int, at: int | None = None) -> Rule:
-    """An operation along one axis: an attribute, or the constant input `at`."""
+    """A rule for an operation along one axis. The constant input `at` or an attribute gives it."""
 
     def rule(layer: Layer) -> list[int]:
         layer.only_first()
@@ -124,7 +124,7 @@ def _gemm(layer: Layer) -> list[int]:
 
 
 def _spatial(layer: Layer) -> list[int]:
-    """The batch is on the first axis, and everything happens inside a row."""
+    """A rule for operators that need the batch on the first axis and compute inside each row."""
     if any(axis is not None for axis in layer.axes[1:]):
         raise Doubt("the batch is in another input than the first")
     if layer.axis != 0:
@@ -210,4 +210,4 @@ RULES: Mapping[str, Rule] = {
     "Unique": _mixing("it looks for what is unique in the whole batch"),
     "NonMaxSuppression": _mixing("its result names rows and has no batch dimension"),
 }
-"""By operator of ONNX's own domain; values without a batch are no business of a rule."""
+"""The rules by operator of ONNX's own domain. A rule is called only if an input has a batch."""

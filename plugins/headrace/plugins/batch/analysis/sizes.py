@@ -1,4 +1,4 @@
-"""The shapes of a network's values, with the sizes that it computes for Reshape and the like."""
+"""Infers the shapes of a network's values. Follows the sizes that it computes, e.g. for Reshape."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from headrace.runtime.network.values import Array
 from headrace.runtime.system.graph_memory import watched
 
 _MOST = 4096
-"""Elements of a value that is followed; shapes have few."""
+"""Most elements of a value that is followed. Shapes have few elements."""
 _OTHER = 24
-"""What is assumed of sizes that are not fixed, the batch's aside."""
+"""The size that is assumed for dynamic dimensions other than the batch."""
 
 _Operator: TypeAlias = Callable[..., Any]
 
@@ -92,7 +92,7 @@ _OF_ATTRIBUTES: Mapping[str, _Operator] = {
 
 
 def _elements(node: ir.Node, inputs: Sequence[Array]) -> float:
-    """How many elements the result has, at most."""
+    """The most elements that the result may have."""
     if node.op_type == "Range":
         start, limit, delta = (float(each) for each in inputs)
         return (limit - start) / delta
@@ -105,7 +105,7 @@ def _elements(node: ir.Node, inputs: Sequence[Array]) -> float:
 
 
 def known(value: ir.Value | None) -> Array | None:
-    """A small constant."""
+    """The value's array if the value is a small constant, otherwise None."""
     tensor = None if value is None else constant_of(value)
     if tensor is None or tensor.size > _MOST:
         return None
@@ -113,7 +113,7 @@ def known(value: ir.Value | None) -> Array | None:
 
 
 def shape_of(node: ir.Node, shape: Sequence[int]) -> Array:
-    """What a Shape or Size gives."""
+    """The result of a Shape or Size node."""
     if node.op_type == "Size":
         return np.array(np.prod(shape, dtype=np.int64))
     start, end = node.attributes.get("start"), node.attributes.get("end")
@@ -122,8 +122,8 @@ def shape_of(node: ir.Node, shape: Sequence[int]) -> Array:
 
 
 def compute(node: ir.Node, inputs: Sequence[Array]) -> Array | None:
-    """The result of an operator on known values; None if it is none that sizes are computed
-    with."""
+    """The result of an operator on known values. None if the operator is not one of those that
+    compute sizes, or if the result is too large or not known."""
     if node.domain != "":
         return None
     operator = _OF_VALUES.get(node.op_type)
@@ -136,12 +136,12 @@ def compute(node: ir.Node, inputs: Sequence[Array]) -> Array | None:
             return None
         found = np.asarray(operator(*inputs))
     except (ValueError, IndexError, TypeError, KeyError, ArithmeticError):
-        return None  # then nothing is known of it, and the network may be wrong
+        return None  # the result is not known, and the network may be wrong
     return found if found.size <= _MOST else None
 
 
 def shapes(model: ir.Model, rows: int) -> dict[str, Shape]:
-    """Shapes by name, for a batch of so many rows; under the empty name the number of rows."""
+    """Shapes by name for a batch of `rows` rows. The empty name has the shape `(rows,)`."""
     sized = watched(model.clone())
     graph = sized.graph
     for value in graph.inputs:
@@ -164,7 +164,7 @@ def shapes(model: ir.Model, rows: int) -> dict[str, Shape]:
 
 
 def _computed_size(node: ir.Node, inference: TypeInference) -> Array | None:
-    """What a layer gives that computes with sizes, if these are known."""
+    """The result of a layer that computes with sizes, if its inputs are known."""
     if node.op_type in ("Shape", "Size") and node.domain == "":
         inference.flush()
         given = node.inputs[0]
@@ -181,7 +181,7 @@ def _computed_size(node: ir.Node, inference: TypeInference) -> Array | None:
 
 
 def _fixed(value: ir.Value) -> Shape:
-    """The shape, if all of its sizes are known."""
+    """The shape if all of its sizes are known, otherwise None."""
     if value.shape is None:
         return None
     fixed = tuple(size for size in value.shape if isinstance(size, int))

@@ -1,1 +1,1 @@
-"""Requests on their way through a batch: when they run together, and how rows are joined."""
+"""Takes requests through a batch: decides when they run together, and joins their rows."""

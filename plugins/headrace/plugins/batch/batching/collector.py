@@ -1,7 +1,7 @@
 """Carries out what the scheduler decides: a state machine that requests and completions advance.
 
-It has no thread. The thread that submits a request, ends a batch or calls at a time runs what is
-due then.
+It has no thread of its own. The thread that submits a request, ends a batch or fires the timer
+starts the batches that are due then.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from headrace.runtime.network.values import Value
 from headrace.runtime.virtual.part_job import submit
 
 _NOT_THE_VALUES = (Cancelled, QueueFull, Unavailable)
-"""Errors of a batch that no member's values can have caused."""
+"""Errors of a batch that its members' values cannot have caused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What batches of a network look like.
+    """The shape of a network's batches.
 
     Attributes:
-        inputs: names; each has the batch dimension first.
-        shared: outputs without a batch dimension.
-        padded_to: rows of every run, where the device takes no other number; 0: it takes any.
+        inputs: the names of the inputs. Each input has the batch dimension first.
+        shared: the outputs without a batch dimension.
+        padded_to: the rows of every run if the device takes only that number. 0: it takes any.
     """
 
     inputs: tuple[str, ...]
@@ -44,17 +44,17 @@ class Shape:
 
 
 class Collector:
-    """The requests of one network, in batches. Thread-safe: `_lock` guards the scheduler, the state
-    of members and runs, and the alarm; no job is submitted, cancelled or settled under it.
+    """Runs the requests of one network in batches. Thread-safe: `_lock` guards the scheduler, the
+    state of members and runs, and the alarm. No job is submitted, cancelled or settled under it.
 
-    A member that is cancelled or expires has its outcome at once and its batch runs on, without its
-    row if that has not been copied yet. Only one that runs alone, and whose values the device reads
-    where they are, takes its run with it and ends when that does.
+    A member that is cancelled or expires gets its outcome at once. Its batch runs on, without the
+    member's rows if they have not been copied yet. A member that runs alone is different, because
+    the device reads its values in place: its run is cancelled, and the member ends with its run.
 
     Args:
-        network: runs the batches.
-        origins: makes a batch's profile one of the network as it was loaded.
-        count: told every batch that ran, and its rows.
+        network: the network that runs the batches.
+        origins: layer names of the batched network to those of the network as it was loaded.
+        count: called with every batch that ran and its rows.
     """
 
     def __init__(
@@ -89,14 +89,14 @@ class Collector:
         self._start(runs)
 
     def set_slots(self, count: int) -> None:
-        """The device runs so many batches at once from now on."""
+        """Sets how many batches the device runs at once from now on."""
         with self._lock:
             self._scheduler.slots = count
             runs = self._runs(self._scheduler.tick(time.monotonic()))
         self._start(runs)
 
     def take(self, job: Job) -> None:
-        """Takes a request; its outcome comes from here."""
+        """Takes a request and gives it its outcome later."""
         group, rows = rows_of.fit(job, self._shape.inputs)
         member = BatchMember(job, group if group is not None else job, rows, self._leave)
         with self._lock:
@@ -105,14 +105,15 @@ class Collector:
         self._start(runs, inline=job.may_run_inline)
 
     def close(self) -> None:
-        """No request is left."""
+        """Stops the alarm. No request may be left."""
         with self._lock:
             self._alarm.close()
 
     # -- what is due --
 
     def _runs(self, batches: Sequence[Sequence[BatchMember]]) -> list[Run]:
-        """The batches as runs; the alarm is set for what is left. Called under the lock."""
+        """Makes runs of the batches, and sets the alarm for the waiting members. Called under the
+        lock."""
         wakes_at = self._scheduler.wakes_at
         self._alarm.set(math.inf if wakes_at is None else wakes_at)
         return [Run(batch) for batch in batches]
@@ -127,7 +128,7 @@ class Collector:
         self._trampoline(self._submit, runs, inline=inline)
 
     def _submit(self, run: Run, inline: bool) -> None:
-        """Submits a run. One that ends at once makes others due, which are submitted next."""
+        """Submits a run. A run that ends at once makes other runs due, which are submitted next."""
         inline = inline and run.alone
         with self._lock:
             members = [member for member in run.members if run.alone or not member.left]
@@ -135,7 +136,7 @@ class Collector:
         inputs: Mapping[str, Value] = {}
         try:
             inputs = self._inputs(run, [member.job for member in members])
-        except Exception as raised:  # noqa: BLE001 - whatever the values are, each has an outcome
+        except Exception as raised:  # noqa: BLE001 - each request needs an outcome
             error = raised
         self._joined(run)
         if not members:
@@ -153,7 +154,7 @@ class Collector:
         return rows_of.join(jobs, self._shape.inputs, self._shape.padded_to)
 
     def _joined(self, run: Run) -> None:
-        """The members' inputs are not read any more; those that have left meanwhile end now."""
+        """Notes that the members' inputs are not read any more, and ends members that have left."""
         if run.alone:
             return
         with self._lock:
@@ -165,7 +166,7 @@ class Collector:
     # -- ends --
 
     def _leave(self, member: BatchMember) -> None:
-        """The request was cancelled, or its deadline has passed."""
+        """Handles a request that was cancelled or whose deadline has passed."""
         job, cancel_run, settle = member.job, False, False
         with self._lock:
             run = member.run
@@ -184,7 +185,7 @@ class Collector:
     def _ended(self, batch: Job) -> None:
         assert isinstance(batch, BatchJob)
         run, outputs, error = batch.run, batch.outputs, batch.error
-        batch.inputs, batch.outputs = {}, {}  # others may hold the job for a while
+        batch.inputs, batch.outputs = {}, {}  # other objects may hold the job for a while
         if batch.started and batch.rows:
             self._count(batch, sum(batch.rows))
         batch.tell_times()
@@ -195,7 +196,7 @@ class Collector:
         if error is None:
             try:
                 parted = self._parted(batch, outputs)
-            except Exception as raised:  # noqa: BLE001 - as a device's failure
+            except Exception as raised:  # noqa: BLE001 - treated as a failure of the device
                 error = raised
         if error is not None and not run.alone and not isinstance(error, _NOT_THE_VALUES):
             self._over(run, again=batch.members)
@@ -209,7 +210,7 @@ class Collector:
         self._over(run)
 
     def _over(self, run: Run, again: Sequence[BatchMember] = ()) -> None:
-        """The run has ended: what is due now."""
+        """Handles the end of a run, and starts what is due now."""
         with self._lock:
             left = [member for member in again if not member.left]
             for member in left:
@@ -240,4 +241,4 @@ class Collector:
             member.job.complete()
         else:
             member.job.fail(error)
-        member.stop_listening()  # after the outcome, see `BatchMember.listen`
+        member.stop_listening()  # after the outcome; see `BatchMember.listen`

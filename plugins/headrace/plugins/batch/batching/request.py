@@ -1,4 +1,4 @@
-"""A request on its way into a batch, and the batch on its way through the device."""
+"""A request that goes into a batch, and the batch that goes to the device."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from headrace.runtime.network.values import Value
 
 
 class BatchMember(Member):
-    """A request that may run with others. The collector's lock guards all that changes.
+    """A request that may run with others. The collector's lock guards all attributes that change.
 
     Attributes:
-        run: the batch that it is in; None while it waits.
+        run: the batch that it is in. None while it waits.
         left: it has its outcome, or gets it from the thread that is joining the batch.
     """
 
@@ -33,8 +33,8 @@ class BatchMember(Member):
         self._on_cancel = on_cancel
 
     def listen(self) -> None:
-        """Has the collector told at once if the request is cancelled or expires. By now it may have
-        ended on another thread."""
+        """Tells the collector at once when the request is cancelled or expires. The request may
+        already have ended on another thread."""
         self.job.token.attach(self._cancelled)
         if self.job.outcome is not None:
             self.stop_listening()
@@ -47,12 +47,13 @@ class BatchMember(Member):
 
 
 class Run:
-    """Members that run together, or one alone. The collector's lock guards all that changes.
+    """Members that run together, or one member alone. The collector's lock guards all attributes
+    that change.
 
     Attributes:
-        token: of the batch; cancelled only when no member is left.
+        token: the batch's token. It is cancelled only when no member is left.
         joined: the members' inputs have been copied, and are not read any more.
-        present: members that still wait for the result.
+        present: the number of members that still wait for the result.
     """
 
     __slots__ = ("joined", "members", "present", "token")
@@ -71,14 +72,16 @@ class Run:
 
 
 class BatchJob(Job):
-    """What the device runs: a part of each of its members' requests. Its start is theirs.
+    """The job that the device runs for its members' requests. Its start time is also theirs.
 
-    It has no deadline, for each member has its own, and bears the ticket of the network that made
-    it: all members were admitted there, or came with a ticket.
+    It has no deadline, because each member has its own. It carries the ticket of the network that
+    made it: all members were admitted there, or came with a ticket.
 
     Args:
-        members: whose rows it has.
-        rows: of each member.
+        members: the members whose rows the job has.
+
+    Attributes:
+        rows: the number of rows of each member.
     """
 
     __slots__ = ("_started", "members", "rows", "run")
@@ -121,12 +124,12 @@ class BatchJob(Job):
                 member.job.started = seconds
 
     def tell_times(self) -> None:
-        """Gives the members the ends of the stages."""
+        """Gives the members the times at which the stages ended."""
         for member in self.members:
             member.job.prepared, member.job.inferred = self.prepared, self.inferred
 
 
 def reason(job: Job) -> HeadraceError:
-    """What a cancelled request was cancelled with."""
+    """The error that a cancelled request was cancelled with."""
     assert job.token.error is not None
     return job.token.error

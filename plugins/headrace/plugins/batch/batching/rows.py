@@ -1,4 +1,4 @@
-"""Requests' values as rows of a batch: which may run together, how they are joined and parted."""
+"""Handles requests' values as rows of a batch: says which fit together, joins and parts them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ class Fit(NamedTuple):
     """How a request fits into batches.
 
     Attributes:
-        group: equal for requests that may run together: the same outputs, and inputs of the same
-            shape but for the batch dimension. None: it runs alone, as it came.
-        rows: the size of its batch dimension.
+        group: equal for requests that may run together. They ask for the same outputs, and their
+            inputs have the same shapes except for the batch dimension. None: the request runs
+            alone and unchanged.
+        rows: the size of the request's batch dimension.
     """
 
     group: Hashable
@@ -38,17 +39,17 @@ def fit(job: Job, names: Sequence[str]) -> Fit:
             return Fit(None, 1)
         size, *rest = value.shape
         if rows not in (-1, size):
-            return Fit(None, 1)  # the device may know what to make of it
+            return Fit(None, 1)  # the device may accept these inputs
         rows = size
         shapes.append(tuple(rest))
     return Fit((job.output_names, tuple(shapes)), rows) if rows > 0 else Fit(None, 1)
 
 
 def join(members: Sequence[Job], names: Sequence[str], padded_to: int = 0) -> dict[str, Value]:
-    """One batch of the members' rows, in their order; each input is copied once.
+    """Joins the members' rows to one batch, in the members' order. Each input is copied once.
 
     Args:
-        padded_to: repeat the last row until there are as many; 0: no padding.
+        padded_to: repeat the last row until the batch has this many rows. 0: no padding.
     """
     joined: dict[str, Value] = {}
     for name in names:
@@ -63,12 +64,13 @@ def join(members: Sequence[Job], names: Sequence[str], padded_to: int = 0) -> di
 def part(
     outputs: Mapping[str, Value], rows: Sequence[int], shared: frozenset[str], total: int
 ) -> list[dict[str, Value]]:
-    """Each member's outputs: views of the batch's, or all of one that has no batch dimension.
+    """Each member's outputs. They are views of the batch's outputs. An output without a batch
+    dimension goes whole to every member.
 
     Args:
-        rows: of each member.
-        shared: outputs that every member gets whole.
-        total: rows that ran, padding included.
+        rows: the number of rows of each member.
+        shared: the outputs that every member gets whole.
+        total: the number of rows that ran, including padding.
 
     Raises:
         Internal: the device gave an output that cannot be parted.

@@ -1,15 +1,18 @@
-"""Which requests run together, and when: pure, with the clock passed in.
+"""Decides which requests run together, and when. Pure: the clock is passed in.
 
-Nothing waits for company while the device could run it: what comes first runs at once, and what
-comes while the device is busy is collected and runs as one batch when a run ends. So batches grow
-with the load, and a caller alone never waits. A request that has been collected for as long as the
-timeout, or for half of the time that it had left until its deadline, is handed to the device with
-the requests that fit, even if the device is busy, and waits in the device's own queue. The other
-half is the device's. When to leave goes by no estimate of the device: under load that is mostly
-queueing, and batches that shrink because a queue is long make it longer.
+No request waits for others while the device could run it. The first request runs at once. Requests
+that come while the device is busy are collected, and run as one batch when a run ends. So batches
+grow with the load, and a single caller never waits.
 
-How many leave together does: no request joins a batch that would then end after another member's
-deadline, judged by the recent time of a row.
+A request is collected for at most the timeout, and for at most half of the time that it had until
+its deadline. Then it goes to the device with the requests that fit, even if the device is busy, and
+waits in the device's own queue. The device has the other half of the time.
+
+The scheduler does not estimate the device's time to decide when a request goes. Under load, that
+time is mostly queueing. If a long queue made batches smaller, the queue would grow even longer.
+
+The scheduler does use an estimate to decide how many requests go together. No request joins a batch
+if the batch would then end after a member's deadline, judged by the recent time of a row.
 """
 
 from __future__ import annotations
@@ -23,20 +26,20 @@ from typing import Final, Generic, TypeVar
 
 _FEW: Final = 64
 _MARGIN: Final = 1.25
-"""By which a batch is taken to last longer than its rows did lately."""
+"""The estimated time of a batch is the recent time of its rows times this factor."""
 _WEIGHT: Final = 0.25
-"""Of the latest run, in what a row takes."""
+"""The weight of the latest run in the estimated time of a row."""
 
 
 class Member:
-    """A request, as far as the scheduler looks at it.
+    """A request as the scheduler sees it.
 
     Attributes:
         group: only members of equal groups run together.
-        rows: that it brings; more than a batch's size run alone.
-        priority: higher goes first, within the bound of the timeout.
-        deadline: by the scheduler's clock, in seconds; infinite if there is none.
-        arrived: by the same clock.
+        rows: the number of its rows. If it has more than a batch takes, it runs alone.
+        priority: a higher priority goes first, within the bound of the timeout.
+        deadline: the time on the scheduler's clock, in seconds. Infinite if there is none.
+        arrived: the time of arrival on the same clock.
     """
 
     __slots__ = ("arrived", "deadline", "group", "priority", "rows")
@@ -52,7 +55,7 @@ class Member:
 
     @property
     def halfway(self) -> float:
-        """To the deadline, from the arrival."""
+        """The time halfway between the arrival and the deadline."""
         return (self.arrived + self.deadline) / 2
 
 
@@ -60,13 +63,13 @@ M = TypeVar("M", bound=Member)
 
 
 class BatchScheduler(Generic[M]):
-    """Takes events, gives batches to run: each a tuple of members to run together, now. Not
-    thread-safe. Queues are dictionaries, in order of arrival.
+    """Takes events and returns batches. A batch is a tuple of members to run together now. Not
+    thread-safe. Queues are dictionaries in order of arrival.
 
     Args:
-        size: rows of a batch, at most.
-        slots: batches that the device runs at once.
-        timeout: the longest that a member is collected, in seconds.
+        size: most rows of a batch.
+        slots: the number of batches that the device runs at once.
+        timeout: the longest time that a member is collected, in seconds.
     """
 
     def __init__(self, size: int, slots: int, timeout: float) -> None:
@@ -77,7 +80,7 @@ class BatchScheduler(Generic[M]):
         self._again: deque[M] = deque()
         self._by_priority: dict[int, dict[M, None]] = {}
         self._by_group: dict[Hashable, dict[int, dict[M, None]]] = {}
-        self._urgent: list[tuple[float, int, M]] = []  # by halfway; those that left stay a while
+        self._urgent: list[tuple[float, int, M]] = []  # by `halfway`; may hold members that left
         self._arrivals = itertools.count()
         self._row_seconds = 0.0  # 0: not known, or the same for any number of rows
 
@@ -87,14 +90,14 @@ class BatchScheduler(Generic[M]):
 
     @property
     def wakes_at(self) -> float | None:
-        """When `tick` has to be called; None: not before another event."""
+        """The time at which `tick` has to be called. None: not before another event."""
         first = self._first_due()
         return None if first is None else first[0]
 
     # -- events --
 
     def arrive(self, member: M, now: float) -> list[tuple[M, ...]]:
-        """A request has come."""
+        """Handles a new request."""
         member.arrived = now
         self._by_priority.setdefault(member.priority, {})[member] = None
         group = self._by_group.setdefault(member.group, {})
@@ -104,7 +107,8 @@ class BatchScheduler(Generic[M]):
         return self.tick(now)
 
     def leave(self, member: M) -> bool:
-        """Nobody waits for the member any more; False if it is not waiting, but runs or is over."""
+        """Removes a member that nobody waits for any more. False if the member does not wait, but
+        runs or has ended."""
         if member in self._again:
             self._again.remove(member)
             return True
@@ -114,25 +118,25 @@ class BatchScheduler(Generic[M]):
         return True
 
     def ran(self, rows: int, seconds: float) -> None:
-        """A batch of so many rows has taken so long on the device, without its time in the queue.
-        To be told before `finished`, where the time depends on the rows."""
+        """Notes how long a batch ran on the device, without its time in the queue. Call it before
+        `finished`, but only if the time depends on the number of rows."""
         took = seconds / rows
         known = self._row_seconds or took
         self._row_seconds = known + _WEIGHT * (took - known)
 
     def finished(self, now: float, again: Iterable[M] = ()) -> list[tuple[M, ...]]:
-        """A run has ended.
+        """Handles the end of a run.
 
         Args:
-            again: members of a batch that failed as a whole: each runs once more, alone and before
-                all others, so that only who is to blame fails.
+            again: the members of a batch that failed as a whole. Each member runs once more, alone
+                and before all others, so that only the member that caused the failure fails.
         """
         self.running -= 1
         self._again.extend(again)
         return self.tick(now)
 
     def tick(self, now: float) -> list[tuple[M, ...]]:
-        """Time has passed: what is to run now."""
+        """Returns the batches that are to run now."""
         batches: list[tuple[M, ...]] = []
         while self._again and self.running < self.slots:
             batches.append((self._again.popleft(),))
@@ -145,8 +149,8 @@ class BatchScheduler(Generic[M]):
     # -- choice --
 
     def _leader(self, now: float) -> M | None:
-        """Whose turn it is: the request whose time is up, else the first of the highest priority if
-        the device has room."""
+        """The request whose turn it is: a request whose time is up. If there is none and the device
+        has room, the oldest request of the highest priority."""
         due = self._first_due()
         if due is None:
             return None
@@ -158,8 +162,8 @@ class BatchScheduler(Generic[M]):
         return next(iter(self._by_priority[max(self._by_priority)]))
 
     def _take(self, leader: M, now: float) -> tuple[M, ...]:
-        """The leader and others of its group, by priority and then age, as long as there is room
-        and no member gets late."""
+        """Takes the leader and others of its group, by priority and then by age, while there is
+        room and no member would miss its deadline."""
         chosen, rows, end = [leader], leader.rows, self._latest_end(leader, now)
         for member in self._of_group(leader.group):
             if rows >= self.size:
@@ -178,16 +182,17 @@ class BatchScheduler(Generic[M]):
         return tuple(chosen)
 
     def _seconds(self, rows: int) -> float:
-        """What a batch takes on the device."""
+        """The estimated time of a batch on the device."""
         return _MARGIN * self._row_seconds * rows
 
     def _latest_end(self, member: M, now: float) -> float:
-        """When a batch with the member has to end; whenever, if it is late even alone."""
+        """The time by which a batch with the member has to end. Infinite if the member would miss
+        its deadline even alone."""
         in_time = now + self._seconds(member.rows) <= member.deadline
         return member.deadline if in_time else math.inf
 
     def _first_due(self) -> tuple[float, M] | None:
-        """Whose time is up first, and when."""
+        """The member whose time is up first, and that time."""
         heads = (next(iter(queue)) for queue in self._by_priority.values())
         oldest = min(heads, key=lambda member: member.arrived, default=None)
         if oldest is None:

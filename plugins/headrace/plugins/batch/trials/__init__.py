@@ -1,1 +1,1 @@
-"""Runs at a load: whether rows are independent, and whether batches pay."""
+"""Runs during a load that find out whether rows are independent, and whether batches pay."""

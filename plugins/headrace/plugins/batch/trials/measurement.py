@@ -1,8 +1,8 @@
-"""Whether running requests together pays, for one network on one device: measured, within a budget.
+"""Measures, within a time budget, whether batches pay for one network on one device.
 
-The least that tells something is done if it takes three seconds at most, which it does for a
-ResNet-50 on one processor; more of it only for as long as the load took, and for one second, so
-that a hint does not make a load of a second one of ten.
+The smallest useful measurement is done if it takes at most three seconds. A ResNet-50 on one
+processor stays within that. A larger measurement takes at most as long as the load took, and at
+most one second, so that a hint does not turn a load of one second into ten.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from headrace.runtime.network.values import Value
 USUAL_SECONDS: Final = 0.25
 MOST_SECONDS: Final = 1.0
 LEAST_SECONDS: Final = 3.0
-"""That the least may take."""
+"""The longest time that the smallest measurement may take."""
 FEWEST_ROUNDS: Final = 2
 MOST_ROUNDS: Final = 5
 BATCHES: Final = (4, 2, 1)
-"""Of a round, beside the first request, which runs alone; the most that fit are taken."""
+"""Possible numbers of batches in a round, beside the first request, which runs alone. The largest
+number that fits into the time is taken."""
 PAYS_FROM: Final = 1.1
-"""Gain from which batches are worth their longer runs; less may be noise."""
+"""The least gain at which batches are worth their longer runs. A smaller gain may be noise."""
 
 
 class Comparison(NamedTuple):
-    """How much faster the requests were together."""
+    """How much faster the requests ran together."""
 
     gain: float
     seconds: float
@@ -41,17 +42,18 @@ class Comparison(NamedTuple):
 
 
 def wanted_seconds(load_seconds: float) -> float:
-    """The time to spend, if it is enough for the least, on what a load took so long for."""
+    """The time to spend on the measurement after a load that took `load_seconds`. The smallest
+    measurement may take longer."""
     return min(max(load_seconds, USUAL_SECONDS), MOST_SECONDS)
 
 
 def batches_a_round(one_seconds: float, size: int, wanted: float) -> int:
-    """How many batches a round of the comparison has; 0 if there is no time for one.
+    """How many batches a round of the comparison has. 0 if there is no time for one.
 
     Args:
-        one_seconds: that a request takes alone.
-        size: rows of a batch.
-        wanted: seconds, those of the trial of whether rows stay apart included.
+        one_seconds: the time of a request that runs alone.
+        size: the rows of a batch.
+        wanted: the seconds to spend, including the trial that checks whether rows stay apart.
     """
 
     def seconds(batches: int) -> float:
@@ -70,11 +72,13 @@ def compare(
     token: CancelToken,
     clock: Callable[[], float] = time.monotonic,
 ) -> Comparison:
-    """Compares the best round of each kind, run in turns so that both see the machine alike.
+    """Compares the best round of each network. The rounds alternate, so that both networks run
+    under the same conditions.
 
     Args:
-        requests: of one round, for both networks.
-        left_seconds: beyond the fewest rounds, none is begun that would take longer.
+        requests: the requests of one round, for both networks.
+        left_seconds: the time for the comparison. After the fewest rounds, no round begins that
+            would take longer than this in total.
     """
     begun = clock()
     best = {apart: float("inf"), together: float("inf")}

@@ -1,7 +1,7 @@
-"""Runs on a loaded network for the runtime's own sake: to try it out and to take its time.
+"""Runs a loaded network for the runtime itself: to try it out and to measure its time.
 
-They are parts and not requests, so limits and counters of requests do not see them. They wait on
-the loading thread, which belongs to no device.
+These runs count as parts and not as requests, so limits and counters of requests ignore them. The
+loading thread waits for them. It belongs to no device.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TICKET = Ticket("BATCH")
 
 
 class _Together:
-    """Jobs that were started together. `_left` is a semaphore released by each that ends."""
+    """Jobs that were started together. Each job releases the semaphore `_left` when it ends."""
 
     def __init__(self, network: ExecutableNetwork, token: CancelToken) -> None:
         self._network = network
@@ -51,7 +51,7 @@ class _Together:
 def run(
     network: ExecutableNetwork, inputs: Mapping[str, Value], token: CancelToken
 ) -> dict[str, Value]:
-    """One run, and its outputs. Raises what the run raises."""
+    """Runs the network once and returns its outputs. Raises what the run raises."""
     together = _Together(network, token)
     together.start(inputs)
     together.wait()
@@ -61,7 +61,8 @@ def run(
 def seconds(
     network: ExecutableNetwork, requests: Sequence[Mapping[str, Value]], token: CancelToken
 ) -> float:
-    """How long the requests take that are all submitted at once. Raises what one of them raises."""
+    """The time that the requests take if all are submitted at once. Raises what one of them
+    raises."""
     together = _Together(network, token)
     start = time.perf_counter()
     for inputs in requests:

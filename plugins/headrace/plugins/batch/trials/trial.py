@@ -1,4 +1,4 @@
-"""Whether a network computes each row by itself, found by trying: rows apart and together."""
+"""Tries out whether a network computes each row by itself: runs rows apart and together."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ Run: TypeAlias = Callable[[Mapping[str, Value]], Mapping[str, Value]]
 
 ROWS: Final = 3
 _SIZES: Final = (64, 16, 224, 1)
-"""What is tried for sizes that are not fixed, until the network takes one."""
+"""Sizes that are tried for dynamic dimensions until the network takes one."""
 _SCALES: Final = (1.0, 8.0, 0.125)
-"""Of the rows: a statistic taken over all of them would change each of them visibly."""
+"""Scales of the rows. They differ, so that a statistic over all rows would visibly change each row.
+"""
 _TOLERANCE: Final = 2e-3
-"""Of the largest element: other kernels for other sizes round differently."""
+"""Tolerance relative to the largest element. Kernels for other sizes may round differently."""
 _COARSE_TOLERANCE: Final = 2e-2  # float16 and less
 
 
 class Inconclusive(Exception):
-    """The trial says nothing, and why."""
+    """The trial shows nothing. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Random rows that the network takes, and what it gives for each alone."""
+    """Random rows that the network takes, and its results for each row alone."""
 
     rows: Sequence[Mapping[str, Array]]
     results: Sequence[Mapping[str, Value]]
 
 
 def sample(inputs: Sequence[Port], apart: Run, count: int = ROWS) -> Sample:
-    """Finds rows that run.
+    """Finds rows that the network can run.
 
     Args:
         apart: runs one row.
@@ -60,16 +61,17 @@ def sample(inputs: Sequence[Port], apart: Run, count: int = ROWS) -> Sample:
 
 
 def try_out(given: Sample, together: Run) -> tuple[str, frozenset[str]]:
-    """Runs the rows as one batch, and compares.
+    """Runs the rows as one batch, and compares the results with those of single rows.
 
     Args:
         together: runs all the rows at once.
 
     Returns:
-        Why rows cannot run together, or nothing, and the outputs that have no batch dimension.
+        The reason why rows cannot run together, empty if they can, and the outputs that have no
+        batch dimension.
 
     Raises:
-        Inconclusive: the network gives the same for all of the rows.
+        Inconclusive: the network gives the same results for all of the rows.
         Cancelled, Unavailable: from a run.
     """
     rows, count = given.rows, len(given.rows)
@@ -102,7 +104,7 @@ def try_out(given: Sample, together: Run) -> tuple[str, frozenset[str]]:
 def _random_rows(inputs: Sequence[Port], size: int, count: int) -> list[dict[str, Array]]:
     """
     Args:
-        size: of dimensions that are not fixed, the batch's aside.
+        size: the size for dynamic dimensions other than the batch.
     """
     random = np.random.default_rng(0)
     return [

@@ -1,4 +1,4 @@
-"""The one thread that may touch tinygrad, and what it finds when it starts."""
+"""The only thread that may use tinygrad, and the devices that it finds when it starts."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ ENOUGH_KERNELS: Final = 512
 
 
 class Backend:
-    """Runs functions one at a time on a thread of its own. Thread-safe.
+    """Runs functions one at a time on its own thread. Thread-safe.
 
-    tinygrad computes wrong results, silently, where two threads use it at once; and its kernel
-    cache belongs to the thread that opened it.
+    tinygrad computes wrong results without an error if two threads use it at once. Its kernel cache
+    belongs to the thread that opened it.
 
     Args:
-        kernels: where they are kept.
+        kernels: the folder of compiled kernels.
 
     Attributes:
-        devices: by DEVICE_ID.
+        devices: the devices in the order of DEVICE_ID.
 
     Raises:
         Unavailable: no OpenCL device answers.
@@ -51,13 +51,13 @@ class Backend:
             ) from error
 
     def run(self, function: Callable[[], _T], token: CancelToken | None = None) -> _T:
-        """The result of a function that may make kernels.
+        """Runs a function that may make kernels, and returns its result.
 
         Args:
-            token: ends the wait for other work, before the function has begun.
+            token: ends the wait for other work if it is cancelled before the function begins.
 
         Raises:
-            What the function raises; what `token` was cancelled with.
+            What the function raises, or the error that `token` was cancelled with.
         """
 
         def make() -> _T:
@@ -67,11 +67,12 @@ class Backend:
         return self.infer(make, token)
 
     def infer(self, function: Callable[[], _T], token: CancelToken | None = None) -> _T:
-        """As `run`; a session knows by itself when it makes kernels."""
+        """As `run`, but does not lock the folder of kernels. A session does that when it makes
+        kernels."""
         work = self._thread.submit(function)
         if token is None:
             return work.result()
-        token.attach(work.cancel)  # which does nothing once it has begun
+        token.attach(work.cancel)  # does nothing once the function has begun
         try:
             return work.result()
         except CancelledError:
@@ -81,19 +82,19 @@ class Backend:
             token.detach(work.cancel)
 
     def forget(self) -> None:
-        """Gives back what networks held that are gone."""
+        """Frees the memory that closed networks held."""
         self.run(_forget)
 
 
 def kept_kernels() -> int:
-    """How much tinygrad keeps of kernels and their order; it grows when it makes new ones. For the
-    backend's thread only."""
+    """The number of entries in tinygrad's caches of kernels and schedules. It grows when tinygrad
+    makes new kernels. For the backend's thread only."""
     return len(to_program_cache) + len(schedule_cache) + len(runtime_cache)
 
 
 def bound_kernels(most: int = ENOUGH_KERNELS) -> None:
-    """Bounds what tinygrad keeps: every kernel that it ever made. It makes again what is still
-    needed. For the backend's thread, between runs."""
+    """Empties tinygrad's caches if they hold more than `most` kernels, because tinygrad keeps every
+    kernel. It makes needed kernels again. For the backend's thread, between runs."""
     if _dropped(most):
         gc.collect()
 
@@ -113,5 +114,6 @@ def _dropped(most: int) -> bool:
 
 @cache
 def _thread() -> ThreadPoolExecutor:
-    """One for the whole process, as tinygrad is; it ends with it."""
+    """The one thread for the whole process, because tinygrad's state is global. It ends with the
+    process."""
     return ThreadPoolExecutor(1, thread_name_prefix="tinygrad")

@@ -1,6 +1,6 @@
-"""The OpenCL devices of this machine, and what they say of themselves. For the backend's thread.
+"""Finds the OpenCL devices of this machine and their properties. For the backend's thread.
 
-tinygrad takes the devices of the first platform alone, which may be one that has none here.
+tinygrad takes only the devices of the first platform, and that platform may have no device here.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tinygrad.runtime.autogen import opencl as cl
 from tinygrad.runtime.ops_cl import CLDevice, check
 from tinygrad.tensor import Tensor
 
-_NO_PLATFORM = -1001  # CL_PLATFORM_NOT_FOUND_KHR, of the loader of drivers
+_NO_PLATFORM = -1001  # CL_PLATFORM_NOT_FOUND_KHR, from the loader of drivers
 
 
 class Found(NamedTuple):
     """One device.
 
     Attributes:
-        kind: as AUTO ranks devices: DISCRETE, INTEGRATED or EMULATED.
+        kind: the type by which AUTO ranks the device: DISCRETE, INTEGRATED or EMULATED.
         types: ONNX's numbers of the types that its kernels compute in.
     """
 
@@ -33,11 +33,12 @@ class Found(NamedTuple):
 
 
 def find() -> list[Found]:
-    """All devices, GPUs first; from then on tinygrad has them in this order, as ``CL:0`` and so on.
+    """Finds all devices, GPUs first. From then on, tinygrad has them in this order, as ``CL:0`` and
+    so on.
 
     Raises:
-        RuntimeError: there is none, or none that computes.
-        AttributeError: the library that loads OpenCL drivers is not there.
+        RuntimeError: there is no device, or no device computes.
+        AttributeError: the library that loads OpenCL drivers is not installed.
     """
     devices = sorted(_devices(), key=lambda device: _kind(device) == "EMULATED")
     if not devices:
@@ -46,7 +47,7 @@ def find() -> list[Found]:
     found = []
     for at, device in enumerate(devices):
         opened: Any = Device[f"CL:{at}"]
-        # A driver may be there and compile nothing.
+        # A driver may be installed and compile nothing.
         Tensor([1.0], device=f"CL:{at}").add(1).tolist()
         known = opened.renderer.supported_dtypes()
         types = frozenset(int(each) for each in OnnxDataType if each.to_dtype() in known)

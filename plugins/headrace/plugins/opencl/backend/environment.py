@@ -1,7 +1,7 @@
-"""What tinygrad and the OpenCL driver read from the environment, and the folder of their kernels.
+"""The environment variables for tinygrad and the OpenCL driver, and the folder of their kernels.
 
-They compile a kernel once and keep it on disk. tinygrad unpickles what it keeps, so other users
-must not be able to write to the folder: the server's own, or the user's.
+They compile a kernel once and keep it on disk. tinygrad unpickles the files, so other users must
+not be able to write to the folder. The folder belongs to the server or to the user.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ _TINYGRAD: Final = {
     "DEBUG": "0",
     "BEAM": "0",  # measures kernels against each other for minutes
     "TRACEMETA": "0",
-    "PARALLEL": "0",  # processes that compile, which a process of threads cannot fork
-    "LRU": "0",  # keeps every buffer that was ever freed, in case that its size comes again
+    "PARALLEL": "0",  # forks processes that compile, and a process with threads cannot fork
+    "LRU": "0",  # keeps every freed buffer, in case its size is needed again
 }
 
 
 def kernel_folder(environ: Mapping[str, str], state: Path | None, owner: int) -> Path:
-    """Where kernels are kept.
+    """The folder in which kernels are kept.
 
     Args:
-        environ: as it is.
+        environ: the environment of this process.
         state: the device's folder in the server's state directory, if it has one.
-        owner: user id of this process.
+        owner: the user id of this process.
 
     Raises:
-        RuntimeError: nowhere.
+        RuntimeError: no folder can be used.
     """
     home = Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or "/") / ".cache")
     last = Path(tempfile.gettempdir()) / f"headrace-{owner}-opencl"
@@ -41,18 +41,18 @@ def kernel_folder(environ: Mapping[str, str], state: Path | None, owner: int) ->
 
 
 def settings(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """What to set in the environment before tinygrad is imported.
+    """The environment variables to set before tinygrad is imported.
 
     Args:
-        environ: as it is; CACHEDB and POCL_CACHE_DIR stay as they are there.
-        folder: of kernels.
+        environ: the environment of this process. If it has CACHEDB or POCL_CACHE_DIR, they stay.
+        folder: the folder of kernels.
     """
     kept = {"CACHEDB": str(folder / KERNELS), "POCL_CACHE_DIR": str(folder / POCL)}
     return {**_TINYGRAD, **{name: environ.get(name) or path for name, path in kept.items()}}
 
 
 def trials_file(environ: Mapping[str, str]) -> Path:
-    """Where the answers of trials are kept: beside the kernels, as `settings` has them."""
+    """The file that keeps the results of trials. It is beside the kernels that `settings` sets."""
     return Path(environ["CACHEDB"]).with_name("trials.db")
 
 
@@ -60,7 +60,7 @@ def private_folder(candidates: Iterable[Path], owner: int) -> Path:
     """The first of the folders that exists or can be made and that no other user can write to.
 
     Raises:
-        RuntimeError: there is none.
+        RuntimeError: there is no such folder.
     """
     tried = []
     for folder in candidates:

@@ -1,4 +1,4 @@
-"""The folder of compiled kernels: bounded while it is used, by several processes too."""
+"""The folder of compiled kernels. Its size stays bounded even if several processes use it."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ from typing import Final
 _log = logging.getLogger(__name__)
 
 MAX_KERNEL_BYTES: Final = 2 << 30
-"""A folder that holds more is emptied."""
+"""The folder is emptied when it holds more."""
 
 KERNELS: Final = "kernels.db"
 """tinygrad's file in the folder."""
 POCL: Final = "pocl"
 """PoCL's folder in it."""
 
-_LOOK_SECONDS: Final = 60.0  # some dozens of kernels; looking at 2 GiB of them takes half a second
+_LOOK_SECONDS: Final = 60.0  # time for some dozens of kernels; a look at 2 GiB takes half a second
 _AGAIN_SECONDS: Final = 1.0
 
 
 class KernelFolder:
-    """One folder, of this process and of others that use the same. For one thread of a process.
+    """A folder that this process and other processes share. For one thread of a process.
 
-    Who makes kernels shares a lock; who empties the folder needs it alone, and passes if others
-    have it. Kernels that have been made are in memory and run without their files. What stays is
-    tinygrad's tables, which it makes once, and PoCL's folder, without which it compiles nothing.
+    A process that makes kernels holds a shared lock. A process that empties the folder needs an
+    exclusive lock, and tries later if another process holds the lock. Kernels that have been made
+    are in memory and run without their files. Emptying keeps tinygrad's tables, because tinygrad
+    makes them only once, and PoCL's folder, because PoCL compiles nothing without it.
 
     Args:
-        path: of the folder, which is there.
-        clock: seconds, monotonic.
+        path: the folder, which must exist.
+        clock: a monotonic clock, in seconds.
 
     Raises:
-        OSError: no file can be made there.
+        OSError: no file can be made in the folder.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -56,8 +57,9 @@ class KernelFolder:
 
     @contextmanager
     def making(self) -> Iterator[None]:
-        """While kernels may be made or loaded, which takes files of the folder. It may be nested;
-        waits while another process empties the folder, seconds at most."""
+        """Holds the shared lock while kernels may be made or loaded, because that needs files of
+        the folder. Calls may be nested. Waits a few seconds at most while another process empties
+        the folder."""
         if not self._depth:
             fcntl.flock(self._lock, fcntl.LOCK_SH)
         self._depth += 1
@@ -69,8 +71,8 @@ class KernelFolder:
                 fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def bound(self) -> None:
-        """Empties the folder if it holds too much and no other process makes kernels now: then a
-        later call does. It looks once a minute at most. To be called between runs."""
+        """Empties the folder if it holds too much. If another process makes kernels now, a later
+        call empties it. Looks at the size once a minute at most. Call it between runs."""
         now = self._clock()
         if now < self._look_at:
             return
@@ -85,11 +87,11 @@ class KernelFolder:
         except BlockingIOError:
             return False
         else:
-            if _bytes(self.path) > MAX_KERNEL_BYTES:  # nobody else has emptied it meanwhile
+            if _bytes(self.path) > MAX_KERNEL_BYTES:  # no other process has emptied it
                 _log.info("%s held more than %d bytes; it is emptied", self.path, MAX_KERNEL_BYTES)
                 _empty(self.path)
             return True
-        finally:  # changing a lock lets go of it first, even where it fails
+        finally:  # a change of a lock releases it first, even if the change fails
             fcntl.flock(self._lock, fcntl.LOCK_SH if self._depth else fcntl.LOCK_UN)
 
 

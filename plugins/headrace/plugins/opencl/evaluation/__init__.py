@@ -1,1 +1,1 @@
-"""Computing a graph: evaluators, sessions with kernels of their own, trials of single layers."""
+"""Computes graphs: evaluators, sessions with their own kernels, and trials of single layers."""

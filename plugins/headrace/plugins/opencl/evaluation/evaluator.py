@@ -1,7 +1,7 @@
 """Computes a graph node by node, with tinygrad's functions. For the backend's thread only.
 
-tinygrad is lazy: a function builds an expression, and kernels are made of it when somebody asks
-for values.
+tinygrad is lazy: a function builds an expression, and tinygrad makes kernels of it only when its
+values are needed.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ Timed = Callable[[ir.Node, float], None]
 
 @dataclass(slots=True)
 class Evaluation:
-    """One pass over a graph: the values so far, and what the pass needed to know.
+    """One pass over a graph: the values so far, and whether another pass may differ.
 
     Attributes:
-        varies: another run may take another course: a value was read back from the device, or a
-            random number drawn.
-        timed: is told the seconds that each node of the graph took, which is then computed by
-            itself.
+        varies: another run may differ, because this one read a value back from the device or drew a
+            random number.
+        timed: called with each node of the graph and its seconds. Each node is then computed
+            separately.
     """
 
     token: CancelToken
@@ -64,9 +64,9 @@ class Evaluator:
     """Evaluates one model on one device.
 
     Args:
-        model: transformed; its weights are copied to the device now.
-        device: as tinygrad calls it, ``CL:0``.
-        widens: the device has no float16, and is given float32 instead.
+        model: the transformed model. Its weights are copied to the device at once.
+        device: tinygrad's name of the device, for example ``CL:0``.
+        widens: the device has no float16, and gets float32 instead.
     """
 
     def __init__(self, model: ir.Model, device: str, *, widens: bool = False) -> None:
@@ -85,15 +85,15 @@ class Evaluator:
 
     @property
     def inputs(self) -> list[ir.Value]:
-        """What a run needs."""
+        """The inputs that a run needs."""
         graph = self._graph
         return [value for value in graph.inputs if value.name not in graph.initializers]
 
     def evaluate(self, evaluation: Evaluation, inputs: Mapping[str, Value]) -> list[Value]:
-        """The graph's outputs, in order; those on the device not yet computed.
+        """The graph's outputs, in order. Outputs on the device are not computed yet.
 
         Raises:
-            InvalidArgument, InvalidModel, ResourceExhausted: as a node refuses values.
+            InvalidArgument, InvalidModel, ResourceExhausted: a node refuses its values.
             Cancelled: the evaluation's token was cancelled.
         """
         for value in self.inputs:
@@ -102,10 +102,11 @@ class Evaluator:
         return [evaluation.values[value] for value in self._graph.outputs]
 
     def layer(self, node: ir.Node, evaluation: Evaluation) -> Sequence[Value]:
-        """A node's outputs, from the evaluation's values of its inputs.
+        """The node's outputs for the input values in the evaluation.
 
         Raises:
-            InvalidArgument, InvalidModel, ResourceExhausted: naming the layer.
+            InvalidArgument, InvalidModel, ResourceExhausted: the node refuses its values. The
+                message names the layer.
         """
         values = [None if each is None else evaluation.values[each] for each in node.inputs]
         name = f"layer {node.name!r} ({node.op_type})"
@@ -130,7 +131,7 @@ class Evaluator:
             raise InvalidArgument(f"{name} does not take these values: {error}") from error
         except MemoryError as error:
             raise ResourceExhausted(f"no memory for {name}: {error}") from error
-        except Exception as error:  # tinygrad's own classes share no base
+        except Exception as error:  # tinygrad's own classes share no base class
             raise InvalidModel(f"{name}: {error}", field="model") from error
 
     # -- nodes --
@@ -150,8 +151,8 @@ class Evaluator:
                 evaluation.values[value] = self._typed(value, output)
 
     def _timed(self, node: ir.Node, evaluation: Evaluation, timed: Timed) -> Sequence[Value]:
-        """As `layer`, but computed when it returns. If kernels had to be made for it, it is
-        computed once more: what a layer takes is not what its compilation took."""
+        """As `layer`, but the outputs are computed when it returns. If kernels were made, it
+        computes them once more, so that the measured time does not include the compilation."""
         for _ in range(2):
             kept, start = kept_kernels(), time.perf_counter()
             outputs = self.layer(node, evaluation)
@@ -200,7 +201,7 @@ class Evaluator:
         results = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
         for each in results:
             if isinstance(each, Tensor):
-                _ = each.shape  # which is found here, or here not to fit
+                _ = each.shape  # infers the shape, and raises if the inputs do not fit
         return results
 
     # -- control flow --
@@ -228,7 +229,7 @@ class Evaluator:
             evaluation.values.update(zip(body.inputs, given, strict=True))
             self._run(body, evaluation)
             results = [evaluation.values[value] for value in body.outputs]
-            realize(results)  # or the expression grows with every turn
+            realize(results)  # otherwise the expression grows with every turn
             more = bool(np.all(self._host(evaluation, results[0])))
             carried = results[1 : count + 1]
             for column, value in zip(collected, results[count + 1 :], strict=True):
@@ -250,7 +251,7 @@ class Evaluator:
     # -- values --
 
     def _typed(self, value: ir.Value, output: Any) -> Value:
-        """As ONNX says it is: tinygrad gives some integers another width."""
+        """The output in ONNX's type, because tinygrad gives some integers another width."""
         dtype = value.dtype
         if self._widens and dtype == ir.DataType.FLOAT16:
             dtype = ir.DataType.FLOAT
@@ -306,7 +307,8 @@ def _shape(value: Value, attributes: Mapping[str, Any]) -> Array:
 
 
 def _as_slices(indices: Value, otherwise: Any) -> Any:
-    """Few indices that are known pick slices, which takes no kernel."""
+    """The indices as a list if they are known and few. tinygrad then picks slices and needs no
+    kernel."""
     if isinstance(indices, np.ndarray) and indices.ndim <= 1 and 0 < indices.size <= _SLICED:
         return indices.tolist()
     return otherwise

@@ -1,5 +1,5 @@
-"""float16 on a device without it: networks are computed in float32, and what they take and give is
-converted on the host. The casts at their edges, which say so, then have nothing to do.
+"""Supports float16 on a device without it. The device computes networks in float32, and the host
+converts their inputs and outputs. The casts at the edges of a network then have nothing to do.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import onnx_ir as ir
 
 
 def is_edge(node: ir.Node) -> bool:
-    """Whether a node casts an input of the network from float16 to float32, or a value to float16
-    that is an output of the network and nothing else."""
+    """Whether a node casts an input of the network from float16 to float32, or casts a value from
+    float32 to float16 and its result is only an output of the network."""
     if node.op_type != "Cast" or node.domain not in ("", "ai.onnx"):
         return False
     (given,), (made,) = node.inputs, node.outputs
@@ -25,12 +25,12 @@ def is_edge(node: ir.Node) -> bool:
 
 
 def widened(value: Any) -> Any:
-    """Arrays of float16, those in lists too, as float32; anything else as it is."""
+    """Converts arrays of float16 to float32, also inside lists. Anything else stays unchanged."""
     return _converted(value, np.float16, np.float32)
 
 
 def narrowed(value: Any) -> Any:
-    """Arrays of float32 as float16."""
+    """Converts arrays of float32 to float16, also inside lists. Anything else stays unchanged."""
     return _converted(value, np.float32, np.float16)
 
 

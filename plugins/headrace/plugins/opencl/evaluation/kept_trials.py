@@ -1,4 +1,4 @@
-"""What trials of single layers found, on disk beside the kernels. For the backend's thread only."""
+"""Keeps the results of layer trials on disk beside the kernels. For the backend's thread only."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _TABLE: Final = "CREATE TABLE IF NOT EXISTS trials (network BLOB PRIMARY KEY, re
 
 
 class KeptTrials:
-    """Answers that outlive the process. A file that cannot be used costs the time of the trials
-    alone.
+    """Keeps answers longer than the process lives. If the file cannot be used, the trials run again
+    and take their time.
 
     Args:
-        path: of the file, made if it is not there.
-        context: all else that an answer depends on, as versions and the device.
+        path: the file. It is made if it does not exist.
+        context: everything else that an answer depends on: versions and the device.
     """
 
     def __init__(self, path: Path, context: str) -> None:
@@ -30,10 +30,11 @@ class KeptTrials:
         self._context = hashlib.sha256(f"{context}\0{_sources()}\0".encode())
 
     def reason(self, network: bytes, ask: Callable[[bytes], str | None]) -> str | None:
-        """Why the layer cannot be built, None if it can: as kept, or else as `ask` finds.
+        """The reason why the layer cannot be built, None if it can. It comes from the file if that
+        has it, otherwise from `ask`.
 
         Args:
-            network: serialised, the same for alike layers.
+            network: the serialised layer. It is the same for layers that are alike.
         """
         digest = self._context.copy()
         digest.update(network)
@@ -55,7 +56,7 @@ class KeptTrials:
 
 
 def _sources() -> str:
-    """The digest of this plugin's code, which decides what a layer's trial finds."""
+    """The digest of this plugin's code, because the result of a trial depends on the code."""
     digest = hashlib.sha256()
     for file in sorted(Path(__file__).parents[1].rglob("*.py")):
         digest.update(file.read_bytes())

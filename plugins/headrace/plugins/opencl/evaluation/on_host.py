@@ -1,7 +1,7 @@
-"""Small values that depend on constants and shapes alone: they never reach the device.
+"""Computes small values that depend only on constants and shapes. They never reach the device.
 
-onnx's reference, corrected, computes them, exactly, so that `Reshape` and its like know where they
-are to go.
+A corrected version of onnx's reference computes them exactly, so that `Reshape` and similar
+operators know their target shapes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.plugins.opencl.operators import operators
 from headrace.runtime.network.reference import CorrectedEvaluator
 
 HOST_ELEMENTS: Final = 4096
-"""Values with more elements are computed on the device, whatever they depend on."""
+"""Most elements of a value on the host. Larger values are always computed on the device."""
 
 _ASK_NO_VALUES: Final = frozenset({"Shape", "Size"})
 
@@ -54,15 +54,15 @@ class HostLayers:
 
 
 def are_known(values: Sequence[Value]) -> bool:
-    """Whether all of a node's inputs are on the host, and few."""
+    """Whether all inputs of a node are on the host or absent, and have few elements in total."""
     sizes = [each.size for each in values if isinstance(each, np.ndarray)]
     absent = sum(each is None for each in values)
     return len(sizes) + absent == len(values) and sum(sizes) <= HOST_ELEMENTS
 
 
 def known_inputs(model: ir.Model) -> set[str]:
-    """Names of the graph's inputs whose values the host must know before a run: those that shapes,
-    axes, conditions and the like are computed from."""
+    """Names of the graph's inputs whose values the host must know before a run, because shapes,
+    axes, conditions and the like are computed from them."""
     needed: set[ir.Value] = set()
     for node in reversed(list(_bodies_first(model.graph))):
         wanted = [node.inputs[at] for at in operators.host_inputs(node) if at < len(node.inputs)]

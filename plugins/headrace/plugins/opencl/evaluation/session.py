@@ -1,4 +1,4 @@
-"""A network on the device: evaluated as it is at first, and with kernels of its own after that."""
+"""A network on the device. It is first evaluated node by node, and later runs captured kernels."""
 
 from __future__ import annotations
 
@@ -27,22 +27,24 @@ Output: TypeAlias = "Array | list[Any] | None"
 _Key: TypeAlias = tuple[Any, ...]
 
 _MOST_KERNELS: Final = 4 * ENOUGH_KERNELS
-"""For runs that are not captured: with fewer a large network would make its kernels each time."""
+"""Most kernels that tinygrad keeps for runs that are not captured. With a smaller limit, a large
+network would make its kernels again in each run."""
 
 
 class Session:
     """For the backend's thread only.
 
-    Kernels are kept for each combination of the inputs' shapes, and of the values of those inputs
-    that decide shapes. The first run of a combination is scheduled by itself; the second is
-    captured, and from the third on the captured kernels run. Combinations used last are kept.
+    A session keeps kernels for each combination of the inputs' shapes and the values of the inputs
+    that decide shapes. The first run of a combination is not captured. The second run is captured,
+    and from the third run on, the captured kernels run. The most recently used combinations are
+    kept.
 
     Args:
-        model: transformed for the device.
-        device: as tinygrad calls it, ``CL:0``.
-        capacity: combinations to keep.
-        kernels: where they are kept on disk.
-        widens: the device has no float16, and is given float32 instead.
+        model: the model, transformed for the device.
+        device: tinygrad's name of the device, for example ``CL:0``.
+        capacity: the number of combinations to keep.
+        kernels: the folder that keeps kernels on disk.
+        widens: the device has no float16, and gets float32 instead.
     """
 
     def __init__(
@@ -75,7 +77,8 @@ class Session:
         """All outputs by name.
 
         Args:
-            timed: is told of each layer; layers are computed one by one then, which is slower.
+            timed: called with each layer and its seconds. Layers are then computed one by one,
+                which is slower.
 
         Raises:
             As `Evaluator.evaluate`.
@@ -95,7 +98,7 @@ class Session:
             self._bound(_MOST_KERNELS)
             return self._evaluate(inputs, known, token, timed)[0]
         if key not in self._jits:
-            self._bound()  # before new ones, for what is captured next needs those
+            self._bound()  # before new kernels are made, because the next capture needs them
             outputs, varies = self._evaluate(inputs, known, token, timed)
             self._keep(key, None if varies else _Captured(self._evaluator, self._device, known))
             return outputs
@@ -117,11 +120,12 @@ class Session:
 
     @property
     def can_be_warmed(self) -> bool:
-        """Whether made-up inputs do: none whose value decides a shape, or when a loop ends."""
+        """Whether example inputs can warm the network. They cannot if an input's value decides a
+        shape, or if the network has a loop."""
         return not self._known and not self._loops
 
     def close(self) -> None:
-        """Gives back the device's memory; nothing runs after it."""
+        """Frees the device's memory. The session cannot run after that."""
         for captured in self._jits.values():
             if captured is not None:
                 captured.close()
@@ -142,7 +146,7 @@ class Session:
                 oldest.close()
 
     def _key(self, inputs: Mapping[str, Any], known: set[str]) -> _Key | None:
-        """None where there can be no captured kernels."""
+        """The combination that the inputs belong to. None if its kernels cannot be captured."""
         if not self._capacity:
             return None
         parts: list[Any] = []
@@ -180,7 +184,7 @@ class _Captured:
     """The kernels of one combination.
 
     Attributes:
-        is_made: they have run, and are in memory.
+        is_made: the kernels have run, and are in memory.
     """
 
     def __init__(self, evaluator: Evaluator, device: str, known: set[str]) -> None:
@@ -191,7 +195,7 @@ class _Captured:
         self._values: Mapping[str, Any] = {}
         self._form: list[Value] = []
         self._jit = TinyJit(self._compute, prune=True)
-        self._jit.cnt = 1  # the run that it would pass over has been
+        self._jit.cnt = 1  # TinyJit skips the first run, which is over already
         self.is_made = False
 
     def __call__(self, inputs: Mapping[str, Any]) -> list[Output]:
@@ -209,7 +213,8 @@ class _Captured:
         return fetched
 
     def close(self) -> None:
-        """The kernels refer to what they were captured from, and that to them: ends it."""
+        """Breaks the reference cycle between the kernels and the objects that they were captured
+        from."""
         del self._jit
 
     def _compute(self, *tensors: Tensor) -> list[Tensor]:
@@ -222,8 +227,8 @@ class _Captured:
 
 
 def _own(tensor: Tensor, device: str) -> Tensor:
-    """The tensor in memory of its own. A view of an input or a weight is copied: when the kernels
-    run again, the input will be another."""
+    """The tensor in its own memory. A view of an input or a weight is copied, because the input
+    will be another one when the kernels run again."""
     return tensor.clone() if tensor.uop.base.is_realized else in_memory(tensor, device)
 
 

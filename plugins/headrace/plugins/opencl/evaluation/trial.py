@@ -1,6 +1,6 @@
-"""Whether a network of one layer can be built for its shapes. For the backend's thread only.
+"""Tries whether a network of one layer can be built for its shapes. For the backend's thread only.
 
-A trial makes the layer's expression, and no kernel, so it takes a millisecond or so.
+A trial makes the layer's expression but no kernel, so it takes about a millisecond.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _REASON_LENGTH = 300
 
 
 def why_not(network: bytes, device: str) -> str | None:
-    """Why the layer cannot be built; None if it can.
+    """The reason why the layer cannot be built. None if it can be built.
 
     Args:
-        network: a serialised model of one node, whose inputs have static shapes.
-        device: as tinygrad calls it, ``CL:0``.
+        network: a serialised model of one node. The node's inputs have static shapes.
+        device: tinygrad's name of the device, for example ``CL:0``.
     """
     model = ir.from_proto(onnx.load_from_string(network))
     infer_types(model)
@@ -49,7 +49,7 @@ def why_not(network: bytes, device: str) -> str | None:
 
 
 def static_shape(value: ir.Value) -> tuple[int, ...] | None:
-    """The sizes of a tensor of known type; None if one is not known."""
+    """The sizes of a tensor of known type. None if the type or a size is not known."""
     if value.dtype is None or value.shape is None:
         return None
     sizes = tuple(size for size in value.shape if isinstance(size, int))

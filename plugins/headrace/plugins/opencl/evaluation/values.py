@@ -1,4 +1,4 @@
-"""Values between NumPy and tinygrad. For the backend's thread only."""
+"""Converts values between NumPy and tinygrad. For the backend's thread only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tinygrad.tensor import Tensor
 from headrace.runtime.network.values import Array
 
 Value: TypeAlias = "Tensor | Array | list[Value] | None"
-"""On the device, known on the host, a sequence, or an absent optional."""
+"""A tensor on the device, an array on the host, a sequence, or None for an absent optional."""
 
 _CONSTANTS: Final = 1024
 
@@ -25,14 +25,14 @@ _CONSTANTS: Final = 1024
 def tiny_type(dtype: ir.DataType) -> DType:
     """
     Raises:
-        ValueError: tinygrad lacks it.
+        ValueError: tinygrad does not have the type.
     """
     return OnnxDataType(int(dtype)).to_dtype()
 
 
 def to_device(array: Array, device: str) -> Tensor:
-    """The array's elements in device memory, copied when this returns or later; the array is kept
-    until then."""
+    """The array's elements in device memory. They may be copied after this returns. The array is
+    kept until they are copied."""
     array = np.require(array, requirements=("C", "W"))  # tinygrad takes no read-only memory
     if array.dtype == ml_dtypes.bfloat16:
         return Tensor(array.view(np.uint16), device=device).bitcast(dtypes.bfloat16).contiguous()
@@ -40,7 +40,7 @@ def to_device(array: Array, device: str) -> Tensor:
 
 
 def to_constant(array: Array, device: str) -> Tensor:
-    """As `to_device`, but one element becomes a part of the kernels that read it."""
+    """As `to_device`, but a single element becomes a part of the kernels that read it."""
     if array.size == 1 and array.dtype != ml_dtypes.bfloat16:
         dtype = tiny_type(ir.DataType.from_numpy(array.dtype))
         return Tensor(array.item(), dtype=dtype, device=device).reshape(array.shape)
@@ -48,13 +48,13 @@ def to_constant(array: Array, device: str) -> Tensor:
 
 
 def in_memory(tensor: Tensor, device: str) -> Tensor:
-    """The tensor with memory on the device. One that depends on constants alone is on no device as
-    yet, and tinygrad would put it on the processor, for which it has no compiler."""
+    """The tensor with memory on the device. A tensor that depends only on constants is on no device
+    yet. tinygrad would put it on the processor, and has no compiler for that."""
     return tensor.clone(device=device) if tensor.device is None else tensor.contiguous()
 
 
 def to_host(tensor: Tensor, device: str) -> Array:
-    """The elements, in memory of their own."""
+    """The tensor's elements as an array with its own memory."""
     tensor = in_memory(tensor, device).realize()
     if tensor.dtype == dtypes.bfloat16:
         bits: Array = tensor.bitcast(dtypes.uint16).numpy()
@@ -64,25 +64,26 @@ def to_host(tensor: Tensor, device: str) -> Array:
 
 
 def realize(values: Sequence[Value]) -> None:
-    """Has the device compute the tensors among the values, together, without waiting for them."""
+    """Makes the device compute all tensors among the values together. Does not wait for them."""
     tensors = [value for value in values if isinstance(value, Tensor)]
     if tensors:
         Tensor.realize(*tensors)
 
 
 def wait_for(device: str) -> None:
-    """Returns when the device has computed all that it was given so far."""
+    """Waits until the device has done all work that it was given so far."""
     opened: Any = Device[device]
     opened.synchronize()
 
 
 class Constants:
-    """Small arrays on the device, kept: those used last.
+    """Keeps the most recently used small arrays on the device.
 
-    Kernels that are captured do not run before the capture ends, so what they read must be there.
+    Captured kernels do not run before the capture ends, so the arrays that they read must already
+    be on the device.
 
     Args:
-        device: as tinygrad calls it, ``CL:0``.
+        device: tinygrad's name of the device, for example ``CL:0``.
     """
 
     def __init__(self, device: str) -> None:
@@ -90,7 +91,7 @@ class Constants:
         self._tensors: OrderedDict[tuple[str, tuple[int, ...], bytes], Tensor] = OrderedDict()
 
     def __call__(self, array: Array) -> Tensor:
-        """The array's elements, computed."""
+        """The array's elements, already computed on the device."""
         key = (str(array.dtype), array.shape, array.tobytes())
         tensor = self._tensors.get(key)
         if tensor is None:

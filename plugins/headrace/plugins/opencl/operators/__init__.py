@@ -1,1 +1,1 @@
-"""What computes each operator: tinygrad's functions, and ours where those are wrong."""
+"""The functions that compute operators: tinygrad's, and our own where tinygrad's are wrong."""

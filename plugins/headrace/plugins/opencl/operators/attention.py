@@ -1,8 +1,8 @@
-"""Attention as ONNX defines it: tinygrad's own masks before softcap, lets causal masks begin at the
-first key where there are past ones, repeats shared heads in another order, and makes a row that a
-mask closes NaN.
+"""Computes Attention as ONNX defines it. tinygrad's own function differs from ONNX: it masks before
+softcap, starts causal masks at the first key even if there are past keys, repeats shared heads in
+another order, and returns NaN for a row that is masked completely.
 
-Shapes are (batch, heads, length, size), or (batch, length, heads * size); see
+Shapes are (batch, heads, length, size), or (batch, length, heads * size). See
 https://onnx.ai/onnx/operators/onnx__Attention.html.
 """
 
@@ -39,7 +39,7 @@ def attention(
     softcap: float = 0.0,
     softmax_precision: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The operator's four outputs: result, keys and values with the past ones, and scores."""
+    """The operator's four outputs: the result, all keys and all values (with past ones), scores."""
     flat = q.ndim == 3
     if flat:
         q, k, v = _split(q, q_num_heads), _split(k, kv_num_heads), _split(v, kv_num_heads)
@@ -83,10 +83,10 @@ def _bias(
     left: int,
     right: int,
 ) -> Tensor:
-    """What is added to the scores: minus infinity where a query may not see a key."""
+    """The bias to add to the scores. It is minus infinity where a query may not see a key."""
     queries, keys = int(scores.shape[2]), int(scores.shape[3])
     key = Tensor.arange(keys).reshape(1, keys)
-    # Where a query stands among the keys: the last query at the last key that counts.
+    # The position of the first query among the keys. The last query is at the last valid key.
     offset = past if lengths is None else lengths.reshape(-1, 1, 1, 1) - queries
     ahead = sub(key - Tensor.arange(queries).reshape(queries, 1), offset)
     allowed = [ahead <= ahead] if not is_causal else [ahead <= 0]

@@ -1,7 +1,7 @@
-"""What tinygrad has for an operator, and what stands here in its place where it would fail.
+"""Finds tinygrad's function for an operator, or our own function if tinygrad's would fail.
 
-tinygrad's functions take some inputs as Python values; `HOST_INPUTS` says which. Those are known
-before a kernel runs, and a network is compiled for their values as for its shapes.
+tinygrad's functions take some inputs as Python values. `HOST_INPUTS` says which. These values must
+be known before a kernel runs. A network is compiled for them in the same way as for its shapes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ HOST_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
     "If": (0,),
     "Loop": (0, 1),
 }
-"""Operator to the positions of inputs that have to be known on the host."""
+"""Operator to the positions of the inputs whose values the host has to know."""
 
 _VARYING: Final = frozenset(
     (
-        "NonZero",  # its output's shape depends on values, which are read back from the device
+        "NonZero",  # the shape of its output depends on values that are read back from the device
         *("Bernoulli", "Multinomial"),
         *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
     )
@@ -43,8 +43,8 @@ def host_inputs(node: ir.Node) -> tuple[int, ...]:
 
 
 def varies(node: ir.Node) -> bool:
-    """Whether the node may give another shape or other numbers in another run of the same inputs'
-    shapes, so that its kernels cannot be kept."""
+    """Whether the node's output may have another shape or other numbers in another run with the
+    same input shapes, so that its kernels cannot be kept."""
     if node.domain not in ("", "ai.onnx"):
         return False
     trains = node.op_type == "Dropout" and len(node.inputs) > 2
@@ -52,7 +52,7 @@ def varies(node: ir.Node) -> bool:
 
 
 def find(node: ir.Node, opset: int) -> Function | None:
-    """The function that computes the node's operator; None if there is none."""
+    """The function that computes the node's operator. None if there is no such function."""
     own = _OWN.get(node.op_type) if node.domain in ("", "ai.onnx") else None
     if own is not None:
         return own
@@ -67,11 +67,11 @@ def find(node: ir.Node, opset: int) -> Function | None:
 
 
 def computed(function: Function, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """What the function gives.
+    """The function's outputs.
 
     Raises:
-        RuntimeError: it assigns to an argument. A weight would be another one after that, and
-            captured kernels would write to their input and give what another request left there.
+        RuntimeError: the function assigns to an argument. That would change a weight for good.
+            Captured kernels would write to their input, and later return another request's data.
     """
     given = [each for each in arguments if isinstance(each, Tensor) and each.uop.base.is_realized]
     before = [each.uop for each in given]
@@ -103,7 +103,7 @@ def _mod(x: Tensor, y: Tensor, fmod: int = 0) -> Tensor:
 
 
 def _lp_normalization(x: Tensor, axis: int = -1, p: int = 2) -> Tensor:
-    """Zeros stay zeros: tinygrad's own divides them by their norm."""
+    """Keeps zeros as zeros. tinygrad's own function divides them by their norm, which is zero."""
     magnitudes = x.abs() if p == 1 else x.square()
     norm = magnitudes.sum(axis, keepdim=True)
     norm = norm if p == 1 else norm.sqrt()
@@ -111,8 +111,8 @@ def _lp_normalization(x: Tensor, axis: int = -1, p: int = 2) -> Tensor:
 
 
 def _arg_max(x: Tensor, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
-    """NaN counts as infinite: tinygrad's own passes over it, and gives an index out of bounds where
-    there is nothing else."""
+    """Treats NaN as infinity. tinygrad's own function skips NaN, and returns an index out of bounds
+    if all elements are NaN."""
     if dtypes.is_float(x.dtype):
         x = x.isnan().where(inf, x)
     if not select_last_index:
@@ -121,7 +121,8 @@ def _arg_max(x: Tensor, axis: int = 0, keepdims: int = 1, select_last_index: int
 
 
 def _arg_min(x: Tensor, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
-    """tinygrad's own negates, which the least of some integers do not stand."""
+    """Replaces tinygrad's own function. That negates the elements, which is wrong for the smallest
+    value of some integer types."""
     floating = dtypes.is_float(x.dtype)
     reverse = x.isnan().where(inf, -x) if floating else x.bitwise_not()
     return _arg_max(reverse, axis, keepdims, select_last_index)
@@ -140,8 +141,8 @@ def _resize(
     keep_aspect_ratio_policy: str = "stretch",
     **options: Any,
 ) -> Tensor:
-    """tinygrad's own takes two axes for batch and channels, and the others for those that are
-    resized, whatever `axes` says and however few there are."""
+    """Resizes the axes that `axes` names. tinygrad's own function always takes the first two axes
+    for batch and channels and resizes the others, whatever `axes` and the rank are."""
     options["keep_aspect_ratio_policy"] = keep_aspect_ratio_policy
     resized = [axis % x.ndim for axis in (range(x.ndim) if axes is None else axes)]
     if keep_aspect_ratio_policy != "stretch":
@@ -168,8 +169,8 @@ def _resize(
 
 
 def _center_crop_pad(x: Tensor, shape: list[int], axes: list[int] | None = None) -> Tensor:
-    """An odd element more is cut off behind: tinygrad's own cuts an odd size to an odd one one
-    element too early."""
+    """Cuts an odd surplus element off at the end. If both sizes are odd, tinygrad's own function
+    starts the cut one element too early."""
     cut, sides = [(0, int(size)) for size in x.shape], [(0, 0)] * x.ndim
     for axis, wanted in zip(axes or range(x.ndim), shape, strict=False):
         size = int(x.shape[axis])

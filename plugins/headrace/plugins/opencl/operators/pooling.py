@@ -1,4 +1,4 @@
-"""Pooling with indices: ONNX counts them through the whole tensor, tinygrad through a channel."""
+"""Pooling with indices. ONNX counts them in the whole tensor, tinygrad in each channel."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _POOL: Final[Any] = onnx_ops["MaxPool"]
 
 
 def max_pool(x: Tensor, storage_order: int = 0, **attributes: Any) -> tuple[Tensor, Tensor]:
-    """The maxima, and where in the data, as (batch, channels, *space), each was.
+    """The maxima, and the index of each maximum in the data of shape (batch, channels, *space).
 
     Args:
-        storage_order: 1 counts columns first, which is done of two axes in space alone.
+        storage_order: 1: indices count columns first. This works for two axes in space only.
     """
     pooled, indices = _POOL(x, **attributes)
     batch, channels, *space = (int(size) for size in x.shape)
@@ -36,7 +36,7 @@ def max_unpool(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:
-    """Zeros, but for the data where the indices lead."""
+    """A tensor of zeros with the data at the positions that the indices name."""
     batch, channels, *space = (int(size) for size in x.shape)
     axes = len(space)
     pads, strides = pads or [0] * 2 * axes, strides or [1] * axes

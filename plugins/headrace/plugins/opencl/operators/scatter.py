@@ -1,5 +1,5 @@
-"""Updates at indices, as ONNX defines them, in a tensor of their own: tinygrad's ScatterND and
-TensorScatter assign to their input, which may be a weight, or what a captured kernel is given.
+"""Writes updates at indices as ONNX defines it, into a new tensor. tinygrad's own ScatterND and
+TensorScatter assign to their input, which may be a weight or the input of a captured kernel.
 
 See https://onnx.ai/onnx/operators/onnx__ScatterND.html and onnx__TensorScatter.html.
 """
@@ -15,7 +15,7 @@ _REDUCED: Final[dict[str, Any]] = {"add": "sum", "mul": "prod", "max": "amax", "
 
 
 def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, reduction: str = "none") -> Tensor:
-    """A copy of the data with updates where the last axis of the indices leads."""
+    """A copy of the data with the updates. The last axis of the indices holds their coordinates."""
     depth, count = int(indices.shape[-1]), prod(indices.shape[:-1])
     shape = [int(size) for size in x.shape]
     sizes, width = shape[:depth], prod(shape[depth:])
@@ -39,8 +39,8 @@ def tensor_scatter(
     axis: int = -2,
     mode: str = "linear",
 ) -> Tensor:
-    """A copy of the cache with the update along an axis, for each element of the batch from its
-    own index on."""
+    """A copy of the cache with the update along an axis. The update of each element of the batch
+    starts at that element's index."""
     if not update.numel():
         return cache
     ones = [1] * cache.ndim
