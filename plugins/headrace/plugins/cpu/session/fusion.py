@@ -108,7 +108,7 @@ def _producers(node: ir.Node) -> list[ir.Node]:
 
 
 def _serve(rewritten: ir.Graph, found: dict[ir.Node, Nodes]) -> None:
-    """Gives each node that the runtime added the layers of a node before it, or else after it."""
+    """Gives each node that the runtime added the layers of the node before it or after it."""
     for nodes, neighbours in (
         (rewritten, _producers),
         (reversed(rewritten), _users),
