@@ -38,7 +38,7 @@ _PRODUCTS: Final[Mapping[tuple[str, str], tuple[_Operands, ...]]] = MappingProxy
         ("", "ConvInteger"): ((0, 1, 3),),
         ("", "DequantizeLinear"): (
             (None, 0, 2),
-        ),  # the backend makes a QLinearConv of three layers
+        ),  # the backend fuses three layers into a QLinearConv
         ("", "MatMulInteger"): ((0, 1, 3),),
         ("", "QLinearConv"): ((0, 3, 5),),
         ("", "QLinearMatMul"): ((0, 3, 5),),
@@ -52,7 +52,7 @@ _PRODUCTS: Final[Mapping[tuple[str, str], tuple[_Operands, ...]]] = MappingProxy
 
 
 def multiply_exactly(model: ir.Model) -> bool:
-    """Gives both operands of an integer product one type, where the processor needs that."""
+    """Gives both operands of an integer product one type, if the processor needs it."""
     found = [(node, each) for node in walk(model.graph) for each in _mixed(node)]
     if not found or not saturates():
         return False
@@ -109,7 +109,7 @@ def saturates() -> bool:
 
 
 def _mixed(node: ir.Node) -> list[_Operands]:
-    """The products of the node that may saturate."""
+    """The operands of the node's products that may saturate."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     return [
         operands

@@ -198,7 +198,7 @@ class RecordedLane:
             _bytes_into(staged, array)
             value.update_inplace(staged.view(array.dtype).reshape(array.shape))
         self._session.run_bound(self._ports, options)
-        # This copies, because the binding returns a view of the host's memory.
+        # Copies the outputs, because the binding returns a view if the memory is the host's.
         return {name: self._outputs[name].numpy().copy() for name in job.output_names}
 
 

@@ -154,7 +154,7 @@ class CudaPlugin(SessionPlugin):
     def _close(self) -> None:
         self._machine.management.close()
 
-    # -- where a test puts processors in the place of GPUs --
+    # -- a test overrides these to use processors instead of GPUs --
 
     def _cuda(self, config: Configuration, device_id: str, *, graph: bool = False) -> Provider:
         return settings.cuda(config, device_id, graph=graph)

@@ -66,19 +66,19 @@ class Guard(Inserted):
         if sizes is not None:
             rank = len(sizes)
             if free is not None and not -rank <= free < rank:
-                return value  # the backend refuses it
+                return value  # the backend refuses the layer
             certain = (at for at, size in enumerate(sizes) if size)
             axis = next(certain, None) if free is None else free % rank
             others = [size for at, size in enumerate(sizes) if at != axis]
             if all(others):
                 return value
-            if 0 in others:  # it always fails in a run, and so does the layer
+            if 0 in others:  # every run fails here, and so does the layer
                 self._stands_for = origins(self.node)
                 self.suffix = f"{SUFFIX}.{_NEVER}"
                 return self.layer("Reshape", value, self.constant(np.ones(rank, np.int64)))
             if axis is not None:
                 wanted = [0] * rank  # 0 leaves a size as it is
-                wanted[axis] = -1  # found from the others, unless one of them is 0
+                wanted[axis] = -1  # the backend infers it, unless another size is 0
                 return self._reshaped(value, self.constant(np.array(wanted)))
         shape = self.layer("Shape", value)
         if axis is None:
@@ -97,7 +97,7 @@ class Guard(Inserted):
         """Guards that the tensors of the sequence are `alike`. A loop checks each of them."""
         kind = sequence.type
         assert isinstance(kind, ir.SequenceType)
-        if self.opset < _LOOP_TAKES_SEQUENCES:  # so the layer is not supported
+        if self.opset < _LOOP_TAKES_SEQUENCES:  # the backend refuses the Loop, and so the layer
             self._stands_for = origins(self.node)
         number, truth = (ir.TensorType(each) for each in (ir.DataType.INT64, ir.DataType.BOOL))
         given = [

@@ -26,7 +26,7 @@ from headrace.plugins.cpu.guards import inputs, windows
 from headrace.plugins.cpu.guards.guard_layers import END, Guard
 from headrace.runtime.intake.naming import value_names, walk
 
-_NO_SPACE: Final = r"[^\s\x0b\x1c-\x1f\x{85}\pZ]"  # neither Unicode's nor Python's
+_NO_SPACE: Final = r"[^\s\x0b\x1c-\x1f\x{85}\pZ]"  # neither Unicode's space nor Python's
 _SCAN_WITHOUT_BATCH: Final = 9
 _INTEGERS: Final = (ir.DataType.INT32, ir.DataType.INT64)  # narrower ones are computed in int32
 
@@ -71,7 +71,7 @@ def _concat(node: ir.Node, guard: Guard) -> None:
     places = range(2, len(node.inputs), 3) if node.domain else range(len(node.inputs))
     values = [value for at in places if (value := node.inputs[at]) is not None]
     if len(values) < len(places):
-        return  # `limits` refuses it
+        return  # `limits` refuses the layer
     alike = guard.alike(values, node.attributes.get_int("axis", 0))
     for at, value in zip(places, alike, strict=True):
         node.replace_input_with(at, value)
@@ -108,7 +108,7 @@ def _divide(node: ir.Node, guard: Guard) -> None:
     one, minus_one = (guard.constant(np.array(each, number)) for each in (1, -1))
     negated = guard.layer("Equal", divisor, minus_one, type=truth)
     is_negated = guard.layer("Cast", negated, type=divisor.type, to=divisor.dtype.value)
-    two = guard.layer("Add", is_negated, is_negated)  # and 0 elsewhere
+    two = guard.layer("Add", is_negated, is_negated)  # 2 where the divisor is -1, or 0
     node.replace_input_with(1, guard.layer("Add", divisor, two))
     if node.op_type == "Div":
         sign = guard.layer("Sub", one, two)
@@ -219,7 +219,8 @@ def _squeeze(node: ir.Node, guard: Guard) -> None:
 
 
 def _string_split(node: ir.Node, guard: Guard) -> None:
-    """Without a delimiter the backend splits at spaces alone, and drops them at the end."""
+    """Guards against white space that the backend does not split as ONNX does. Without a delimiter
+    the backend splits at spaces alone, and drops them at the end."""
     texts = node.inputs[0]
     delimiter = node.attributes.get_string("delimiter", "")
     if texts is None or delimiter:

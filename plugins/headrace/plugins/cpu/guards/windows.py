@@ -30,8 +30,8 @@ def conv_integer(node: ir.Node, guard: Guard) -> None:
 
 
 def pool(node: ir.Node, guard: Guard) -> None:
-    """Guards that no window is larger than the padded input. ONNX's formula then gives no results.
-    The backend rounds a negative number of steps towards 0, and makes one result."""
+    """Guards that no window is larger than the padded input. For a larger window, ONNX's formula
+    gives no results. The backend rounds a negative number of steps towards 0, and makes one."""
     kernel = np.array(node.attributes.get_ints("kernel_shape", ()), np.int64)
     strides = node.attributes.get_ints("strides", ())
     pads = np.array(node.attributes.get_ints("pads", ()) or [0] * 2 * kernel.size, np.int64)
@@ -42,7 +42,7 @@ def pool(node: ir.Node, guard: Guard) -> None:
     if data is None or rounded_up or same or max(strides, default=1) == 1:
         return
     if pads.size != 2 * kernel.size or len(dilations) != kernel.size:
-        return  # the backend refuses it
+        return  # the backend refuses the layer
     least = (kernel - 1) * np.array(dilations) + 1 - pads[: kernel.size] - pads[kernel.size :]
     sizes = guard.proven.sizes(data)
     if sizes is not None and len(sizes) == kernel.size + 2:
@@ -50,7 +50,7 @@ def pool(node: ir.Node, guard: Guard) -> None:
         if all(size is not None and size >= wanted for size, wanted in known):
             return
     given = guard.slice(guard.layer("Shape", data), 2, END)
-    # Before operator set 9, no operator compares integers.
+    # Before operator set 9, Less does not take integers.
     wide, limit = guard.cast(given, ir.DataType.DOUBLE), guard.constant(least.astype(np.float64))
     short = guard.layer("Less", wide, limit, type=ir.TensorType(ir.DataType.BOOL))
     fits = guard.layer("Not", short)
