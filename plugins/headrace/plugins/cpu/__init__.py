@@ -12,9 +12,9 @@ from headrace.runtime.device.services import Services
 
 @plugin_api(1)
 def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
-    """What the entry point names; raises if the device cannot work here."""
+    """Creates the plugin for the entry point. Raises if the device cannot work here."""
     # From 1.29 on, ONNX Runtime's official builds report names and hashes of models to their maker,
-    # and keep a device id in the home folder, unless this is set before they are loaded.
+    # and keep a device id in the home folder. They do not if this is set before they are loaded.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     from headrace.plugins.cpu.plugin import CpuPlugin
 

@@ -1,7 +1,7 @@
-"""What ONNX Runtime's errors mean.
+"""Translates ONNX Runtime's errors into headrace's.
 
-Its exceptions share no base class, so they are told apart by name and by the stage they come from.
-Messages lose their code, source location and C++ signature.
+ONNX Runtime's exceptions share no base class, so this module tells them apart by name and by stage
+(load or run). It removes the code, source location and C++ signature from messages.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _NO_MEMORY = re.compile(r"bad_alloc|[Ff]ailed to allocate memory|out of memory|_
 
 
 def load_failure(error: Exception) -> HeadraceError:
-    """What to raise for an error that opening a session raised.
+    """The error to raise for an error that opening a session raised.
 
     Cancelled: the load was cancelled. FailedPrecondition: an operator has no kernel, or runs of the
     network cannot be recorded.
-    ResourceExhausted: no memory. InvalidModel: the model is at fault. Internal: anything else.
+    ResourceExhausted: no memory. InvalidModel: the model is at fault. Internal: any other error.
     """
     kind, text = type(error).__name__, readable(error)
     if kind == "ModelLoadCanceled":
@@ -61,11 +61,11 @@ def load_failure(error: Exception) -> HeadraceError:
 
 
 def run_failure(error: Exception) -> Exception:
-    """What to raise for an error that a run raised.
+    """The error to raise for an error that a run raised.
 
     InvalidArgument: the inputs do not fit the network, or a layer does not take the values it got.
     FailedPrecondition: a layer turns out not to be supported. ResourceExhausted: no memory.
-    Internal: a library of the GPU's failed, in whichever layer. The error itself: anything else.
+    Internal: one of the GPU's libraries failed, in any layer. Returns any other error unchanged.
     """
     if isinstance(error, HeadraceError):
         return error
@@ -88,11 +88,11 @@ def run_failure(error: Exception) -> Exception:
 
 
 def readable(error: Exception) -> str:
-    """The error's text without codes, paths and signatures; names the layer if there is one."""
+    """The error's text without codes, paths and signatures. It names the layer, if one failed."""
     text = _CODE.sub("", str(error).strip())
     kernel = _KERNEL.search(text)
     while kernel is not None and (inner := _KERNEL.search(kernel["why"])) is not None:
-        kernel = inner  # the layer in a body says more than the one that holds it
+        kernel = inner  # a layer in a body says more than the layer that holds the body
     if kernel is not None:
         layer, guarded, rest = kernel["layer"].partition(guard_layers.SUFFIX)
         if guarded:
@@ -103,7 +103,7 @@ def readable(error: Exception) -> str:
 
 
 def _without_location(text: str) -> str:
-    """Drops ``file:line signature`` as ONNX Runtime's checks put it in front of what they say."""
+    """Drops the ``file:line signature`` that ONNX Runtime's checks put in front of a message."""
     text = " ".join(text.split())
     while (location := _LOCATION.match(text)) is not None:
         rest = text[location.end() :]

@@ -1,8 +1,8 @@
-"""What loads and then fails, or computes something else than ONNX says: what only a run shows.
+"""Layers that the backend loads, but that fail in a run or compute something else than ONNX says.
 
-Found by running onnx's backend cases against ONNX Runtime 1.31. A rule is as narrow as the fault;
-where what it depends on is not known before a run, a layer that would fail is taken to be sound,
-and one that would be silently wrong is not.
+The faults were found by running onnx's backend cases against ONNX Runtime 1.31. Each rule is as
+narrow as its fault. If a rule depends on something that is not known before a run, it accepts a
+layer that might fail, and refuses a layer that might be silently wrong.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def reason(node: ir.Node) -> str | None:
 
 
 def _omitted(node: ir.Node) -> str | None:
-    """None of a variable number of inputs may be left out: the backend crashes if one is."""
+    """Refuses a node that leaves out one of a variable number of inputs: the backend crashes."""
     if None not in node.inputs or not defs.has(node.op_type) or node.op_type == "Scan":
         return None  # a Scan before operator set 9 has an optional input in front
     declared = defs.get_schema(node.op_type).inputs
@@ -78,7 +78,7 @@ def _pool(node: ir.Node) -> str | None:
 
 
 def _stft(node: ir.Node) -> str | None:
-    """The backend reads the window's length from its first axis, whether it has one or not."""
+    """The backend reads the window's length from its first axis, even if it has no axes."""
     rank = _rank(node, 2)
     return None if rank in (None, 1) else f"the window has {rank} axes, and one is needed"
 
@@ -107,7 +107,7 @@ def _reverse_sequence(node: ir.Node) -> str | None:
 
 
 def _split_to_sequence(node: ir.Node) -> str | None:
-    """The backend divides by a length that it knows when it loads the network."""
+    """The backend divides by a constant length while it loads the network."""
     given = _input(node, 1)
     length = None if given is None else ir.convenience.get_const_tensor(given)
     if length is not None and not length.shape.rank() and not length.numpy():
@@ -116,7 +116,7 @@ def _split_to_sequence(node: ir.Node) -> str | None:
 
 
 def _tf_idf(node: ir.Node) -> str | None:
-    """The backend reads as many indices as there are n-grams in the pool, wherever they end."""
+    """The backend reads one index for each n-gram in the pool, even past the last index."""
     pool = node.attributes.get_ints("pool_int64s", None)
     size = len(pool if pool is not None else node.attributes.get_strings("pool_strings", ()))
     starts = [*node.attributes.get_ints("ngram_counts", ()), size]
@@ -156,7 +156,7 @@ def _max_unpool(node: ir.Node) -> str | None:
 
 
 def _conv_transpose(node: ir.Node) -> str | None:
-    """Sizes are those of the input times the strides, even where kernels leave gaps."""
+    """ONNX's output sizes are the input's times the strides, even if kernels leave gaps."""
     strides = node.attributes.get_ints("strides", ())
     same = node.attributes.get_string("auto_pad", "NOTSET").startswith("SAME")
     if not same or all(stride == 1 for stride in strides):
@@ -186,7 +186,7 @@ def _reduce_bool(node: ir.Node) -> str | None:
 
 
 def _resize(node: ir.Node) -> str | None:
-    """With aligned corners ONNX places samples by the scale, the backend by the rounded size."""
+    """With aligned corners ONNX places samples by the scale; the backend uses the rounded size."""
     transformation = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
     scales_value = _input(node, 2)
     if transformation != "align_corners" or scales_value is None:
@@ -196,7 +196,7 @@ def _resize(node: ir.Node) -> str | None:
     sizes = _sizes(_input(node, 0))
     axes = node.attributes.get_ints("axes", None) or range(len(sizes))
     known = [sizes[axis] if -len(sizes) <= axis < len(sizes) else None for axis in axes]
-    known += [None] * (len(scales) - len(known))  # where not even the rank is known
+    known += [None] * (len(scales) - len(known))  # if the rank is not known
     if all(map(_gives_whole_size, scales, known)):
         return None
     return "with align_corners the backend is wrong where a scale gives no whole size"

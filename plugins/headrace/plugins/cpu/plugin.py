@@ -39,8 +39,8 @@ class CpuPlugin(SessionPlugin):
     """ONNX Runtime with its execution provider for processors."""
 
     schema = SCHEMA
-    # The provider has no float16 arithmetic: it casts around every layer, which one cast of the
-    # whole network does better.
+    # The provider has no float16 arithmetic: it casts around every layer. One cast of the whole
+    # network is better.
     capabilities = ("FP32", "FP64", "INT8")
     compile_checks_support = True
 
@@ -61,7 +61,8 @@ class CpuPlugin(SessionPlugin):
     def transform_network(
         self, network: Network, config: Configuration, options: NetworkOptions
     ) -> Network:
-        """As every device, and repaired and guarded, whatever the configuration says."""
+        """Transforms the network as every device does, and then repairs and guards it. The last two
+        happen whatever the configuration says."""
         transformed = super().transform_network(network, config, options)
         model = transformed.model
         if _changes_functions(model):
@@ -85,8 +86,8 @@ class CpuPlugin(SessionPlugin):
     def _compile(
         self, network: Network, config: Configuration, token: CancelToken
     ) -> SessionNetwork:
-        """With the streams and threads that the network has work for. A layer that fails in every
-        run is refused."""
+        """Compiles with the streams and threads that the network has work for. Refuses a network
+        with a layer that fails in every run."""
         for node in walk(network.model.graph):
             if (why := guard_layers.certain(node)) is not None:
                 raise FailedPrecondition(why, field="model")
@@ -105,8 +106,8 @@ class CpuPlugin(SessionPlugin):
 
 
 def _changes_functions(model: ir.Model) -> bool:
-    """Whether functions have layers to repair or guard. They must be inlined for that: nothing is
-    known about the values in a function."""
+    """Whether functions have layers to repair or guard. Such functions must be inlined, because
+    nothing is known about the values in a function."""
     return any(
         needs_guard(node) or needs_repair(node)
         for function in model.functions.values()
@@ -115,7 +116,7 @@ def _changes_functions(model: ir.Model) -> bool:
 
 
 def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's own name, or its architecture where the system does not tell."""
+    """The processor's name, or its architecture if the system does not tell the name."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:

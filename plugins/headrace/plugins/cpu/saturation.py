@@ -1,12 +1,13 @@
 """Keeps products of uint8 by int8 exact on processors that saturate in between.
 
-Without instructions for it, ONNX Runtime 1.31 adds two products in 16 bits: 255 * 127 twice is more
-than these hold, and the layer's result is wrong by a tenth (AVX2; measured with values of the full
-range). Of integers of one type it computes exact sums. So the second operand is moved into the type
-of the first, together with its zero point, which changes no result. It takes 1.4 times as long
-(128x768 by 768x3072: 5.4 ms against 3.7), so weights that cannot saturate stay as they are, as
-quantisers make them that know of it. The session option for this, session.x64quantprecision, leaves
-out what is no constant, and finds no kernel for a QLinearConv of int8 by int8.
+On a processor without instructions for such products, ONNX Runtime 1.31 adds two products in 16
+bits. Twice 255 * 127 is more than 16 bits hold, and the layer's result is wrong by a tenth (AVX2;
+measured with values of the full range). If both operands have one type, the sums are exact. So this
+module moves the second operand into the type of the first, together with its zero point, which
+changes no result. The layer then takes 1.4 times as long (128x768 by 768x3072: 5.4 ms against 3.7).
+Weights that cannot saturate therefore stay as they are; some quantisers make such weights on
+purpose. ONNX Runtime has a session option for this, session.x64quantprecision. It ignores operands
+that are not constants, and it finds no kernel for a QLinearConv of int8 by int8.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _PRODUCTS: Final[Mapping[tuple[str, str], tuple[_Operands, ...]]] = MappingProxy
         ("", "ConvInteger"): ((0, 1, 3),),
         ("", "DequantizeLinear"): (
             (None, 0, 2),
-        ),  # the backend makes a QLinearConv of three layers
+        ),  # the backend fuses three layers into a QLinearConv
         ("", "MatMulInteger"): ((0, 1, 3),),
         ("", "QLinearConv"): ((0, 3, 5),),
         ("", "QLinearMatMul"): ((0, 3, 5),),
@@ -51,7 +52,7 @@ _PRODUCTS: Final[Mapping[tuple[str, str], tuple[_Operands, ...]]] = MappingProxy
 
 
 def multiply_exactly(model: ir.Model) -> bool:
-    """Gives both operands of an integer product one type, where the processor needs that."""
+    """Gives both operands of an integer product one type, if the processor needs it."""
     found = [(node, each) for node in walk(model.graph) for each in _mixed(node)]
     if not found or not saturates():
         return False
@@ -72,7 +73,7 @@ def multiply_exactly(model: ir.Model) -> bool:
 
 
 def note(model: ir.Model) -> tuple[str, ...]:
-    """What to say of a network that `multiply_exactly` changed."""
+    """The notes for a network that `multiply_exactly` changed."""
     changed = sum(
         any(value is not None and (value.name or "").endswith(_OWN) for value in node.inputs)
         for node in walk(model.graph)
@@ -108,7 +109,7 @@ def saturates() -> bool:
 
 
 def _mixed(node: ir.Node) -> list[_Operands]:
-    """The products of the node that may saturate."""
+    """The operands of the node's products that may saturate."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     return [
         operands
@@ -139,7 +140,10 @@ def _may_saturate(node: ir.Node, first: int | None, second: int) -> bool:
 
 
 def _sizes_of_zero(node: ir.Node) -> tuple[int, ...] | None:
-    """Those of the scale, where the zero point has to have as many; None if they are not known."""
+    """The sizes of the zero point: those of the scale for a DequantizeLinear, none for other nodes.
+
+    Returns None if the scale's sizes are not known.
+    """
     if node.op_type != "DequantizeLinear":
         return ()
     scale = node.inputs[1]
@@ -148,7 +152,7 @@ def _sizes_of_zero(node: ir.Node) -> tuple[int, ...] | None:
 
 
 def _is_multiplied(node: ir.Node) -> bool:
-    """Whether what the node dequantises is multiplied by what was uint8."""
+    """Whether the node's result is multiplied by a value that was dequantised from uint8."""
     for reader, at in node.outputs[0].uses():
         if reader.op_type in _OF_FLOATS and at == 1 and reader.inputs[0] is not None:
             other = reader.inputs[0].producer()
@@ -180,7 +184,7 @@ class _Moved:
         return self._constants[value]
 
     def zero(self, is_signed: bool, sizes: tuple[int, ...]) -> ir.Value:
-        """Where the zero of an operand that was signed, or was not, has gone."""
+        """The moved zero point of an operand that had none: 128 if it was signed, -128 if not."""
         key = (is_signed, sizes)
         if key not in self._constants:
             array = np.full(sizes, 128, np.uint8) if is_signed else np.full(sizes, -128, np.int8)

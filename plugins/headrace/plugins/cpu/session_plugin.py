@@ -1,4 +1,4 @@
-"""What all devices have in common that ONNX Runtime computes, whichever its execution provider."""
+"""The common part of all devices that compute with ONNX Runtime, with any execution provider."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ Open: TypeAlias = Callable[[Provider], Session]
 
 
 class SessionPlugin(CompiledPlugin):
-    """A device is a sub-class that says which provider, with which options, how many requests run
-    at once with how many threads, and where values lie."""
+    """The base class of such devices. A sub-class gives the provider and its options, the number of
+    requests that run at once, their threads, and the memory for values."""
 
     backend_version = f"ONNX Runtime {onnxruntime.__version__}"
     network_class: ClassVar[type[SessionNetwork]] = SessionNetwork
 
     def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
-        # Which versions are read is the runtime's own, whatever the provider.
+        # The runtime reads the same versions with every provider.
         self._compatibility = Compatibility(name, _loads)
         super().__init__(name, services, config)
         if added := custom_ops.libraries(self.config):
@@ -62,23 +62,23 @@ class SessionPlugin(CompiledPlugin):
 
     @abstractmethod
     def _provider(self, config: Configuration) -> Provider:
-        """What networks with this configuration run by."""
+        """The provider that runs networks with this configuration."""
 
     @abstractmethod
     def _trials(self, config: Configuration) -> Trials:
-        """Whether single layers run there."""
+        """The trials that find out whether single layers run on that provider."""
 
     @abstractmethod
     def _at_once(self, config: Configuration) -> int:
-        """Requests of a network with this configuration that run at the same time."""
+        """How many requests of a network with this configuration run at the same time."""
 
     @abstractmethod
     def _threads(self, config: Configuration, at_once: int) -> int:
-        """Threads that one of its runs may use."""
+        """How many threads one run of such a network may use."""
 
     @abstractmethod
     def _shown(self, config: Configuration, at_once: int) -> Configuration:
-        """The configuration with what AUTO has become."""
+        """The configuration with the values that AUTO stands for."""
 
     def _runs(
         self,
@@ -88,13 +88,13 @@ class SessionPlugin(CompiledPlugin):
         conversion: Conversion,
         open_session: Open,
     ) -> Runs:
-        """How requests run; in one session for all of them, unless overridden."""
+        """How requests run: all of them in one session, unless a sub-class overrides this."""
         return HostRuns(open_session(self._provider(config)), conversion)
 
     # -- networks --
 
     def _add_extension(self, functions: Sequence[ir.Function]) -> None:
-        """Takes any: ONNX Runtime inlines local functions."""
+        """Accepts any functions, because ONNX Runtime inlines local functions."""
 
     def _support(self, network: Network, config: Configuration) -> Support:
         provider = self._provider(config)
@@ -130,7 +130,7 @@ class SessionPlugin(CompiledPlugin):
             return opened
 
         runs = self._runs(network, config, share, conversion, open_session)
-        release_memory()  # of a load of 310 MB, 200 are left over by then; it takes 5 ms
+        release_memory()  # frees 200 MB of a load of 310 MB, in 5 ms
         profiler = Profiler(network.model, readable, self._provider(config), threads)
         executor, shown = self.executor(config), self._shown(config, share)
         compiled = self.network_class(network, shown, executor, share, runs, conversion, profiler)
@@ -145,7 +145,8 @@ class SessionPlugin(CompiledPlugin):
 
 
 def _check_libraries(libraries: tuple[str, ...]) -> None:
-    """
+    """Checks that sessions can use the libraries.
+
     Raises:
         FailedPrecondition: one is missing or broken, or two have operators of one domain.
     """

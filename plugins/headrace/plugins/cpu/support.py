@@ -1,9 +1,9 @@
-"""Which layers the backend runs: it is asked, with a network of that one layer.
+"""Finds out which layers the backend runs: the backend loads a network of each single layer.
 
-Tables of kernels are wrong both ways (of 1,459 single-node cases of onnx they claim 88 that fail
-and refuse 126 that run), while loading a network of one node takes a fifth of a millisecond. Values
-that a control-flow body captures become inputs of their types, and small constants stay constants,
-for some kernels exist for those alone. The network has the sizes that are known, because the
+Tables of kernels are wrong both ways: of 1,459 single-node cases of onnx they claim 88 that fail
+and refuse 126 that run. Loading a network of one node takes a fifth of a millisecond. Values that a
+control-flow body captures become inputs of their types. Small constants stay constants, because
+some kernels exist for constants alone. The network has the sizes that are known, because the
 backend infers shapes when it loads a network, and refuses sizes that do not fit.
 """
 
@@ -28,18 +28,18 @@ from headrace.runtime.intake.naming import bodies, walk
 from headrace.runtime.network.type_names import type_text
 from headrace.runtime.transform import single_layer, trials
 
-_ELSEWHERE = "assigned to the default CPU EP"  # where a provider leaves a layer to another one
+_ELSEWHERE = "assigned to the default CPU EP"  # a provider leaves a layer to another one
 _INFERENCE = "InferenceError]"  # of types or of shapes
 _NO_OPERATOR = re.compile(r"(\S+):(\w+)\(-?\d+\) is not a registered function/op")
 _NO_KERNEL = re.compile(r"(?:Could not find an implementation|Failed to find kernel) for (\S+)")
 
 
 class Trials(trials.Trials):
-    """ONNX Runtime's answers.
+    """Asks ONNX Runtime whether it runs single layers, and keeps its answers.
 
     Args:
-        provider: whose kernels are asked for.
-        capacity: answers kept.
+        provider: the provider whose kernels must run the layers.
+        capacity: the number of answers that are kept.
     """
 
     def __init__(self, provider: Provider, capacity: int = 4096) -> None:
@@ -56,12 +56,12 @@ class Trials(trials.Trials):
 
 
 class LayerSupport:
-    """Says of each node of one transformed network whether the backend runs it.
+    """Says whether the backend runs a node of one transformed network.
 
     Args:
-        model: the transformed network, its types inferred where they can be.
-        load: loads a model and lets go of it, or raises; for the whole network, where the types
-            that a layer takes are not known.
+        model: the transformed network, with types inferred as far as possible.
+        load: loads a model and drops it, or raises. It gets the whole network if the types that a
+            layer takes are not known.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class LayerSupport:
         self._load = load
 
     def __call__(self, node: ir.Node) -> str | None:
-        """None if the backend runs the node, else the reason why not."""
+        """None if the backend runs the node, or the reason why it does not."""
         for inner in _with_bodies(node):
             version = self._model.opset_imports.get(inner.domain, 1)
             reason = (
@@ -96,11 +96,12 @@ class LayerSupport:
             return self._try(node, known)
         if self._loads_whole:
             return None
-        # Something else keeps the network from loading, and hides the types from here on.
+        # Another layer keeps the network from loading, and hides the types of the values after it.
         return self._guess(node, unknown)
 
     def _guess(self, node: ir.Node, unknown: Sequence[ir.Value]) -> str | None:
-        """Whether the backend runs the node with any of the types that ONNX lets it take."""
+        """None if the backend runs the node with any of the types that ONNX allows, or the reason
+        why it does not."""
         version = self._compatibility.version(
             node.domain, self._model.opset_imports.get(node.domain, 1)
         )
@@ -132,7 +133,7 @@ class LayerSupport:
         if reason is None:
             return None
         if _INFERENCE in reason and self._loads_whole:
-            return None  # the sizes that it is refused for are only declared, and wrong
+            return None  # the backend refuses sizes that are only declared, and wrong
         unknown = _NO_OPERATOR.match(reason)
         if unknown is not None and not defs.has(unknown[2], unknown[1]):
             return (

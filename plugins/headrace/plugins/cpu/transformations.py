@@ -7,17 +7,18 @@ import onnx_ir as ir
 from headrace.plugins.cpu.saturation import multiply_exactly
 from headrace.runtime.intake.naming import value_names, walk
 
-_WIDE = "/double"  # ends the name of a cast to float64 that is ours
+_WIDE = "/double"  # ends the names of this module's casts to float64
 _SIGNALS = {"DFT": (0,), "STFT": (0, 2)}
-"""Inputs that hold the signal, or the window that it is multiplied with."""
+"""The inputs that hold the signal, or the window that the signal is multiplied with."""
 
 
 def transform_in_float64(model: ir.Model) -> bool:
     """Computes Fourier transforms of float32 in float64.
 
-    The backend's kernels of float32 leave 6e-7 of the largest output where a frequency is not there
-    at all (6e-6 for frames of 400); those of float64 give what rounds to the right float32, and are
-    no slower: 16,000 samples in frames of 400 took 4.6 ms against 8.4, of 512 0.9 against 1.1.
+    For a frequency that the signal lacks, the backend's float32 kernels give 6e-7 of the
+    largest output (6e-6 for frames of 400). Its float64 kernels give results that round to the
+    right float32, and they are no slower: 16,000 samples took 4.6 ms against 8.4 in frames of 400,
+    and 0.9 ms against 1.1 in frames of 512.
     """
     nodes = [node for node in walk(model.graph) if _is_single(node)]
     names = value_names(model)
@@ -45,8 +46,8 @@ def transform_in_float64(model: ir.Model) -> bool:
 
 
 def notes_on_float64(model: ir.Model) -> tuple[str, ...]:
-    """What to say of a network that `transform_in_float64` changed: its results differ from those
-    of ONNX Runtime by itself, and widely where they pass through a phase or a rounding."""
+    """The notes for a network that `transform_in_float64` changed. Its results differ from those of
+    ONNX Runtime by itself, and differ widely after a layer that takes a phase or rounds."""
     wide = [node for node in walk(model.graph) if _is_widened(node)]
     if not wide:
         return ()

@@ -1,8 +1,8 @@
-"""What types a layer may take whose inputs come from an operator that nobody knows.
+"""Guesses the types of a layer's inputs that come from an unknown operator.
 
-ONNX's schema of the operator says which types each input may have, and which have to be the same.
-What is known of the other inputs and of the outputs settles some of them; of the rest the likeliest
-combinations are given, to be put to a backend one by one.
+ONNX's schema of the layer's operator says which types each input may have, and which inputs must
+have the same type. The known types of other inputs and of outputs settle some of the unknown types.
+For the rest, this module gives the likeliest combinations, to be tried on a backend one by one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onnx import defs
 from headrace.runtime.network.type_names import type_of, type_text
 
 Guess: TypeAlias = Mapping[ir.Value, ir.TypeProtocol]
-"""A type for each value whose own is not known."""
+"""A type for each value whose own type is not known."""
 
 MAX_GUESSES = 24
 
@@ -29,7 +29,7 @@ def type_guesses(node: ir.Node, unknown: Sequence[ir.Value], version: int) -> li
     """Types for the `unknown` values that a node takes, likeliest first, at most `MAX_GUESSES`.
 
     Args:
-        version: of the node's operator set.
+        version: the version of the node's operator set.
     """
     schema = _schema(node, version)
     if schema is None:
@@ -47,7 +47,7 @@ def type_guesses(node: ir.Node, unknown: Sequence[ir.Value], version: int) -> li
     wanted = {value: formals[value].type_str for value in unknown if value in formals}
     names = list(dict.fromkeys(wanted.values()))
     allowed = [_allowed(schema, name, settled) for name in names]
-    captured = [value for value in unknown if value not in formals]  # by a body: anything
+    captured = [value for value in unknown if value not in formals]  # by a body: any type
     likely_type = ir.TensorType(ir.DataType.FLOAT)
     guesses: list[Guess] = []
     for choice in islice(product(*allowed), MAX_GUESSES):
@@ -67,7 +67,7 @@ def _schema(node: ir.Node, version: int) -> defs.OpSchema | None:
 def _with_formals(
     values: Sequence[ir.Value | None], formals: Sequence[defs.OpSchema.FormalParameter]
 ) -> Iterator[tuple[ir.Value, defs.OpSchema.FormalParameter]]:
-    """Each value with its declaration; those of a variadic one may differ in type."""
+    """Each value with its declaration. Values of one variadic declaration may differ in type."""
     for index, value in enumerate(values):
         if value is not None and formals:
             yield value, formals[min(index, len(formals) - 1)]
@@ -79,12 +79,12 @@ def _allowed(
     """The types that a type variable, or a type itself, stands for, likeliest first."""
     constraints = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}
     allowed = set(constraints.get(name, [name]))
-    texts = settled.get(name, set()) & allowed or allowed  # what is declared may be wrong
+    texts = settled.get(name, set()) & allowed or allowed  # the declared type may be wrong
     types = (type_of(text) for text in sorted(texts, key=_place))
     return [each for each in types if each is not None]
 
 
 def _place(text: str) -> tuple[int, int, str]:
-    """Where a type stands in the order of likelihood: tensors before lists of them."""
+    """The place of a type in the order of likelihood: tensors before lists of them."""
     element = text.rpartition("(")[2].rstrip(")")
     return text.count("("), _ORDER.get(element, len(_ORDER)), text

@@ -12,14 +12,14 @@ from headrace.runtime.device.services import Services
 
 @plugin_api(1)
 def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
-    """What the entry point names.
+    """Creates the plugin for the entry point.
 
     Raises:
-        Unavailable: saying what is missing: driver, GPU, a package, or a library.
+        Unavailable: the driver, a GPU, a package or a library is missing; says which.
     """
-    # Before ONNX Runtime is loaded, as in CPU's.
+    # Set this before ONNX Runtime is loaded, as the CPU plugin does.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    # CUDA's own order is by speed, the driver's is this one, and ids are to mean the same in both.
+    # CUDA orders GPUs by speed, and the driver orders them by bus. Ids must mean the same in both.
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     from headrace.plugins.cuda.machine import this_machine
 

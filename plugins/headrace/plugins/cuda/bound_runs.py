@@ -1,8 +1,8 @@
-"""Runs with memory that stays: values are staged in pinned memory, which the GPU copies by itself
-while other streams compute, or, for a recorded run, in the GPU's own.
+"""Runs that keep their memory. Values are staged in pinned memory, which the GPU copies by itself
+while other streams compute. For a recorded run, values are in the GPU's own memory.
 
-ONNX Runtime gives each run that is under way a CUDA stream of its own, so that one session does for
-all streams of the device; but a recorded run belongs to its session, which then runs one at a time.
+ONNX Runtime gives each current run its own CUDA stream, so one session is enough for all streams of
+the device. But a recorded run belongs to its session, which then runs one request at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOT_BYTES: Final = (ir.DataType.STRING, ir.DataType.COMPLEX64, ir.DataType.COMP
 
 
 def bindable(network: Network) -> bool:
-    """Whether all values that enter or leave are plain bytes: tensors of whole bytes an element."""
+    """Whether all inputs and outputs are plain bytes: tensors whose elements are whole bytes."""
     return all(map(_is_bytes, (*network.inputs, *network.outputs)))
 
 
@@ -59,7 +59,7 @@ def fixed_shape(port: Port) -> tuple[int, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Memory as ONNX Runtime names it."""
+    """A kind of memory, as ONNX Runtime names it."""
 
     device: Any
 
@@ -70,8 +70,8 @@ class Where:
 
     @classmethod
     def gpu(cls, device_id: int) -> Where:
-        # The binding's own constructor leaves out the maker, and a GPU of no maker is another
-        # device, from which nothing is copied to NVIDIA's.
+        # The binding's own constructor leaves out the vendor. To ONNX Runtime, a GPU without a
+        # vendor is another device, and it copies nothing from there to NVIDIA's GPU.
         return cls(onnxruntime.OrtDevice.make("cuda", device_id)._get_c_device())
 
 
@@ -82,11 +82,11 @@ class Lane(Protocol):
 
 
 class BoundRuns:
-    """As many lanes as requests run at once; a job takes any. No lock: the deque's own operations
-    are atomic.
+    """One lane for each request that runs at once. A job takes any idle lane. No lock is needed,
+    because the deque's own operations are atomic.
 
     Args:
-        lane: makes one.
+        lane: makes a lane.
     """
 
     def __init__(self, lane: Callable[[], Lane], at_once: int) -> None:
@@ -101,11 +101,12 @@ class BoundRuns:
 
 
 class StagedLane:
-    """Inputs are copied into pinned memory, and outputs of a network of known shapes come into it
-    and are copied to the caller; memory for the others is ONNX Runtime's. It grows and stays.
+    """Copies inputs into pinned memory. If the network's shapes are known, its outputs come into
+    pinned memory too, and are copied to the caller. ONNX Runtime allocates memory for the other
+    outputs. The lane's pinned memory grows as needed, and never shrinks.
 
     Args:
-        memory: where it gets some.
+        memory: allocates pinned memory.
     """
 
     def __init__(self, session: Session, network: Network, memory: HostMemory) -> None:
@@ -115,8 +116,8 @@ class StagedLane:
         self._where = Where.processor().device
         self._inputs = network.inputs
         self._outputs = {port.name: port for port in network.outputs}
-        # Of a network whose inputs vary, an output that is said to be fixed often is not: a batch
-        # of 1 stayed there from its export. Processors give what comes of it, and so do GPUs.
+        # If a network's inputs vary, an output that is declared as fixed often varies too: its
+        # batch of 1 remains from the export. The CPU device returns the real shape, so GPUs do too.
         self._known = all(map(_fixed, network.inputs))
         self._staged: dict[str, Array] = {}
 
@@ -164,12 +165,12 @@ class StagedLane:
 
 
 class RecordedLane:
-    """Inputs and outputs have places in the GPU's memory, for a run that was recorded always uses
-    the same.
+    """Keeps inputs and outputs at fixed places in the GPU's memory, because a recorded run always
+    uses the same places.
 
     Args:
         session: a session that records, for this lane alone.
-        network: of fixed shapes.
+        network: a network with fixed shapes.
         where: the GPU's memory.
     """
 
@@ -197,7 +198,7 @@ class RecordedLane:
             _bytes_into(staged, array)
             value.update_inplace(staged.view(array.dtype).reshape(array.shape))
         self._session.run_bound(self._ports, options)
-        # Copied, for of memory that is the host's the binding gives a view.
+        # Copies the outputs, because the binding returns a view if the memory is the host's.
         return {name: self._outputs[name].numpy().copy() for name in job.output_names}
 
 

@@ -73,7 +73,8 @@ def cuda(config: Configuration, device_id: str, *, graph: bool = False) -> Provi
     """
     options = {"device_id": device_id, "use_tf32": "1" if config[TF32] else "0"}
     if config[GPU_MEMORY_LIMIT]:
-        # Doubling what is asked for, as it else does, would hit the limit with half of it unused.
+        # By default the arena doubles what is asked for. It would hit the limit with half of the
+        # memory unused.
         options["gpu_mem_limit"] = str(config[GPU_MEMORY_LIMIT])
         options["arena_extend_strategy"] = "kSameAsRequested"
     if graph:
@@ -86,15 +87,16 @@ def provider(config: Configuration, device_id: str) -> Provider:
     behind = cuda(config, device_id)
     if config[EXECUTION_PROVIDER] == "CUDA":
         return behind
-    # The binding reads this provider's options by itself, and of a flag these two words alone.
+    # The binding parses this provider's options by itself. For a flag it accepts only "True" and
+    # "False".
     half = str(config[INFERENCE_PRECISION_HINT] == "f16")
     options = {"device_id": device_id, "trt_fp16_enable": half}
     return Provider(TENSORRT, MappingProxyType(options), (behind,), libraries(config))
 
 
 def auto_streams(config: Configuration) -> int:
-    """What NUM_STREAMS is where it is AUTO: one for latency, else enough to copy while computing,
-    but no more than the client keeps in flight."""
+    """The number of streams if NUM_STREAMS is AUTO. For latency it is one. Otherwise one stream can
+    copy while another computes, but there are no more than the client keeps in flight."""
     if config.get(PERFORMANCE_HINT) == "LATENCY":
         return 1
     requests = config.get(PERFORMANCE_HINT_NUM_REQUESTS)
@@ -102,7 +104,7 @@ def auto_streams(config: Configuration) -> int:
 
 
 def streams(config: Configuration) -> int:
-    """Requests of a network with this configuration that run at once, if the device allows it: of
-    one that is recorded one, unless it is told otherwise, for CUDA fails what a second stream
-    allocates while the first one records, and the recording with it."""
+    """How many requests of a network with this configuration run at once, if the device allows it.
+    For a recorded network, AUTO is one: if a second stream allocates memory while the first one
+    records, CUDA fails both the allocation and the recording."""
     return config.get(NUM_STREAMS) or (1 if config[CUDA_GRAPH] else auto_streams(config))

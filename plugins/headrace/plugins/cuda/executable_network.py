@@ -6,7 +6,7 @@ from headrace.plugins.cpu.executable_network import SessionNetwork
 
 
 class GpuNetwork(SessionNetwork):
-    """As one on processors, but never run by the thread that brings the request: its processor time
-    says nothing of the run's length."""
+    """Like a network on processors, but the thread that brings a request never runs it, because the
+    thread's processor time does not tell how long the run takes."""
 
     inline_safe = False

@@ -1,4 +1,4 @@
-"""GPUs as the driver tells them, and which of them CUDA shows. Pure."""
+"""GPUs as the driver reports them, and which of them CUDA shows. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Gpu:
     """One GPU, or a part of one (MIG) that is used like one.
 
     Attributes:
-        index: the driver's number for it, or for the GPU that it is a part of; follows the bus.
-        memory_bytes: all that it has.
-        compute_capability: generation of its instructions, as (9, 0).
+        index: the driver's number for it, or for the GPU that it is a part of, in bus order.
+        memory_bytes: all the memory that it has.
+        compute_capability: the generation of its instructions, for example (9, 0).
     """
 
     index: int
@@ -24,7 +24,7 @@ class Gpu:
 
     @property
     def architecture(self) -> str:
-        """What compiled kernels depend on, as ``sm_90``."""
+        """The architecture that compiled kernels depend on, for example ``sm_90``."""
         return "sm_{}{}".format(*self.compute_capability)
 
     @property
@@ -37,15 +37,16 @@ class Gpu:
 def visible(
     gpus: Sequence[Gpu], setting: str | None, find: Callable[[str], Gpu | None]
 ) -> list[Gpu]:
-    """The GPUs that CUDA shows the process, in its order, so that their places are its ids.
+    """The GPUs that CUDA shows to the process. They are in CUDA's order, so a GPU's place in the
+    list is its CUDA id.
 
-    As CUDA's documentation has it: CUDA_VISIBLE_DEVICES lists numbers, or beginnings of unique ids;
-    what follows one that is none counts for nothing. Drivers before R570 show but one part.
+    CUDA's documentation says: CUDA_VISIBLE_DEVICES lists numbers, or beginnings of unique ids. CUDA
+    ignores everything after the first invalid one. Drivers before R570 show only one part.
 
     Args:
-        gpus: all, in the order of the bus; of one that is divided, the parts that CUDA can use.
+        gpus: all GPUs, in bus order. A divided GPU is replaced with the parts that CUDA can use.
         setting: CUDA_VISIBLE_DEVICES; None if it is not set.
-        find: the GPU, or part of one, of a unique id that is none of those of `gpus`.
+        find: returns the GPU or part with a unique id that no GPU in `gpus` has.
     """
     if setting is None:
         return list(gpus)

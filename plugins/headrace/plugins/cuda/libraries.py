@@ -1,4 +1,4 @@
-"""The libraries that a provider of ONNX Runtime's needs, and whether they are there."""
+"""Finds the libraries that a provider of ONNX Runtime needs, and says which are missing."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _DRIVER: Final = (
     "the driver's own library is missing (libcuda.so.1); a container gets it with --gpus all"
 )
 CUDNN: Final = "libcudnn.so.9"
-"""No library names it, and the provider looks for it when a network needs it, which is too late."""
+"""No library names it. The provider loads it when a network needs it, which is too late."""
 
 Load = Callable[[str], Any]
-"""Loads a library by its name, or raises OSError; `ctypes.CDLL`."""
+"""Loads a library by its name, or raises OSError, like `ctypes.CDLL`."""
 
 
 def needed(path: Path) -> list[str]:
-    """The names of the libraries that a library needs, in order, read from its file: to load it so
-    as to find out has effects, and nobody but ONNX Runtime may load its providers.
+    """The names of the libraries that a library needs, in order. They are read from its file,
+    because loading it has side effects, and only ONNX Runtime may load its providers.
 
     Raises:
         elftools.common.exceptions.ELFError: the file is not a library.
@@ -56,7 +56,7 @@ def needed(path: Path) -> list[str]:
 
 
 def lacking(names: Iterable[str], load: Load) -> str:
-    """The first of the libraries that cannot be loaded, and what to do; empty if all can be."""
+    """Names the first library that cannot be loaded, and what to do. Empty if all can be loaded."""
     for name in names:
         try:
             load(name)
@@ -66,11 +66,11 @@ def lacking(names: Iterable[str], load: Load) -> str:
 
 
 def explained(name: str, error: str) -> str:
-    """What it means that a library cannot be loaded.
+    """Explains why a library cannot be loaded.
 
     Args:
-        name: of the library.
-        error: the loader's complaint; of another one, if that is what this one needs.
+        name: the library's name.
+        error: the loader's message. It may name another library that this one needs.
     """
     if "cannot open shared object file" not in error:
         return f"{name} cannot be loaded: {error}"
@@ -84,7 +84,7 @@ def explained(name: str, error: str) -> str:
 
 
 def preload(library: Any) -> None:
-    """Has ONNX Runtime (its module is `library`) load the libraries that lie among Python's
-    packages; it prints what it does not find, which `lacking` tells better."""
+    """Makes ONNX Runtime, whose module is `library`, load the libraries among Python's packages.
+    Hides its prints of missing libraries, because `lacking` reports them better."""
     with redirect_stdout(StringIO()):
         library.preload_dlls(directory="")

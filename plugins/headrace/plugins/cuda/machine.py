@@ -1,4 +1,4 @@
-"""What CUDA finds on a machine, and if it cannot work there, the one thing to mend first."""
+"""Finds the GPUs of a machine. If CUDA cannot work there, says what to fix first."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Machine:
     """A machine on which CUDA works.
 
     Attributes:
-        gpus: by CUDA's id, from "0".
-        management: tells of their memory.
-        tensorrt: why its provider cannot be used; empty if it can.
-        pinned: by CUDA's number of a GPU, where memory for its copies comes from.
+        gpus: the GPUs by CUDA's id, from "0".
+        management: reports the GPUs' memory.
+        tensorrt: says why TensorRT's provider cannot be used; empty if it can.
+        pinned: takes CUDA's number of a GPU, and gives the pinned memory for its copies.
     """
 
     gpus: dict[str, Gpu]
@@ -49,17 +49,17 @@ def look(
     lacking: Callable[[], str],
     setting: str | None,
 ) -> tuple[dict[str, Gpu], Management]:
-    """The GPUs, and who tells of them.
+    """The GPUs, and the management library that reports on them.
 
     Args:
         management: starts NVML; raises Unavailable.
-        providers: those that ONNX Runtime was built with; raises ImportError if it is not there.
-        packages: the installed ones that bring ONNX Runtime.
-        lacking: what the provider's libraries lack; empty if nothing.
+        providers: lists the providers in ONNX Runtime's build; raises ImportError without it.
+        packages: the installed packages that bring ONNX Runtime.
+        lacking: says which library the provider lacks; empty if none.
         setting: CUDA_VISIBLE_DEVICES.
 
     Raises:
-        Unavailable: with the first thing that is missing.
+        Unavailable: something is missing; names the first missing thing.
     """
     nvml = management()
     try:
@@ -85,8 +85,8 @@ def look(
 
 
 def without_provider(packages: Collection[str]) -> str:
-    """Why ONNX Runtime has no CUDA provider, by what is installed of it: two packages own the same
-    files, and those of the one that was installed last are there."""
+    """Why ONNX Runtime has no CUDA provider, given its installed packages. Two packages own the
+    same files, and the package that was installed last overwrites the other's."""
     mend = "pip uninstall -y onnxruntime onnxruntime-gpu && pip install onnxruntime-gpu"
     if {*_PACKAGES} <= {*packages}:
         return (
@@ -102,7 +102,8 @@ def without_provider(packages: Collection[str]) -> str:
 
 
 def this_machine() -> Machine:
-    """
+    """The machine that this process runs on.
+
     Raises:
         Unavailable: CUDA cannot work here.
     """
@@ -120,7 +121,7 @@ def this_machine() -> Machine:
 
 
 def _runtime(libraries: Iterable[str]) -> ctypes.CDLL:
-    """CUDA's own library, of those that the provider needs.
+    """Loads CUDA's runtime library, which is one of the libraries that the provider needs.
 
     Raises:
         Unavailable: it is not among them, or cannot be loaded.
@@ -135,13 +136,13 @@ def _runtime(libraries: Iterable[str]) -> ctypes.CDLL:
 
 
 def shown_by(runtime: Any) -> int:
-    """How many GPUs CUDA itself finds, which is what counts if it is fewer than the driver tells.
+    """How many GPUs CUDA itself finds. If the driver reports more, CUDA's number counts.
 
     Args:
-        runtime: CUDA's own library.
+        runtime: CUDA's runtime library.
 
     Raises:
-        Unavailable: none, or it does not start, as on a driver that is older than CUDA.
+        Unavailable: CUDA finds no GPU, or does not start, for example on a driver older than CUDA.
     """
     found = ctypes.c_int()
     code = runtime.cudaGetDeviceCount(ctypes.byref(found))
@@ -165,8 +166,8 @@ def _version(ask: Callable[[Any], int]) -> str:
 
 
 def _quieten() -> None:
-    """ONNX Runtime warns, for each session, that its CUDA provider is not of its newer kind; a
-    session's own options come too late for that."""
+    """Silences a warning that ONNX Runtime logs for each session: that its CUDA provider is not of
+    the newer kind. A session's own options come too late to silence it."""
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(_ERROR)

@@ -1,4 +1,4 @@
-"""Host memory that a GPU reads and writes by itself, because it is pinned to where it lies."""
+"""Host memory that a GPU reads and writes by itself, because the memory is pinned."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _PORTABLE: Final = 1  # cudaHostAllocPortable: pinned for every GPU
 
 
 class HostMemory(Protocol):
-    """Where values lie on their way to a device and back."""
+    """Memory that holds values on their way to a device and back."""
 
     def allocate(self, size: int) -> Array:
-        """uint8[size], given back with its last view.
+        """An array uint8[size]. Its memory is freed with its last view.
 
         Raises:
-            ResourceExhausted: there is no more.
+            ResourceExhausted: no memory is left.
         """
 
 
 class PinnedMemory:
-    """Thread-safe.
+    """Allocates pinned memory. Thread-safe.
 
     Args:
-        library: one that leads to the CUDA runtime's functions.
-        device_id: the GPU whose context does it, so that no other one is given a context.
+        library: a library that gives access to the CUDA runtime's functions.
+        device_id: the GPU whose context allocates, so that no other GPU gets a context.
     """
 
     def __init__(self, library: Any, device_id: int) -> None:
@@ -47,5 +47,5 @@ class PinnedMemory:
             raise ResourceExhausted(f"no {size} bytes of pinned memory (CUDA error {code})")
         owner = (ctypes.c_uint8 * size).from_address(pointer.value)
         given_back = weakref.finalize(owner, self._library.cudaFreeHost, pointer)
-        given_back.atexit = False  # it goes with the process, whose CUDA may have ended before
+        given_back.atexit = False  # the process frees it; CUDA may have ended before
         return np.ctypeslib.as_array(owner)

@@ -1,5 +1,5 @@
-"""The driver's management library, NVML: which GPUs there are, and what is taken of their
-memory."""
+"""The driver's management library, NVML. It lists the GPUs, and says how much of their memory is
+taken."""
 
 from __future__ import annotations
 
@@ -23,39 +23,40 @@ _REASONS: Final = MappingProxyType(
         "the machine",
     }
 )
-"""By NVML's return code."""
+"""Explanations by NVML's return code."""
 
 
 DRIVER: Final = Path("/proc/driver/nvidia/version")
-"""There while the driver is loaded."""
+"""This file exists while the driver is loaded."""
 
 
 class Management(Protocol):
-    """What is asked of NVML."""
+    """The questions that this plugin asks NVML."""
 
     def gpus(self) -> list[Gpu]:
-        """All of the machine, in the order of the bus; of one that is divided (MIG), the parts that
-        CUDA can use."""
+        """All GPUs of the machine, in bus order. A divided GPU (MIG) is replaced with the parts
+        that CUDA can use."""
 
     def find(self, uuid: str) -> Gpu | None:
-        """The GPU or part of one with this unique id, if there is one."""
+        """The GPU, or part of a GPU, with this unique id; None if there is none."""
 
     def taken_bytes(self, uuid: str) -> int:
-        """What all processes together take of a GPU's memory.
+        """The memory of a GPU that all processes together take.
 
         Raises:
-            Unavailable: the driver does not answer; with its reason.
+            Unavailable: the driver does not answer; gives its reason.
         """
 
     def taken_by(self, uuid: str, process: int) -> int | None:
-        """What a process takes; None where the driver does not tell, as in most containers."""
+        """The memory that a process takes. None if the driver does not tell, for example in most
+        containers."""
 
     def close(self) -> None:
         """Closes the library."""
 
 
 def reason(code: int, text: str) -> str:
-    """What an error of NVML means, and what to do about it.
+    """Explains an error of NVML, and says what to do about it.
 
     Args:
         code: NVML's return code.
@@ -65,18 +66,18 @@ def reason(code: int, text: str) -> str:
 
 
 class Nvml:
-    """NVML by its binding. Thread-safe, as that is.
+    """Uses NVML through its Python binding. Thread-safe, because the binding is.
 
     Raises:
-        NotInstalled: the binding or NVIDIA's driver is not installed.
-        Unavailable: the binding is not there, or NVML does not start; with its reason.
+        NotInstalled: neither the binding nor NVIDIA's driver is installed.
+        Unavailable: only the binding is missing, or NVML does not start; gives the reason.
     """
 
     def __init__(self) -> None:
         try:
             import pynvml
         except ImportError as error:
-            # Where there is a GPU somebody may expect it to be used.
+            # A loaded driver means that there is a GPU. Somebody may expect the server to use it.
             absent = Unavailable if DRIVER.exists() else NotInstalled
             raise absent(
                 "nvidia-ml-py is not installed; install headrace with its extra 'cuda'"
@@ -120,7 +121,7 @@ class Nvml:
         try:
             gpu = nvml.nvmlDeviceGetHandleByUUID(uuid)
             running = nvml.nvmlDeviceGetComputeRunningProcesses(gpu)
-        except nvml.NVMLError:  # not supported: parts of GPUs, and those of virtual machines
+        except nvml.NVMLError:  # not supported for parts of GPUs and in virtual machines
             return None
         return next((each.usedGpuMemory for each in running if each.pid == process), None)
 
@@ -128,12 +129,12 @@ class Nvml:
         self._nvml.nvmlShutdown()
 
     def _usable(self, whole: Any, index: int) -> list[Gpu]:
-        """The GPU, or its parts if it is divided: a container that was given one of these may not
-        ask for the memory of the whole."""
+        """The GPU, or its parts if it is divided. A container that was given one part may not ask
+        for the memory of the whole GPU."""
         nvml = self._nvml
         try:
             is_divided = nvml.nvmlDeviceGetMigMode(whole)[0] == nvml.NVML_DEVICE_MIG_ENABLE
-        except nvml.NVMLError:  # one that cannot be
+        except nvml.NVMLError:  # this GPU cannot be divided
             is_divided = False
         if not is_divided:
             return [self._gpu(whole, index)]

@@ -1,4 +1,4 @@
-"""The device: its GPUs, what they can do, and how a network gets onto one."""
+"""The device: its GPUs, what they can do, and how it compiles a network for one of them."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from headrace.runtime.network.network import Network
 
 
 class CudaPlugin(SessionPlugin):
-    """Every GPU that CUDA shows; DEVICE_ID is CUDA's number for one.
+    """Every GPU that CUDA shows. DEVICE_ID is CUDA's number for a GPU.
 
-    Layers that the provider has no kernel for are refused; those that ONNX Runtime itself prefers
-    to have on the processor, which compute shapes, run there.
+    The device refuses layers that the provider has no kernel for. ONNX Runtime itself prefers to
+    run layers that compute shapes on the processor, and they run there.
 
     Args:
-        machine: on which it works.
+        machine: the machine that has the GPUs.
     """
 
     schema = settings.SCHEMA
@@ -92,8 +92,8 @@ class CudaPlugin(SessionPlugin):
         return self._machine.gpus[options.get(DEVICE_ID.name) or self.device_id(self.config)]
 
     def _memory_bytes(self, device_id: str) -> int:
-        """What the process holds there, its networks and CUDA's own; where the driver does not
-        tell, the networks' weights."""
+        """The memory that the process takes on the GPU, for its networks and for CUDA itself. If
+        the driver does not tell, the memory of the networks' weights."""
         uuid = self._machine.gpus[device_id].uuid
         taken = self._machine.management.taken_by(uuid, os.getpid())
         return super()._memory_bytes(device_id) if taken is None else taken
@@ -105,10 +105,11 @@ class CudaPlugin(SessionPlugin):
         return settings.provider(config, self.device_id(config))
 
     def _support(self, network: Network, config: Configuration) -> Support:
-        """
+        """Checks first that the provider works with the GPU. Otherwise the provider would look as
+        if it had no kernels.
+
         Raises:
-            Unavailable: the provider does not work with the GPU, which would else look as if it had
-                no kernels.
+            Unavailable: the provider does not work with the GPU.
         """
         device_id = self.device_id(config)
         if device_id not in self._working:
@@ -124,10 +125,10 @@ class CudaPlugin(SessionPlugin):
         return min(settings.streams(config), self.streams())
 
     def _threads(self, config: Configuration, at_once: int) -> int:
-        return 1  # for what is left to the processor, which computes shapes
+        return 1  # for layers on the processor, which compute shapes
 
     def _shown(self, config: Configuration, at_once: int) -> Configuration:
-        return hints.chosen(config, at_once, work=0)  # a thread for each run, as above
+        return hints.chosen(config, at_once, work=0)  # one thread for each run, as above
 
     def _runs(
         self,
@@ -153,7 +154,7 @@ class CudaPlugin(SessionPlugin):
     def _close(self) -> None:
         self._machine.management.close()
 
-    # -- where a test puts processors in the place of GPUs --
+    # -- a test overrides these to use processors instead of GPUs --
 
     def _cuda(self, config: Configuration, device_id: str, *, graph: bool = False) -> Provider:
         return settings.cuda(config, device_id, graph=graph)

@@ -10,5 +10,5 @@ from headrace.sdk import Plugin, Services, plugin_api
 
 @plugin_api(1)
 def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
-    """What the entry point names; raises if the device cannot work here."""
+    """Creates the plugin for the entry point. Raises if the device cannot work here."""
     return TemplatePlugin(name, services, config)

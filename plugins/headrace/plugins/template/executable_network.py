@@ -41,7 +41,7 @@ class TemplateNetwork(ExecutableNetwork):
     def _infer(self, job: Job) -> None:
         before = _JOB.set(job)
         try:
-            with np.errstate(all="ignore"):  # 1 / 0 is infinity, and no reason for a warning
+            with np.errstate(all="ignore"):  # 1 / 0 is infinity, without a warning
                 job.backend = self._evaluator.run(job.output_names, job.backend)
         finally:
             _JOB.reset(before)
@@ -54,15 +54,15 @@ class TemplateNetwork(ExecutableNetwork):
         job.outputs = {name: answer(output, types[name]) for name, output in outputs}
 
     def _close(self) -> None:
-        del self._evaluator  # which has a copy of the weights
+        del self._evaluator  # it has a copy of the weights
 
 
 class Evaluator(CorrectedEvaluator):
-    """Looks before each node whether the job is still wanted, and times the network's layers."""
+    """Checks before each node whether the job is still wanted, and times the network's layers."""
 
     def __init__(self, proto: Any, **options: Any) -> None:
         super().__init__(proto, **options)
-        timed = isinstance(self.proto_, onnx.ModelProto)  # a body's time is that of its layer
+        timed = isinstance(self.proto_, onnx.ModelProto)  # a body's time counts for its layer
         for node in self.rt_nodes_:
             node.run = partial(_run, node.run, node.onnx_node, timed)
 

@@ -26,7 +26,7 @@ class TemplatePlugin(CompiledPlugin):
     full_name = "Template Device Full Name"
     architecture = "TEMPLATE"
     backend_version = f"onnx {onnx.__version__}"
-    capabilities = ("FP32", "HARDWARE_CONVOLUTION")  # the second one no other device knows
+    capabilities = ("FP32", "HARDWARE_CONVOLUTION")  # no other device knows the second one
 
     def _device_ids(self) -> list[str]:
         return ["0"]

@@ -8,7 +8,7 @@ from headrace.sdk import rewriting
 
 
 class DecomposeDivide(RewriteRuleClassBase):
-    """x / y becomes x · y⁻¹, but not of integers: 7 / 2 is 3, and 2⁻¹ would be 0."""
+    """Makes x / y into x · y⁻¹, but not for integers: 7 / 2 is 3, and 2⁻¹ would be 0."""
 
     def pattern(self, op: Any, x: Any, y: Any) -> Any:
         return op.Div(x, y)
@@ -22,7 +22,7 @@ class DecomposeDivide(RewriteRuleClassBase):
 
 
 class FuseReluRelu(RewriteRuleClassBase):
-    """What one Relu has done, another one need not do again."""
+    """Fuses two Relus in a row into one, because the second one changes nothing."""
 
     def pattern(self, op: Any, x: Any) -> Any:
         return op.Relu(op.Relu(x))

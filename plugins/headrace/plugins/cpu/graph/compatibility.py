@@ -1,8 +1,8 @@
-"""Networks newer than the backend: stamped with versions that it reads, where that changes nothing.
+"""Stamps networks newer than the backend with versions that it reads, if that changes nothing.
 
 ONNX Runtime refuses a model whose IR version or operator set is newer than itself. Most operators
-are the same in both sets; a network made of those only is stamped with the older one. Which
-versions the backend reads is found by trying.
+are the same in both sets. A network that has only such operators is stamped with the older set.
+This module finds out by trying which versions the backend reads.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Compatibility:
     """The newest versions that a backend reads. Thread-safe: `_lock` guards what was found so far.
 
     Args:
-        device: whose backend it is, for messages.
-        loads: whether the backend loads a serialised model.
+        device: the name of the backend's device, for messages.
+        loads: says whether the backend loads a serialised model.
     """
 
     def __init__(self, device: str, loads: Callable[[bytes], bool]) -> None:
@@ -45,8 +45,8 @@ class Compatibility:
             return self._newest_ir_version()
 
     def opset(self, domain: str) -> int | None:
-        """The newest version of an operator set of ONNX's own that the backend reads; None of
-        another domain, whose versions nobody but the backend knows."""
+        """The newest version of one of ONNX's own operator sets that the backend reads. None for
+        another domain, because only the backend knows its versions."""
         if domain not in _ONNX_DOMAINS:
             return None
         with self._lock:
@@ -60,19 +60,19 @@ class Compatibility:
         return version if newest is None else min(version, newest)
 
     def reason(self, node: ir.Node, version: int) -> str | None:
-        """Why a node of an operator set of `version` is not what the backend's newest set has under
-        the same name; None if it is the same. Types of values must have been inferred."""
+        """Why a node of operator set `version` means something else in the backend's newest set;
+        None if it means the same. Types of values must have been inferred."""
         newest = self.opset(node.domain)
         if newest is None or version <= newest:
             return None
         return _difference(node, version, newest)
 
     def lowered(self, model: ir.Model) -> ir.Model:
-        """`model`, its types inferred, as the backend reads it: itself, or a copy stamped with
-        older versions.
+        """The model as the backend reads it: `model` itself, or a copy stamped with older versions.
+        The types of `model` must have been inferred.
 
         Raises:
-            UnsupportedLayers: listing the layers whose operators changed since.
+            UnsupportedLayers: operators have changed since; lists their layers.
         """
         if model.ir_version <= self.ir_version and all(
             self.version(domain, version) == version
@@ -127,7 +127,7 @@ def _known_version(domain: str) -> int:
 
 
 def identity(ir_version: int, opset_imports: dict[str, int]) -> bytes:
-    """The smallest model there is, serialised."""
+    """The smallest possible model, serialised."""
     x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
     graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "g", [x], [y])
     model = onnx.helper.make_model(
@@ -140,7 +140,7 @@ def identity(ir_version: int, opset_imports: dict[str, int]) -> bytes:
 
 
 def _scopes(model: ir.Model) -> list[ir.Graph | ir.Function]:
-    """What imports operator sets."""
+    """The graph and the functions, which import operator sets."""
     return [model.graph, *model.functions.values()]
 
 
@@ -152,10 +152,11 @@ def _nodes(model: ir.Model) -> Iterator[tuple[ir.Node, int]]:
 
 
 def _difference(node: ir.Node, version: int, newest: int) -> str | None:
-    """What parts the node's operator at `version` from the one at `newest`, for this node's use.
+    """How the node's operator at `version` differs from the one at `newest`, as far as the node
+    uses it; None if it does not differ.
 
-    A version of an operator may add types, attributes and inputs; a node that uses none of them
-    means the same in both.
+    A version of an operator may add types, attributes and inputs. A node that uses none of them
+    means the same in both versions.
     """
     known = defs.onnx_opset_version()
     if node.domain in ("", "ai.onnx") and version > known:
@@ -166,7 +167,7 @@ def _difference(node: ir.Node, version: int, newest: int) -> str | None:
     try:
         schema = defs.get_schema(node.op_type, version, node.domain)
     except defs.SchemaError:
-        return None  # no operator of ONNX: the backend has its own word on it
+        return None  # not an operator of ONNX: the backend decides
     if schema.since_version <= newest:
         return None
     prefix = f"{node.op_type} of operator set {schema.since_version}"

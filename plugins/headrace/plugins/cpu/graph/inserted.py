@@ -1,4 +1,4 @@
-"""Layers of ours, put into the graph before another one."""
+"""Inserts this plugin's own layers into the graph before another layer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnx_ir as ir
 from headrace.runtime.intake.naming import Names
 
 AXES_AS_INPUTS = {"ReduceMean": 18, "ReduceSum": 13, "Unsqueeze": 13}
-"""The operator set since which an operator takes its axes as an input."""
+"""The first operator set in which each operator takes its axes as an input."""
 
 
 def opset_of(model: ir.Model) -> int:
@@ -21,8 +21,8 @@ class Inserted:
     """Puts layers before `node`, in its graph.
 
     Args:
-        names: of the network's values, so that new names are free.
-        suffix: of the new layers' names, after the node's own.
+        names: the names of the network's values, so that new names are unique.
+        suffix: follows the node's name in the names of the new layers.
         opset: the version of ONNX's operator set that the network uses.
     """
 
@@ -44,7 +44,8 @@ class Inserted:
         shape: ir.Shape | None = None,
         **attributes: Any,
     ) -> ir.Value:
-        """The new layer's output. Its type is that of the first input, if none is given."""
+        """Adds a layer and returns its output. Its type is that of the first input, if none is
+        given."""
         name = self.names.fresh(f"{self.node.name}{self.suffix}")
         if op_type == "Shape":
             type = ir.TensorType(ir.DataType.INT64)
@@ -57,7 +58,7 @@ class Inserted:
         return self.layer("Cast", value, type=kind, shape=value.shape, to=dtype.value)
 
     def over(self, op_type: str, value: ir.Value, axes: list[int], **attributes: Any) -> ir.Value:
-        """A layer that takes axes, in the way of the operator set."""
+        """Adds a layer that takes axes, as an input or an attribute, as the operator set asks."""
         if self.opset >= AXES_AS_INPUTS[op_type]:
             return self.layer(op_type, value, self.constant(axes), **attributes)
         return self.layer(op_type, value, axes=axes, **attributes)

@@ -1,4 +1,4 @@
-"""Shapes that a network proves. What it only declares may be wrong, by mistake or on purpose."""
+"""Shapes that a network proves. A shape that it only declares may be wrong, by mistake or not."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _Sizes: TypeAlias = list[int | None]
 
 
 class ProvenShapes:
-    """What is certain of shapes: those of constants and of the network's inputs, which are checked
-    before a run, and what follows from them."""
+    """The shapes that are certain: those of constants, those of the network's inputs, which are
+    checked before a run, and those that follow from these."""
 
     def __init__(self, model: ir.Model) -> None:
         self._model = model
 
     def dimensions(self, value: ir.Value) -> list[int | str | None] | None:
-        """As `sizes`, with the symbol of a dimension that one dimension of one input has alone:
-        two that have it are equal."""
+        """Like `sizes`, but with symbols for some unknown sizes. A symbol stands here only if
+        exactly one dimension of one input has it. So two dimensions with one symbol are equal."""
         shape = self._shapes.get(value)
         if shape is None or constant(value) is not None:
             sizes = self.sizes(value)
@@ -38,7 +38,8 @@ class ProvenShapes:
         ]
 
     def sizes(self, value: ir.Value) -> _Sizes | None:
-        """A size, or None, for each axis; None for a value of no certain rank."""
+        """The size of each axis, or None for an axis of unknown size. None for a value whose rank
+        is not certain."""
         tensor = constant(value)
         if tensor is not None:
             return [int(size) for size in tensor.shape.numpy()]
@@ -71,19 +72,19 @@ class ProvenShapes:
 
 
 def constant(value: ir.Value) -> ir.TensorProtocol | None:
-    """The value if no run can change it."""
+    """The value's tensor if no run can change it, or None."""
     return None if value.is_graph_input() else ir.convenience.get_const_tensor(value)
 
 
 def _values(graph: ir.Graph) -> Iterator[ir.Value]:
-    """All but constants, in the same order for a clone."""
+    """All values except constants. A clone of the graph gives them in the same order."""
     yield from graph.inputs
     for node in walk(graph):
         yield from _made(node)
 
 
 def _made(node: ir.Node) -> Iterator[ir.Value]:
-    """What the node gives, and what it gives to its bodies."""
+    """The node's outputs, and the inputs of its bodies."""
     yield from node.outputs
     for _, body in bodies(node):
         yield from body.inputs

@@ -1,9 +1,9 @@
-"""Layers that ONNX Runtime computes otherwise than ONNX says, computed in another way.
+"""Repairs layers that ONNX Runtime computes otherwise than ONNX says.
 
-A repair changes no right result and costs little. What would take more is refused (`limits`), or
-fails in a run (`guards`). Repairs are made whatever the configuration says.
+A repair changes no right result and costs little. A layer that would need more is refused
+(`limits`), or fails in a run (`guards`). Repairs are made whatever the configuration says.
 
-Found by the fuzzer with ONNX Runtime 1.31.
+The fuzzer found the faults with ONNX Runtime 1.31.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FLOAT8: Final = (
 )
 _FEW_BITS: Final = (_TYPES.INT4, _TYPES.UINT4, _TYPES.INT2, _TYPES.UINT2)
 _LARGEST: Final = {_TYPES.FLOAT8E4M3FN: 464.0, _TYPES.FLOAT8E5M2: np.nextafter(61440, 0)}
-"""The last numbers that are rounded to a finite one."""
+"""For each type, the largest number that is rounded to a finite one."""
 
 _ARGS: Final = ("ArgMax", "ArgMin")
 _NORMALS: Final = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum")
@@ -38,7 +38,7 @@ REDUCTIONS: Final = (*_ARGS, *(f"Reduce{each}" for each in (*_NORMALS, "SumSquar
 
 
 def repair(model: ir.Model) -> bool:
-    """Repairs every layer of `model`, bodies included; whether it changed any."""
+    """Repairs every layer of `model`, bodies included. Returns whether it changed any."""
     nodes = [node for node in walk(model.graph) if needs_repair(node)]
     names = value_names(model)
     opset = opset_of(model)
@@ -55,8 +55,9 @@ _Repair: TypeAlias = Callable[[ir.Node, Inserted], None]
 
 
 def _cast(node: ir.Node, before: Inserted) -> None:
-    """Truncates to integers of few bits, as to others, where the backend rounds. -0 is false as 0
-    is. Without saturation numbers beyond the largest become what infinity does."""
+    """Repairs three casts. To integers of few bits, it truncates, as to other integers; the backend
+    rounds. To booleans, it makes -0 false, like 0. Without saturation, it casts a number beyond the
+    largest in the same way as infinity."""
     value, target = node.inputs[0], _target(node)
     if value is None or target is None:
         return
@@ -80,7 +81,8 @@ def _target(node: ir.Node) -> ir.DataType | None:
 
 
 def _beyond_is_infinite(value: ir.Value, largest: float, before: Inserted) -> ir.Value:
-    """The numbers, with infinity, which is not a number here, for those of a larger amount."""
+    """Replaces numbers whose absolute value is above `largest` with infinity of the same sign. A
+    type without an infinity makes it NaN."""
     size = before.layer("Abs", value)
     truth = ir.TensorType(_TYPES.BOOL)
     limit = before.constant(np.array(largest, np.float32))
@@ -90,8 +92,9 @@ def _beyond_is_infinite(value: ir.Value, largest: float, before: Inserted) -> ir
 
 
 def _normalize(node: ir.Node, before: Inserted) -> None:
-    """Rows of one number have no variance: ONNX adds 1e-9 to what the backend divides by. In
-    float32 a mean of equal numbers may differ from them, and by more than that."""
+    """Adds 1e-9 to the deviation, as ONNX does before it divides. The backend does not, and a row
+    of equal numbers has no variance. Computes in float64, because in float32 the mean of equal
+    numbers may differ from them by more than 1e-9."""
     value = node.inputs[0]
     if value is None or value.dtype not in _FLOATS or before.opset < 9:
         return
@@ -112,8 +115,10 @@ def _become_cast(node: ir.Node, value: ir.Value, dtype: ir.DataType) -> None:
 
 
 def _count_axes_from_the_first(node: ir.Node, before: Inserted) -> None:
-    """If an input has no elements, the backend keeps the sizes of axes that are counted from the
-    last. Where not even the rank is known, axes that are attributes stay as they are (`guards`)."""
+    """Replaces axes that are counted from the last with the same axes counted from the first. If an
+    input has no elements, the backend keeps the sizes of axes that are counted from the last. If
+    the rank is not known, axes that are attributes stay as they are, and `guards` guards the input.
+    """
     data = node.inputs[0]
     if data is None:
         return
@@ -133,7 +138,7 @@ def _count_axes_from_the_first(node: ir.Node, before: Inserted) -> None:
     zero, one = before.constant(np.array(0)), before.constant(np.array(1))
     rank = before.layer("Size", before.layer("Shape", data))
     positions = before.layer("Range", zero, rank, one)
-    counted = before.layer("Gather", positions, axes, shape=axes.shape)  # fails for one too far
+    counted = before.layer("Gather", positions, axes, shape=axes.shape)  # fails if out of range
     node.replace_input_with(1, counted)
 
 
@@ -152,7 +157,7 @@ def _count_in_attributes(node: ir.Node, rank: int) -> None:
 
 
 def _split_texts(node: ir.Node, before: Inserted) -> None:
-    """An empty text is one part, where a delimiter is given; the backend makes it none."""
+    """Splits an empty text into one part if a delimiter is given. The backend makes no part."""
     texts = node.inputs[0]
     if texts is None or not node.attributes.get_string("delimiter", ""):
         return
@@ -183,13 +188,15 @@ def _split_texts(node: ir.Node, before: Inserted) -> None:
 
 
 def _split_to_sequence(node: ir.Node, before: Inserted) -> None:  # noqa: ARG001 - as all repairs
-    """Where lengths are given, `keepdims` means nothing; the backend drops axes of length 1."""
+    """Drops `keepdims` if lengths are given: it means nothing then. The backend would drop axes of
+    length 1."""
     if len(node.inputs) > 1 and node.inputs[1] is not None:
         node.attributes.pop("keepdims", None)
 
 
 def _squeeze(node: ir.Node, before: Inserted) -> None:  # noqa: ARG001 - as all repairs
-    """The backend takes no axes for none given, and squeezes all."""
+    """Makes a Squeeze with an empty list of axes an Identity. The backend treats an empty list like
+    a missing one, and squeezes all axes of size 1."""
     axes = node.inputs[1] if len(node.inputs) > 1 else None
     known = constant(axes) if axes is not None else None
     if known is not None and not known.size:

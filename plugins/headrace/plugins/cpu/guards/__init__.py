@@ -1,1 +1,1 @@
-"""Layers that make a run fail where ONNX Runtime would not survive a value."""
+"""Layers that make a run fail if ONNX Runtime would not survive a value."""

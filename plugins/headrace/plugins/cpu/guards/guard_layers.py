@@ -13,7 +13,7 @@ from headrace.plugins.cpu.graph.proven_shapes import ProvenShapes, constant
 from headrace.runtime.intake.naming import Names
 from headrace.runtime.intake.provenance import origins, stamp
 
-SUFFIX: Final = "/headrace.guard"  # of the names of layers that fail in place of another one
+SUFFIX: Final = "/headrace.guard"  # in the names of layers that fail in place of another
 FAILS: Final = "a tensor is empty, has too few axes, or is 0 where a length is due"
 _NEVER: Final = "never"
 _REASONS: Final = {
@@ -23,13 +23,13 @@ _REASONS: Final = {
     "text": "a text has white space that the backend does not split as ONNX does",
     "window": "a window is larger than the padded input",
 }
-END: Final = 2**31 - 1  # of an axis; a slice is cut to what there is
+END: Final = 2**31 - 1  # of an axis; a slice stops where the axis ends
 _LOOP_TAKES_SEQUENCES: Final = 13
 _SLICE_TAKES_INPUTS: Final = 10
 
 
 def reason(rest: str) -> str:
-    """Why a layer fails, by what follows `SUFFIX` in its name."""
+    """Why a layer fails, as told by the part of its name after `SUFFIX`."""
     kind = rest.removeprefix(".").partition("#")[0]
     return _REASONS.get(kind, FAILS)
 
@@ -40,7 +40,8 @@ def certain(node: ir.Node) -> str | None:
 
 
 class Guard(Inserted):
-    """Puts layers before the node, or at the end of its `body`, which fail in its place."""
+    """Puts layers that fail in place of the node before it, or at the end of its `body`. A method
+    that guards a value returns the guarded value."""
 
     def __init__(
         self,
@@ -59,25 +60,25 @@ class Guard(Inserted):
         return Guard(self.node, self.names, self.proven, self.opset, body)
 
     def not_empty(self, value: ir.Value, free: int | None = None) -> ir.Value:
-        """The value, of which no axis is empty, but for the axis `free`."""
+        """Guards that no axis of the value is empty, except the axis `free`."""
         sizes = self.proven.sizes(value)
         axis = free
         if sizes is not None:
             rank = len(sizes)
             if free is not None and not -rank <= free < rank:
-                return value  # the backend refuses it
+                return value  # the backend refuses the layer
             certain = (at for at, size in enumerate(sizes) if size)
             axis = next(certain, None) if free is None else free % rank
             others = [size for at, size in enumerate(sizes) if at != axis]
             if all(others):
                 return value
-            if 0 in others:  # it always fails in a run, and so does the layer
+            if 0 in others:  # every run fails here, and so does the layer
                 self._stands_for = origins(self.node)
                 self.suffix = f"{SUFFIX}.{_NEVER}"
                 return self.layer("Reshape", value, self.constant(np.ones(rank, np.int64)))
             if axis is not None:
-                wanted = [0] * rank  # which leaves them as they are
-                wanted[axis] = -1  # found from the others, unless one of them is 0
+                wanted = [0] * rank  # 0 leaves a size as it is
+                wanted[axis] = -1  # the backend infers it, unless another size is 0
                 return self._reshaped(value, self.constant(np.array(wanted)))
         shape = self.layer("Shape", value)
         if axis is None:
@@ -86,17 +87,17 @@ class Guard(Inserted):
         return self._reshaped(value, self._with(shape, axis, -1))
 
     def long(self, value: ir.Value, axis: int) -> ir.Value:
-        """The value, whose axis is not empty."""
+        """Guards that the axis of the value is not empty."""
         shape = self.layer("Shape", value)
         size = self.layer("Gather", shape, self.constant(np.array(axis)))
         nothing = self.zeros(self.is_zero(size))
         return self._reshaped(value, self.layer("Add", shape, nothing))
 
     def alike_in(self, sequence: ir.Value, axis: int | None) -> ir.Value:
-        """The sequence, whose tensors are `alike`. A loop looks at each."""
+        """Guards that the tensors of the sequence are `alike`. A loop checks each of them."""
         kind = sequence.type
         assert isinstance(kind, ir.SequenceType)
-        if self.opset < _LOOP_TAKES_SEQUENCES:  # so the layer is not supported
+        if self.opset < _LOOP_TAKES_SEQUENCES:  # the backend refuses the Loop, and so the layer
             self._stands_for = origins(self.node)
         number, truth = (ir.TensorType(each) for each in (ir.DataType.INT64, ir.DataType.BOOL))
         given = [
@@ -120,19 +121,19 @@ class Guard(Inserted):
         return self.layer("Loop", length, always, none, type=kind, body=body)
 
     def is_zero(self, value: ir.Value) -> ir.Value:
-        """1 for each 0, and 0 for every other number."""
+        """Returns 1 for each 0, and 0 for every other number."""
         truth = ir.TensorType(ir.DataType.BOOL)
         equal = self.layer("Equal", value, self.constant(np.array(0)), type=truth)
         return self.cast(equal, ir.DataType.INT64)
 
     def zeros(self, value: ir.Value) -> ir.Value:
-        """The value, which fails if it is not 0. What is known before fails no earlier, as it does
-        in a division, which the backend then refuses to load."""
-        twice = self.layer("Add", value, value)  # -1 would count from the last
+        """Guards that the value is 0. Even a constant that is not 0 fails only in a run. A division
+        by such a constant would fail while the backend loads the network."""
+        twice = self.layer("Add", value, value)  # -1 would mean the last element
         return self.layer("Gather", self.constant(np.array([0])), twice)
 
     def of_rank(self, value: ir.Value, least: int) -> ir.Value:
-        """The value, which has at least so many axes."""
+        """Guards that the value has at least `least` axes."""
         if self.proven.sizes(value) is not None:
             return value
         shape = self.layer("Shape", value)
@@ -141,13 +142,13 @@ class Guard(Inserted):
         return self._reshaped(value, wanted)
 
     def ranked(self, value: ir.Value, rank: int) -> ir.Value:
-        """The value, which has so many axes."""
+        """Guards that the value has `rank` axes."""
         if self.proven.sizes(value) is not None:
             return value
         return self._reshaped(value, self.constant(np.zeros(rank, np.int64)))
 
     def only_if(self, value: ir.Value, truth: ir.Value, kind: str) -> ir.Value:
-        """The value, if all elements of `truth` are true; `kind` says what it means if not."""
+        """Guards that all elements of `truth` are true. `kind` says what it means if one is not."""
         self.suffix = f"{SUFFIX}.{kind}"
         false = self.cast(self.layer("Not", truth), ir.DataType.INT64)
         count = self.layer("ReduceSum", false, keepdims=0)
@@ -155,7 +156,7 @@ class Guard(Inserted):
         return self._reshaped(value, self.layer("Add", self.layer("Shape", value), nothing))
 
     def alike(self, values: Sequence[ir.Value], axis: int | None) -> list[ir.Value]:
-        """The values, whose shapes differ along the axis alone; if it is None, not at all."""
+        """Guards that the values' shapes differ along `axis` alone, or not at all if it is None."""
         shapes = [self.proven.dimensions(value) for value in values]
         ranks = {None if shape is None else len(shape) for shape in shapes}
         rank = ranks.pop() if len(ranks) == 1 else None
@@ -182,12 +183,12 @@ class Guard(Inserted):
             if rank is None:
                 given = self.layer("Reshape", shape, self.layer("Shape", first))
             apart = self.layer("Mul", self.layer("Sub", given, first), weights)
-            none = self.layer("Gather", self.constant(np.array([0])), apart)  # fails but for zeros
+            none = self.layer("Gather", self.constant(np.array([0])), apart)  # fails unless all 0
             found.append(self._reshaped(value, self.layer("Add", shape, none)))
         return found
 
     def not_zero(self, value: ir.Value) -> ir.Value:
-        """The integers, of which none is 0."""
+        """Guards that none of the integers is 0."""
         tensor = constant(value)
         if value.dtype is None or (tensor is not None and tensor.numpy().all()):
             return value
@@ -195,7 +196,7 @@ class Guard(Inserted):
         return self.layer("Add", value, self.layer("Div", zero, value))
 
     def at_least(self, value: ir.Value, least: int) -> ir.Value:
-        """The integer, which is not smaller."""
+        """Guards that no integer is smaller than `least`."""
         tensor = constant(value)
         if value.dtype is None or (tensor is not None and (tensor.numpy() >= least).all()):
             return value

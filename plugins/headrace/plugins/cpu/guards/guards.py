@@ -1,12 +1,13 @@
-"""Makes a run fail where ONNX Runtime would end the process, never end, or answer foreign memory.
+"""Makes a run fail if ONNX Runtime would end the process, never end, or return foreign memory.
 
 Some kernels divide by a size that is 0, read axes that a tensor lacks, or negate the least integer.
-What they take is not known before a run, so it passes through layers of ours first: these fail for
-a value that the kernel does not survive, and change no other. They are left out where the network
-proves that the value is sound. A shape that the network only declares proves nothing.
+Their inputs are not known before a run, so the inputs pass through guard layers first. A guard
+layer fails for a value that the kernel does not survive, and changes no other value. If the network
+proves that the value is sound, the guard is left out. A shape that the network only declares proves
+nothing.
 
-Found by giving ONNX Runtime 1.31 onnx's backend cases with inputs and attributes that are empty,
-flat, omitted or at the ends of their ranges.
+The faults were found by giving ONNX Runtime 1.31 onnx's backend cases with inputs and attributes
+that are empty, flat, omitted or at the ends of their ranges.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from headrace.plugins.cpu.guards import inputs, windows
 from headrace.plugins.cpu.guards.guard_layers import END, Guard
 from headrace.runtime.intake.naming import value_names, walk
 
-_NO_SPACE: Final = r"[^\s\x0b\x1c-\x1f\x{85}\pZ]"  # of Unicode's white space and Python's
+_NO_SPACE: Final = r"[^\s\x0b\x1c-\x1f\x{85}\pZ]"  # neither Unicode's space nor Python's
 _SCAN_WITHOUT_BATCH: Final = 9
 _INTEGERS: Final = (ir.DataType.INT32, ir.DataType.INT64)  # narrower ones are computed in int32
 
@@ -42,7 +43,7 @@ def guard(model: ir.Model) -> None:
 
 
 def _drop_omitted_inputs(node: ir.Node) -> None:
-    """Drops the last inputs if they are left out: some kernels count them, and read them."""
+    """Drops omitted inputs at the end of the list, because some kernels count and read them."""
     given = len(node.inputs)
     while given and node.inputs[given - 1] is None:
         given -= 1
@@ -56,7 +57,8 @@ def needs_guard(node: ir.Node) -> bool:
 
 
 def _attention(node: ir.Node, guard: Guard) -> None:
-    """Keys of three axes have as many heads as the attributes say."""
+    """Guards keys against empty axes, which may mean no heads. Keys of three axes need no guard,
+    because the attributes say how many heads they have."""
     value = node.inputs[1]
     sizes = guard.proven.sizes(value) if value is not None else None
     if sizes is None or len(sizes) == 4:
@@ -64,19 +66,19 @@ def _attention(node: ir.Node, guard: Guard) -> None:
 
 
 def _concat(node: ir.Node, guard: Guard) -> None:
-    """The backend compares no shape with one that is empty: it then leaves a part of the output as
-    the memory was, or ends the process."""
+    """Guards that shapes fit. The backend does not compare a shape with that of an empty tensor: it
+    then leaves a part of the output uninitialised, or ends the process."""
     places = range(2, len(node.inputs), 3) if node.domain else range(len(node.inputs))
     values = [value for at in places if (value := node.inputs[at]) is not None]
     if len(values) < len(places):
-        return  # `limits` refuses it
+        return  # `limits` refuses the layer
     alike = guard.alike(values, node.attributes.get_int("axis", 0))
     for at, value in zip(places, alike, strict=True):
         node.replace_input_with(at, value)
 
 
 def _concat_from_sequence(node: ir.Node, guard: Guard) -> None:
-    """As Concat. The tensors of a sequence that is made in the same graph are looked at before."""
+    """Guards as for Concat. If the same graph makes the sequence, guards its tensors before."""
     sequence = node.inputs[0]
     if sequence is None or not isinstance(sequence.type, ir.SequenceType):
         return
@@ -94,8 +96,8 @@ def _concat_from_sequence(node: ir.Node, guard: Guard) -> None:
 
 
 def _divide(node: ir.Node, guard: Guard) -> None:
-    """Does not divide by -1: the quotient of the least integer is none. x / -1 is -x / 1, and a
-    remainder of -1 is one of 1."""
+    """Avoids division by -1, because the quotient of the least integer does not exist. Computes
+    x / -1 as -x / 1, and the remainder by -1 as the remainder by 1."""
     dividend, divisor = node.inputs
     if dividend is None or divisor is None or divisor.dtype not in _INTEGERS:
         return
@@ -106,7 +108,7 @@ def _divide(node: ir.Node, guard: Guard) -> None:
     one, minus_one = (guard.constant(np.array(each, number)) for each in (1, -1))
     negated = guard.layer("Equal", divisor, minus_one, type=truth)
     is_negated = guard.layer("Cast", negated, type=divisor.type, to=divisor.dtype.value)
-    two = guard.layer("Add", is_negated, is_negated)  # and 0 elsewhere
+    two = guard.layer("Add", is_negated, is_negated)  # 2 where the divisor is -1, or 0
     node.replace_input_with(1, guard.layer("Add", divisor, two))
     if node.op_type == "Div":
         sign = guard.layer("Sub", one, two)
@@ -121,8 +123,8 @@ def _einsum(node: ir.Node, guard: Guard) -> None:
 
 
 def _gemm(node: ir.Node, guard: Guard) -> None:
-    """The backend takes one axis for a row of a matrix. To a sum of nothing it adds the third input
-    without its factor."""
+    """The backend treats a tensor of one axis as a row of a matrix. To an empty sum it adds the
+    third input without its factor."""
     inputs.each(node, [0, 1], lambda value: guard.ranked(value, 2))
     if len(node.inputs) < 3 or node.attributes.get_float("beta", 1.0) == 1:
         return
@@ -136,8 +138,8 @@ def _gemm(node: ir.Node, guard: Guard) -> None:
 
 
 def _matmul(node: ir.Node, guard: Guard) -> None:
-    """A sum of nothing has the wrong shape, or foreign memory, unless the second operand is one
-    matrix."""
+    """Guards against an empty sum. The backend's result has the wrong shape or foreign memory then,
+    unless the second operand is one matrix."""
     first, second = node.inputs
     if first is None or second is None:
         return
@@ -153,7 +155,8 @@ def _matmul(node: ir.Node, guard: Guard) -> None:
 
 
 def _negative_log_likelihood(node: ir.Node, guard: Guard) -> None:
-    """A class is due for each row of scores and each place in it; the backend takes fewer."""
+    """Guards that each row of scores, and each place in it, has a class. The backend accepts fewer
+    classes."""
     scores, classes = node.inputs[:2]
     if scores is None or classes is None:
         return
@@ -171,8 +174,8 @@ def _quantize(node: ir.Node, guard: Guard) -> None:
 
 
 def _recurrent(node: ir.Node, guard: Guard) -> None:
-    """Over no steps the backend's last states are foreign memory, or 0 instead of the first. An
-    LSTM does not survive an empty batch."""
+    """If there are no steps, the backend's last states are foreign memory, or 0 instead of the
+    first states. An LSTM does not survive an empty batch."""
     has_states = any(output.name for output in node.outputs[1:])
     if node.op_type == "LSTM":
         inputs.not_empty(0, None if has_states else 0)(node, guard)
@@ -182,15 +185,16 @@ def _recurrent(node: ir.Node, guard: Guard) -> None:
 
 def _reduce(node: ir.Node, guard: Guard) -> None:
     """If an input has no elements, the backend keeps the size of an axis that is counted from the
-    last. `repairs` counts axes anew where the graph can."""
+    last. `repairs` has already counted axes from the first, where it could."""
     axes = node.attributes.get_ints("axes", ()) or [node.attributes.get_int("axis", 0)]
     if any(axis < 0 for axis in axes):
         inputs.not_empty(0)(node, guard)
 
 
 def _scan(node: ir.Node, guard: Guard) -> None:
-    """What the backend transposes, to have the axis that is scanned first. Before operator set 9
-    the last states of no steps are foreign memory."""
+    """Guards the inputs and outputs that the backend transposes to move the scanned axis to the
+    front. Before operator set 9, guards against scans without steps: their last states are foreign
+    memory."""
     scanned = node.attributes.get_int("num_scan_inputs", 0)
     axes = node.attributes.get_ints("scan_input_axes", ()) or [0] * scanned
     states = len(node.inputs) - scanned
@@ -207,14 +211,16 @@ def _scan(node: ir.Node, guard: Guard) -> None:
 
 
 def _squeeze(node: ir.Node, guard: Guard) -> None:
-    """The backend takes no axes for none given, and squeezes all."""
+    """Guards against an empty list of axes. The backend treats it like a missing one, and squeezes
+    all axes of size 1."""
     axes = node.inputs[1] if len(node.inputs) > 1 else None
     if axes is not None and constant(axes) is None:
         node.replace_input_with(1, guard.long(axes, 0))
 
 
 def _string_split(node: ir.Node, guard: Guard) -> None:
-    """Without a delimiter the backend splits at spaces alone, and drops them at the end."""
+    """Guards against white space that the backend does not split as ONNX does. Without a delimiter
+    the backend splits at spaces alone, and drops them at the end."""
     texts = node.inputs[0]
     delimiter = node.attributes.get_string("delimiter", "")
     if texts is None or delimiter:
@@ -236,20 +242,20 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
     {
         **dict.fromkeys(REDUCTIONS, _reduce),
         **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), windows.pool),
-        "Attention": _attention,  # without heads, a division by zero
+        "Attention": _attention,  # without heads it divides by zero
         "CenterCropPad": windows.center_crop_pad,
         "Concat": _concat,
         "ConcatFromSequence": _concat_from_sequence,
-        "Conv": inputs.not_empty(1, 0),  # without channels, no end
+        "Conv": inputs.not_empty(1, 0),  # without channels it never ends
         "ConvInteger": windows.conv_integer,
-        "ConvTranspose": inputs.not_empty(0, 0),  # without an extent, a crash
+        "ConvTranspose": inputs.not_empty(0, 0),  # without an extent it crashes
         "DFT": inputs.scalars(1, 2),
         "Div": _divide,
         "Dropout": inputs.scalars(1, 2),
         "Einsum": _einsum,
-        "GRU": inputs.not_empty(0),  # an exception in a thread
+        "GRU": inputs.not_empty(0),  # it raises in a thread
         "Gemm": _gemm,
-        "InstanceNormalization": inputs.not_empty(0, 0),  # a mean of nothing, a crash
+        "InstanceNormalization": inputs.not_empty(0, 0),  # it crashes on an empty mean
         "LSTM": _recurrent,
         "Loop": inputs.scalars(0, 1),
         "MatMul": _matmul,
@@ -262,15 +268,15 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         "QLinearConv": windows.quantized_conv,
         "RNN": _recurrent,
         "QLinearMatMul": inputs.not_empty(3),  # as ConvInteger
-        "QuantizeLinear": _quantize,  # a division by the empty axis
+        "QuantizeLinear": _quantize,  # it divides by the empty axis
         "QLinearConcat": _concat,
         "ReverseSequence": inputs.of_rank(2),
         "Resize": windows.resize,
-        "STFT": windows.stft,  # frames of no length, a division by zero
-        "Scan": _scan,  # a division by the empty axis
+        "STFT": windows.stft,  # for frames of length 0 it divides by zero
+        "Scan": _scan,  # it divides by the empty axis
         "SequenceInsert": inputs.scalars(2),
         "SoftmaxCrossEntropyLoss": _negative_log_likelihood,
-        "Split": inputs.not_empty(1),  # lengths that are not there are taken for none given
+        "Split": inputs.not_empty(1),  # it treats empty lengths like missing ones
         "SplitToSequence": inputs.not_empty(1),
         "Squeeze": _squeeze,
         "StringSplit": _string_split,

@@ -13,7 +13,7 @@ Rule: TypeAlias = Callable[[ir.Node, Guard], None]
 
 
 def each(node: ir.Node, indices: Sequence[int], guarded: Callable[[ir.Value], ir.Value]) -> None:
-    """Guards the inputs at these places that are there."""
+    """Guards the inputs at `indices`, if the node has them."""
     for index in indices:
         value = node.inputs[index] if 0 <= index < len(node.inputs) else None
         if value is not None:
@@ -25,7 +25,7 @@ def not_empty(index: int, free: int | None = None) -> Rule:
 
 
 def scalars(*indices: int) -> Rule:
-    """The backend reads these inputs' first elements."""
+    """Guards inputs whose first elements the backend reads."""
     return lambda node, guard: each(node, indices, guard.not_empty)
 
 

@@ -1,4 +1,4 @@
-"""Guards of layers that look at windows of images and signals, or give them other sizes."""
+"""Guards of layers that read windows of images and signals, or resize them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from headrace.plugins.cpu.guards.guard_layers import END, Guard
 
 
 def center_crop_pad(node: ir.Node, guard: Guard) -> None:
-    """There is a size for each axis, which is not negative; the backend takes one for all."""
+    """Guards that each axis has a size, and that none is negative. The backend takes a single size
+    for all axes."""
     data, sizes = node.inputs[:2]
     if data is None or sizes is None:
         return
@@ -25,12 +26,12 @@ def center_crop_pad(node: ir.Node, guard: Guard) -> None:
 
 def conv_integer(node: ir.Node, guard: Guard) -> None:
     inputs.of_rank(3)(node, guard)
-    inputs.not_empty(1, 0)(node, guard)  # without a sum, foreign memory
+    inputs.not_empty(1, 0)(node, guard)  # an empty sum gives foreign memory
 
 
 def pool(node: ir.Node, guard: Guard) -> None:
-    """For a window that is larger than the padded input ONNX's formula says no results. The backend
-    rounds a negative number of steps towards 0, and makes one result."""
+    """Guards that no window is larger than the padded input. For a larger window, ONNX's formula
+    gives no results. The backend rounds a negative number of steps towards 0, and makes one."""
     kernel = np.array(node.attributes.get_ints("kernel_shape", ()), np.int64)
     strides = node.attributes.get_ints("strides", ())
     pads = np.array(node.attributes.get_ints("pads", ()) or [0] * 2 * kernel.size, np.int64)
@@ -41,7 +42,7 @@ def pool(node: ir.Node, guard: Guard) -> None:
     if data is None or rounded_up or same or max(strides, default=1) == 1:
         return
     if pads.size != 2 * kernel.size or len(dilations) != kernel.size:
-        return  # the backend refuses it
+        return  # the backend refuses the layer
     least = (kernel - 1) * np.array(dilations) + 1 - pads[: kernel.size] - pads[kernel.size :]
     sizes = guard.proven.sizes(data)
     if sizes is not None and len(sizes) == kernel.size + 2:
@@ -49,7 +50,7 @@ def pool(node: ir.Node, guard: Guard) -> None:
         if all(size is not None and size >= wanted for size, wanted in known):
             return
     given = guard.slice(guard.layer("Shape", data), 2, END)
-    # Integers are not compared before operator set 9.
+    # Before operator set 9, Less does not take integers.
     wide, limit = guard.cast(given, ir.DataType.DOUBLE), guard.constant(least.astype(np.float64))
     short = guard.layer("Less", wide, limit, type=ir.TensorType(ir.DataType.BOOL))
     fits = guard.layer("Not", short)
@@ -62,7 +63,8 @@ def quantized_conv(node: ir.Node, guard: Guard) -> None:
 
 
 def resize(node: ir.Node, guard: Guard) -> None:
-    """The backend copies an input that keeps its sizes, and crops nothing."""
+    """Guards that a cropped input gets other sizes. If its sizes stay the same, the backend copies
+    it and does not crop it."""
     mode = node.attributes.get_string("coordinate_transformation_mode", "")
     given = [*node.inputs, None, None, None]
     data, scales, sizes = given[0], given[2], given[3]
@@ -101,5 +103,5 @@ def upsample(node: ir.Node, guard: Guard) -> None:
 
 
 def mel_weight_matrix(node: ir.Node, guard: Guard) -> None:
-    """Half of a negative length is rounded towards 0 by the backend, and down by ONNX."""
+    """The backend rounds half of a negative length towards 0, and ONNX rounds it down."""
     inputs.each(node, [1], lambda length: guard.at_least(length, 0))

@@ -1,7 +1,8 @@
-"""Native libraries of custom operators. They are code, so the server's configuration names them.
+"""Native libraries of custom operators. They are code, so only the server's configuration can name
+them.
 
-A library exports ``RegisterCustomOps``, as that of the package onnxruntime-extensions does. It
-stays in the process: for each session it registers anew, which takes 40 µs.
+A library exports ``RegisterCustomOps``, like the library of the package onnxruntime-extensions. It
+stays in the process, and is registered again for each session, which takes 40 µs.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ _FOLDERS: Final = re.compile(r"(?<![\w.])/(?:[^\s/:]+/)*")
 
 
 def libraries(config: Configuration) -> tuple[str, ...]:
-    """Absolute paths of the libraries, in the order in which they are given."""
+    """Absolute paths of the libraries, in the order of the configuration."""
     return tuple(filter(None, config.get(CUSTOM_OPS_LIBRARIES).split(":")))
 
 
 def register(options: Any, library: str) -> None:
-    """Gives the options of a session the operators of a library.
+    """Adds the operators of a library to the options of a session.
 
     Raises:
-        FailedPrecondition: it is missing or is no such library; with its name, not its folder, for
-            clients hear of it.
+        FailedPrecondition: the library is missing, or has no custom operators. The message has its
+            name but not its folder, because clients see the message.
     """
     try:
         options.register_custom_ops_library(library)

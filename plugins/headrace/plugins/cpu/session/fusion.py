@@ -1,10 +1,11 @@
-"""Which layers of a network each node of ONNX Runtime's rewritten graph stands for.
+"""Finds the layers of a network that each node of ONNX Runtime's rewritten graph stands for.
 
-The runtime says nothing of that, and its blocked layouts rename every tensor in between. What is
-left are names: a node that gives a tensor its old name ends what it was made of, and a convolution
-or pooling in blocked layout is called after the tensor it gave before later layers were fused onto
-it. From that tensor its layers are found backwards; those that nobody claims were fused onto the
-node whose result they take.
+The runtime does not tell, and its blocked layouts rename every tensor in between. Only some names
+remain. If an output of a node has the name of an original tensor, the layer that made that tensor
+is the last layer that the node stands for. A convolution or pooling in blocked layout is named
+after its output before later layers were fused onto it. From that tensor this module searches
+backwards for the node's layers. A layer that no node claims was fused onto the node whose result it
+takes.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ Nodes: TypeAlias = tuple[ir.Node, ...]
 def trace(original: ir.Graph, rewritten: ir.Graph) -> dict[ir.Node, Nodes]:
     """The nodes of `original` that each node of `rewritten` stands for, bodies included.
 
-    The first one gives it its name. What only moves data, such as a change of layout, stands for
-    the same as the node it serves. A node that stands for nothing known is left out.
+    The first of them gives the rewritten node its name. A node that only moves data, for example a
+    change of layout, stands for the same layers as the node that it serves. A node whose layers are
+    not known is left out.
     """
     anchors = _anchors(original, rewritten)
     owner = {anchor: node for node, anchor in anchors.items()}
@@ -49,14 +51,14 @@ def trace(original: ir.Graph, rewritten: ir.Graph) -> dict[ir.Node, Nodes]:
         below = dict(bodies(anchors[node])) if node in anchors else {}
         for branch, body in bodies(node):
             inside = trace(below[branch], body) if branch in below else {}
-            if node in found:  # a function that became a loop, say, has no layers inside
+            if node in found:  # for example, a function that became a loop has no layers inside
                 inside = {each: inside.get(each, found[node]) for each in walk(body)}
             found |= inside
     return found
 
 
 def _anchors(original: ir.Graph, rewritten: ir.Graph) -> dict[ir.Node, ir.Node]:
-    """The last node of what a rewritten node was made of, as far as names tell."""
+    """The last original node of each rewritten node, as far as names tell."""
     makers = {value.name: node for node in original for value in node.outputs if value.name}
     named = {node.name: node for node in original}
     anchors: dict[ir.Node, ir.Node] = {}
@@ -80,8 +82,8 @@ def _anchor(node: ir.Node, makers: dict[str, ir.Node]) -> ir.Node | None:
 def _region(
     node: ir.Node, anchor: ir.Node, owner: dict[ir.Node, ir.Node], order: dict[ir.Node, int]
 ) -> list[ir.Node]:
-    """What `node` was made of: the unclaimed nodes before its anchor; where one of them is of the
-    node's own type, only that one and what lies between."""
+    """The original nodes that `node` was made of: its anchor, and the unclaimed nodes before it. If
+    one of them has the type of `node`, only that one and the nodes from there to the anchor."""
     cone = {anchor}
     stack = [anchor] if anchor.op_type != node.op_type else []
     while stack:
@@ -106,7 +108,7 @@ def _producers(node: ir.Node) -> list[ir.Node]:
 
 
 def _serve(rewritten: ir.Graph, found: dict[ir.Node, Nodes]) -> None:
-    """Counts nodes that the runtime added to those whose result they take, or that take theirs."""
+    """Gives each node that the runtime added the layers of the node before it or after it."""
     for nodes, neighbours in (
         (rewritten, _producers),
         (reversed(rewritten), _users),

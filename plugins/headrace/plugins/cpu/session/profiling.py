@@ -1,10 +1,10 @@
-"""What each layer of one request costs.
+"""Measures what each layer of one request costs.
 
-ONNX Runtime times layers of a whole session and tells once, at its end; its binding has no option
-for a single run. So a profiled request runs in a session of its own, opened from the graph that the
-runtime rewrote once before: that session starts warm, and the network's own session is never
-slowed. Measured on a ResNet-50 it costs 55 ms beside a run of 50 ms, on a network of one layer
-0.5 ms. Resolution: 1 µs.
+ONNX Runtime times the layers of a whole session, and reports the times once, when the session ends.
+Its binding has no option for a single run. So a profiled request runs in its own session. That
+session is opened from a graph that the runtime has already rewritten, so it starts fast, and the
+network's own session is never slowed. It costs 55 ms beside a run of 50 ms on a ResNet-50, and
+0.5 ms on a network of one layer. Resolution: 1 µs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Kernel:
-    """A node of the rewritten graph, and the layers of the transformed one it stands for."""
+    """A node of the rewritten graph, and the layers of the transformed graph it stands for."""
 
     operator: str
     layer: str
@@ -47,13 +47,13 @@ class _Kernel:
 
 
 class Profiler:
-    """Runs single requests of one network with their layers timed. Thread-safe: `_lock` guards the
+    """Runs single requests of one network, and times their layers. Thread-safe: `_lock` guards the
     preparation, which the first profiled request does.
 
     Args:
         original: the network as transformed for the device.
-        readable: the same as the backend reads it.
-        provider, threads: as of the network's own session.
+        readable: the same network as the backend reads it.
+        provider, threads: those of the network's own session.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Profiler:
         self._count = 0
 
     def profile(self, run: Callable[[Session], T], device: str) -> tuple[T, list[LayerProfile]]:
-        """What `run` returns for a session, and what each layer cost in it, on `device`."""
+        """Calls `run` with a session. Returns its result, and what each layer cost on `device`."""
         timed = self._open(self._prepare())
         try:
             result = run(timed)
@@ -81,7 +81,7 @@ class Profiler:
         return result, self._layers(json.loads(events), device)
 
     def close(self) -> None:
-        """Lets go of the network, and deletes what lies on disk; no request runs any more."""
+        """Drops the network, and deletes the files on disk. No request may be running."""
         del self._original, self._readable
         if self._folder is not None:
             self._folder.close()
@@ -103,7 +103,7 @@ class Profiler:
         return session.open_file(self._rewritten, self._provider, settings)
 
     def _rewrite(self, path: Path) -> None:
-        """Writes the graph as the runtime rewrites it, each node under a name of its own."""
+        """Writes the graph as the runtime rewrites it, and gives each node a unique name."""
         settings = Settings(threads=self._threads, optimized_path=path)
         try:
             session.open_model(self._readable, self._provider, settings)
@@ -125,8 +125,8 @@ class Profiler:
         self._rewritten = path
 
     def _layers(self, events: Iterable[Mapping[str, Any]], device: str) -> list[LayerProfile]:
-        """One entry a layer, in order of their first run; what a control-flow body costs is its
-        layers' and not counted for the layer that holds it."""
+        """One entry for each layer, in the order of the layers' first runs. The cost of a
+        control-flow body counts for the layers in it, not for the layer that holds it."""
         profiles: dict[str, LayerProfile] = {}
         for event, microseconds in _exclusive(events):
             name = event["name"].removesuffix(_EVENT_SUFFIX)
@@ -153,7 +153,7 @@ def _kernel(node: ir.Node, layers: tuple[ir.Node, ...]) -> _Kernel:
 
 
 def _walk(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Every node, each followed by those in its bodies: the order of `naming.walk`."""
+    """Every node, followed by the nodes in its bodies: the order of `naming.walk`."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -164,12 +164,12 @@ def _walk(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def _exclusive(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], int]]:
-    """Each layer's event with its microseconds, less those of the events inside it."""
+    """Each layer's event with its microseconds, without those of the events inside it."""
     timed = sorted(
         (event for event in events if event.get("cat") == "Node"),
         key=lambda event: (event["ts"], -event["dur"]),
     )
-    open_events: list[tuple[int, int]] = []  # end and index of what is still running
+    open_events: list[tuple[int, int]] = []  # end and index of events that still run
     inside = [0] * len(timed)
     for index, event in enumerate(timed):
         while open_events and open_events[-1][0] <= event["ts"]:

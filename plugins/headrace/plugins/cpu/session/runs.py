@@ -1,4 +1,4 @@
-"""How a request's values get into a session and out of it."""
+"""Passes a request's values into a session and out of it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _ARRAYS = {np.ndarray}
 
 
 class Runs(Protocol):
-    """Runs a job with run options of its own, on several threads at a time, and returns the outputs
-    that it wants. Raises what the backend does."""
+    """Runs a job with its own run options, and returns the outputs that the job wants. Several
+    threads may call it at a time. Raises the backend's errors."""
 
     def __call__(self, job: Job, options: Any) -> dict[str, Value]: ...
 
 
 class HostRuns:
-    """Takes and gives arrays in the host's memory, where they lie. Thread-safe."""
+    """Takes and gives arrays in the host's memory, in their place. Thread-safe."""
 
     __slots__ = ("_conversion", "_session")
 

@@ -1,10 +1,10 @@
-"""ONNX Runtime sessions: how one is opened, from what, and with which threads.
+"""Opens ONNX Runtime sessions from models, bytes and files.
 
-The binding's own class is used, not the wrapper around it: the wrapper keeps the serialised model
-for the session's whole life and falls back to another execution provider with a print. Weights are
-not serialised but handed over as they lie in memory, if they lie aligned: measured on a ResNet-50
-of 102 MB, best of three, 0.40 s and a peak of 175 to 190 MB, against 0.85 s and 218 MB from
-serialised bytes; a model beyond protobuf's 2 GiB loads the same way.
+This module uses the binding's own class, not the wrapper around it. The wrapper keeps the
+serialised model for the session's whole life, and falls back to another execution provider with a
+print. Aligned weights are not serialised: the session reads them where they are in memory. On a
+ResNet-50 of 102 MB, best of three, loading takes 0.40 s and a peak of 175 to 190 MB, against 0.85 s
+and 218 MB from serialised bytes. A model beyond protobuf's 2 GiB loads the same way.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from headrace.runtime.network.values import Array
 from headrace.runtime.system.graph_memory import watched
 
 CPU_PROVIDER = "CPUExecutionProvider"
-_FATAL = 4  # ONNX Runtime's log level: what fails is raised, and printed nowhere
-_MESSAGE_BYTES = 2**30  # half of what protobuf takes
+_FATAL = 4  # ONNX Runtime's log level: failures are raised, and printed nowhere
+_MESSAGE_BYTES = 2**30  # half of protobuf's limit
 _INLINE_BYTES = 4096  # shape inference and constant folding want small tensors in the model itself
 
 
@@ -38,11 +38,11 @@ _INLINE_BYTES = 4096  # shape inference and constant folding want small tensors 
 class Provider:
     """An execution provider of ONNX Runtime, and its options.
 
-    Layers that it cannot run go to those behind it, and at last to the CPU provider, except where a
-    session is `strict`.
+    Layers that it cannot run go to the providers in `behind`, and last to the CPU provider, unless
+    the session is `strict`.
 
     Attributes:
-        libraries: native ones of custom operators, whose kernels count as the provider's own.
+        libraries: native libraries of custom operators. Their kernels count as the provider's own.
     """
 
     name: str = CPU_PROVIDER
@@ -56,9 +56,9 @@ class Settings:
     """How a session is opened.
 
     Args:
-        threads: that one run may use, the calling thread included.
-        strict: fail where the provider leaves a layer to another one.
-        optimize: rewrite the graph; False for one that was rewritten before.
+        threads: the number of threads that one run may use, the calling thread included.
+        strict: fail if the provider leaves a layer to another one.
+        optimize: rewrite the graph; False for a graph that was rewritten before.
         profile_prefix: path prefix of the profile to write when the session ends; none if empty.
         optimized_path: where to write the rewritten graph, its weights beside it; nowhere if None.
     """
@@ -85,24 +85,24 @@ class Session:
 
     def __init__(self, native: Any, weights: Sequence[Array] = (), optimized: bool = True) -> None:
         self._native = native
-        self._weights = weights  # the runtime reads them where they lie
+        self._weights = weights  # the runtime reads these arrays
         self.optimized = optimized
         self.run = native.run
         self.run_values = native.run_with_ort_values
         self.run_bound = native.run_with_iobinding
 
     def ports(self) -> Any:
-        """What memory is bound to for `run_bound`; for one run at a time."""
+        """Ports for `run_bound`. Memory is bound to them; they serve one run at a time."""
         return binding.SessionIOBinding(self._native)
 
     def end_profiling(self) -> Path:
-        """Writes the profile; once, for the session takes no note of later runs."""
+        """Writes the profile. Call it once, because the session does not time later runs."""
         return Path(self._native.end_profiling())
 
 
 def run_options() -> Any:
-    """Options of one run: quiet, and with a flag that ends the run. The flag stays set, so options
-    are used once; they cost 0.3 µs."""
+    """Options of one run, which log nothing and have a flag that ends the run. The flag stays set,
+    so use options once. They cost 0.3 µs."""
     options = onnxruntime.RunOptions()
     options.log_severity_level = _FATAL
     return options
@@ -111,13 +111,13 @@ def run_options() -> Any:
 def open_model(
     model: ir.Model, provider: Provider, settings: Settings, token: CancelToken | None = None
 ) -> Session:
-    """Loads a model without copying its weights; they must not change while the session lives.
+    """Loads a model without copying its weights. They must not change while the session lives.
 
-    While ONNX Runtime rewrites a graph it folds constants, infers shapes again, and refuses some
-    that its kernels take. Such a model is loaded as it is.
+    While ONNX Runtime rewrites a graph, it folds constants and infers shapes again. It then refuses
+    some graphs that its kernels accept. Such a model is loaded without rewriting.
 
     Raises:
-        HeadraceError: as `failures.load_failure` has it.
+        HeadraceError: see `failures.load_failure`.
     """
     try:
         return _open_model(model, provider, settings, token)
@@ -142,12 +142,12 @@ def _open_model(
 
 
 def open_bytes(data: bytes, provider: Provider, settings: Settings) -> Session:
-    """Loads a serialised model. Raises as `open_model`."""
+    """Loads a serialised model. Raises the same errors as `open_model`."""
     return Session(_open(data, False, _options(provider, settings), provider, None))
 
 
 def open_file(path: Path, provider: Provider, settings: Settings) -> Session:
-    """Loads a model file of our own making. Raises as `open_model`."""
+    """Loads a model file that the server wrote. Raises the same errors as `open_model`."""
     return Session(_open(str(path), True, _options(provider, settings), provider, None))
 
 
@@ -171,7 +171,7 @@ def _open(
         if token is not None:
             token.detach(cancel)
     if provider.name not in session.get_providers():
-        # The binding goes without a provider that it cannot load, and says so in its log alone.
+        # If the binding cannot load a provider, it goes on without, and says so only in its log.
         raise Unavailable(f"ONNX Runtime cannot load its {provider.name}")
     return session
 
@@ -183,8 +183,8 @@ def _options(provider: Provider, settings: Settings) -> Any:
     options.inter_op_num_threads = 1
     for library in provider.libraries:
         custom_ops.register(options, library)
-    # Spinning gains nothing measurable (25.1 and 26.7 ms a run on two threads) and takes the
-    # processor from the other streams and the front-end.
+    # Spinning gains nothing measurable (25.1 and 26.7 ms a run on two threads), and takes the
+    # processor away from the other streams and the front-end.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if settings.strict and provider.name != CPU_PROVIDER:
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
@@ -207,7 +207,7 @@ def _options(provider: Provider, settings: Settings) -> Any:
 
 
 def _without_weights(model: ir.Model) -> tuple[bytes, dict[str, tuple[Array, ir.DataType]]]:
-    """The serialised model without the weights that are handed over, and those by name."""
+    """The serialised model without the weights that are handed over, and these weights by name."""
     stripped = watched(model.clone())
     initializers = stripped.graph.initializers
     large = {
@@ -218,14 +218,14 @@ def _without_weights(model: ir.Model) -> tuple[bytes, dict[str, tuple[Array, ir.
     for name in large:
         del initializers[name]
     unaligned = sum(tensor.nbytes for tensor in large.values() if not tensor.numpy().flags.aligned)
-    # Concatenated messages are one message, their fields merged.
+    # Protobuf reads concatenated messages as one message with merged fields.
     pieces = [ir.to_proto(stripped).SerializeToString()]
     weights: dict[str, tuple[Array, ir.DataType]] = {}
     for name, tensor in large.items():
         array = tensor.numpy()
         proto = onnx.TensorProto(name=name, dims=array.shape, data_type=tensor.dtype.value)
-        # A copy that is handed over stays as long as the session, even of weights that it packs
-        # anew; what is serialised goes when it is loaded.
+        # A copy that is handed over lives as long as the session, even if the session packs the
+        # weights anew. A serialised copy is freed after loading.
         if array.flags.aligned or unaligned > _MESSAGE_BYTES:
             weights[name] = (tensors.aligned(array), tensor.dtype)
             proto.data_location = onnx.TensorProto.EXTERNAL

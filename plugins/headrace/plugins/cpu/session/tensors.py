@@ -1,9 +1,9 @@
-"""Tensors between NumPy and ONNX Runtime.
+"""Converts tensors between NumPy and ONNX Runtime.
 
-The binding converts what NumPy knows by itself. Of the types of `ml_dtypes` it knows none, so their
-bytes pass through OrtValues: one byte or two an element, or two and four elements a byte, the first
-in the low bits, as ONNX packs them. Strings are `str` in object arrays; `bytes` are decoded first,
-for the binding would pass on their Python spelling.
+The binding converts NumPy's own types. It knows none of the types of `ml_dtypes`, so this module
+passes their bytes through OrtValues. An element has one or two bytes, or a byte has two or four
+elements, the first in the low bits, as ONNX packs them. Strings are `str` in object arrays. `bytes`
+are decoded first, because the binding would pass on their Python spelling.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ BINDING_CONVERTS = frozenset(
 
 
 class Conversion:
-    """What one network's inputs and outputs need on their way in and out.
+    """Converts one network's inputs and outputs.
 
-    `as_values`: the network runs on OrtValues, because an output's type is none of NumPy's.
-    `plain`: an ndarray needs nothing at all.
+    `as_values`: the network runs on OrtValues, because NumPy lacks an output's type.
+    `plain`: an ndarray needs no conversion.
 
     Raises:
-        Unimplemented: a combination that the binding cannot express, naming the port.
+        Unimplemented: the binding cannot express a combination of ports; names the port.
     """
 
     __slots__ = ("_input_types", "_output_types", "as_values", "plain")
@@ -66,7 +66,7 @@ class Conversion:
                 )
 
     def feed(self, values: Mapping[str, Value]) -> dict[str, Any]:
-        """What `Session.run` or, if `as_values`, `Session.run_values` takes for these inputs.
+        """The feed for these inputs, for `Session.run` or, if `as_values`, `Session.run_values`.
 
         Raises:
             InvalidArgument: a string is not UTF-8, or not a string.
@@ -93,8 +93,9 @@ class Conversion:
 
 
 def to_ort(array: Array, dtype: ir.DataType) -> onnxruntime.OrtValue:
-    """The array's elements. The OrtValue reads them where they lie if their type is as wide in
-    memory as in ONNX and they are contiguous and aligned; the caller keeps the array then."""
+    """An OrtValue of the array's elements. It reads the array's own memory if the type is as wide
+    in memory as in ONNX, and the array is contiguous and aligned. The caller must then keep the
+    array."""
     array = aligned(array)
     if dtype in BINDING_CONVERTS:
         return onnxruntime.OrtValue.ortvalue_from_numpy(array)
@@ -108,7 +109,7 @@ def to_ort(array: Array, dtype: ir.DataType) -> onnxruntime.OrtValue:
 
 
 def from_ort(value: Any, dtype: ir.DataType) -> Array:
-    """The elements of an OrtValue that holds a tensor; a copy if their type is none of NumPy's."""
+    """The elements of an OrtValue that holds a tensor; a copy if NumPy lacks their type."""
     if dtype in BINDING_CONVERTS:
         array: Array = value.numpy()
         return array
@@ -124,8 +125,8 @@ def from_ort(value: Any, dtype: ir.DataType) -> Array:
 
 
 def aligned(array: Array) -> Array:
-    """The array itself, or a copy if it is not contiguous or its elements lie across their
-    alignment, as weights inside a serialised model do: vector code may fault on those."""
+    """The array itself, or a copy if it is not contiguous or not aligned. Weights inside a
+    serialised model are often not aligned, and vector code may fault on them."""
     return np.require(array, requirements=("C", "A"))
 
 
