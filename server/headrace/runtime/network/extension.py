@@ -20,8 +20,8 @@ _PASSED = onnx.helper.make_tensor_value_info("headrace/extension", onnx.TensorPr
 _GRAPH: Final = onnx.ModelProto(
     graph=onnx.GraphProto(input=[_PASSED], output=[_PASSED])
 ).SerializeToString()
-"""A graph with an input and an output, which intake requires. protobuf merges a field that occurs
-twice, so appending these bytes adds them to a model without a graph."""
+"""The bytes of a model with a minimal graph, because intake refuses a model without a graph.
+protobuf merges a field that occurs twice, so you can append these bytes to any model."""
 
 _FUNCTIONS: Final = 25
 """The number of the field of a ModelProto that has its functions."""

@@ -28,7 +28,7 @@ def multiply_adds(network: Network) -> int | None:
     rows = frozenset(first for first in firsts if isinstance(first, str))
     try:
         return sum(_of_layer(node, rows) for node in network.model.graph)
-    except (_Unknown, IndexError, ZeroDivisionError):  # or the backend will refuse the layer
+    except (_Unknown, IndexError, ZeroDivisionError):  # or the layer is wrong
         return None
 
 
