@@ -12,5 +12,5 @@ from headrace.runtime.device.services import Services
 
 @plugin_api(1)
 def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin:
-    """What the entry point names."""
+    """Makes the plugin. The package's entry point names this function."""
     return HeteroPlugin(name, services, config)

@@ -18,11 +18,11 @@ from headrace.runtime.virtual.networks import execution_devices, optimal_request
 
 
 class HeteroNetwork(ExecutableNetwork):
-    """Owns no streams: each subgraph runs on those of its device.
+    """A network that HETERO split. It owns no streams: each subgraph runs on its device's streams.
 
     Args:
-        network: the whole one.
-        subgraphs: in execution order; closed with the network.
+        network: the whole network.
+        subgraphs: in execution order; they are closed with the network.
         constants: outputs that no subgraph computes.
     """
 
@@ -77,7 +77,8 @@ class HeteroNetwork(ExecutableNetwork):
         }
 
     def _optimal_number_of_infer_requests(self) -> int:
-        """As many as the devices together run at once: each may be at another request."""
+        """The number of requests that the devices together run at once, because each device may
+        work on another request."""
         most: dict[str, int] = {}
         for each in self._subgraphs:
             most[each.device] = max(optimal_requests(each.executable), most.get(each.device, 1))

@@ -1,4 +1,4 @@
-"""From a network and its parts to a network that runs."""
+"""Loads the parts of a network on their devices, which makes a network that runs."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def load(
     token: CancelToken,
     frames: Sequence[SubgraphFrame] = (),
 ) -> Loaded:
-    """Loads every part on its device; closes those that are loaded if one fails.
+    """Loads every part on its device. If a part fails, the parts that are loaded are closed.
 
     Args:
         network: transformed, with its types.
         parts: in execution order; their affinities are the targets' names.
-        frames: of an import, one for each part that has a result.
+        frames: the frames of an import, one for each part that has a result.
 
     Raises:
         What the devices raise, naming the subgraph.
@@ -78,7 +78,7 @@ def parts_of(
     """The parts that an export was made of.
 
     Raises:
-        InvalidArgument: they are none of this network's, or of other devices.
+        InvalidArgument: the frames do not fit this network, or name other devices.
     """
     places = {node.name: index for index, node in enumerate(network.model.graph)}
     known = {each.name for each in targets}
@@ -137,7 +137,7 @@ def _ends(network: Network) -> Ends:
 
 
 def _constants(network: Network) -> dict[str, Value]:
-    """The outputs that are initialisers themselves."""
+    """The outputs that are initialisers."""
     return {
         value.name or "": value.const_value.numpy()
         for value in network.model.graph.outputs

@@ -1,4 +1,4 @@
-"""The device: a list of others, over which it splits networks."""
+"""The HETERO device: it splits a network over the devices of a list."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class HeteroPlugin(VirtualPlugin):
     def transform_network(
         self, network: Network, config: Configuration, options: NetworkOptions
     ) -> Network:
-        """With preprocessing, and with what must not wait for the cut; all else the devices do to
-        their parts themselves.
+        """Adds preprocessing, and makes the changes that must come before the cut. Each device
+        makes all other changes to its own parts.
 
-        Preprocessing comes before the cut, so that an input that several parts read is converted
-        once, and an output that others read as well is converted for the caller alone.
+        Preprocessing comes before the cut. So an input that several parts read is converted only
+        once, and an output that other parts also read is converted only for the caller.
         """
         return transform_network(
             network,
@@ -81,17 +81,17 @@ class HeteroPlugin(VirtualPlugin):
     def query_network(
         self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
     ) -> QueryResult:
-        """Which device runs which layer, in which subgraphs; raises as `plan` does."""
+        """Says which device runs which layer, in which subgraphs. Raises as `plan` does."""
         resolved = self._resolve(config, options, ignore_unknown=True)
         return self._plan(Load(network, options=options), resolved).query_result()
 
     def load_network(self, load: Load) -> ExecutableNetwork:
-        """Splits a network as a query says, and loads its parts; or makes it of the subgraphs that
-        were exported, each on its device again. If those do not fit this network or these devices,
-        it is split again, and a note says why.
+        """Splits a network as a query does, and loads its parts. An exported network is made of
+        its exported subgraphs instead, each on its earlier device. If the subgraphs do not fit
+        this network or these devices, the network is split again, and a note says why.
 
         Raises:
-            As `Plugin.load_network`, and where an affinity cannot be followed.
+            As `Plugin.load_network`, and if an affinity cannot be followed.
         """
         resolved = self._resolve(load.config, load.options)
         make = self._join if load.native else self._split
@@ -116,8 +116,8 @@ class HeteroPlugin(VirtualPlugin):
         """The devices in order of preference.
 
         Args:
-            options: its members are the list, if it has any.
-            fallback: the list otherwise, as TARGET_FALLBACK gives it.
+            options: if it has members, they are the list.
+            fallback: the list if `options` has no members, as TARGET_FALLBACK gives it.
 
         Raises:
             InvalidArgument: there is no list, or it holds HETERO.
@@ -166,12 +166,12 @@ class HeteroPlugin(VirtualPlugin):
             return self._split(load, resolved, _ended(error))
 
     def _split(self, load: Load, resolved: _Resolved, ended: Mapping[str, str] = _NONE) -> Loaded:
-        """Splits and loads a network. A device whose worker process ends at a part gets nothing of
-        this network any more: each further try might end the process again, with all that others
-        have there.
+        """Splits and loads a network. If the worker process of a device ends while it loads a
+        part, the device gets no other part of this network. Each further try might end the process
+        again, and with it the networks that other callers have loaded there.
 
         Args:
-            ended: such devices, and the reason for each.
+            ended: the devices whose worker process ended, and the reason for each.
         """
         planned = self._plan(load, resolved, ended)
         if planned.unsupported:
@@ -187,22 +187,22 @@ class HeteroPlugin(VirtualPlugin):
 
 
 def _ended(error: EndedWorker) -> Mapping[str, str]:
-    """The device whose worker process ended at the load of a part, and the reason."""
+    """The device whose worker process ended while it loaded a part, and the reason."""
     return {error.metadata["device"]: error.message}
 
 
 def _as_given(layers: Sequence[UnsupportedLayer], network: Network) -> tuple[UnsupportedLayer, ...]:
-    """The layers with the operators that the network has, for its transformation changes some."""
+    """The layers with the operators that `network` has. Its transformation changes some of them."""
     operators = {node.name: node.op_type for node in network.nodes()} if layers else {}
     return tuple(each._replace(op_type=operators.get(each.layer, each.op_type)) for each in layers)
 
 
 def _check_config(target: Target) -> None:
-    """Checks the keys of a device as its own load would, because it may get no layer; those of a
-    virtual one bear prefixes, and are its own to judge.
+    """Checks the keys of a device as its own load would, because the device may get no layer. The
+    keys of a virtual device have prefixes, and the virtual device checks them itself.
 
     Raises:
-        NotFound, InvalidArgument: on a key or its value.
+        NotFound, InvalidArgument: a key or its value is wrong.
     """
     if not target.options.members:
         target.plugin.schema.refuse_device_keys(target.config, target.name)

@@ -1,4 +1,4 @@
-"""What is done to a network before it is cut: no layer comes, goes, or gets another name."""
+"""Transforms a network before it is cut. No layer is added, removed or renamed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from headrace.runtime.intake.naming import walk
 
 
 def name_types_of_casts(model: ir.Model) -> bool:
-    """Makes each CastLike a Cast to the type that it would have read off its second input.
+    """Replaces each CastLike with a Cast to the type of its second input.
 
-    Of that input nothing but the type is read, yet it would count as a result that the layer waits
-    for. Where the two are on different devices, it would be handed over for nothing, and a subgraph
-    that makes it and reads it too would be cut in two around the cast. In a part that computes
-    float16 in float32, that cut rounds what neither device rounds: the scores of
-    test_attention_4d_causal_fp16_expanded, off by two units in the last place then.
+    A CastLike reads only the type of that input, but the layer would still wait for the input's
+    value. If the two layers are on different devices, the value would be copied for no use. A
+    subgraph that both makes the value and reads the cast's result would be cut in two around the
+    cast. In a part that computes float16 in float32, such a cut rounds a value that neither device
+    rounds by itself. The scores of test_attention_4d_causal_fp16_expanded were then wrong by two
+    units in the last place.
 
-    The two operators have come and changed together, so either has the other's attributes.
+    Each version of CastLike came with a version of Cast, so each has the other's attributes.
     """
     casts = [(node, dtype) for node in walk(model.graph) if (dtype := _type_like(node)) is not None]
     for node, dtype in casts:

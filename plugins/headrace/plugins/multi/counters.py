@@ -1,4 +1,4 @@
-"""What is counted of a network that several devices serve: the share of each."""
+"""Counts, for a network that several devices serve, what each device does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RERUN = "rerun"
 
 class MemberCounters:
     """The counters of one network's devices. Thread-safe: single operations on a dictionary are
-    atomic, and two threads that make the same series get the same.
+    atomic, and two threads that make the same series get the same object.
 
     Args:
         table: the network's; None if nothing is counted.

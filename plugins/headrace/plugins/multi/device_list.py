@@ -19,8 +19,8 @@ from headrace.runtime.virtual.members import Target, ask, own_config, read_list,
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A device that was left out, and why. It stays as long as the network, and so must not keep
-    what was being loaded."""
+    """A device that was left out, and why. This object lives as long as the network, so it must not
+    keep references to the load."""
 
     device: str
     error: HeadraceError
@@ -30,14 +30,14 @@ class Failure:
 
     @property
     def reason(self) -> str:
-        """What a caller may read."""
+        """The part of the error that a caller may read."""
         if self.error.status == "INTERNAL":
             return "an internal error; see the server's log"
         return self.error.message
 
     @staticmethod
     def said_of(device: str) -> str:
-        """How the note about a device's failure begins."""
+        """The beginning of the note about a device's failure."""
         return f"{device} was left out: "
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Listed:
     """A list of devices with a configuration.
 
     Attributes:
-        own: what of the configuration is the virtual device's own to judge.
+        own: the part of the configuration that the virtual device itself checks.
     """
 
     candidates: tuple[Candidate, ...]
@@ -81,9 +81,9 @@ def find(
     """The devices of a list, in its order.
 
     Args:
-        config, shared: as of `members.targets`.
+        config, shared: as for `members.targets`.
         schema: the virtual device's.
-        options: of the load; each device gets them, for each does all of the work.
+        options: of the load; each device gets them, because each runs the whole network.
 
     Raises:
         NotFound: there is no such device.
@@ -99,14 +99,14 @@ def find(
             continue
         own = replace(options, members=target.options.members)
         if "HETERO" in kinds and "HETERO" not in member.device.types():
-            own = replace(own, affinities={})  # they are for those that split the network
+            own = replace(own, affinities={})  # only devices that split the network use them
         candidates.append(Candidate(replace(target, options=own), member.count))
     started = [each.target for each in candidates]
     return Listed(tuple(candidates), tuple(failures), own_config(schema, config, started))
 
 
 def check_candidate(candidate: Candidate) -> None:
-    """Refuses a configuration that no failing to load would excuse.
+    """Refuses a configuration that is wrong whether or not the device could load the network.
 
     Raises:
         NotFound: the device has no such key or id.
@@ -121,15 +121,16 @@ def check_candidate(candidate: Candidate) -> None:
 def query(
     network: Network, candidates: Sequence[Candidate], *, strict: bool, lenient: bool
 ) -> QueryResult:
-    """The answer of the first device that runs the whole network; if none does, of the one that
-    runs the most layers.
+    """The answer of the first device that runs the whole network. If none does, the answer of the
+    device that runs the most layers.
 
     Args:
-        strict: every device has to run it, so the answer is that of the first that does not.
-        lenient: pass over a device that does not take a value of the configuration.
+        strict: every device has to run the network, so the answer is that of the first device that
+            does not.
+        lenient: skip a device that does not accept a value of the configuration.
 
     Raises:
-        InvalidArgument: of all the devices, none takes a value.
+        InvalidArgument: no device accepts the values of its configuration.
     """
     best: QueryResult | None = None
     refused: InvalidArgument | None = None
@@ -154,17 +155,17 @@ def query(
 def read_priorities(
     text: str, available: Mapping[str, Sequence[str]] | None = None
 ) -> tuple[Member, ...]:
-    """The devices that MULTI_DEVICE_PRIORITIES lists; otherwise as `read_list`."""
+    """The devices that MULTI_DEVICE_PRIORITIES lists. Works and raises as `read_list`."""
     return read_list("MULTI", text, PRIORITIES, available)
 
 
 def refuse_nested(members: Sequence[Member], owner: str, refused: Mapping[str, str]) -> None:
     """
     Args:
-        refused: device type to what to write instead.
+        refused: device type to advice on what to write instead.
 
     Raises:
-        InvalidArgument: a device of the list is or holds one of these.
+        InvalidArgument: a device of the list is, or contains, a device of a refused type.
     """
     for member in members:
         for kind in member.device.types():

@@ -1,6 +1,6 @@
-"""Whether a device of the list is used: what it runs, its back-offs, and whose fault a failure is.
+"""Decides whether a device of the list is used, from its requests, back-offs and failures.
 
-Pure and not thread-safe: times are arguments, in seconds.
+The code is pure and not thread-safe. Times are arguments, in seconds.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ class ScheduledDevice:
     Attributes:
         limit: requests in flight, at most.
         reason: why it does not serve; empty while it does.
-        until: when a trial may begin, while it is OUT; infinite if the device itself has to say.
+        until: when a trial may begin, while the device is OUT; infinite if the device itself must
+            report that it is up.
         outages: how often it was taken out. The end of a request that started before the latest
-            outage says nothing about the device as it is now.
-        completed: requests, since it was made.
+            outage says nothing about the device's present state.
+        completed: how many requests it has completed since this object was made.
     """
 
     __slots__ = (
@@ -78,18 +79,18 @@ class ScheduledDevice:
         return self.standing is Standing.SERVING or not self._is_tried
 
     def start(self) -> None:
-        """A request goes to the device."""
+        """Notes that a request goes to the device."""
         self.running += 1
         self._is_tried = self.standing is Standing.ON_TRIAL
 
     def end(self, outages: int) -> bool:
-        """A request has ended.
+        """Notes that a request has ended.
 
         Args:
-            outages: those of the device when the request started.
+            outages: the device's number of outages when the request started.
 
         Returns:
-            Whether the request's end says something about the device as it is now.
+            Whether the request's end says something about the device's present state.
         """
         self.running -= 1
         is_recent = outages == self.outages
@@ -98,19 +99,20 @@ class ScheduledDevice:
         return is_recent
 
     def take_out(self, reason: str, now: float) -> None:
-        """It takes no requests until the back-off is over."""
+        """Takes the device out: it gets no requests until the back-off is over."""
         self.standing, self.reason, self.outages = Standing.OUT, reason, self.outages + 1
         self._is_tried = False
         self.until = now + self._backoff.died(now, useful=False)
 
     def went_down(self, reason: str, now: float) -> None:
-        """The device says so itself, and will say when it is up again."""
+        """Notes that the device reports that it is down. It will report when it is up again."""
         if self.standing is not Standing.OUT:
             self.take_out(reason, now)
         self._is_down, self.reason, self.until = True, reason, math.inf
 
     def came_up(self) -> bool:
-        """The device says so itself; False if it had not said that it was down."""
+        """Notes that the device reports that it is up. False if it had not reported that it was
+        down."""
         was_down, self._is_down = self._is_down, False
         return was_down
 
@@ -120,17 +122,18 @@ class ScheduledDevice:
             self.standing = Standing.ON_TRIAL
 
     def put_back(self, now: float) -> None:
-        """It serves again."""
+        """Lets the device serve again."""
         self.standing, self.reason = Standing.SERVING, ""
         self._backoff.started(now)
 
 
 class Blame(enum.Enum):
-    """Who is at fault when a request has failed.
+    """What is at fault when a request has failed.
 
-    DEVICE: it is down, and says so. REQUEST: any device would answer so. VALUES: the device does
-    not take the request's values; another one may. UNCLEAR: a bug, no memory, or the end of the
-    device's process; it was the device if another one can run the request, else the request.
+    DEVICE: the device is down, and reports it. REQUEST: any device would give the same error.
+    VALUES: the device does not accept the request's values; another device may. UNCLEAR: a bug, no
+    memory, or the end of the device's process. The device is at fault if another device can run the
+    request; otherwise the request is.
     """
 
     DEVICE = "device"
@@ -140,8 +143,8 @@ class Blame(enum.Enum):
 
 
 def blame(error: BaseException) -> Blame:
-    """Looks at the error's class and never at its text. An error that is not a HeadraceError is a
-    bug of the device's plugin or of its backend."""
+    """Decides by the error's class and never by its text. An error that is not a HeadraceError is a
+    bug in the device's plugin or in its backend."""
     if isinstance(error, Unavailable):
         return Blame.DEVICE
     if isinstance(error, InvalidArgument):  # names, types and shapes were right before it was sent
@@ -153,10 +156,10 @@ def blame(error: BaseException) -> Blame:
 
 
 class Reloads:
-    """When each device that did not load the network is to try again.
+    """The times at which devices that did not load the network try again.
 
-    Delays double from the first to the longest. A device that says that it is up is tried at once,
-    and afterwards as late as if it had not said so.
+    Delays double from the first to the longest. A device that reports that it is up is tried at
+    once. If that fails, the next delay is the same as without the report.
     """
 
     def __init__(self) -> None:
@@ -165,18 +168,18 @@ class Reloads:
 
     @property
     def wake_at(self) -> float:
-        """When a device is due; infinite if none is."""
+        """When the next device is due; infinite if none is."""
         return min(self._due.values(), default=math.inf)
 
     def __contains__(self, device: str) -> bool:
-        """Whether it will be tried again, or is being tried."""
+        """Whether the device will be tried again, or is being tried."""
         return device in self._due
 
     def failed(self, device: str, now: float) -> float:
-        """It has not loaded the network.
+        """Notes that the device has not loaded the network.
 
         Returns:
-            Seconds until it is tried again.
+            Seconds until the device is tried again.
         """
         new = Backoff(FIRST_RELOAD_SECONDS, LONGEST_RELOAD_SECONDS)
         delay = self._backoffs.setdefault(device, new).died(now, useful=False)
@@ -184,17 +187,18 @@ class Reloads:
         return delay
 
     def up(self, device: str, now: float) -> None:
-        """It may work now. Nothing happens to one that is not to be tried, or is being tried."""
+        """Notes that the device may work now. Does nothing for a device that will not be tried
+        again, or is being tried."""
         if self._due.get(device, math.inf) < math.inf:
             self._due[device] = now
 
     def due(self, now: float) -> list[str]:
-        """The devices to try now; tell `failed` or `drop` of each."""
+        """The devices to try now. Call `failed` or `drop` for each afterwards."""
         devices = [device for device, when in self._due.items() if when <= now]
         self._due.update(dict.fromkeys(devices, math.inf))
         return devices
 
     def drop(self, device: str) -> None:
-        """It is not to be tried again: it has loaded the network, or is not wanted."""
+        """Does not try the device again: it has loaded the network, or is not wanted."""
         self._due.pop(device, None)
         self._backoffs.pop(device, None)

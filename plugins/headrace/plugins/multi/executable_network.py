@@ -1,4 +1,4 @@
-"""A network on several devices, each request on whichever is free first."""
+"""A network on several devices. Each request runs on the device that is free first."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from headrace.runtime.network.network import Network
 
 
 class MultiNetwork(PooledNetwork):
-    """MULTI_DEVICE_PRIORITIES gives the devices another order or other limits while it runs. One
-    that failed to load the network keeps its place in the order, and takes it once it has.
+    """You can set MULTI_DEVICE_PRIORITIES to give the devices another order or other limits while
+    the network runs. A device that failed to load the network keeps its place in the order, and
+    takes that place once it has loaded the network.
 
     Thread-safe: `_lock` guards the order, too.
 
     Args:
-        as of `PooledNetwork`; the order is that of the candidates.
+        as for `PooledNetwork`; the order is that of the candidates.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class MultiNetwork(PooledNetwork):
         """
         Raises:
             NotFound: MULTI_DEVICE_PRIORITIES lists a device that was not in the list of the load,
-                or does not take the network.
+                or that does not support the network.
             FailedPrecondition: none of the devices that it lists has loaded the network yet.
             As `ExecutableNetwork.set_config`.
         """
@@ -95,8 +96,8 @@ class MultiNetwork(PooledNetwork):
         return order
 
     def _arrange(self) -> None:
-        """Goes on until the pool has the order as it is: a device may have loaded the network, or
-        another order have been set, while an older one was on its way there."""
+        """Gives the pool the order, and repeats this until the order no longer changes. While the
+        pool takes an order, a device may load the network, or a caller may set another order."""
         arranged, order = None, self._limits()
         while order != arranged:
             self.pool.arrange(order)
@@ -104,7 +105,7 @@ class MultiNetwork(PooledNetwork):
         self._show()
 
     def _limits(self) -> list[tuple[Member, int | None]]:
-        """The members in order, with the numbers that were given."""
+        """The members in order, with the numbers of requests that the list gives."""
         with self._lock:
             return [
                 (self._members[name], count)
@@ -117,7 +118,7 @@ class MultiNetwork(PooledNetwork):
             self._show()
 
     def _show(self) -> None:
-        """Has the configuration tell the order as it is: including default numbers."""
+        """Writes the present order into the configuration, including default numbers."""
         limits = self.pool.limits()
         with self._lock:
             shown = ",".join(_listed(name, limits.get(name, n)) for name, n in self._order.items())
@@ -128,6 +129,6 @@ class MultiNetwork(PooledNetwork):
 
 
 def _listed(device: str, count: int | None) -> str:
-    """As it stands in a device name."""
+    """The device and its number as they are written in a device name."""
     name = f"[{device}]" if ":" in device else device
     return name if count is None else f"{name}({count})"

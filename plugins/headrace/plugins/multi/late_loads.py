@@ -1,6 +1,6 @@
-"""Loads of a network that serves already: onto a better device, or onto one that had failed.
+"""Loads a network that already serves onto more devices: a better one, or one that had failed.
 
-They run on threads that all networks share.
+The loads run on threads that all networks share.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _THREADS = 2
 
 
 class Owner(Protocol):
-    """The network that needs the loads. Called without a lock, never by two loads of one network at
-    once."""
+    """The network that needs the loads. Its methods are called without a lock, and never by two
+    loads of one network at once."""
 
     label: str
-    """Of the network, for the log."""
+    """The network's label in the log."""
 
     def has(self, device: str) -> bool:
         """Whether the device has been adopted, and is still there."""
@@ -46,24 +46,26 @@ class Owner(Protocol):
         """Takes a loaded device, without giving it requests yet."""
 
     def is_loaded(self, device: str) -> None:
-        """The device, which has been adopted, may get requests."""
+        """Tells the network that the adopted device may get requests."""
 
     def has_failed(self, failure: Failure) -> None:
-        """The device did not load the network; `failures` has it too."""
+        """Tells the network that the device did not load it. `failures` has the failure too."""
 
     def try_again(self, device: str) -> None:
-        """The time has come to ask a device again: to `start` it, if it is still wanted."""
+        """Tells the network that it is time to try the device again. The network calls `start` if
+        it still wants the device."""
 
 
 class LateLoads:
-    """Thread-safe; `_lock` guards the failures, the reloads, the alarm, and what was set. A device
-    that does not support the network is not tried again; one that has failed otherwise is.
+    """Thread-safe: `_lock` guards the failures, the reloads, the alarm, and the keys that were set.
+    A device that does not support the network is not tried again. A device that failed for another
+    reason is.
 
     Args:
-        original: the network as it came.
+        original: the network as the caller gave it.
         candidates: the devices that it may be loaded on.
-        ports: of those that have loaded it.
-        failures: of those that did not.
+        ports: the network's ports on the devices that have loaded it.
+        failures: of the devices that did not load it.
     """
 
     def __init__(
@@ -98,10 +100,10 @@ class LateLoads:
             if delay is not None:
                 _log.info("%s: %s is tried again in %g s", self._owner.label, device, delay)
         self._unsubscribe = self._states.subscribe(self._on_device_event)
-        self._is_open = True  # an event before this one told how things are, and no change
+        self._is_open = True  # earlier events reported a state and not a change
 
     def close(self) -> None:
-        """Ends a load under way. Nothing is loaded or tried again afterwards."""
+        """Ends a load that is running. Nothing is loaded or tried again afterwards."""
         self._unsubscribe()
         self._token.cancel(Cancelled("the network was unloaded"))
         with self._lock:
@@ -128,12 +130,12 @@ class LateLoads:
             _log.info("%s: %s is not loaded: %s", self._owner.label, device, error)
 
     def drop(self, device: str) -> None:
-        """The device is no longer wanted."""
+        """Notes that the device is no longer wanted."""
         with self._lock:
             self._reloads.drop(device)
 
     def want(self, device: str) -> None:
-        """A device that failed is wanted: it is tried at once."""
+        """Notes that a device that failed is wanted. The device is tried at once."""
         with self._lock:
             failure = self._failures.get(device)
             if failure is None or self._is_closed():
@@ -143,7 +145,7 @@ class LateLoads:
             self._alarm.set(self._reloads.wake_at)
 
     def remember(self, changes: Mapping[str, str]) -> None:
-        """What was set on the network counts for the loads to come, too."""
+        """Keeps the keys that were set on the network, so that later loads get them too."""
         with self._lock:
             self._changes.update(changes)
 
@@ -153,7 +155,7 @@ class LateLoads:
         return self._token.cancelled
 
     def _on_device_event(self, event: DeviceEvent) -> None:
-        """A device that was down when it was to load the network gets another chance."""
+        """Tries a device again that was down when it should have loaded the network."""
         if not self._is_open or event.state is not DeviceState.UP:
             return
         with self._lock:
@@ -174,7 +176,7 @@ class LateLoads:
             self._owner.try_again(device)
 
     def _plan(self, failure: Failure) -> float | None:
-        """When to ask the device again, in seconds; None: never. Called under the lock."""
+        """In how many seconds to try the device again; None means never. Called under the lock."""
         refused = blame(failure.error) in (Blame.REQUEST, Blame.VALUES)
         if refused or failure.device not in self._candidates or self._is_closed():
             return None
@@ -183,7 +185,7 @@ class LateLoads:
         return delay
 
     def _load(self, device: str) -> None:
-        """On a thread that may take its time."""
+        """Loads the network on the device. Runs on a shared thread, so it may take long."""
         original = self._original
         if self._is_closed() or original is None:
             return
@@ -209,7 +211,8 @@ class LateLoads:
         self._owner.is_loaded(device)
 
     def _catch_up(self, member: Member) -> None:
-        """Sets what was set before the member was there, again if that changes meanwhile."""
+        """Sets the keys on the member that were set on the network before the member was there.
+        Repeats this if more keys are set meanwhile."""
         changes: dict[str, str] = {}
         while True:
             with self._lock:
@@ -219,7 +222,7 @@ class LateLoads:
             self._set(member, changes)
 
     def _set(self, member: Member, changes: Mapping[str, str]) -> None:
-        """Has the device be as the others were set meanwhile; one that refuses serves as it is."""
+        """Sets the keys on the member. If its device refuses them, it serves without them."""
         try:
             set_known(member.executable, changes)
         except HeadraceError as error:
@@ -238,7 +241,7 @@ class LateLoads:
 
 
 class _SharedThreads:
-    """Runs one network's loads, one after the other. Thread-safe; `_lock` guards the fields."""
+    """Runs one network's loads, one after the other. Thread-safe: `_lock` guards the fields."""
 
     def __init__(self, executors: ExecutorManager) -> None:
         self._executors = executors
@@ -247,10 +250,10 @@ class _SharedThreads:
         self._tasks: list[_Load] = []
 
     def start(self, action: Callable[[], object]) -> None:
-        """Runs the action, which does not raise, on one of the threads.
+        """Runs the action on one of the threads. The action must not raise.
 
         Raises:
-            Unavailable: they have stopped.
+            Unavailable: the threads have stopped.
         """
         task = _Load(action)
         with self._lock:
@@ -261,7 +264,8 @@ class _SharedThreads:
             self._tasks.append(task)
 
     def stop(self) -> None:
-        """Drops what has not begun, and waits for the end of what has. Not for the action."""
+        """Drops loads that have not begun, and waits for the end of those that have. An action must
+        not call it."""
         with self._lock:
             tasks, share = self._tasks, self._share
         for task in tasks:

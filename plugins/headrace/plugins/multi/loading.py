@@ -1,4 +1,4 @@
-"""Loads a network on the devices of a list, each of which gets all of it, and exports it again."""
+"""Loads a whole network on each device of a list, and exports it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Member:
 
     Attributes:
         name: the device, as in the list.
-        count: requests that it gets at once; None: as many as it runs.
+        count: how many requests it gets at once; None means as many as it runs.
         architecture, backend_version: the device's, for an export.
     """
 
@@ -52,11 +52,11 @@ class Member:
     backend_version: str = ""
 
     def is_told_of(self, event: DeviceEvent) -> bool:
-        """Whether the event is about a device that it needs."""
+        """Whether the event is about a device that the member needs."""
         return event.device in self._needs()
 
     def down(self, events: Mapping[str, DeviceEvent]) -> str:
-        """Why it cannot work, by what its devices say of themselves; empty if it can."""
+        """The reason why the member cannot work, as its devices report it; empty if it can."""
         for device in sorted(self._needs()):
             event = events.get(device)
             if event is not None and event.state is not DeviceState.UP:
@@ -64,7 +64,8 @@ class Member:
         return ""
 
     def _needs(self) -> set[str]:
-        """Names under which devices tell their state: CPU.1 and its type, CPU."""
+        """The names under which its devices report their state, for example CPU.1 and the type
+        CPU."""
         physical = DeviceName.parse(self.name).physical()
         return {name for device in physical for name in (str(device), device.type)}
 
@@ -79,11 +80,11 @@ def load_member(
     """The network on one device, and the notes about it.
 
     Args:
-        frame: of an import, if it has one for the device.
-        ports: of the devices that have loaded it before.
+        frame: the device's frame of an import, if there is one.
+        ports: the network's ports on the devices that have loaded it before.
 
     Raises:
-        What the device raises; Internal if the network has other inputs and outputs there.
+        What the device raises; Internal if the network has other inputs and outputs on this device.
     """
     target, plugin = candidate.target, candidate.target.plugin
     native, why = frame.usable_by(plugin) if frame is not None else (b"", "")
@@ -111,15 +112,15 @@ def load_all(
     strict: bool,
     frames: Mapping[str, Frame] | None = None,
 ) -> tuple[list[Member], list[Failure], list[str]]:
-    """The network on every device that takes it, the failures of the others, and the notes.
+    """The network on every device that loads it, the failures of the others, and the notes.
 
     Args:
         strict: raise the first failure.
         frames: of an import, by device.
 
     Raises:
-        The error that cancelled `token`, or what a device raises about the caller's request; with
-        `strict`, whatever one raises. Nothing stays loaded then.
+        The error that cancelled `token`, or what a device raises about the caller's request. With
+        `strict`, whatever a device raises. After an error, nothing stays loaded.
     """
     members: list[Member] = []
     failures: list[Failure] = []
@@ -154,20 +155,22 @@ def loaded(
     failures: Iterable[Failure],
     notes: Iterable[str],
 ) -> Loaded:
-    """What is told of a network that these devices serve, and others do not."""
+    """The loaded network with its notes: `members` serve it, and the devices of `failures` do
+    not."""
     from_cache = any(each.executable.loaded_from_cache for each in members)
     return Loaded(network, (*map(str, failures), *notes), from_cache=from_cache)
 
 
 def is_callers(error: HeadraceError) -> bool:
-    """Whether it is the request for the load that is wrong, and no device to be passed over."""
+    """Whether the request for the load is wrong. If it is not, the device can be skipped."""
     return isinstance(error, InvalidArgument | NotFound) and not isinstance(error, InvalidModel)
 
 
 def none_serves(device: str, failures: Sequence[Failure]) -> HeadraceError:
-    """What to raise if no device of a list loads a network.
+    """The error to raise if no device of a list loads a network.
 
-    The error of the only one; otherwise of the class that all have in common, with all the reasons.
+    If the list has one device, it is that device's error. Otherwise it is an error of the class
+    that all errors have in common, with all the reasons.
     """
     errors = [each.error for each in failures]
     if len(errors) == 1:
@@ -183,7 +186,7 @@ def none_serves(device: str, failures: Sequence[Failure]) -> HeadraceError:
 
 
 def _unsupported(failures: Sequence[Failure]) -> list[UnsupportedLayer]:
-    """Each layer that some device does not run, once, with the reason of each that does not."""
+    """Each layer that some device does not run, once, with the reasons of all such devices."""
     layers: dict[tuple[str, str], dict[str, list[str]]] = {}
     for failure in failures:
         if isinstance(failure.error, UnsupportedLayers):
@@ -207,7 +210,8 @@ def _kinds(ports: Ports) -> list[list[tuple[object, ...]]]:
 
 
 def export(members: Iterable[Member]) -> bytes:
-    """The devices' own bytes of the network. One that exports none will compile it again."""
+    """The devices' own bytes of the network. A device that exports none will compile the network
+    again."""
     return _FORMAT.write(
         ([each.name, each.architecture, each.backend_version], each.executable.export())
         for each in members
@@ -215,7 +219,7 @@ def export(members: Iterable[Member]) -> bytes:
 
 
 def read_frames(native: bytes) -> dict[str, Frame]:
-    """What `export` wrote, by device. Raises as `FrameFormat.read`."""
+    """Reads the frames that `export` wrote, by device. Raises as `FrameFormat.read`."""
     return {frame.device: frame for frame in _FORMAT.read(native, _frame)}
 
 

@@ -1,4 +1,4 @@
-"""The device: a list of others, each request on whichever of them is free first."""
+"""The MULTI device: each request runs on the device of its list that is free first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MultiPlugin(SpreadPlugin):
     def _set_config(self, config: Configuration) -> None:
         text = config[PRIORITIES]
         if text:
-            # Before the server has started, the devices of the list may not be there yet.
+            # Before the server has started, the devices of the list may not exist yet.
             devices = self.services.devices.available() if self._started else None
             refuse_nested(read_priorities(text, devices), self.name, self.refused)
 

@@ -1,8 +1,8 @@
-"""The devices that serve one network, and its requests: what the schedule decides, done.
+"""The devices that serve one network, and its requests. The pool does what the schedule decides.
 
-It has no thread. A thread that submits, finishes or cancels a request, or reports that a device is
-up or down, brings the schedule an event and carries out its instructions; back-offs are the timer's
-to end.
+The pool has no thread. A thread that submits, finishes or cancels a request, or reports that a
+device is up or down, gives the schedule an event and carries out the schedule's instructions. The
+timer's thread does the same at the end of a back-off.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _Instruction = Instruction[Job]
 
 
 class Pool:
-    """Thread-safe. `_lock` guards the schedule, the members and the alarm, and the timer's is taken
-    under it. No part is submitted, cancelled or settled under it.
+    """Thread-safe: `_lock` guards the schedule, the members and the alarm. A thread that holds it
+    may take the timer's lock, but must not submit, cancel or settle a part.
 
     Args:
-        label: of the network, for the log.
+        label: the network's label in the log.
         members: the preferred one first.
-        spill: as of `Schedule`.
-        changed: called, without the lock, when a device was taken out or put back.
+        spill: as for `Schedule`.
+        changed: called without the lock when a device was taken out or put back.
     """
 
     def __init__(
@@ -66,37 +66,38 @@ class Pool:
         self._unsubscribe = states.subscribe(self._on_device_event)
 
     def close(self) -> None:
-        """Hears no more; no request is left. The members are the caller's to close."""
+        """Stops listening to events. Call it when no request is left. The caller closes the
+        members."""
         self._unsubscribe()
         with self._lock:
             self._alarm.close()
 
     def count_with(self, label: str, counters: MemberCounters) -> None:
-        """Says so of the network from now on, in the log and in the counters."""
+        """Uses this label in the log, and these counters, from now on."""
         self._label, self._counters = label, counters
 
-    # -- what is so --
+    # -- the present state --
 
     @property
     def waiting(self) -> int:
-        """Requests that no device has."""
+        """The number of requests that no device has."""
         return self._schedule.waiting
 
     @property
     def running(self) -> int:
-        """Requests that a device has."""
+        """The number of requests that a device has."""
         with self._lock:
             return sum(each.running for each in self._schedule.devices)
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """All that are loaded, the preferred one first."""
+        """The members in the list, the preferred one first."""
         with self._lock:
             return tuple(self._members[each.name] for each in self._schedule.devices)
 
     @property
     def serving(self) -> tuple[Member, ...]:
-        """Those of them that take requests."""
+        """The members that take requests."""
         with self._lock:
             return tuple(
                 self._members[each.name]
@@ -105,17 +106,17 @@ class Pool:
             )
 
     def limits(self) -> dict[str, int]:
-        """Device to requests at once, in order of preference."""
+        """For each device, how many requests it runs at once, in order of preference."""
         with self._lock:
             return {each.name: each.limit for each in self._schedule.devices}
 
     def completed(self) -> dict[str, int]:
-        """Device to requests that it has completed."""
+        """For each device, how many requests it has completed."""
         with self._lock:
             return {each.name: each.completed for each in self._schedule.devices}
 
     def standings(self) -> dict[str, str]:
-        """Device to whether it serves, and if not, why."""
+        """For each device, whether it serves, and if not, why."""
         with self._lock:
             return {
                 each.name: f"{each.standing.value}: {each.reason}"
@@ -127,7 +128,7 @@ class Pool:
     # -- events --
 
     def submit(self, job: Job) -> None:
-        """Has a device run the job, now or when one is free."""
+        """Runs the job on a device, now or when one is free."""
         request = PoolRequest(job, self._cancelled, self._ended)
         with self._lock:
             todo = self._schedule.arrive(request, time.monotonic())
@@ -143,8 +144,8 @@ class Pool:
         self._bring(lambda now: self._schedule.cancelled(request, error, now))
 
     def arrange(self, members: Iterable[tuple[Member, int | None]]) -> None:
-        """Other members, limits or another order from now on. Those left out finish what they
-        have, and can come back. Without a number, a member gets as many requests as it runs."""
+        """Sets other members, other limits or another order. Members that are left out finish their
+        requests, and can come back. A member without a number gets as many requests as it runs."""
         listed = list(members)
         limits = [(each.name, _limit(each, count)) for each, count in listed]
 
@@ -158,7 +159,7 @@ class Pool:
             self._look_at(each)  # its device may have gone down before it was in the list
 
     def follow(self) -> None:
-        """Members without a number get as many requests as they run at this moment."""
+        """Gives members without a number as many requests as they run at this moment."""
         optimal = {each.name: optimal_requests(each.executable) for each in self.members}
 
         def arrange(now: float) -> list[_Instruction]:
@@ -172,13 +173,13 @@ class Pool:
             self._changed()
 
     def when_empty(self, member: Member, action: Callable[[], object]) -> None:
-        """Calls `action` once, when the member, which has left the list, has no request."""
+        """Calls `action` once, when the member has no request. The member has left the list."""
         with self._lock:
             self._leaving[member.name] = action
         self._release_left()
 
     def _release_left(self) -> None:
-        """Calls what waited for members without requests."""
+        """Calls the actions of `when_empty` whose members have no request left."""
         with self._lock:
             empty = [each for each in self._leaving if not self._schedule.running_on(each)]
             actions = [self._leaving.pop(each) for each in empty]
@@ -191,7 +192,8 @@ class Pool:
                 self._look_at(member)
 
     def _look_at(self, member: Member) -> None:
-        """Goes by what its devices say of themselves at this moment: events may be late."""
+        """Tells the schedule the state that the member's devices report at this moment. It ignores
+        the state in the event, because events may be late."""
 
         def look(now: float) -> list[_Instruction]:
             reason = member.down(self._states.current())

@@ -1,4 +1,4 @@
-"""A network that several devices serve: what MULTI's and AUTO's networks share."""
+"""A network that several devices serve. MULTI's and AUTO's networks are made from it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from headrace.runtime.virtual.networks import execution_devices, set_known
 
 
 class PooledNetwork(ExecutableNetwork):
-    """Owns no streams: each request runs on those of the device that it is given to. Thread-safe:
+    """Owns no streams: each request runs on the streams of the device that gets it. Thread-safe:
     `_lock` guards the members and changes of the configuration.
 
     Args:
-        original: the network as it came, for the loads to come.
+        original: the network as the caller gave it, for later loads.
         candidates: the devices that may serve it.
-        members: those that have loaded it, the preferred one first; closed with the network.
-        failures: of devices that have not.
-        spill: as of `Schedule`.
+        members: the devices that have loaded it, the preferred one first. They are closed with the
+            network.
+        failures: of the devices that have not loaded it.
+        spill: as for `Schedule`.
     """
 
     def __init__(
@@ -86,8 +87,8 @@ class PooledNetwork(ExecutableNetwork):
         self.pool.count_with(self.label, self._counters)
 
     def set_config(self, changes: Mapping[str, str]) -> None:
-        """Changes the devices' keys too, and those of the loads to come."""
-        self.config.changed(changes)  # raises before anything is written down
+        """Changes the devices' keys too, and the keys of later loads."""
+        self.config.changed(changes)  # raises before anything is changed
         self._late.remember(changes)
         with self._lock:
             super().set_config(changes)
@@ -121,7 +122,7 @@ class PooledNetwork(ExecutableNetwork):
         self._late.start(device)
 
     def _notes_without(self, device: str) -> Iterable[str]:
-        """Without what was said of a device that had failed."""
+        """The notes without those about the failure of this device."""
         start = Failure.said_of(device)
         return [note for note in self.notes if not note.startswith(start)]
 
@@ -139,7 +140,7 @@ class PooledNetwork(ExecutableNetwork):
             member.executable.close()
 
     def _layers(self) -> tuple[Layer, ...]:
-        """Those of every device: each has made a graph of its own of the network."""
+        """The layers of every device. Each device has made its own graph of the network."""
         return tuple(layer for each in self._loaded() for layer in each.executable.layers())
 
     def _metrics(self) -> Mapping[str, Callable[[], ParameterValue]]:
@@ -151,7 +152,7 @@ class PooledNetwork(ExecutableNetwork):
         }
 
     def _optimal_number_of_infer_requests(self) -> int:
-        """As many as the devices that serve run at once."""
+        """The number of requests that the serving devices together run at once."""
         limits = self.pool.limits()
         return max(1, sum(limits[each.name] for each in self.pool.serving if each.name in limits))
 
@@ -160,7 +161,7 @@ class PooledNetwork(ExecutableNetwork):
         return execution_devices(each.executable for each in serving)
 
     def _states_of_all(self) -> list[str]:
-        """The states of all devices, those that are not loaded included."""
+        """The states of all devices, including devices that have not loaded the network."""
         failures = self._late.failures
         failed = {name: f"failed: {each.reason}" for name, each in failures.items()}
         return _lines({**self.pool.standings(), **self._not_loaded(), **failed})
@@ -170,12 +171,12 @@ class PooledNetwork(ExecutableNetwork):
         return {}
 
     def _loaded(self) -> Sequence[Member]:
-        """All members, those without a place in the list included."""
+        """All members, including members that are not in the list."""
         with self._lock:
             return [*self._members.values()]
 
     def _members_changed(self) -> None:
-        """A member was taken out or put back, or takes another number of requests."""
+        """Called when a member was taken out or put back, or takes another number of requests."""
 
     def _follow_streams(self) -> None:
         self.pool.follow()

@@ -1,4 +1,4 @@
-"""A request on its way through a pool of devices, and what a schedule may have done with it."""
+"""A request on its way through a pool of devices, and the instructions that a schedule gives."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ class Request(Generic[T]):
     """A request from its arrival to its answer.
 
     Attributes:
-        item: whatever the owner of the schedule keeps with it.
-        device: where it runs; None while it waits, and at the end.
-        outages: the device's when the request started there.
-        error: of the device that failed it; None while it runs for the first time.
-        stranded_since: since when no device is left to run it again; infinite while one is.
+        item: whatever the owner of the schedule keeps with the request.
+        device: the device that runs it; None while it waits, and at the end.
+        outages: the device's number of outages when the request started there.
+        error: the error of the device where it failed; None while it runs for the first time.
+        stranded_since: the time since which no device is left to run it again; infinite while there
+            is one.
     """
 
     __slots__ = (
@@ -52,10 +53,10 @@ class Request(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class FailedRun:
-    """Where a request failed.
+    """The run in which a request failed.
 
     Attributes:
-        outages: the device's if it may have been at fault, else None.
+        outages: the device's number of outages if it may have been at fault, otherwise None.
     """
 
     device: ScheduledDevice
@@ -69,7 +70,7 @@ class FailedRun:
 
 @dataclass(frozen=True, slots=True)
 class Run(Generic[T]):
-    """Have the device run the request; tell `completed` or `failed`."""
+    """An instruction: run the request on the device, then call `completed` or `failed`."""
 
     request: Request[T]
     device: str
@@ -77,7 +78,8 @@ class Run(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """Answer the request: with what the device gave if there is no error."""
+    """An instruction: answer the request with the error, or with the device's outputs if there is
+    no error."""
 
     request: Request[T]
     error: BaseException | None = None
@@ -85,7 +87,8 @@ class Answer(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Say that a device was taken out, for this reason, or put back if there is none."""
+    """An instruction: report that a device was taken out for this reason. Without a reason, report
+    that it was put back."""
 
     device: str
     reason: str = ""
@@ -98,11 +101,11 @@ class PoolRequest(Request[Job]):
     """A job, and its part on the device that has it.
 
     Args:
-        on_cancel: called where the job is cancelled while it listens.
+        on_cancel: called if the job is cancelled after `listen`.
         on_end: called with the part that has ended, on any thread.
 
     Attributes:
-        outputs: what the device gave, until the request is answered.
+        outputs: the device's outputs, until the request is answered.
     """
 
     __slots__ = ("_listens", "_on_cancel", "_on_end", "_part", "outputs")
@@ -121,7 +124,8 @@ class PoolRequest(Request[Job]):
         self.outputs: dict[str, Value] = {}
 
     def listen(self) -> None:
-        """Hears from now on that the job is cancelled. A device that has it is told by its part."""
+        """Calls `on_cancel` from now on if the job is cancelled. A device that runs the request
+        learns of it from the part."""
         if self._listens:
             return
         self._listens = True
@@ -130,7 +134,7 @@ class PoolRequest(Request[Job]):
             self.item.token.detach(self._cancelled)
 
     def part(self, *, inline: bool) -> PartJob:
-        """A part for a device to run, which may be cancelled already."""
+        """A part for a device to run. It may be cancelled already."""
         job = self.item
         ended = partial(self._on_end, self)
         part = PartJob(job, job.inputs, ended, job.output_names, job.token.child(), inline=inline)

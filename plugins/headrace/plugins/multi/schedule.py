@@ -1,19 +1,20 @@
-"""Which request runs on which device: a state machine, events in, instructions out.
+"""Decides which request runs on which device. It is a state machine that turns events into
+instructions.
 
-Requests wait in one queue, in the order of `fair_queue`: by priority with ageing, so that a request
-is passed by fewer than ``priority difference * HEAD_START`` later ones. Whenever a device has room,
-the first in the list that has takes the request at the head of the queue. So no request waits while
+Requests wait in one queue, in the order of `fair_queue`: by priority with ageing. So fewer than
+``priority difference * HEAD_START`` later requests overtake a request. Whenever devices have room,
+the first of them in the list takes the request at the head of the queue. So no request waits while
 a device that may run it is free.
 
 A device that fails is taken out and, after a back-off, tried with one request. A request that was
-on it runs again on another device, once, before those that never ran: a request is passed by as
-many of these as were on devices that failed meanwhile. A failure that may be the request's own
-fault takes the device out only once another device has run the request. A device that refuses a
-request's values stays; one other device that serves is tried.
+on it runs again on another device, once, before the requests that never ran. So each request is
+overtaken by at most the requests that were on devices that failed meanwhile. A failure that may be
+the request's own fault takes the device out only once another device has run the request. A device
+that refuses a request's values stays in, and one other device that serves is tried.
 
-If no device serves, requests wait for PATIENCE_SECONDS and are then told so.
+If no device serves, requests wait for PATIENCE_SECONDS and then get an error.
 
-Pure and not thread-safe: times are arguments, in seconds.
+The code is pure and not thread-safe. Times are arguments, in seconds.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class Schedule(Generic[T]):
     """
     Args:
         limits: the devices, the preferred one first, and how many requests each runs at once.
-        spill: whether a device takes what those before it have no room for; otherwise it takes
-            requests only while none of those serves.
+        spill: whether a device takes requests that the devices before it have no room for.
+            Otherwise it takes requests only while none of the devices before it serves.
     """
 
     def __init__(
@@ -58,26 +59,26 @@ class Schedule(Generic[T]):
         self._queue: FairQueue[Request[T]] = FairQueue()
         self._flow: Flow[Request[T]] = Flow(sys.maxsize)
         self._retries: dict[Request[T], None] = {}
-        self._devices: dict[str, ScheduledDevice] = {}  # those that have left the list, too
+        self._devices: dict[str, ScheduledDevice] = {}  # includes devices that left the list
         self._order: list[ScheduledDevice] = []
         self._none_serves_since = now  # no device has served since; infinite while one does
         self._answers: list[Instruction[T]] = []
         self.arrange(limits, now)
 
-    # -- what is so --
+    # -- the present state --
 
     @property
     def waiting(self) -> int:
-        """Requests that are on no device."""
+        """The number of requests that are on no device."""
         return len(self._queue) + len(self._retries)
 
     @property
     def devices(self) -> tuple[ScheduledDevice, ...]:
-        """In order of preference. To be read only."""
+        """The devices of the list in order of preference. Do not change them."""
         return tuple(self._order)
 
     def running_on(self, name: str) -> int:
-        """Requests that a device has, whether it is in the list or has left it."""
+        """The number of requests that a device has, whether it is in the list or has left it."""
         return self._devices[name].running
 
     @property
@@ -94,14 +95,14 @@ class Schedule(Generic[T]):
     # -- events --
 
     def arrive(self, request: Request[T], now: float) -> list[Instruction[T]]:
-        """A new request."""
+        """Takes a new request."""
         if not self.waiting and (device := self._free(None)) is not None:
             return [self._run(request, device)]
         request.entry = self._queue.push(self._flow, request, request.priority)
         return self._instructions(now)
 
     def completed(self, request: Request[T], now: float) -> list[Instruction[T]]:
-        """The device has run it."""
+        """Notes that the device has run the request."""
         device, is_recent = self._leave(request)
         device.completed += 1
         if device.standing is Standing.SERVING and request.failed_run is None and not self.waiting:
@@ -118,7 +119,7 @@ class Schedule(Generic[T]):
     def failed(
         self, request: Request[T], error: BaseException, blame: Blame, now: float
     ) -> list[Instruction[T]]:
-        """It ended on its device without output."""
+        """Notes that the request ended on its device without output."""
         device, is_recent = self._leave(request)
         on_trial = device.standing is Standing.ON_TRIAL
         if is_recent and (blame is Blame.DEVICE or (blame is Blame.UNCLEAR and on_trial)):
@@ -135,8 +136,8 @@ class Schedule(Generic[T]):
     def cancelled(
         self, request: Request[T], error: BaseException, now: float
     ) -> list[Instruction[T]]:
-        """Nobody waits for it any more. Nothing happens if it runs, for then its device is told,
-        and says when it has ended."""
+        """Notes that the caller no longer waits for the request. Does nothing if the request runs,
+        because its device is told and reports when the request has ended."""
         if request in self._retries:
             del self._retries[request]
         elif request.entry is None or not self._queue.remove(request.entry):
@@ -145,7 +146,7 @@ class Schedule(Generic[T]):
         return self._instructions(now)
 
     def down(self, name: str, reason: str, now: float) -> list[Instruction[T]]:
-        """The device says that it is down."""
+        """Notes that the device reports that it is down."""
         device = self._devices[name]
         was_out = device.standing is Standing.OUT
         device.went_down(reason, now)
@@ -154,21 +155,22 @@ class Schedule(Generic[T]):
         return self._instructions(now)
 
     def up(self, name: str, now: float) -> list[Instruction[T]]:
-        """The device says that it is up; it serves at once if it had said that it was down."""
+        """Notes that the device reports that it is up. The device serves at once if it had reported
+        that it was down."""
         device = self._devices[name]
         if device.came_up():
             self._put_back(device, now)
         return self._instructions(now)
 
     def tick(self, now: float) -> list[Instruction[T]]:
-        """Time has passed."""
+        """Notes that time has passed."""
         for device in self._devices.values():
             device.try_again(now)
         return self._instructions(now)
 
     def arrange(self, limits: Iterable[tuple[str, int]], now: float) -> list[Instruction[T]]:
-        """Another order, other limits or other devices. One that is left out gets no requests any
-        more, and finishes those that it has."""
+        """Sets another order, other limits or other devices. A device that is left out gets no more
+        requests, and finishes the requests that it has."""
         order = []
         for name, limit in limits:
             device = self._devices.setdefault(name, ScheduledDevice(name, limit))
@@ -186,7 +188,7 @@ class Schedule(Generic[T]):
         elif self._none_serves_since != math.inf:
             self._none_serves_since = math.inf
         answers, self._answers = self._answers, []
-        return runs + answers  # devices first: the caller of a request can wait longer than they
+        return runs + answers  # devices first: a caller can wait longer than a device
 
     def _dispatch(self) -> Iterator[Run[T]]:
         for request in [*self._retries]:
@@ -211,12 +213,14 @@ class Schedule(Generic[T]):
         return Run(request, device.name)
 
     def _free(self, failed_on: ScheduledDevice | None) -> ScheduledDevice | None:
-        """The device for a request that has failed on this one, or on none."""
+        """The free device for a request that failed on `failed_on`. None means that the request has
+        not failed."""
         return next((each for each in self._takers(failed_on) if each.has_room), None)
 
     def _takers(self, failed_on: ScheduledDevice | None) -> Iterator[ScheduledDevice]:
-        """The devices that may run such a request once they have room. One on trial is not for a
-        request's last chance while another serves."""
+        """The devices that may run such a request once they have room. A request that has failed
+        does not get a device on trial while another device serves, because the next run is its
+        last."""
         for device in self._order:
             if device is failed_on or device.standing is Standing.OUT:
                 continue
@@ -234,13 +238,14 @@ class Schedule(Generic[T]):
         return next(self._takers(failed_on), None) is not None
 
     def _is_undisturbed(self) -> bool:
-        """Whether all devices serve and no request has failed: the rule, and quickly told."""
+        """Whether all devices serve and no failed request waits. This is the usual case, and the
+        check is quick."""
         if self._retries or not self._order:
             return False
         return all(each.standing is Standing.SERVING for each in self._order)
 
     def _answer_hopeless(self, now: float) -> None:
-        """Answers what has waited in vain for long enough."""
+        """Answers requests that have waited too long for a device with an error."""
         serves = any(each.standing is Standing.SERVING for each in self._order)
         self._none_serves_since = math.inf if serves else min(self._none_serves_since, now)
         for request in [*self._retries]:
@@ -281,7 +286,7 @@ class Schedule(Generic[T]):
 
 
 def _text(error: BaseException | None) -> str:
-    """What a caller may read of it."""
+    """The text of the error that a caller may read."""
     if isinstance(error, HeadraceError) and not isinstance(error, Internal):
         return error.message
     return "an internal error; see the server's log"

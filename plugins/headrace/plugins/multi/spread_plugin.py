@@ -1,4 +1,4 @@
-"""What MULTI and AUTO share as devices: a list of others, each of which gets the whole network."""
+"""The code that the MULTI and AUTO devices share. Each device of a list gets the whole network."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SpreadPlugin(VirtualPlugin):
     `_lock` guards the set of networks too.
 
     Attributes:
-        chooses: a device that does not take a value of the configuration is passed over.
+        chooses: whether a device that does not accept a value of the configuration is skipped.
         refused: device types that make no sense in its list, and what to write instead.
     """
 
@@ -59,8 +59,8 @@ class SpreadPlugin(VirtualPlugin):
     def query_network(
         self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
     ) -> QueryResult:
-        """What the first device that runs the whole network says; if none does, the one that runs
-        the most layers."""
+        """The answer of the first device that runs the whole network. If none does, the answer of
+        the device that runs the most layers."""
         listed = self._find(self._members(network, options, config), config, options)
         own = self.schema.resolve(self.settings(), listed.own, ignore_unknown=True)
         if not listed.candidates:
@@ -69,8 +69,8 @@ class SpreadPlugin(VirtualPlugin):
         return device_list.query(network, listed.candidates, strict=strict, lenient=self.chooses)
 
     def load_network(self, load: Load) -> ExecutableNetwork:
-        """Loads the network on devices of the list. A device that cannot use what it exported
-        compiles again, and a note says why."""
+        """Loads the network on devices of the list. A device that cannot use its exported bytes
+        compiles the network again, and a note says why."""
         frames: Mapping[str, Frame] = {}
         try:
             frames = read_frames(load.native) if load.native else {}
@@ -119,10 +119,10 @@ class SpreadPlugin(VirtualPlugin):
     def _members(
         self, network: Network, options: NetworkOptions, config: Mapping[str, str]
     ) -> Sequence[Member]:
-        """The devices to look at, the preferred one first."""
+        """The devices to consider, the preferred one first."""
 
     def _check(self, listed: Listed, config: Mapping[str, str]) -> Listed:
-        """The devices that take their part of the configuration; raises as `check_candidate`."""
+        """The devices that accept their part of the configuration. Raises as `check_candidate`."""
         for each in listed.candidates:
             device_list.check_candidate(each)
         return listed
@@ -134,7 +134,7 @@ class SpreadPlugin(VirtualPlugin):
         """Loads the network on devices of the list.
 
         Args:
-            frames: what each device exported, of an import.
+            frames: for an import, the bytes that each device exported.
         """
 
     def _needs_all(self, config: Configuration) -> bool:

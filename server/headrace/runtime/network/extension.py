@@ -1,4 +1,4 @@
-"""Custom operators as ONNX local functions: data, never code."""
+"""Custom operators as ONNX local functions. They are data and contain no code."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ _PASSED = onnx.helper.make_tensor_value_info("headrace/extension", onnx.TensorPr
 _GRAPH: Final = onnx.ModelProto(
     graph=onnx.GraphProto(input=[_PASSED], output=[_PASSED])
 ).SerializeToString()
-"""protobuf merges what is there twice, so this adds what every graph needs where there is none."""
+"""The bytes of a model with a minimal graph, because intake refuses a model without a graph.
+protobuf merges a field that occurs twice, so you can append these bytes to any model."""
 
 _FUNCTIONS: Final = 25
-"""The field of a ModelProto with its functions."""
+"""The number of the field of a ModelProto that has its functions."""
 
 
 def read_functions(data: bytes, limits: Limits = Limits()) -> list[ir.Function]:  # noqa: B008
-    """The local functions of a serialised ModelProto, whose graph does not matter.
+    """The local functions of a serialised ModelProto. Its graph does not matter.
 
     Raises:
-        InvalidArgument: the bytes are not a model, its functions are hostile or wrong, there are
-            none, or one would replace an operator of ONNX.
+        InvalidArgument: the bytes are not a model, its functions are hostile or wrong, it has no
+            functions, or a function would replace an operator of ONNX.
     """
     try:
         model = intake.from_bytes(data + _GRAPH, limits)
@@ -59,7 +60,7 @@ def read_functions(data: bytes, limits: Limits = Limits()) -> list[ir.Function]:
 
 
 def write_functions(functions: Sequence[ir.Function]) -> bytes:
-    """What `read_functions` reads."""
+    """Serialises functions for `read_functions`."""
     opsets = {"": 1}
     for function in functions:
         for domain, version in function.opset_imports.items():
@@ -91,8 +92,9 @@ def merge_functions(
     functions: Sequence[ir.Function],
     limits: Limits = Limits(),  # noqa: B008
 ) -> Network:
-    """`network` with those of `functions` that its nodes run and that it does not define itself;
-    the very same object where there are none. Of functions with one name the last counts.
+    """`network` with those of `functions` that its nodes call and that it does not define itself.
+    If there are none, the result is the same object. If several functions have the same name, the
+    last one is used.
 
     Raises:
         InvalidModel: the functions would make the network too large.

@@ -1,4 +1,4 @@
-"""What a network looks like, for drawing: layers and what flows between them."""
+"""The graph of a network for drawing: its layers and the tensors between them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from headrace.runtime.network.network import Layer, Network, Port, port_of
 from headrace.runtime.network.type_inference import infer_types
 
 MAX_CHARACTERS: Final = 64 * 2**20
-"""Of all names in a graph; 100,000 layers with names of a hundred characters have half of it."""
+"""The limit for all names in a graph. 100,000 layers with names of a hundred characters use half of
+it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,9 @@ class Graph:
     """A network as it was given, without weights.
 
     Attributes:
-        layers: the nodes in order, those of bodies left out; what bodies read from outside is
-            among the inputs of the layer that holds them.
-        tensors: what layers make, with types and shapes as far as ONNX can tell them.
+        layers: the nodes in order, without the nodes of bodies. The outer values that a body reads
+            are among the inputs of the layer that has the body.
+        tensors: the results of the layers, with types and shapes as far as ONNX can infer them.
     """
 
     layers: tuple[Layer, ...]
@@ -39,7 +40,7 @@ def graph_of(
     """The graph of `network`.
 
     Args:
-        devices: layer to the device that it is marked with; a layer may be missing.
+        devices: layer to the device that it is marked with. Layers may be missing.
 
     Raises:
         InvalidArgument: the graph's names have more than `max_characters`.
@@ -80,7 +81,7 @@ def _layer(node: ir.Node, outer: set[ir.Value], devices: Mapping[str, str]) -> L
 
 
 def _captured(node: ir.Node, outer: set[ir.Value]) -> Iterator[ir.Value]:
-    """What the bodies of `node` read from the graph around it."""
+    """The values that the bodies of `node` read from the graph around it."""
     for _, body in naming.bodies(node):
         read = [value for each in naming.walk(body) for value in each.inputs]
         yield from (value for value in (*read, *body.outputs) if value in outer)

@@ -1,7 +1,8 @@
 """Frees the memory of networks that are no longer needed.
 
-Their graphs are freed one by one (`graph_memory.py`). Python's collector, which stops every thread
-while it looks at all there is, looks seldom. Only if large weights are still there is it made to.
+Their graphs are freed one by one (`graph_memory.py`). A full run of Python's garbage collector
+stops every thread, so it runs seldom. This module starts one only if large weights are still in
+memory after their graph was freed.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from headrace.runtime.system.graph_memory import free_graphs
 T = TypeVar("T")
 
 _OLD_GENERATIONS = 1000
-"""How many times Python looks at what is new before it looks at everything; it comes to some seven
-million objects that have come and not gone."""
+"""How many collections of the middle generation come before a collection of the oldest one. That is
+some seven million objects that were created and not freed."""
 
 _LARGE_BYTES = 2**20
-"""A network with fewer bytes of weights is not looked at."""
+"""A network that does not have more bytes of weights than this is not tracked."""
 
 
 def look_for_garbage_seldom() -> None:
-    """Has Python look at everything seldom, and never again at what there is now."""
+    """Makes full runs of the garbage collector rare, and excludes all present objects from them."""
     gc.collect()
     gc.freeze()
     new, middle, _ = gc.get_threshold()
@@ -38,10 +39,10 @@ def look_for_garbage_seldom() -> None:
 
 
 class Weights:
-    """The tensors of a network, without keeping them.
+    """Weak references to the tensors of a network.
 
     Args:
-        network: None has none.
+        network: None has no tensors.
     """
 
     def __init__(self, network: Network | None) -> None:
@@ -49,10 +50,11 @@ class Weights:
         self._tensors = _tensors(network) if network is not None and large else []
 
     def give_back(self) -> None:
-        """Gives their memory back to the system; the caller refers to the network no more."""
+        """Gives the memory of the tensors back to the system. The caller must not refer to the
+        network any more."""
         free_graphs()
         if any(tensor() is not None for tensor in self._tensors):
-            gc.collect()  # something that has made a ring of references holds them
+            gc.collect()  # a cycle of references keeps the tensors alive
         if self._tensors:
             release_memory()
 
@@ -73,7 +75,7 @@ def use(read: Callable[[], Network], task: Callable[[Network], T]) -> T:
 
 
 def _tensors(network: Network) -> list[weakref.ref[ir.TensorProtocol]]:
-    """All of them, which graphs made of the network share."""
+    """All tensors of the network. Graphs that are made from the network share them."""
     values = network.model.graph.initializers.values()
     tensors = [value.const_value for value in values if value.const_value is not None]
     for node in network.nodes():
@@ -86,8 +88,9 @@ def _tensors(network: Network) -> list[weakref.ref[ir.TensorProtocol]]:
 
 
 def forget_locals(error: BaseException | None) -> None:
-    """Drops what an error's traceback keeps of a load. The traceback of a bug stays, for the log,
-    with its frames emptied; they still hold what their functions had from around them."""
+    """Drops the references to a load that an error's traceback keeps. The traceback of a bug stays
+    for the log, but the local variables in its frames are cleared. The frames still refer to
+    variables that their functions took from enclosing functions."""
     if isinstance(error, HeadraceError) and not isinstance(error, Internal):
         forget_frames(error)
     for each in chain(error):

@@ -19,7 +19,7 @@ from headrace.runtime.system.graph_memory import watched
 from headrace.runtime.system.mapped_files import MappedFiles
 
 Dimension: TypeAlias = int | str | None
-"""A fixed size, a symbol that stands for one size wherever it occurs, or unknown."""
+"""A fixed size, a symbol that means the same size wherever it occurs, or None if unknown."""
 
 LAYOUT = provenance.METADATA_PREFIX + "layout"
 
@@ -29,9 +29,9 @@ class Port:
     """An input or output of a network.
 
     Attributes:
-        shape: None where even the rank is unknown; of a sequence, the shape of each element.
-        kind: a sequence's `dtype` is that of its elements.
-        layout: what each axis means, as ``NHWC``; empty where nobody said.
+        shape: None if even the rank is unknown. For a sequence, the shape of each element.
+        kind: the `dtype` of a sequence is the `dtype` of its elements.
+        layout: what each axis means, for example ``NHWC``; empty if it is not given.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A node of a network, or of the graph that a device made of it.
+    """A node of a network, or of the graph that a device made from the network.
 
     Attributes:
         origins: the layers of the network as loaded that this one stands for.
@@ -60,20 +60,20 @@ class Layer:
 
 
 class Network:
-    """A model that nothing changes any more: to change one, `clone` it and change the clone's
-    `model` before you read anything else, because the answers are kept.
+    """A model that must not change. To change it, `clone` it and change the clone's `model` before
+    you read any other property of the clone, because the properties are cached.
 
-    Reading is thread-safe. Tensors are shared with the bytes that the network came from and with
-    every clone.
+    Reading is thread-safe. Tensors are shared with the bytes that the network was read from and
+    with every clone.
 
     Attributes:
-        notes: what was changed of the network as it came that its results may show.
+        notes: changes to the network as it was given that may show in its results.
     """
 
     def __init__(
         self, model: ir.Model, files: MappedFiles | None = None, notes: tuple[str, ...] = ()
     ) -> None:
-        """Takes ownership of `model`, whose layers have unique names, and whose tensors may lie in
+        """Takes ownership of `model`. Its layers must have unique names. Its tensors may lie in
         `files`."""
         self.model = watched(model)
         self.notes = notes
@@ -87,10 +87,10 @@ class Network:
         *,
         spooled: bool = False,
     ) -> Network:
-        """The network of a serialised ModelProto, weights inline and not copied.
+        """The network of a serialised ModelProto with inline weights. The weights are not copied.
 
         Args:
-            spooled: move large weights to a temporary file, for a network that stays.
+            spooled: move large weights to a temporary file. Use it for a network that stays loaded.
 
         Raises:
             InvalidModel: whatever is wrong with the model, hostile or not.
@@ -107,11 +107,11 @@ class Network:
         *,
         spooled: bool = False,
     ) -> Network:
-        """The network of a file whose external data, if any, lies inside `folder`.
+        """The network of a file. Its external data, if any, lies inside `folder`.
 
-        External data is mapped: replace such a file by renaming another over it, for one that is
-        written to in place changes a loaded network, and one that is shortened ends the server.
-        `spooled` as in `from_bytes`.
+        External data is mapped into memory. To replace such a file, rename another file over it. If
+        you write to the file in place, a loaded network changes. If you shorten it, the server
+        ends. `spooled` means the same as in `from_bytes`.
 
         Raises:
             InvalidModel: whatever is wrong with the model, hostile or not.
@@ -120,12 +120,12 @@ class Network:
         return cls(intake.from_file(path, folder, limits, files, spooled=spooled), files)
 
     def clone(self) -> Network:
-        """A copy that shares the tensors: no weight is copied."""
+        """A copy that shares the tensors. No weight is copied."""
         return Network(self.model.clone())
 
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
-        """What a request must give: graph inputs that no initialiser gives a value."""
+        """The inputs that a request must give: graph inputs without an initialiser."""
         initializers = self.model.graph.initializers
         return tuple(
             port_of(value) for value in self.model.graph.inputs if value.name not in initializers
@@ -149,21 +149,22 @@ class Network:
         return naming.walk(self.model.graph)
 
     def to_bytes(self) -> bytes:
-        """A serialised ModelProto, tensors inline."""
+        """A serialised ModelProto with inline tensors."""
         return joined(self.chunks())
 
     def chunks(self) -> Iterator[Buffer]:
-        """What `to_bytes` gives, in pieces that share the weights' memory."""
+        """The bytes of `to_bytes`, in pieces that share the weights' memory."""
         return onnx_bytes.serialize(self.model)
 
     def forget_pages(self) -> None:
-        """Frees the memory of weights that lie in files, until they are read again."""
+        """Frees the memory of weights that lie in files. Reading them loads them again."""
         if self._files is not None:
             self._files.forget_pages()
 
     @cached_property
     def weight_bytes(self) -> int:
-        """The size of all initialisers and tensors in attributes, bodies and functions included."""
+        """The size of all initialisers and of all tensors in attributes, including those of bodies
+        and functions."""
         tensors: list[ir.TensorProtocol | None] = []
         for graph in self.model.graphs():
             tensors += (value.const_value for value in graph.initializers.values())
@@ -186,7 +187,7 @@ class Network:
 
 
 def port_of(value: ir.Value) -> Port:
-    """What is declared or known of a value."""
+    """The port of a value, with the type and shape that are declared or known."""
     value_type = value.type
     optional = isinstance(value_type, ir.OptionalType)
     if isinstance(value_type, ir.OptionalType):

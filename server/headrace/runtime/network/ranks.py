@@ -1,8 +1,7 @@
-"""The ranks that operators define and onnx does not tell.
+"""Infers ranks that operators define and onnx does not infer.
 
-Where a size is not known, onnx says nothing of the shape of some outputs, though their rank is
-certain. After such an output no rank is known, and a device can only guess whether it supports the
-layers.
+If a size is not known, onnx infers no shape for some outputs, although their rank is certain. After
+such an output no rank is known, and a device can only guess whether it supports the layers.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _AS_INPUT: Final = frozenset(
         "QLinearConv",
     )
 )
-"""The first output has as many axes as the first input."""
+"""Operators whose first output has as many axes as their first input."""
 
 _ALWAYS: Final = {
     "BlackmanWindow": 1,
@@ -36,11 +35,11 @@ _ALWAYS: Final = {
 
 
 def give_ranks(nodes: Iterable[ir.Node]) -> bool:
-    """Gives the first outputs of `nodes`, where their type is known and no shape is, the rank that
-    is certain.
+    """Gives a rank to the first outputs of `nodes` if the rank is certain. It does so only for
+    outputs with a known type and no shape.
 
     Returns:
-        Whether any was given one.
+        Whether any output was given a rank.
     """
     given = False
     for node in nodes:

@@ -1,20 +1,32 @@
-"""onnx's reference evaluator, with what it computes wrong put right or refused.
+"""onnx's reference evaluator, with its errors corrected or the affected layers refused.
 
-Found by running onnx's own backend cases through it, version 1.23: it stacks what a Loop collects
-as rows whatever their rank, gives Softmax and its kin of old operator sets the meaning of new ones,
-mixes the batch's statistics into a BatchNormalization that does not train, gives those of one that
-trains the type of the input, takes the sequences of a recurrent layer for equally long, wraps
-optionals, subtracts negative numbers from an L1 norm, takes the maximum over the wrong axes where a
-GlobalMaxPool has not two in space, normalises as many channels of an LRN as the batch has elements,
-rounds down where a MaxPool pads in front, cuts nothing off where a Pad is negative, takes an STFT's
-batch for its length if the signal has no axis for real and imaginary parts, gathers few elements,
-from wherever an index outside wraps to, adds padding twice where a MaxPool rounds up, takes the
-wrong point where a Resize by pytorch_half_pixel makes one element, counts classes of a fractional
-depth up, inserts what belongs behind a sequence elsewhere, takes lengths of a split that do not add
-up, drops empty texts, continues an Attention's mask before operator set 24, pools windows that are
-larger than the image, counts a MaxPool's indices wrongly, takes unique parts along the
-wrong axis, does not take a diagonal beyond the machine's integers, and gives the mean of a
-LayerNormalization the precision of the input.
+The errors were found by running onnx's own backend cases through version 1.23. The evaluator
+
+- stacks the values that a Loop collects as rows, whatever their rank,
+- gives Softmax and similar operators of old operator sets the meaning of new ones,
+- mixes the batch's statistics into a BatchNormalization that does not train, and gives the
+  statistics of one that trains the type of the input,
+- treats the sequences of a recurrent layer as equally long,
+- wraps optionals,
+- subtracts negative numbers from an L1 norm,
+- takes the maximum over the wrong axes if a GlobalMaxPool does not have two spatial axes,
+- normalises as many channels of an LRN as the batch has elements,
+- rounds down if a MaxPool pads in front,
+- cuts nothing off if a Pad is negative,
+- takes an STFT's batch as its length if the signal has no axis for real and imaginary parts,
+- gathers only from axes with few elements, and lets an index that is out of bounds wrap around,
+- adds padding twice if a MaxPool rounds up,
+- takes the wrong point if a Resize by pytorch_half_pixel makes one element,
+- rounds the fractional depth of a OneHot up,
+- inserts an element at the wrong place if it belongs at the end of a sequence,
+- accepts lengths of a split that do not add up,
+- drops empty texts,
+- continues an Attention's mask before operator set 24,
+- pools windows that are larger than the image,
+- counts a MaxPool's indices wrongly,
+- takes unique parts along the wrong axis,
+- does not accept a diagonal beyond the machine's integers, and
+- gives the mean of a LayerNormalization the precision of the input.
 
 A RegexFullMatch is evaluated by RE2, whose syntax ONNX specifies. Python's `re` takes exponential
 time for some expressions, and no other thread of the process runs meanwhile.
@@ -71,16 +83,18 @@ _SCAN_WITHOUT_BATCH = 9
 
 
 class CorrectedEvaluator(ReferenceEvaluator):
-    """Arguments as onnx's own takes them; a layer that it cannot compute raises when it is made."""
+    """Takes the same arguments as onnx's evaluator. A layer that it cannot compute raises when the
+    evaluator is made."""
 
     def __init__(self, proto: Any, **options: Any) -> None:
-        # Those of bodies and functions get them here, too.
+        # The evaluators of bodies and functions get the corrected operators here, too.
         super().__init__(proto, **{**options, "new_ops": [*_CORRECTED]})
 
 
 def answer(output: Any, dtype: ir.DataType) -> Value:
-    """A result as an output of the network: a copy with the port's type and strings as objects,
-    never a view of an input. onnx's operators do not always answer in the type that ONNX says."""
+    """A result as an output of the network. It is a copy with the port's type and strings as
+    objects, and never a view of an input. onnx's operators do not always return the type that ONNX
+    specifies."""
     if isinstance(output, list):
         return [answer(element, dtype) for element in output]
     array = np.array(output)
@@ -90,7 +104,7 @@ def answer(output: Any, dtype: ir.DataType) -> Value:
 
 
 class Loop(OpLoop):
-    """Collected values of any rank are stacked along a new first axis; no condition is a true one.
+    """Stacks collected values of any rank along a new first axis. A missing condition is true.
 
     https://onnx.ai/onnx/operators/onnx__Loop.html
     """
@@ -100,7 +114,7 @@ class Loop(OpLoop):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)  # type: ignore[no-untyped-call]
-        if not self.body.rt_nodes_:  # nothing would look whether the result is still wanted
+        if not self.body.rt_nodes_:  # nothing could check whether the result is still wanted
             raise NotImplementedError("a Loop whose body has no layers")
 
     def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
@@ -131,7 +145,7 @@ class Scan(OpScan):
 
 
 class Optional(OpOptional):
-    """A value that is there is itself, as where it is an input of the network."""
+    """Returns a value that is present without a wrapper, as for an input of the network."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -143,7 +157,7 @@ class Optional(OpOptional):
 
 
 class RegexFullMatch(OpRun):
-    """Takes time in proportion to the text, and lets other threads run."""
+    """Matches in time proportional to the length of the text, and lets other threads run."""
 
     pattern: Any
 
@@ -151,7 +165,7 @@ class RegexFullMatch(OpRun):
         super().__init__(*arguments)
         if re2 is None:
             raise NotImplementedError("RegexFullMatch: the package google-re2 is not installed")
-        if isinstance(self.pattern, str):  # and not a function's attribute
+        if isinstance(self.pattern, str):  # it may be a reference to a function's attribute
             _expression(self.pattern)
 
     def _run(self, x: Any, pattern: Any = None) -> tuple[Any, ...]:
@@ -172,7 +186,7 @@ def _expression(pattern: str) -> Any:
 
 
 class Attention(OpRun):
-    """Before operator set 24 a mask is broadcast; since then a short one is continued."""
+    """Broadcasts a mask before operator set 24. Since then, a short mask is continued."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -193,7 +207,7 @@ class Attention(OpRun):
 
 
 class STFT(OpRun):
-    """Frames of the signal, each multiplied with the window and transformed.
+    """Multiplies each frame of the signal by the window, and transforms it.
 
     https://onnx.ai/onnx/operators/onnx__STFT.html
     """
@@ -229,7 +243,8 @@ class STFT(OpRun):
 
 
 def _of_one_length(base: Any) -> Any:
-    """A recurrent layer that refuses rows of different lengths, which onnx's takes for equal."""
+    """A recurrent layer that refuses rows of different lengths. onnx's layer treats them as equally
+    long."""
 
     class OneLength(base):  # type: ignore[misc]
         def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
@@ -239,12 +254,13 @@ def _of_one_length(base: Any) -> Any:
             found: tuple[Any, ...] = super()._run(*inputs, **options)
             return found
 
-    OneLength.__name__ = base.__name__.partition("_")[0]  # by which the evaluator knows it
+    OneLength.__name__ = base.__name__.partition("_")[0]  # the evaluator finds it by this name
     return OneLength
 
 
 def _coercing(base: Any) -> Any:
-    """Before operator set 13 all axes from the given one, by default 1, are taken together."""
+    """A Softmax or similar operator that joins all axes from the given one, by default 1, before
+    operator set 13."""
 
     class Coercing(base):  # type: ignore[misc]
         def __init__(self, *arguments: Any) -> None:
@@ -261,7 +277,7 @@ def _coercing(base: Any) -> Any:
             (result,) = super()._run(x.reshape(rows, -1))
             return (result.reshape(x.shape),)
 
-    Coercing.__name__ = base.__name__  # by which the evaluator knows it
+    Coercing.__name__ = base.__name__  # the evaluator finds it by this name
     return Coercing
 
 

@@ -17,8 +17,8 @@ def opset_of(op: OpRun) -> int:
 
 
 class BatchNormalization(BatchNormalization_14):
-    """Before operator set 14 one with a single output does not train. The new statistics have the
-    type of the old ones."""
+    """Before operator set 14, a layer with a single output does not train. The new statistics have
+    the type of the old ones."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -39,7 +39,7 @@ class BatchNormalization(BatchNormalization_14):
 
 
 class LayerNormalization(OpLayerNormalization):
-    """Mean and deviation are computed, and answered, in float32.
+    """Computes and returns the mean and the deviation in float32.
 
     https://onnx.ai/onnx/operators/onnx__LayerNormalization.html
     """

@@ -9,7 +9,7 @@ from onnx.reference.op_run import OpRun
 
 
 class GatherElements(OpRun):
-    """From axes of any size, with as many indices as there are or fewer.
+    """Gathers from axes of any size. Other axes may have fewer indices than elements.
 
     https://onnx.ai/onnx/operators/onnx__GatherElements.html
     """
@@ -24,7 +24,7 @@ class GatherElements(OpRun):
 
 
 class Trilu(OpRun):
-    """A diagonal may be any integer; one far outside keeps all elements, or none.
+    """Accepts any integer as the diagonal. A diagonal far outside keeps all elements, or none.
 
     https://onnx.ai/onnx/operators/onnx__Trilu.html
     """
@@ -36,7 +36,8 @@ class Trilu(OpRun):
 
 
 class Unique(OpRun):
-    """Elements, or parts along an axis, in the order in which they first appear or in their own.
+    """The unique elements, or the unique parts along an axis, sorted or in the order in which they
+    first appear.
 
     https://onnx.ai/onnx/operators/onnx__Unique.html
     """

@@ -12,7 +12,7 @@ from onnx.reference.ops.op_split_to_sequence import SplitToSequence as OpSplitTo
 
 
 class OneHot(OpOneHot):
-    """A depth of another type is cast to an integer."""
+    """Casts a depth of another type to an integer."""
 
     def _run(self, indices: Any, depth: Any, values: Any, axis: int = -1) -> tuple[Any, ...]:
         whole = int(np.asarray(depth).reshape(-1)[0])
@@ -23,7 +23,7 @@ class OneHot(OpOneHot):
 
 
 class SequenceInsert(OpRun):
-    """A position is from minus the length of the sequence to its length, which is the end."""
+    """Accepts positions from minus the length of the sequence to its length, which is the end."""
 
     def _run(self, sequence: Any, tensor: Any, position: Any = None) -> tuple[Any, ...]:
         made = [*sequence]
@@ -35,7 +35,7 @@ class SequenceInsert(OpRun):
 
 
 class SplitToSequence(OpSplitToSequence):
-    """Lengths that are given add up to the size of the axis."""
+    """Checks that lengths that are given add up to the size of the axis."""
 
     def _run(
         self, data: Any, split: Any = None, axis: int = 0, keepdims: int = 1
@@ -50,7 +50,7 @@ class SplitToSequence(OpSplitToSequence):
 
 
 class StringNormalizer(OpRun):
-    """Drops texts that are stop words, and no others. If none is left, it is one empty text.
+    """Drops texts that are stop words, and no others. If none is left, it returns one empty text.
 
     https://onnx.ai/onnx/operators/onnx__StringNormalizer.html
     """

@@ -15,14 +15,14 @@ _OF_POOLS = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "stri
 
 
 class GlobalMaxPool(OpRun):
-    """The maximum over all axes in space, of which there may be any number."""
+    """The maximum over all spatial axes. There may be any number of them."""
 
     def _run(self, x: Any) -> tuple[Any, ...]:
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
 class LRN(OpRun):
-    """Each channel by the squares of those around it, with any axes in space.
+    """Normalises each channel by the squares of the channels around it, with any spatial axes.
 
     https://onnx.ai/onnx/operators/onnx__LRN.html
     """
@@ -43,7 +43,8 @@ class LRN(OpRun):
 
 
 class AveragePool(AveragePool_19):
-    """No window is larger than the padded image: onnx's makes results of nothing there."""
+    """Refuses a window that is larger than the padded image. onnx's operator makes results of
+    nothing in that case."""
 
     def _run(self, x: Any, **options: Any) -> Any:  # type: ignore[override]
         _check_windows(x.shape[2:], options)
@@ -52,9 +53,9 @@ class AveragePool(AveragePool_19):
 
 
 class MaxPool(OpMaxPool):
-    """With SAME_LOWER there are as many results as with SAME_UPPER; an odd pad is in front. onnx
-    knows this where the strides are 1, but does not count indices as ONNX says there. No window is
-    larger than the padded image."""
+    """Makes as many results with SAME_LOWER as with SAME_UPPER, and puts an odd pad in front. onnx
+    does this if the strides are 1, but does not count indices as ONNX specifies in that case. A
+    window that is larger than the padded image is refused."""
 
     def _run(self, x: Any, **options: Any) -> Any:  # type: ignore[override]
         _check_windows(x.shape[2:], options)
@@ -80,8 +81,8 @@ class MaxPool(OpMaxPool):
 def _check_windows(sizes: Sequence[int], options: Mapping[str, Any]) -> None:
     """
     Raises:
-        ValueError: a window has no place. Where results are rounded up, or padded to the same
-            number, one that reaches beyond the end counts.
+        ValueError: a window does not fit. If the number of results is rounded up, or padding keeps
+            it the same, a window may reach beyond the end.
     """
     if options.get("ceil_mode") or (options.get("auto_pad") or "").startswith("SAME"):
         return
@@ -98,7 +99,8 @@ def _check_windows(sizes: Sequence[int], options: Mapping[str, Any]) -> None:
 
 
 def _rounded_up(sizes: Sequence[int], options: Mapping[str, Any]) -> list[int]:
-    """Pads with which rounding down makes as many results as rounding up does without."""
+    """Larger pads. With them, rounding down makes as many results as rounding up makes with the
+    pads in `options`."""
     count, kernel = len(sizes), options["kernel_shape"]
     pads = options["pads"] or [0] * 2 * count
     strides = options["strides"] or [1] * count
@@ -115,8 +117,8 @@ def _rounded_up(sizes: Sequence[int], options: Mapping[str, Any]) -> list[int]:
 
 
 class Resize(OpResize):
-    """Where pytorch_half_pixel makes one element, it is at 0. onnx's is at -0.5, which shows where
-    more than the next two elements count."""
+    """Refuses pytorch_half_pixel if more than the two nearest elements count. If it makes one
+    element, that element should be at 0, but onnx puts it at -0.5."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -127,7 +129,7 @@ class Resize(OpResize):
 
 
 class Pad(OpRun):
-    """Negative pads cut elements off, before anything is added.
+    """Pads a tensor. Negative pads cut elements off before anything is added.
 
     https://onnx.ai/onnx/operators/onnx__Pad.html
     """

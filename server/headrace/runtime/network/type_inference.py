@@ -1,9 +1,9 @@
-"""Types and shapes of a network's intermediate values.
+"""Infers types and shapes of a network's intermediate values.
 
-onnx infers a whole network in one call, which holds the interpreter for as long as it takes. A few
-layers are enough to make it fill the memory: each Gather of a tensor by itself doubles the rank. So
-it is asked about a few layers at a time, and a rank that no tensor has ends there. Bodies and
-functions, which onnx would walk through itself, are walked through here.
+onnx infers a whole network in one call, and the call holds Python's interpreter lock until it ends.
+A few layers are enough to fill the memory: each Gather of a tensor by itself doubles the rank. So
+this module asks onnx about a few layers at a time, and drops a rank that no tensor can have. onnx
+would walk through bodies and functions itself; here, this module walks through them.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ _SMALL_BYTES = 4096
 """Constants up to this size take part in the inference: shapes are computed from them."""
 
 _LAYERS: Final = 8
-"""What onnx is asked about at a time: with doubled ranks, some megabytes."""
+"""How many layers onnx is asked about at a time. With doubled ranks, they take some megabytes."""
 
 _MAX_RANK: Final = 64
-"""NumPy's; a value with more is one of unknown shape here."""
+"""NumPy's highest rank. A value with a higher rank has an unknown shape here."""
 
 _MAX_NUMBERS: Final = 4096
-"""In an attribute of a layer that onnx is asked about."""
+"""The most numbers in an attribute of a layer that onnx is asked about."""
 
 _MAX_LAYERS: Final = 200_000
-"""Asked about for one network, each call of a function counting anew."""
+"""The most layers that onnx is asked about for one network. Each call of a function counts its
+layers again."""
 
 
 def infer_types(model: ir.Model) -> None:
-    """Fills in types and shapes that `model` does not declare, as far as ONNX can tell them.
+    """Fills in types and shapes that `model` does not declare, as far as ONNX can infer them.
 
-    What is declared stays. Leaves things as they are where onnx's inference fails: types help a
-    device to judge a layer, no more.
+    Declared types and shapes stay. If onnx's inference fails, a value stays without a type, because
+    types only help a device to judge a layer.
     """
     inference = TypeInference(model)
     inference.graph(model.graph)
@@ -53,8 +54,9 @@ class TypeInference:
     """Infers layer by layer, in the order in which they are added.
 
     Attributes:
-        values: what is known of values that are not constants; they are taken for some, to compute
-            shapes from. Call `flush` before one of a layer that was added is set.
+        values: known contents of values that are not constants. They are treated as constants, so
+            that shapes can be computed from them. Call `flush` before you set a value of a layer
+            that was added.
     """
 
     def __init__(self, model: ir.Model) -> None:
@@ -65,7 +67,7 @@ class TypeInference:
         self.values: dict[ir.Value, npt.NDArray[np.generic]] = {}
 
     def graph(self, layers: Iterable[ir.Node]) -> None:
-        """Infers all of them."""
+        """Infers all the layers."""
         for node in layers:
             self.add(node)
         self.flush()
@@ -163,10 +165,10 @@ class TypeInference:
             if found is not None and not _known(value):
                 _set(value, *found)
         if give_ranks(nodes) and len(nodes) > 1:
-            self._infer(nodes)  # again, for those that read what now has a rank
+            self._infer(nodes)  # again, for layers that read a value that now has a rank
 
     def _constant(self, value: ir.Value) -> onnx.TensorProto | None:
-        """A small constant, as shapes are computed from."""
+        """The value as a constant if it is one and is small. Shapes are computed from it."""
         if value in self.values:
             return onnx.numpy_helper.from_array(self.values[value], value.name)
         tensor = get_const_tensor(value)
@@ -179,13 +181,13 @@ class TypeInference:
 
 
 def _set(value: ir.Value, found: ir.TypeProtocol | None, shape: ir.Shape | None) -> None:
-    """Gives `value` what was found of it and is not declared."""
+    """Gives `value` the type and shape that were found, where none are declared."""
     if value.type is None:
         value.type = found
     if value.shape is None and shape is not None and shape.rank() <= _MAX_RANK:
         if any(isinstance(size, int) and size < 0 for size in shape):
-            return  # it is larger than a number that onnx computes with
-        # onnx counts the names that it gives anew each time: one of two calls is not one size.
+            return  # the size is too large for onnx's integers
+        # onnx numbers its symbols anew in each call: one symbol of two calls may be two sizes.
         value.shape = ir.Shape(
             None
             if isinstance(size, ir.SymbolicDim) and str(size.value).startswith("unk__")
@@ -195,7 +197,7 @@ def _set(value: ir.Value, found: ir.TypeProtocol | None, shape: ir.Shape | None)
 
 
 def _stub(node: ir.Node) -> onnx.NodeProto:
-    """The node, its bodies without their layers: what these give has been inferred."""
+    """The node, with bodies that have no layers. The bodies' outputs have been inferred already."""
     held = {name for name, each in node.attributes.items() if not each.is_ref() and _graphs(each)}
     if not held:
         return ir.to_proto(node)
@@ -225,7 +227,7 @@ def _graphs(attribute: ir.Attr) -> Sequence[ir.Graph]:
 
 
 def _body_input_type(node: ir.Node, at: int, outer: ir.Value | None) -> ir.TypeProtocol | None:
-    """The type of a body's input, if it is one that an input of the layer gives."""
+    """The type of a body's input, if an input of the layer determines it."""
     if node.op_type == "Loop" and at < 2:
         return ir.TensorType((ir.DataType.INT64, ir.DataType.BOOL)[at])
     if outer is None or node.op_type not in ("Loop", "Scan", "SequenceMap"):
@@ -251,7 +253,7 @@ def _slice_shape(node: ir.Node, at: int, shape: ir.Shape) -> ir.Shape | None:
 
 
 def _is_small(node: ir.Node) -> bool:
-    """Whether its attributes are; if not, what onnx makes of it may not be."""
+    """Whether the node's attributes are small. If they are not, onnx's result may be large."""
     for attribute in node.attributes.values():
         if attribute.is_ref():
             continue
@@ -259,7 +261,7 @@ def _is_small(node: ir.Node) -> bool:
             if attribute.as_tensor().nbytes > _SMALL_BYTES:
                 return False
         elif attribute.type in _LISTS and len(attribute.value) > _MAX_NUMBERS:
-            return node.domain != ""  # as the trees of ai.onnx.ml, which say nothing of shapes
+            return node.domain != ""  # trees of ai.onnx.ml are long but do not affect shapes
     return True
 
 
@@ -267,7 +269,7 @@ _LISTS: Final = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeTyp
 
 
 def _settled(node: ir.Node) -> bool:
-    """Whether nothing is left to infer of it and of its bodies."""
+    """Whether nothing is left to infer for the node and its bodies."""
     return all(map(_known, node.outputs)) and all(
         _settled(inner) for _, body in bodies(node) for inner in body
     )

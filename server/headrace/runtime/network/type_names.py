@@ -1,4 +1,4 @@
-"""Types of values as ONNX's operator schemas write them, ``tensor(float)``."""
+"""Types of values as ONNX's operator schemas write them, for example ``tensor(float)``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def type_text(value_type: ir.TypeProtocol) -> str:
 
 
 def type_of(text: str) -> ir.TypeProtocol | None:
-    """The type that a schema writes so; None of a map or a sparse tensor, which are not supported
-    here."""
+    """The type that a schema writes as `text`. None for a map or a sparse tensor, because they are
+    not supported here."""
     kind, _, inside = text.removesuffix(")").partition("(")
     if kind == "tensor":
         name = inside.upper()

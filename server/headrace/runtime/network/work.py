@@ -1,7 +1,7 @@
-"""How much a network computes: the multiplications and additions of one inference of one row.
+"""Estimates how much a network computes: the multiply-adds of one inference of one row.
 
-An estimate from the shapes, exact for convolutions and matrix products, where the work of nearly
-all networks is. What is not known from the shapes is not guessed.
+The estimate comes from the shapes. It is exact for convolutions and matrix products, which are most
+of the work of nearly all networks. If the shapes do not tell the work, there is no estimate.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from headrace.runtime.network.network import Network
 
 
 class _Unknown(Exception):
-    """A size that the graph does not tell."""
+    """Raised for a size that the graph does not have."""
 
 
 def multiply_adds(network: Network) -> int | None:
-    """Multiply-add pairs of one inference, where a first dimension of the inputs that may be
-    anything is 1; None if a size is not known, or a layer has a body or is not ONNX's own.
+    """The multiply-add pairs of one inference. A dynamic first dimension of an input counts as 1.
+    None if a size is not known, or if a layer has a body or is not an operator of ONNX.
 
     An elementwise layer counts one for each element of its outputs.
     """
@@ -28,7 +28,7 @@ def multiply_adds(network: Network) -> int | None:
     rows = frozenset(first for first in firsts if isinstance(first, str))
     try:
         return sum(_of_layer(node, rows) for node in network.model.graph)
-    except (_Unknown, IndexError, ZeroDivisionError):  # or the backend will refuse the layer
+    except (_Unknown, IndexError, ZeroDivisionError):  # or the layer is wrong
         return None
 
 
@@ -64,20 +64,21 @@ def _gemm(node: ir.Node, rows: frozenset[str]) -> int:
 
 
 def _conv(node: ir.Node, rows: frozenset[str]) -> int:
-    """For each output: the kernel over the channels of its group."""
+    """Multiply-adds for each output: the size of the kernel times the channels of its group."""
     return math.prod(_shape(node.inputs[1], rows)[1:])
 
 
 def _conv_transpose(node: ir.Node, rows: frozenset[str]) -> int:
-    """As if each output took the kernel over all input channels of its group; with strides it takes
-    less."""
+    """Multiply-adds for each output, if each took the whole kernel over all input channels of its
+    group. With strides, an output takes less."""
     weights, group = _shape(node.inputs[1], rows), node.attributes.get("group")
     groups = 1 if group is None else group.as_int()
     return math.prod([weights[0] // groups, *weights[2:]])
 
 
 def _recurrent(node: ir.Node, rows: frozenset[str]) -> int:
-    """For each output of the sequence: the gates' rows over its input and the state."""
+    """Multiply-adds for each output of the sequence: the gates' rows times the sizes of the input
+    and the state."""
     weights, again = _shape(node.inputs[1], rows), _shape(node.inputs[2], rows)
     return weights[1] * (weights[2] + again[2]) // max(1, again[2])
 
@@ -96,4 +97,4 @@ _DEPTHS: Mapping[str, Callable[[ir.Node, frozenset[str]], int]] = {
     "GRU": _recurrent,
     "RNN": _recurrent,
 }
-"""Multiply-adds for each element of the output."""
+"""Functions that return the multiply-adds for each element of an operator's output."""

@@ -1,1 +1,1 @@
-"""What HETERO, MULTI, AUTO and BATCH share."""
+"""The code that HETERO, MULTI, AUTO and BATCH share."""

@@ -1,11 +1,11 @@
-"""Several devices' own bytes of a network in one piece, with facts about each.
+"""Joins several devices' own bytes of a network into one piece, with facts about each.
 
     magic, format version, length of header     fixed size, big-endian
     header                                      JSON: facts and size of each frame
     native                                      the frames' bytes, one after the other
-    SHA-256                                     of all before
+    SHA-256                                     of everything before it
 
-It travels inside the blob of an exported network, beside the network and under the same MAC.
+The piece is part of the blob of an exported network, beside the network and under the same MAC.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _DIGEST_BYTES: Final = 32
 
 
 def differences(*facts: tuple[str, str, str]) -> str:
-    """What is not the same here as where bytes were exported; empty if all is.
+    """The facts that differ between here and the place where bytes were exported; empty if none.
 
     Args:
-        facts: what it is, how it was there, and how it is here.
+        facts: the name of each fact, its value there, and its value here.
     """
     return "; ".join(f"{what} {was!r}, here {now!r}" for what, was, now in facts if was != now)
 
@@ -50,7 +50,7 @@ class Frame:
     native: bytes = field(default=b"", repr=False)
 
     def usable_by(self, plugin: Plugin) -> tuple[bytes, str]:
-        """The bytes if the device here can use them; otherwise none, and why not."""
+        """The bytes if the device here can use them. Otherwise no bytes, and the reason."""
         why = differences(
             ("device architecture", self.architecture, plugin.architecture),
             ("backend version", self.backend_version, plugin.backend_version),
@@ -62,9 +62,9 @@ class Frame:
 class FrameFormat:
     """
     Attributes:
-        magic: what the bytes begin with.
-        version: raised when the facts become others.
-        whose: for the messages, as ``the devices'``.
+        magic: the bytes at the beginning.
+        version: increased when the kinds of facts change.
+        whose: for the messages, for example ``the devices'``.
     """
 
     magic: bytes
@@ -74,7 +74,7 @@ class FrameFormat:
     def write(self, frames: Iterable[tuple[Any, bytes]]) -> bytes:
         """
         Args:
-            frames: facts, of what JSON has, and bytes.
+            frames: facts, made of JSON's types, and bytes.
         """
         kept = tuple(frames)
         facts = [[facts, len(native)] for facts, native in kept]
@@ -86,10 +86,11 @@ class FrameFormat:
     def read(self, data: bytes, frame: Callable[[Any, bytes], F]) -> tuple[F, ...]:
         """
         Args:
-            frame: makes one of its facts and bytes; ValueError, KeyError or TypeError if it cannot.
+            frame: makes a frame from its facts and bytes. It raises ValueError, KeyError or
+                TypeError if it cannot.
 
         Raises:
-            InvalidArgument: these are other bytes, of another format, or damaged.
+            InvalidArgument: the bytes are not frames, have another format, or are damaged.
         """
         start = len(self.magic) + _NUMBERS.size
         if len(data) < start + _DIGEST_BYTES or not data.startswith(self.magic):

@@ -24,8 +24,8 @@ class Target:
 
     Attributes:
         device: as in the list, with the id if there is one.
-        config: what its plugin takes at load; DEVICE_ID included.
-        options: the members of a virtual one.
+        config: the configuration that its plugin gets at load, including DEVICE_ID.
+        options: the members, if the device is virtual.
     """
 
     device: DeviceName
@@ -44,14 +44,14 @@ def read_list(
     key: Key[str],
     available: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Member, ...]:
-    """The devices that a key lists, as they would stand in the name of a virtual device.
+    """The devices that a key lists. The list is written as in the name of a virtual device.
 
     Args:
         device_type: of the virtual device.
-        available: as of `resolve`; None: take the list as it stands.
+        available: as for `resolve`. None means that the list is taken as it is written.
 
     Raises:
-        InvalidArgument, NotFound: it is not such a list, or a device does not exist.
+        InvalidArgument, NotFound: the text is not such a list, or a device does not exist.
     """
     field = config_field(key.name)
     name = DeviceName.parse(f"{device_type}:{text}", field=field)
@@ -61,8 +61,8 @@ def read_list(
 
 
 def withheld_keys(schema: ConfigSchema, *own: Key[Any]) -> frozenset[str]:
-    """Keys that a virtual device does not hand to the devices of its list: those of the whole
-    device, and its own.
+    """Keys that a virtual device does not pass to the devices of its list: the keys of the whole
+    device, and its own keys.
 
     Args:
         schema: the virtual device's.
@@ -83,10 +83,10 @@ def targets(
     """The devices in the order of their names.
 
     Args:
-        config: of the load or query. A key without a prefix goes to every device that knows it,
-            ``CPU.NUM_STREAMS`` to CPU alone.
-        shared: what was set on the virtual device itself, over which `config` wins.
-        withheld: keys without a prefix that are not handed on.
+        config: of the load or query. A key without a prefix goes to every device that knows it.
+            ``CPU.NUM_STREAMS`` goes only to CPU.
+        shared: the keys that were set on the virtual device itself; `config` overrides them.
+        withheld: keys without a prefix that are not passed on.
 
     Raises:
         NotFound, Unavailable: a device does not exist, or did not start.
@@ -101,8 +101,8 @@ def targets(
 
 
 def ask(target: Target, network: Network) -> QueryResult:
-    """What a device of the list would run: nothing for a model that ended its worker, so that the
-    other devices are tried."""
+    """The layers that a device of the list would run. If the model ended the device's worker
+    process, the device runs none of them, so that the other devices are tried."""
     try:
         return target.plugin.query_network(network, target.config, target.options)
     except EndedWorker as error:
@@ -115,15 +115,15 @@ def ask(target: Target, network: Network) -> QueryResult:
 
 
 def listed(targets: Iterable[Target]) -> str:
-    """The list as it stands in a device name."""
+    """The list as it is written in a device name."""
     return ",".join(f"[{each.name}]" if ":" in each.name else each.name for each in targets)
 
 
 def own_config(
     schema: ConfigSchema, config: Mapping[str, str], targets: Sequence[Target]
 ) -> dict[str, str]:
-    """What of a load's configuration is the virtual device's own to judge: its own keys, and those
-    that no device has."""
+    """The part of a load's configuration that the virtual device itself checks: its own keys, and
+    the keys that no device has."""
     return {
         key: text
         for key, text in config.items()

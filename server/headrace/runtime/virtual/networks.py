@@ -1,4 +1,4 @@
-"""What a virtual device asks of the networks that other devices have loaded for it."""
+"""Functions that a virtual device calls on the networks that other devices have loaded for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 
 
 def execution_devices(networks: Iterable[ExecutableNetwork]) -> list[str]:
-    """The physical devices that run them, each once."""
+    """The physical devices that run the networks, each once."""
     names: dict[str, None] = {}
     for network in networks:
         devices = network.get_metric("EXECUTION_DEVICES")
@@ -21,7 +21,7 @@ def execution_devices(networks: Iterable[ExecutableNetwork]) -> list[str]:
 
 
 def optimal_requests(network: ExecutableNetwork) -> int:
-    """How many requests at once fill its devices, at this moment; at least one."""
+    """How many requests at once fill the network's devices at this moment; at least one."""
     optimal = network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
     assert isinstance(optimal, int)
     return max(1, optimal)
@@ -37,7 +37,7 @@ def set_known(network: ExecutableNetwork, changes: Mapping[str, str]) -> None:
 def showing(
     config: Configuration, network: ExecutableNetwork, keys: Iterable[Key[Any]]
 ) -> Configuration:
-    """The configuration with the values of these keys that the network's device has chosen."""
+    """The configuration with the values that the network's device has chosen for these keys."""
     values = network.config.to_strings()
     chosen = {key.name: values[key.name] for key in keys if key in network.config}
     return config.schema.resolve(config.explicit_strings(), chosen)

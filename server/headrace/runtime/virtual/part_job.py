@@ -1,4 +1,4 @@
-"""A part of a request, which a virtual device has another device run."""
+"""A part of a request. A virtual device gives it to another device to run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from headrace.runtime.network.values import Value
 
 
 class PartJob(Job):
-    """Has the request's ticket and conditions; the start of the first part is the request's.
+    """A part has the ticket, deadline and priority of its request. The start of the first part is
+    the start of the request.
 
     Args:
         request: the whole request.
@@ -46,11 +47,11 @@ class PartJob(Job):
         )
 
     def take_outputs(self, names: Collection[str]) -> tuple[dict[str, Value], BaseException | None]:
-        """The outputs of a part that has ended, and why it failed if it did. The part drops all
-        values, because others may hold it for a while.
+        """The outputs of a part that has ended, and its error if it failed. The part drops all
+        values, because other objects may refer to the part for a while.
 
         Args:
-            names: the outputs that the device was to give.
+            names: the outputs that the device had to give.
         """
         outputs, error = self.outputs, self.error
         self.inputs, self.outputs = {}, {}
@@ -71,7 +72,7 @@ class PartJob(Job):
 
 
 def submit(part: Job, network: ExecutableNetwork) -> None:
-    """Submits a part, which may be cancelled already. A device that raises has failed it."""
+    """Submits a part, which may be cancelled already. If the device raises, the part fails."""
     try:
         if part.token.error is not None:
             raise part.token.error

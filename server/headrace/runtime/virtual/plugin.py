@@ -18,8 +18,8 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class VirtualPlugin(Device):
-    """Has no threads. The devices that a query or a load names decide what it answers, so each
-    virtual device has its own `query_network` and `load_network`."""
+    """Has no threads. Its answer to a query or a load depends on the devices that the caller names,
+    so each virtual device has its own `query_network` and `load_network`."""
 
     full_name: str = ""
     architecture: str = platform.machine()
@@ -38,15 +38,15 @@ class VirtualPlugin(Device):
         *,
         ignore_unknown: bool = False,
     ) -> Configuration:
-        """What of a configuration is the virtual device's own.
+        """The virtual device's own part of a configuration.
 
         Args:
-            config: of a load or query, with what it says to the devices of the list.
-            decided: values that win over those in `config`.
-            ignore_unknown: whether unknown keys are passed over, as a query does.
+            config: of a load or query, including the keys for the devices of the list.
+            decided: values that override those in `config`.
+            ignore_unknown: whether unknown keys are ignored, as in a query.
 
         Raises:
-            NotFound, InvalidArgument: on a key, its prefix or its value, or on the device id.
+            NotFound, InvalidArgument: a key, its prefix, its value or the device id is wrong.
         """
         own = own_config(self.schema, config, targets)
         self.schema.refuse_server_keys(own, self.name)

@@ -1,13 +1,14 @@
-"""Which device runs which layer, and in which subgraphs: pure, with the devices behind callbacks.
+"""Decides which device runs which layer, and in which subgraphs. The code is pure: it asks the
+devices through callbacks.
 
-A layer with an affinity goes where it says. Any other goes to the first device of the list that
-supports it. The graph is partitioned; layers that are alone in their subgraph may join a
-neighbour's device; then each subgraph is put to its device again, which may refuse a layer that it
-supports only fused with one that is elsewhere now. A refused layer goes to the next device that
-supports it, and all starts again. Nothing is taken back: a layer never returns to a device that
-refused it, so there are at most as many rounds as layers times devices.
+A layer with an affinity goes to the device that the affinity names. Any other layer goes to the
+first device of the list that supports it. Then the graph is partitioned. A layer that is alone in
+its subgraph may join a neighbour's device. Then each device is asked again about its subgraphs. It
+may refuse a layer that it supports only fused with a layer that is on another device now. A refused
+layer goes to the next device that supports it, and the partition starts again. A layer never
+returns to a device that refused it, so there are at most as many rounds as layers times devices.
 
-Constants have no device of their own: they are wherever they are read, and cut nothing.
+Constants have no device of their own. They are in the parts that read them, and never cause a cut.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from headrace.runtime.errors import FailedPrecondition, UnsupportedLayer
 Reasons: TypeAlias = Mapping[str, str]
 """Layers that a device does not run, by name, and why."""
 Recheck: TypeAlias = Callable[[Part], Reasons]
-"""Puts a subgraph to its device again."""
+"""Asks the device of a subgraph again which of its layers it does not run."""
 
 _SHOWN = 8  # layers that a note names
-_ROUNDS = 8  # of merging; what is alone after them only costs copies
+_ROUNDS = 8  # of merging; a layer that is still alone after them only costs copies
 _ORPHAN = "a constant that only unsupported layers read"
 
 
@@ -37,9 +38,9 @@ class Assignment:
 
     Attributes:
         parts: in execution order; nodes are positions in the list of layers. A constant is in the
-            first part that reads it, and is to be repeated in the others.
-        devices: of each layer; empty where no device runs it. Then it is in no part.
-        notes: what was decided otherwise than the list of devices says, and why.
+            first part that reads it, and must be repeated in the others.
+        devices: the device of each layer; empty if no device runs it. Such a layer is in no part.
+        notes: the decisions that differ from the list of devices, and why.
         unsupported: every layer that no device runs, once for each device, with its reason.
     """
 
@@ -64,9 +65,9 @@ def assign(
     Args:
         edges: pairs (producer, reader) of positions in `layers`.
         devices: in order of preference.
-        verdicts: of each device, what it does not run of the whole network.
-        affinities: layer name to device; wins over the layer's own.
-        recheck: names of layers that are not in the part are passed over.
+        verdicts: for each device, the layers of the whole network that it does not run.
+        affinities: layer name to device; overrides the layer's own affinity.
+        recheck: may also name layers that are not in the part; they are ignored.
         merge_islands: whether a layer alone in its subgraph joins a neighbour's device.
 
     Raises:
@@ -83,7 +84,7 @@ def assign(
 
 
 class _Search:
-    """What the devices have refused so far; all else follows from it."""
+    """Keeps what the devices have refused so far. Everything else is computed from it."""
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class _Search:
         for source, reader in edges:
             self._readers[source].append(reader)
             self._sources[reader].append(source)
-        # A constant that nobody reads is an output, and a layer like any other.
+        # A constant that no layer reads is an output, and is treated like any other layer.
         self._constants = {
             place for place, layer in enumerate(layers) if layer.constant and self._readers[place]
         }
@@ -124,7 +125,7 @@ class _Search:
         self._rechecked: dict[Part, dict[int, str]] = {}
 
     def partition(self, merge_islands: bool) -> tuple[tuple[Part, ...], dict[int, str]]:
-        """The parts, and which layers joined a neighbour's device instead of being at home."""
+        """The parts, and the layers that joined a neighbour's device instead of their own."""
         homes = [self._home(place) for place in range(len(self._layers))]
         parts = self._cut(homes)
         merged: dict[int, str] = {}
@@ -144,7 +145,7 @@ class _Search:
         return self._with_constants(parts), merged
 
     def refuse(self, parts: Sequence[Part], recheck: Recheck) -> bool:
-        """Puts each part to its device, and says whether any refused a layer."""
+        """Asks each part's device about the part, and returns whether any refused a layer."""
         any_refused = False
         rechecked: dict[Part, dict[int, str]] = {}
         for part in parts:
@@ -196,7 +197,7 @@ class _Search:
             )
 
     def _cut(self, homes: Sequence[str]) -> tuple[Part, ...]:
-        """The parts without constants, with the layers that no device runs."""
+        """The parts without constants. They include parts of layers that no device runs."""
         parts = partition(self._edges, [homes[place] for place in self._nodes], self._devices)
         nodes = self._nodes
         return tuple(
@@ -204,7 +205,7 @@ class _Search:
         )
 
     def _with_constants(self, parts: Sequence[Part]) -> tuple[Part, ...]:
-        """The parts that a device runs, each constant in the first that reads it."""
+        """The parts that a device runs. Each constant is in the first part that reads it."""
         run = [part for part in parts if part.affinity]
         owner = {place: index for index, part in enumerate(run) for place in part.nodes}
         members = [list(part.nodes) for part in run]
@@ -220,8 +221,9 @@ class _Search:
     def _islands(
         self, parts: Sequence[Part], homes: Sequence[str], stuck: set[int]
     ) -> dict[int, str]:
-        """Layers that are alone in their part, and the neighbour's device that each may join: of
-        several, the one with most tensors between. None joins a layer that itself moves."""
+        """The layers that are alone in their part, and the neighbour's device that each may join.
+        Of several devices, it is the one that shares the most tensors with the layer. No layer
+        joins a layer that moves itself."""
         moves: dict[int, str] = {}
         joined: set[int] = set()
         for part in parts:
@@ -242,7 +244,8 @@ class _Search:
         return moves
 
     def _located(self, part: Part, reasons: Reasons) -> Iterator[tuple[int, str]]:
-        """Which layers of the part are refused; where a constant is, those that read it are."""
+        """The layers of the part that are refused. If a constant is refused, the layers that read
+        it are."""
         inside = set(part.nodes).difference(self._constants)
         for name, reason in reasons.items():
             place = self._places.get(name)

@@ -1,10 +1,10 @@
-"""Cutting a network into networks that together compute the same.
+"""Cuts a network into networks that together compute the same.
 
-A tensor that one part makes and another reads becomes an output of the one and an input of the
-other, under its own name and with the type and shape that inference found. Three things are never
+A tensor that one part makes and another reads becomes an output of the first and an input of the
+second. It keeps its name, and has the type and shape that inference found. Three things are never
 cut. Initialisers belong to every part that reads them, and share their data. A Constant is repeated
 in every part that reads it, because devices fold constants but not inputs. A layer with bodies
-stays whole, and what its bodies read from around it becomes an input of its part.
+stays whole. The outer tensors that its bodies read become inputs of its part.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Piece:
 
     Attributes:
         affinity: the device that it is for.
-        network: with the layers' own names; its ports carry the names of the tensors.
-        nodes: of the network that was cut; of its constants only those that are outputs.
+        network: with the layers' own names; its ports have the names of the tensors.
+        nodes: nodes of the network that was cut. They include only constants that are outputs.
     """
 
     affinity: str
@@ -36,12 +36,12 @@ class Piece:
 
 
 def cut(network: Network, parts: Iterable[Part]) -> tuple[Piece, ...]:
-    """The networks of `parts`, in their order; a part whose results are not read has none.
+    """The networks of `parts`, in their order. A part whose results are not read has no network.
 
     Args:
-        network: as `Cutter`.
-        parts: each node is in one of them, except constants, which can be anywhere, and nodes whose
-            results are not read.
+        network: as for `Cutter`.
+        parts: each node is in one of them, except constants, which can be in any part, and nodes
+            whose results are not read.
     """
     cutter = Cutter(network)
     pieces = (cutter.piece(part) for part in parts)
@@ -49,12 +49,12 @@ def cut(network: Network, parts: Iterable[Part]) -> tuple[Piece, ...]:
 
 
 def is_constant(node: ir.Node) -> bool:
-    """Whether the node makes a tensor from nothing, so that it can be anywhere."""
+    """Whether the node makes a tensor without inputs, so that it can be in any part."""
     return node.op_type == "Constant" and node.domain == ""
 
 
 def walk(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
-    """The nodes, each followed by those in its bodies."""
+    """The nodes, each followed by the nodes in its bodies."""
     for node in nodes:
         yield node
         for _, body in naming.bodies(node):
@@ -62,7 +62,8 @@ def walk(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
 
 
 def outer_reads(nodes: Iterable[ir.Node]) -> Iterator[ir.Value]:
-    """What nodes and their bodies read and what no body of theirs holds, repeats included."""
+    """The values that nodes and their bodies read from outside of those bodies. A value that is
+    read several times may come several times."""
     for node in nodes:
         if not node.attributes:
             yield from (value for value in node.inputs if value is not None)
@@ -80,7 +81,7 @@ class Cutter:
     """Cuts parts out of one network.
 
     Args:
-        network: with types inferred; it is read and stays as it is.
+        network: with types inferred; it is not changed.
     """
 
     def __init__(self, network: Network) -> None:
@@ -125,13 +126,14 @@ class Cutter:
         return Piece(part.affinity, Network(model), tuple(ours))
 
     def _leaves(self, value: ir.Value, members: set[ir.Node]) -> bool:
-        """Whether anybody else needs the value."""
+        """Whether the value is a graph output, or a node outside of `members` reads it."""
         if value.is_graph_output():
             return True
         return any(self._owners[reader] not in members for reader, _ in value.uses())
 
     def _functions(self, nodes: Iterable[ir.Node]) -> list[ir.Function]:
-        """Those that the nodes call, and those that they call in turn, in the model's order."""
+        """The functions that the nodes call, directly or through other functions, in the model's
+        order."""
         known = self._model.functions
         needed = {node.op_identifier() for node in walk(nodes)} & known.keys()
         fresh = needed
@@ -143,8 +145,8 @@ class Cutter:
 
 
 def _enters(value: ir.Value, own: set[ir.Node]) -> bool:
-    """Whether a part of the nodes `own` takes the value as an input. An initialiser is one too if
-    the network declares it so, which its IR version may demand."""
+    """Whether a part of the nodes `own` takes the value as an input. An initialiser is an input
+    too if the network declares it as an input, which its IR version may require."""
     producer = value.producer()
     if producer is None:
         return value.is_graph_input() or not value.is_initializer()

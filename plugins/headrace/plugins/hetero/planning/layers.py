@@ -12,16 +12,17 @@ from headrace.plugins.hetero.planning.cut import is_constant, outer_reads, walk
 from headrace.runtime.errors import InvalidArgument, did_you_mean
 
 AFFINITY = "affinity"
-"""The key of a node's metadata that says which device it is to run on."""
+"""The key of a node's metadata that names the device that should run the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A node of the network's top level, with all in its bodies.
+    """A node of the network's top level, with all nodes in its bodies.
 
     Attributes:
         affinity: the device that the network's author chose; empty if none.
-        constant: it makes a tensor from nothing and can be anywhere, and in several places.
+        constant: whether the node makes a tensor without inputs. It can be in any part, and in
+            several.
         inside: names of the layers in its bodies.
     """
 
@@ -33,10 +34,10 @@ class Layer:
 
 
 def layer_of(node: ir.Node) -> Layer:
-    """The node with all in its bodies.
+    """The layer of a node, with all nodes in its bodies.
 
     Raises:
-        InvalidArgument: the bodies of a node are to run on several devices.
+        InvalidArgument: the metadata of the node and its bodies names several devices.
     """
     affinities = {
         each.metadata_props[AFFINITY]: each
@@ -59,7 +60,7 @@ def layer_of(node: ir.Node) -> Layer:
 
 
 def edges_between(nodes: Sequence[ir.Node]) -> list[tuple[int, int]]:
-    """Which node's results each node or its bodies read, as (producer, reader)."""
+    """The edges of the graph as pairs (producer, reader). Reads of a node's bodies count too."""
     places = {node: place for place, node in enumerate(nodes)}
     return [
         (places[source], place)
@@ -74,7 +75,8 @@ def pinned_layers(
 ) -> dict[int, str]:
     """The device of each layer that has an affinity.
 
-    An affinity may differ from the list in case, and a type may stand for its first device there.
+    An affinity may differ from the list in upper and lower case. A device type without an id means
+    the first device of that type in the list.
 
     Raises:
         InvalidArgument: an affinity names no layer, or no device of the list.

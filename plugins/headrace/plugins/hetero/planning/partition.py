@@ -1,25 +1,26 @@
-"""Cutting a graph into subgraphs of one affinity each that can run one after the other.
+"""Cuts a graph into subgraphs of one affinity each that can run one after the other.
 
-What holds of every answer, and why:
+Every answer has these properties:
 
-- Each node is in one part, and a part has one affinity: parts start as connected components of
-  nodes that share affinity and phase, and merge only with parts of their own affinity.
-- A part is connected through edges between its own nodes: components are, and two parts merge only
-  along an edge.
-- No cycle leads through several parts, so none refers to itself, and an order of execution exists.
-  Phases are numbered so that no edge leads to a lower one, and each belongs to one affinity; two
-  parts of one phase have no edge between them, or they would be one. Two parts merge only if no
-  other way leads from the one to the other, which is exactly when the merged graph is acyclic.
-- Few parts, and large ones: of several divisions the one with the fewest parts is taken, then that
-  with the larger parts on the first device, then on the next. It is a heuristic: on graphs of two
-  dozen layers, hundreds of random restarts found one or two parts in a thousand fewer.
+- Each node is in one part, and a part has one affinity. Parts start as connected components of
+  nodes that share affinity and phase. They merge only with parts of the same affinity.
+- A part is connected through edges between its own nodes. Components are connected, and two parts
+  merge only along an edge.
+- No cycle leads through several parts, so an order of execution exists. Phases are numbered so that
+  no edge leads to a lower phase, and each phase belongs to one affinity. Two parts of one phase
+  have no edge between them, because they would be one component otherwise. Two parts merge only if
+  no other path leads from one to the other. The merged graph is acyclic exactly in that case.
+- There are few parts, and they are large. Of several divisions, the code takes the one with the
+  fewest parts; of those, the one with the larger parts on the first device, then on the next. This
+  is a heuristic: on graphs of two dozen layers, hundreds of random restarts found one or two parts
+  in a thousand fewer.
 
-Phases: the devices take turns, in a fixed order, and each runs all it can when its turn comes. A
-node's phase is the first turn of its device at which all that it reads has run. Seen from the
-graph's end instead, it is the last turn in time for all its readers. Both are tried, with several
-orders of turns as long as the graph is small. A division takes one pass over the edges.
+Phases: the devices take turns in a fixed order, and each runs all nodes that it can in its turn. A
+node's phase is the first turn of its device at which everything that it reads has run. Counted from
+the graph's end, it is the last turn that is early enough for all its readers. Both ways are tried,
+with several orders of turns if the graph is small. A division takes one pass over the edges.
 
-Merging: see `quotient`. Both are near linear, in time and in memory.
+Merging: see `quotient`. Both steps are near linear in time and in memory.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _WORK = 200_000  # nodes and edges of all divisions tried together; at least two
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Nodes that run on one device as one subgraph; `nodes` ascend."""
+    """Nodes that run on one device as one subgraph; `nodes` are in ascending order."""
 
     affinity: str
     nodes: tuple[int, ...]
@@ -47,15 +48,15 @@ class Part:
 def partition(
     edges: Sequence[tuple[int, int]], affinities: Sequence[str], priorities: Sequence[str] = ()
 ) -> tuple[Part, ...]:
-    """The parts of a graph in execution order: each after all whose results it reads.
+    """The parts of a graph in execution order: each part follows the parts whose results it reads.
 
-    The answer depends on the arguments alone; of parts that could go next, the one with the
+    The answer depends on the arguments alone. If several parts could come next, the one with the
     smallest node does.
 
     Args:
         edges: pairs (producer, consumer) of nodes ``0 … len(affinities) - 1``; repeats are allowed.
-        affinities: of each node, the device that it is to run on.
-        priorities: devices, the one to be served best first; the others follow by name.
+        affinities: for each node, the device that it must run on.
+        priorities: devices, the most preferred first; the others follow by name.
 
     Raises:
         ValueError: the graph has a cycle, or an edge leads to a node that does not exist.
@@ -78,7 +79,7 @@ def partition(
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """Each edge once, and each node's `order`: after all that it reads."""
+    """A graph with each edge once. `order` has each node after all nodes that it reads."""
 
     edges: list[tuple[int, int]]
     readers: list[list[int]]
@@ -97,7 +98,7 @@ class _Graph:
             sources[target].append(source)
         waits = [len(each) for each in sources]
         order = [node for node in range(count) if not waits[node]]
-        for node in order:  # grows meanwhile
+        for node in order:  # the list grows during the loop
             for reader in readers[node]:
                 waits[reader] -= 1
                 if not waits[reader]:
@@ -108,7 +109,8 @@ class _Graph:
 
 
 def _divisions(devices: int, size: int) -> list[tuple[tuple[int, ...], bool]]:
-    """In which order the devices take turns, and whether from the graph's end; best guess first."""
+    """The orders in which the devices take turns, each with whether it starts at the graph's end.
+    The best guess comes first."""
     if devices <= 4:  # 24 orders
         turns = list(permutations(range(devices)))
     else:
@@ -153,7 +155,7 @@ def _phases(
 
 
 def _components(edges: Sequence[tuple[int, int]], phases: Sequence[int]) -> list[int]:
-    """For each node, the one that stands for its component, joined by edges inside a phase."""
+    """For each node, the node that represents its component. Edges inside a phase join nodes."""
     root = list(range(len(phases)))
     for source, target in edges:
         if phases[source] == phases[target]:
@@ -173,7 +175,8 @@ def _components(edges: Sequence[tuple[int, int]], phases: Sequence[int]) -> list
 def _cost(
     groups: Sequence[Sequence[int]], colours: Sequence[int], devices: int
 ) -> tuple[int, list[list[int]]]:
-    """The less, the better: how many parts, then the larger ones first, device by device."""
+    """The cost of a division; less is better. Fewer parts cost less. With as many parts, larger
+    parts cost less, compared device by device."""
     sizes: list[list[int]] = [[] for _ in range(devices)]
     for nodes in groups:
         sizes[colours[nodes[0]]].append(-len(nodes))
@@ -181,7 +184,8 @@ def _cost(
 
 
 def _order(graph: _Graph, groups: Sequence[Sequence[int]]) -> list[int]:
-    """Indices of `groups` in execution order, the smallest first node first."""
+    """Indices of `groups` in execution order. Of groups that are ready, the one with the smallest
+    first node comes first."""
     owner = [0] * len(graph.order)
     for index, nodes in enumerate(groups):
         for node in nodes:

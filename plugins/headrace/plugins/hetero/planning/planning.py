@@ -1,4 +1,4 @@
-"""Where each layer of a network runs: what a query answers with, and a load goes by."""
+"""Plans where each layer of a network runs. A query answers with the plan; a load follows it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Plan:
     """A network's parts in execution order, and notes on them.
 
     Attributes:
-        devices: of each node of the network's graph; empty where none runs it.
-        unsupported: each layer once, with the reasons of all devices.
+        devices: the device of each node of the network's graph; empty if no device runs the node.
+        unsupported: each unsupported layer once, with the reasons of all devices.
     """
 
     network: Network
@@ -36,7 +36,8 @@ class Plan:
     notes: tuple[str, ...]
 
     def query_result(self) -> QueryResult:
-        """In terms of the network as it was given: without what preprocessing adds."""
+        """The plan as a query result. It names layers of the network as it was given, without the
+        layers that preprocessing adds."""
         result = QueryResult(unsupported=list(self.unsupported))
         refused = {layer.layer for layer in self.unsupported}
         nodes = list(self.network.model.graph)
@@ -64,14 +65,14 @@ def plan(
     """Assigns the layers of a network to the devices of a list.
 
     Args:
-        network: with preprocessing and types, otherwise untransformed: what a device's own
-            transformations would fuse or drop is here still, for users to place.
-        affinities: layer to device; wins over the nodes' metadata.
-        ended: devices that are not to run any layer, with the reason.
+        network: with preprocessing and types, otherwise untransformed. It still has the layers
+            that a device's own transformations would fuse or drop, so users can place them.
+        affinities: layer to device; overrides the nodes' metadata.
+        ended: devices that must not run any layer, with the reason.
 
     Raises:
-        InvalidArgument, FailedPrecondition: as `assign`. What `token` is cancelled with: the plan
-        is no longer wanted.
+        InvalidArgument, FailedPrecondition: as `assign`. The error that cancelled `token`, if the
+        plan is no longer wanted.
     """
     nodes = list(network.model.graph)
     layers = [layer_of(node) for node in nodes]
@@ -116,7 +117,8 @@ def _reasons(network: Network, target: Target, token: CancelToken) -> Reasons:
 def _unsupported(
     assignment: Assignment, nodes: Sequence[ir.Node], verdicts: Mapping[str, Reasons]
 ) -> Iterator[UnsupportedLayer]:
-    """Each layer once, with what each device says; each followed by those in its bodies."""
+    """Each unsupported layer once, with the reason of each device. The layers in its bodies follow
+    it."""
     by_layer: dict[str, dict[str, str]] = {}
     for layer in assignment.unsupported:
         by_layer.setdefault(layer.layer, {})[layer.device] = layer.reason
@@ -132,13 +134,14 @@ def _unsupported(
 
 
 def _names(node: ir.Node) -> Iterator[str]:
-    """The layers of the network as loaded that the node and its bodies are."""
+    """The layers of the network as loaded that the node and its bodies stand for."""
     for each in walk([node]):
         yield from origins(each)
 
 
 def _housekeeping(graph: ir.Graph, places: Mapping[ir.Node, str]) -> Iterator[tuple[str, str]]:
-    """Inputs, initialisers and outputs with the device of a layer beside them."""
+    """Inputs and initialisers with the device of a layer that reads them, and outputs with the
+    device of the layer that makes them."""
     for value in dict.fromkeys((*graph.inputs, *graph.initializers.values())):
         devices = (places.get(reader, "") for reader, _ in value.uses())
         device = next(filter(None, devices), "")
@@ -151,8 +154,9 @@ def _housekeeping(graph: ir.Graph, places: Mapping[ir.Node, str]) -> Iterator[tu
 
 
 def _rounding(network: Network, devices: Sequence[str]) -> tuple[str, ...]:
-    """A note where the devices compute values that are quantised by what they are: they differ in
-    the last bit, and where a value is rounded the other way so does a step of 256."""
+    """A note for a network that runs on several devices and quantises values by their own range.
+    The devices' results differ in the last bit. If a value is rounded the other way, its quantised
+    value differs by one step of 256."""
     kinds = (node.op_type for node in walk(network.model.graph))
     if len({*devices} - {""}) > 1 and any(kind.startswith("DynamicQuantize") for kind in kinds):
         return (

@@ -1,12 +1,14 @@
-"""Parts of a graph and the edges between them, merged as long as no cycle arises.
+"""Merges the parts of a graph along the edges between them, as long as no cycle arises.
 
-As in J. Herrmann et al., "Multilevel Algorithms for Acyclic Partitioning of Directed Acyclic
-Graphs" (SIAM J. Sci. Comput. 41(4), 2019), an edge may be contracted if no other way leads from
-its one end to the other. That way is sought only among the parts that a topological order has
-between the two, and the order is mended there alone, after D. Pearce and P. Kelly, "A Dynamic
-Topological Sort Algorithm for Directed Acyclic Graphs" (ACM JEA 11, 2006). What one search may
-follow is bounded, and what all may is proportional to the graph, so the time is near linear; a
-search cut short leaves two parts apart that might have been one, and never makes a cycle.
+An edge may be contracted if no other path leads from one of its ends to the other, as in J.
+Herrmann et al., "Multilevel Algorithms for Acyclic Partitioning of Directed Acyclic Graphs" (SIAM
+J. Sci. Comput. 41(4), 2019). The search for another path looks only at parts that lie between the
+two ends in a topological order. Only that section of the order is repaired, as in D. Pearce and P.
+Kelly, "A Dynamic Topological Sort Algorithm for Directed Acyclic Graphs" (ACM JEA 11, 2006).
+
+The number of edges that one search follows is bounded. The number that all searches follow is
+proportional to the size of the graph, so the time is near linear. A search that is cut short may
+leave two parts separate that could have merged, but it never makes a cycle.
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _SEARCH = 1_000  # edges that one search may follow
-_STEPS = 8  # edges that all may, for each node and edge of the graph
+_STEPS = 8  # edges that all searches together may follow, for each node and edge of the graph
 
 
 class Quotient:
-    """Parts, each called by one of its nodes; acyclic, whichever merge."""
+    """The graph of the parts. One of its nodes identifies each part. No merge makes a cycle."""
 
     __slots__ = ("_after", "_before", "_colours", "_into", "_place", "_steps")
 
@@ -32,9 +34,9 @@ class Quotient:
         """
         Args:
             edges: between nodes.
-            labels: of each node, the part that it is in.
+            labels: for each node, the part that it is in.
             parts: in a topological order.
-            colours: of each node; parts merge with those of their own colour only.
+            colours: the colour of each node; parts merge only with parts of the same colour.
         """
         self._place = {part: place for place, part in enumerate(parts)}  # rises along each edge
         self._colours = colours
@@ -49,7 +51,7 @@ class Quotient:
                 self._before[second][first] = None
 
     def find(self, part: int) -> int:
-        """The part that `part` has become."""
+        """The part that `part` has been merged into."""
         into = self._into
         while (merged := into.get(part)) is not None:
             if merged in into:
@@ -58,7 +60,7 @@ class Quotient:
         return part
 
     def merge(self) -> None:
-        """Merges parts along edges until none can, or as much as may be visited was."""
+        """Merges parts along edges until no more can merge, or until no steps are left."""
         colours = self._colours
         merged = True
         while merged and self._steps > 0:
@@ -78,7 +80,7 @@ class Quotient:
                     merged = self._try(first, second) or merged
 
     def _try(self, first: int, second: int) -> bool:
-        """Merges the two ends of an edge unless another way leads from the one to the other."""
+        """Merges the two ends of an edge unless another path leads from one to the other."""
         place = self._place
         if len(self._after[first]) == 1:  # nothing else reads `first`, so it can wait
             place[first] = place[second]
@@ -98,8 +100,8 @@ class Quotient:
     def _between(
         self, start: int, end: int, onward: dict[int, dict[int, None]], sign: int
     ) -> list[int] | None:
-        """What can be reached from `start` and has its place before `end`, in order of place; None
-        if `end` itself can, by more than one edge, or if the search is cut short."""
+        """The parts that can be reached from `start` and are placed before `end`, in order of
+        place. None if a path of more than one edge reaches `end`, or if the search is cut short."""
         place = self._place
         limit = sign * place[end]
         allowed = min(self._steps, _SEARCH)

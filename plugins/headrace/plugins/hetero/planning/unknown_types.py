@@ -1,9 +1,10 @@
-"""Keeps layers together that cannot be separated: a tensor of unknown type cannot be an input of a
-network.
+"""Keeps layers together that cannot be separated, because a tensor of unknown type cannot be an
+input of a network.
 
-Inference does not know the results of operators outside of ONNX that have no function. The layers
-at both ends of such a tensor have to be on one device. Where one end cannot be on the other's
-device, that one refuses the other end, which then goes to the next device of the list.
+Type inference does not know the results of operators outside of ONNX that have no function. The
+layers at both ends of such a tensor have to be on one device. If one layer cannot run on the other
+layer's device, that device refuses the other layer too. The other layer then goes to the next
+device of the list.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ class _Tensor(NamedTuple):
 
 
 class UnknownTypes:
-    """What devices refuse because of unknown types, given what they refuse anyway.
+    """Finds the layers that devices refuse because of unknown types.
 
     Args:
         nodes: the network's graph.
-        verdicts: of each device, what it does not run of the whole network.
+        verdicts: for each device, the layers of the whole network that it refuses anyway.
     """
 
     def __init__(self, nodes: Sequence[ir.Node], verdicts: Mapping[str, Reasons]) -> None:
@@ -41,11 +42,11 @@ class UnknownTypes:
         self._tensors = tuple(_unknown(nodes))
 
     def note(self, device: str, names: Iterable[str]) -> None:
-        """The device does not run these layers as they would be cut."""
+        """Notes that the device does not run these layers in the subgraph that it would get."""
         self._refused[device].update(names)
 
     def refused(self, part: Part) -> dict[str, str]:
-        """The layers of a part that it cannot keep, and why."""
+        """The layers that a part cannot keep, and why."""
         reasons: dict[str, str] = {}
         members = set(part.nodes) if self._tensors else set()
         for name, source, reader in self._tensors:
@@ -62,7 +63,7 @@ class UnknownTypes:
         return reasons
 
     def left(self, parts: Sequence[Part]) -> list[UnsupportedLayer]:
-        """The readers of tensors that pass between parts all the same."""
+        """The layers that still read a tensor of unknown type from another part."""
         numbers = {place: number for number, part in enumerate(parts) for place in part.nodes}
         readers: dict[str, UnsupportedLayer] = {}
         for name, source, reader in self._tensors:

@@ -1,4 +1,4 @@
-"""Which subgraph runs when: what the state machine of a request goes by. Pure."""
+"""Says which subgraph waits for which. The state machine of a request follows it. Pure."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What some outputs of a network take: subgraphs that nothing of it needs do not run.
+    """The subgraphs that must run to compute some outputs of a network. Other subgraphs do not run.
 
     Attributes:
         count: how many subgraphs run.
-        first: those that wait for no other.
-        waits: of each subgraph, how many others it waits for.
-        followers: of each one, those that wait for it.
-        outputs: of each one, what it computes.
-        handed: of each one, what it takes from others.
-        reads: of each tensor between subgraphs, how many read it; one more if it is a requested
-            output, so that it is kept to the end.
+        first: the subgraphs that wait for no other.
+        waits: for each subgraph, how many others it waits for.
+        followers: for each subgraph, the subgraphs that wait for it.
+        outputs: for each subgraph, the tensors that it computes.
+        handed: for each subgraph, the tensors that it takes from others.
+        reads: for each tensor between subgraphs, how many subgraphs read it. The number is one
+            higher for a requested output, so that the tensor is kept to the end.
     """
 
     count: int
@@ -43,7 +43,7 @@ def flow(subgraphs: Sequence[Ends], results: Iterable[str]) -> Flow:
     """The flow of tensors to the outputs `results`.
 
     Args:
-        subgraphs: each after all whose outputs it takes.
+        subgraphs: each comes after the subgraphs whose outputs it takes.
     """
     source = {name: at for at, each in enumerate(subgraphs) for name in each.outputs}
     reads = Counter(name for name in results if name in source)

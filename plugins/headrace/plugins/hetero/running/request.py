@@ -53,14 +53,14 @@ class SubgraphJob(PartJob):
 
 
 class HeteroRequest:
-    """A job and its parts. Thread-safe: `_lock` guards all fields that change; no part is
-    submitted, cancelled or settled under it.
+    """A job and its parts. Thread-safe: `_lock` guards all fields that change. No thread submits,
+    cancels or settles a part while it holds the lock.
 
-    The job ends when no part is left on any device, also after a failure: until then a backend may
-    be reading its inputs.
+    The job ends when no part is left on any device, even after a failure. Until then a backend may
+    still read its inputs.
 
     Args:
-        counters: of each subgraph; empty if nothing is counted.
+        counters: one for each subgraph; empty if nothing is counted.
         constants: outputs that no subgraph computes.
     """
 
@@ -130,7 +130,7 @@ class HeteroRequest:
             ended = not self._unfinished
         if error is None:
             self._count(at, part, inputs)
-        del inputs, outputs  # the arrays; the frame lives on while others run from here
+        del inputs, outputs  # free the arrays: this stack frame lives while other subgraphs run
         if failed:
             self._token.cancel(Cancelled("another subgraph of the request failed"))
         if ended:
@@ -195,13 +195,13 @@ class HeteroRequest:
         return not_the_callers(placed, self._flow.handed[at])
 
     def _say_where(self, job: Job) -> None:
-        """The reason for which a request was cancelled says nothing of a subgraph."""
+        """Replaces the reason of a cancelled request with the error that names the subgraph."""
         if job.error is not None and type(self._failure) is type(job.error):
             job.error = self._failure
 
 
 def copied(value: Value) -> Value:
-    """The value in memory of its own."""
+    """A copy of the value."""
     if isinstance(value, list):
         return [copied(element) for element in value]
     return None if value is None else np.array(value)

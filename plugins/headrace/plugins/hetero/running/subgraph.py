@@ -1,4 +1,4 @@
-"""A part of a network on its device: how it is exported, what is counted of it, how it fails."""
+"""A part of a network on its device: its export, its counters and its errors."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ CUT_BYTES = Family(
     "Bytes that a subgraph read from others, in a network that HETERO split.",
 )
 MOST_NUMBERED = 32
-"""Subgraphs with series of their own; the others of a device share one, labelled ``more``."""
+"""How many subgraphs have series of their own. The other subgraphs of a device share a series,
+labelled ``more``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubgraphFrame(Frame):
     """What an export keeps of a subgraph.
 
-    If its device exports nothing, layers and ends say how to cut its network out of the whole one
-    once more, and its device compiles that. So the weights travel once.
+    If its device exports nothing, `layers` and `ends` say how to cut the subgraph's network out of
+    the whole network again, and the device compiles it. So the export has the weights only once.
 
     Attributes:
-        layers: its nodes in the network's graph.
+        layers: the names of its nodes in the network's graph.
     """
 
     layers: tuple[str, ...]
@@ -56,10 +57,11 @@ class Subgraph:
     Attributes:
         number: from 1, in execution order.
         device: as the list names it.
-        layers: its nodes in the network's graph; of constants only those that are outputs.
+        layers: the names of its nodes in the network's graph, with only those constants that are
+            outputs.
         architecture, backend_version: the device's, for an export.
-        origins: of its layers, by name: the layers of the network as loaded. Preprocessing stands
-            for none.
+        origins: layer name to the layers of the network as loaded that it stands for. A layer of
+            the preprocessing stands for none.
     """
 
     number: int
@@ -72,14 +74,14 @@ class Subgraph:
     origins: Mapping[str, tuple[str, ...]]
 
     def profile(self, layers: Sequence[LayerProfile]) -> list[LayerProfile]:
-        """What its layers cost, in terms of the whole network."""
+        """The profiles of its layers, with the layer names of the whole network."""
         return [
             replace(layer, subgraph=self.number, origins=self._origins(layer.origins))
             for layer in layers
         ]
 
     def executed(self) -> list[Layer]:
-        """The graph that its device runs, in terms of the whole network."""
+        """The graph that its device runs, with the layer names of the whole network."""
         return [
             replace(layer, origins=self._origins(layer.origins))
             for layer in self.executable.layers()
@@ -100,12 +102,12 @@ class Subgraph:
 
 
 def write_frames(frames: Iterable[SubgraphFrame]) -> bytes:
-    """The frames in their order, for an export."""
+    """The bytes of the frames in their order, for an export."""
     return _FORMAT.write((_facts(frame), frame.native) for frame in frames)
 
 
 def read_frames(native: bytes) -> tuple[SubgraphFrame, ...]:
-    """What `write_frames` wrote. Raises as `FrameFormat.read`."""
+    """Reads the frames that `write_frames` wrote. Raises as `FrameFormat.read`."""
     return _FORMAT.read(native, _frame)
 
 
@@ -147,17 +149,18 @@ class SubgraphCounters:
 
 
 def named(error: BaseException, place: str, **facts: str) -> HeadraceError:
-    """The error of the same class that also says where it happened.
+    """A copy of the error that also says where it happened. It has the same class; an error that
+    is not a HeadraceError becomes an Internal.
 
     Args:
-        place: as ``subgraph 2 of 3 on CPU.0``.
-        facts: the same for machines.
+        place: for example ``subgraph 2 of 3 on CPU.0``.
+        facts: the place as metadata, for programs to read.
     """
     if isinstance(error, Internal) or not isinstance(error, HeadraceError):
         text = error.message if isinstance(error, HeadraceError) else repr(error)
         copy: HeadraceError = Internal(f"{place}: {text}", metadata={"place": place, **facts})
     else:
-        # Not by its constructor: each class has its own.
+        # The constructor cannot make the copy: each class has its own parameters.
         copy = type(error).__new__(type(error))
         copy.__dict__.update(error.__dict__)
         copy.message = f"{place}: {error.message}"
@@ -168,11 +171,12 @@ def named(error: BaseException, place: str, **facts: str) -> HeadraceError:
 
 
 def not_the_callers(error: HeadraceError, passed_on: Iterable[str]) -> HeadraceError:
-    """The error as it is, or if it is about a tensor that another subgraph has made, one that
-    does not blame an input which the caller never gave.
+    """The error to raise to the caller. If the error is about a tensor that another subgraph made,
+    the result is another error that does not blame an input, because the caller did not give the
+    tensor. Any other error stays as it is.
 
     Args:
-        passed_on: the tensors that the subgraph got from others.
+        passed_on: the tensors that the subgraph got from other subgraphs.
     """
     fields = [f"inputs[{name!r}]" for name in passed_on]
     if not isinstance(error, InvalidArgument) or error.field not in fields:
