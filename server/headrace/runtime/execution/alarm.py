@@ -10,8 +10,8 @@ from headrace.runtime.execution.timer import Timer, TimerEntry
 
 class Alarm:
     """Calls back when something is due, or earlier, so the owner must look at the clock. If the due
-    time moves back, the earlier entry stays in the timer. That is cheaper than a new entry for each
-    change.
+    time becomes later, the earlier entry stays in the timer. That is cheaper than a new entry for
+    each change.
 
     Not thread-safe: the owner's lock guards it, and the timer's lock is taken under that lock.
 

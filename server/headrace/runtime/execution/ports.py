@@ -124,8 +124,7 @@ class _Expected:
         if not isinstance(value, np.ndarray) or self._sequence != in_sequence:
             return InvalidArgument(f"{what} takes {self}, not {_kind(value)}", field=field)
         if value.dtype != self.dtype:
-            # Preprocessing converts plain tensors. Like Cast, it takes no strings or complex
-            # numbers.
+            # Preprocessing converts plain tensors as Cast does, but no strings or complex numbers.
             plain = not (self._optional or self._sequence)
             converts = plain and not {self.dtype.kind, value.dtype.kind} & {"O", "c"}
             remedy = ", or set its dtype when the network is loaded" if converts else ""

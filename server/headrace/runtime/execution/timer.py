@@ -134,7 +134,7 @@ class Timer:
         return entry
 
     def cancel(self, entry: TimerEntry) -> None:
-        """Forgets the call; it may already be under way."""
+        """Forgets the call. The callback may already be running."""
         with self._wake:
             self._wheel.cancel(entry)
 
