@@ -66,8 +66,9 @@ def free_graphs() -> None:
 
 
 def _free(objects: list[object]) -> None:
-    """Frees the objects that the list's only object reaches, except those in use outside.
+    """Frees the list's only object and what it reaches, unless something outside refers to it.
 
+    Objects that something outside refers to are kept, with all that they reach.
     The references are counted before and after Python's own counts are read. If both are equal,
     they are right for that moment. If they differ, because a part was moved meanwhile, all objects
     are kept. If nothing outside referred to a part at that moment, nothing can get a reference to
