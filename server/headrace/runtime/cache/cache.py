@@ -1,12 +1,12 @@
 """Compiled networks on disk, which servers share.
 
-    ROOT/FOLDER/DIGEST.compiled     an entry, as `network_cache_entry.py` has it
+    ROOT/FOLDER/DIGEST.compiled     an entry, in the format of `entry.py`
 
 An entry is named after the digest of its key (`device/cache_key.py`), and holds the key too. It is
-signed, with a key that is derived from the server's own: native bytes that somebody else put there
-never reach a backend. There are no locks: an entry is written whole or not at all, and two writers
-of one entry write the same bytes. The time of an entry's last change is that of its last use; for a
-new one, the least recently used go.
+signed with a key that is derived from the server's own, so native bytes that somebody else put
+there never reach a backend. There are no locks: an entry is written whole or not at all, and two
+writers of one entry write the same bytes. Each use of an entry sets its modification time. The
+least recently used entries are removed to make room for a new one.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _log = logging.getLogger(__name__)
 SUFFIX = ".compiled"
 _ENTRY = re.compile(rf"[0-9a-f]{{64}}{re.escape(SUFFIX)}")
 _KEY_DOMAIN = b"headrace cache of compiled networks, 1\0"
-_BLOCK_BYTES = 4096  # what the smallest entry takes on a disk
-_MAX_ENTRIES = 4096  # looked through at each write
+_BLOCK_BYTES = 4096  # the disk space that the smallest entry takes
+_MAX_ENTRIES = 4096  # each write looks at all entries
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -44,12 +44,12 @@ class _Entry:
 
 
 class NetworkCache:
-    """Thread-safe, without a lock, as it is safe beside other processes.
+    """Thread-safe without a lock, because it is safe to share with other processes.
 
     Args:
-        root: made if it is not there.
-        key: the server's; entries that were signed under another are refused.
-        max_bytes: of all entries together.
+        root: the cache's folder. It is made if it does not exist.
+        key: the server's key. Entries that were signed with another key are refused.
+        max_bytes: the limit for all entries together.
 
     Raises:
         OSError: `root` is not a folder and cannot be made.
@@ -64,13 +64,13 @@ class NetworkCache:
         self._make_room(0)
 
     def read(self, folder: str, key: CacheKey) -> bytes | None:
-        """The native bytes of a compiled network; None if they are not there.
+        """The native bytes of a compiled network; None if there is no entry.
 
         Args:
-            folder: a name, as CACHE_DIR allows it.
+            folder: a name that CACHE_DIR allows.
 
         Raises:
-            EntryRefused: they are there, and cannot be read or not be trusted.
+            EntryRefused: there is an entry, but it cannot be read or trusted.
         """
         try:
             return self._read(self._root / folder, key)
@@ -84,8 +84,8 @@ class NetworkCache:
         is full.
 
         Raises:
-            OSError: the system refused to.
-            ValueError: there would be no room for them.
+            OSError: the entry cannot be written.
+            ValueError: the cache has no room for the entry.
         """
         size = max(len(native) + len(key.text) + entries.OVERHEAD_BYTES, _BLOCK_BYTES)
         if size > self._max_bytes:
@@ -100,14 +100,14 @@ class NetworkCache:
             except FileNotFoundError:  # another server removed the folder when it was empty
                 if not tries_left:
                     raise
-        self._make_room(0)  # for what others have written meanwhile
+        self._make_room(0)  # other servers may have written entries meanwhile
 
     # -- inside --
 
     def _read(self, folder: Path, key: CacheKey) -> bytes:
         inside = os.open(folder, _OPEN | os.O_DIRECTORY)
         try:
-            # What opens without waiting, should it be a pipe.
+            # O_NONBLOCK: if the file is a pipe, opening it must not wait.
             descriptor = os.open(key.name + SUFFIX, _OPEN | os.O_NONBLOCK, dir_fd=inside)
         finally:
             os.close(inside)
@@ -119,7 +119,7 @@ class NetworkCache:
                 raise EntryRefused("it is larger than the cache")
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 native = entries.read(file, facts.st_size, key, self._key)
-            with suppress(OSError):  # an entry of a folder that may only be read is used as well
+            with suppress(OSError):  # an entry in a read-only folder can be used too
                 os.utime(descriptor)
         finally:
             os.close(descriptor)
@@ -132,11 +132,11 @@ class NetworkCache:
             raise NotADirectoryError(f"{folder.name} is a symbolic link")
 
     def _make_room(self, size: int) -> None:
-        """Removes the least recently used entries until there is room for one of `size` bytes, or
-        for none if that is 0.
+        """Removes the least recently used entries until an entry of `size` bytes fits. If `size` is
+        0, removes entries only until the cache is within its limits.
 
         Raises:
-            ValueError: entries that cannot be removed leave no room.
+            ValueError: there is no room, because some entries cannot be removed.
         """
         for leftover in remove_leftovers(self._root):
             _log.info("removed %s, which a server that died left in the cache", leftover.name)
@@ -156,23 +156,23 @@ class NetworkCache:
     def _is_removed(self, path: Path) -> bool:
         try:
             path.unlink()
-        except FileNotFoundError:  # another server was faster
+        except FileNotFoundError:  # another server has removed it
             return True
         except OSError as error:
             _log.warning("cannot remove %s from the cache: %s", path, error)
             return False
         self.counters.evict()
-        with suppress(OSError):  # is not empty
+        with suppress(OSError):  # the folder is not empty
             path.parent.rmdir()
         return True
 
     def _entries(self) -> Iterator[_Entry]:
-        """What servers wrote; not the files and links that somebody else put there."""
+        """The entries that servers wrote, without files and links that somebody else put there."""
         for folder in _listed(self._root):
             if folder.is_dir(follow_symlinks=False):
                 for file in _listed(Path(folder.path)):
                     if _ENTRY.fullmatch(file.name) and file.is_file(follow_symlinks=False):
-                        with suppress(OSError):  # gone meanwhile
+                        with suppress(OSError):  # the file has just been removed
                             facts = file.stat(follow_symlinks=False)
                             size = max(facts.st_size, _BLOCK_BYTES)
                             yield _Entry(Path(file.path), size, facts.st_mtime_ns)

@@ -5,8 +5,8 @@
     native                                  the backend's own bytes
     MAC                                     HMAC-SHA256 of all before
 
-The network that it was compiled from is not in it, unlike in an export blob (`blob.py`): the reader
-of an entry has the network. So only half as many bytes are read and verified.
+Unlike an export blob (`blob.py`), an entry does not hold the network that it was compiled from,
+because the reader of an entry has the network. So only half as many bytes are read and verified.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import IO
 
 FORMAT_VERSION = 1
 OVERHEAD_BYTES = 64
-"""What an entry takes at most beside its key and its native bytes."""
+"""The most bytes that an entry takes besides its key and its native bytes."""
 
 _MAGIC = b"\x89hrcache\r\n\x1a\n"
 _PREFIX = struct.Struct(">12sIQQ")
@@ -31,20 +31,20 @@ _MAC_BYTES = 32
 class CacheKey:
     """
     Attributes:
-        text: all that counts, as canonical JSON.
+        text: everything that the compiled network depends on, as canonical JSON.
     """
 
     text: str
 
     @property
     def name(self) -> str:
-        """SHA-256 of `text`, in hexadecimal: what the entry's file is called after."""
+        """The SHA-256 of `text` in hexadecimal, after which the entry's file is named."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
 class EntryRefused(Exception):
-    """There is an entry, which is not used; says why. Never seen by a caller: the network is
-    compiled instead."""
+    """Says why an existing entry is not used. Callers of the API never see it, because the network
+    is compiled instead."""
 
 
 def write(key: CacheKey, native: bytes, secret: bytes) -> Iterator[bytes]:
@@ -58,16 +58,16 @@ def write(key: CacheKey, native: bytes, secret: bytes) -> Iterator[bytes]:
 
 
 def read(file: IO[bytes], size: int, key: CacheKey, secret: bytes) -> bytes:
-    """The native bytes.
+    """The native bytes of an entry.
 
     Args:
-        size: of the file, in bytes.
-        key: what the entry must be for.
+        size: the file's size in bytes.
+        key: the key that the entry must have.
 
     Raises:
         EntryRefused: it is not an entry, is damaged, belongs to another network, or is signed with
             another secret.
-        OSError: as of read.
+        OSError: the file cannot be read.
     """
     prefix = file.read(_PREFIX.size)
     if len(prefix) < _PREFIX.size:

@@ -1,1 +1,1 @@
-"""The life of an infer request: job, admission, queue, stream, timer."""
+"""What an infer request passes through: job, admission, queue, stream, timer."""

@@ -1,4 +1,4 @@
-"""Admission: a bound on requests accepted and not finished, held at the outermost network."""
+"""Admission: the outermost network limits how many accepted requests are unfinished."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Admission:
     """Counts requests in and out. Thread-safe; `_lock` guards the numbers.
 
     Args:
-        name: of the device, for messages.
-        capacity: requests that may wait; QUEUE_CAPACITY.
-        streams: how many run at once, so `capacity + streams()` may be in flight.
+        name: the device's name, for messages.
+        capacity: how many requests may wait; QUEUE_CAPACITY.
+        streams: returns how many run at once, so `capacity + streams()` may be in flight.
     """
 
     def __init__(self, name: str, capacity: int, streams: Callable[[], int]) -> None:
@@ -36,7 +36,7 @@ class Admission:
         """Gives the job its ticket.
 
         Raises:
-            QueueFull: with the time in which the queue would empty, as the delay for a retry.
+            QueueFull: the queue is full. The delay for a retry is the time to empty the queue.
         """
         with self._lock:
             if self._in_flight >= self.capacity and (
@@ -52,7 +52,7 @@ class Admission:
         job.ticket = self.ticket
 
     def release(self, job: Job) -> None:
-        """The admitted job has its outcome."""
+        """Counts an admitted job as finished."""
         with self._lock:
             self._in_flight -= 1
             if job.started:

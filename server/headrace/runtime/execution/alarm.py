@@ -1,4 +1,4 @@
-"""One timer entry for an owner whose next due moment changes often."""
+"""One timer entry for an owner whose next due time changes often."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from headrace.runtime.execution.timer import Timer, TimerEntry
 
 
 class Alarm:
-    """Calls back when something is due, or earlier: the owner then looks at the clock. An entry
-    that became too early is left in the timer, which is cheaper than another one for each change.
+    """Calls back when something is due, or earlier, so the owner must look at the clock. If the due
+    time becomes later, the earlier entry stays in the timer. That is cheaper than a new entry for
+    each change.
 
-    Not thread-safe: the owner's lock guards it, and the timer's lock is taken under that.
+    Not thread-safe: the owner's lock guards it, and the timer's lock is taken under that lock.
 
     Args:
-        callback: called without a lock; to begin with `rang`.
+        callback: called without a lock. It must first call `rang`.
     """
 
     __slots__ = ("_callback", "_closed", "_due", "_entry", "_timer")
@@ -28,7 +29,8 @@ class Alarm:
         self._closed = False
 
     def set(self, due: float) -> None:
-        """Has the callback called at `due` at the latest (`time.monotonic`). Infinite: whenever."""
+        """Has the callback called at `due` (`time.monotonic`) at the latest. Infinity sets
+        nothing."""
         if due >= self._due or self._closed:
             return
         if self._entry is not None:
@@ -37,11 +39,11 @@ class Alarm:
         self._due = due
 
     def rang(self) -> None:
-        """The callback was called, and the alarm may be set again."""
+        """Records that the callback was called, so that the alarm can be set again."""
         self._entry, self._due = None, math.inf
 
     def close(self) -> None:
-        """The callback is not called any more, unless it is being called now."""
+        """Stops the alarm. The callback is not called again, but a call may be running now."""
         if self._entry is not None:
             self._timer.cancel(self._entry)
         self.rang()

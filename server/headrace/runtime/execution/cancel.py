@@ -1,7 +1,7 @@
 """Cancel tokens: a tree from the call down to the backend's hook.
 
-Cancelling a token cancels its children and never its parent, so a member of a batch can leave while
-its batch runs on, and a call that ends takes every part of its request with it.
+Cancelling a token cancels its children but never its parent. So a member of a batch can leave while
+the batch runs on, and a call that ends cancels every part of its request.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ _log = logging.getLogger(__name__)
 
 
 def _right_to_cancel() -> None:
-    """Among the hooks of a token until somebody cancels it."""
+    """A marker among the hooks of a token. The thread that removes it may cancel the token."""
 
 
 class CancelToken:
     """Tells once, with a reason, that the result is no longer wanted. Thread-safe.
 
-    No lock: the thread that takes a hook out of `_hooks` is the only one to call it, because
-    `list.append`, `pop` and `remove` are atomic; the last as long as comparing hooks runs no Python
-    code, which is so of functions, bound methods and partials. Hooks run on the thread that
+    It needs no lock: only the thread that takes a hook out of `_hooks` calls the hook, because
+    `list.append`, `pop` and `remove` are atomic. `remove` is atomic only if comparing hooks runs no
+    Python code, as with functions, bound methods and partials. Hooks run on the thread that
     cancels, and must be brief.
     """
 
@@ -45,15 +45,16 @@ class CancelToken:
         return CancelToken(self)
 
     def cancel(self, error: HeadraceError) -> bool:
-        """Cancels with `error` (Cancelled or DeadlineExceeded) as what the caller is told.
+        """Cancels the token. The caller gets `error`, which is Cancelled or DeadlineExceeded.
 
         Returns:
-            False if somebody else has; the first reason stays, and may be seen a moment later.
+            False if the token was cancelled before. The first error stays; `error` may be set a
+            moment later.
         """
         if not self._take(_right_to_cancel):
             return False
         self.error = error
-        # One attached by now is called here; one attached later sees the error.
+        # A hook attached before this is called here; `attach` calls one that comes later.
         while self._hooks:
             try:
                 hook = self._hooks.pop(0)
@@ -63,7 +64,7 @@ class CancelToken:
         return True
 
     def attach(self, hook: Callable[[], object]) -> None:
-        """Has `hook` called once on cancel; at once if that has happened."""
+        """Has `hook` called once on cancel, or at once if the token is cancelled already."""
         self._hooks.append(hook)
         if self.error is not None and self._take(hook):
             self._call(hook)
@@ -78,7 +79,7 @@ class CancelToken:
             self._parent.detach(self._follow_parent)
 
     def _take(self, hook: Callable[[], object]) -> bool:
-        """Whether it was there; if so, it is the caller's now."""
+        """Removes the hook. Returns whether it was there; if so, only the caller has it now."""
         try:
             self._hooks.remove(hook)
         except ValueError:
@@ -93,5 +94,5 @@ class CancelToken:
     def _call(hook: Callable[[], object]) -> None:
         try:
             hook()
-        except Exception:  # noqa: BLE001 - one party's hook must not keep others from hearing
+        except Exception:  # noqa: BLE001 - a failing hook must not keep other hooks from running
             _log.exception("cancel hook failed")

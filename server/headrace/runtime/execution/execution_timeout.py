@@ -1,7 +1,7 @@
-"""EXECUTION_TIMEOUT: a bound on every run of one network.
+"""EXECUTION_TIMEOUT: a limit on the time of every run of one network.
 
-Runs begin and end far more often than one takes too long, so they are only written down. One timer
-entry waits for the time of the run that began first, and then for that of the oldest one left.
+Runs begin and end often, and rarely take too long, so each is only recorded. A single timer entry
+waits for the limit of the oldest run, and then for that of the oldest run left.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class ExecutionTimeout:
     """Cancels jobs that run longer than `seconds` (0: never). Thread-safe.
 
     `_lock` guards the timer entry and the limit. The running jobs are in the order in which they
-    started; single operations on a dictionary are atomic. The limit may change, also for runs under
-    way.
+    started; single operations on a dictionary are atomic. The limit may change, and then applies to
+    current runs too.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class ExecutionTimeout:
         self._arm()
 
     def begin(self, job: Job) -> None:
-        """The job has `started`."""
+        """Records that a run began. The job's `started` is set."""
         self._running[job] = None
         if self._entry is None:
             self._arm()
 
     def end(self, job: Job) -> None:
-        """The run is over; nothing happens if it never began."""
+        """Records that a run is over. Nothing happens if it never began."""
         self._running.pop(job, None)
 
     def _arm(self) -> None:

@@ -1,4 +1,4 @@
-"""Executors by name: borrowed by networks, one for each physical device id."""
+"""Executors by name, one for each physical device id. Networks share them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class ExecutorManager:
         self._stopped = False
 
     def get(self, name: str, streams: int, *, bind: bool = False) -> StreamsExecutor:
-        """The executor of a device, as `CPU.0`; `streams` and `bind` count when it is created.
+        """The executor of a device such as `CPU.0`. `streams` and `bind` are used only to create
+        it.
 
         Raises:
             Unavailable: the executors have been stopped.
@@ -33,12 +34,12 @@ class ExecutorManager:
             return executor
 
     def find(self, name: str) -> StreamsExecutor | None:
-        """The executor if there is one already."""
+        """The executor of that name, or None if there is none yet."""
         with self._lock:
             return self._executors.get(name)
 
     def resize(self, name: str, streams: int) -> None:
-        """Gives an executor, if there is one already, another number of streams."""
+        """Changes an executor's number of streams, if the executor exists already."""
         executor = self.find(name)
         if executor is None or executor.streams == streams:
             return
@@ -49,10 +50,10 @@ class ExecutorManager:
             listener()
 
     def subscribe(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Calls `listener`, which does not raise, after an executor got another number of streams.
+        """Calls `listener` after an executor's number of streams changes. It must not raise.
 
         Returns:
-            Ends the subscription. A call that runs at that moment on another thread runs on.
+            A function that ends the subscription. A call that runs on another thread then goes on.
         """
         ticket = object()
         with self._lock:
@@ -65,7 +66,7 @@ class ExecutorManager:
         return unsubscribe
 
     def stop(self, timeout: float | None = None) -> None:
-        """Stops every executor; what waits fails with Unavailable."""
+        """Stops every executor. Waiting tasks fail with Unavailable."""
         with self._lock:
             self._stopped = True
             executors, self._executors = list(self._executors.values()), {}

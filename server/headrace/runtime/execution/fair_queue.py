@@ -1,18 +1,19 @@
 """The order in which waiting work runs: by priority with ageing, fair between networks.
 
 Inside a flow, which is one network's lane, the entry with the least ``arrival - priority *
-HEAD_START`` goes first, arrivals counted per flow. So an entry is passed by fewer than ``priority
-difference * HEAD_START`` later ones.
+HEAD_START`` goes first. Arrivals are counted per flow. So fewer than ``priority difference *
+HEAD_START`` later entries can pass an entry.
 
 Between flows: a flow's tag grows by one for each entry served, and the flow with the least ``tag -
-priority of its first entry * HEAD_START`` goes first. So flows take turns however long their queues
-are, and a priority is an advance on later turns, not a gift. The virtual time is the least tag of
-the flows that could run; a flow that had nothing to run, or was at its limit, goes on from there:
-it saves up no turns, and entries that are removed cost it none. Tags in use lie at most ``largest
-priority difference * HEAD_START + 1`` apart, so nothing starves. (Start-time fair queueing, Goyal,
-Vin and Cheng, SIGCOMM 1996, with the virtual time of Linux's completely fair scheduler.)
+priority of its first entry * HEAD_START`` goes first. So flows take turns, however long their
+queues are. A priority gives a flow its later turns earlier, and no extra turns. The virtual time is
+the least tag of the flows that could run. A flow that had nothing to run, or was at its limit,
+continues from the virtual time. So it saves up no turns, and loses none to entries that are
+removed. Tags in use lie at most ``largest priority difference * HEAD_START + 1`` apart, so nothing
+starves. (Start-time fair queueing, Goyal, Vin and Cheng, SIGCOMM 1996, with the virtual time of
+Linux's completely fair scheduler.)
 
-Pure and not thread-safe: no clock, no lock, no thread.
+The module uses no clock, lock or thread, and is not thread-safe.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 HEAD_START = 8
-"""Turns by which one step of priority goes ahead."""
+"""How many turns one step of priority goes ahead."""
 
 
 class Entry(Generic[T]):
-    """A waiting item; keep it to remove it."""
+    """A waiting item. Keep the entry if you may want to remove it."""
 
     __slots__ = ("advance", "flow", "item", "rank", "sequence")
 
@@ -43,7 +44,7 @@ class Entry(Generic[T]):
 
 
 class Flow(Generic[T]):
-    """One network's lane: how many of its items may run at once, and how many do."""
+    """One network's lane: its waiting entries, and how many items run and may run at once."""
 
     __slots__ = ("arrivals", "heap", "limit", "running", "tag", "waiting")
 
@@ -57,7 +58,7 @@ class Flow(Generic[T]):
 
 
 class FairQueue(Generic[T]):
-    """Entries of several flows, each with a limit on how many of it run at once."""
+    """The entries of several flows. Each flow has a limit on how many of its items run at once."""
 
     def __init__(self) -> None:
         self._active: dict[Flow[T], None] = {}
@@ -79,7 +80,8 @@ class FairQueue(Generic[T]):
         return entry
 
     def pop(self) -> tuple[Flow[T], T] | None:
-        """The next item whose flow is below its limit; it counts as running until `finished`."""
+        """Takes out the next item whose flow is below its limit. It counts as running until
+        `finished`."""
         best: Entry[T] | None = None
         best_turn = (0, 0)
         least_tag = 0
@@ -108,11 +110,11 @@ class FairQueue(Generic[T]):
         return flow, item
 
     def finished(self, flow: Flow[T]) -> None:
-        """One item of `flow` no longer runs."""
+        """Records that one item of `flow` no longer runs."""
         flow.running -= 1
 
     def remove(self, entry: Entry[T]) -> bool:
-        """Takes out an entry; False if it has left already."""
+        """Takes out an entry. Returns False if it has left already."""
         if entry.item is None:
             return False
         entry.item = None
@@ -124,7 +126,7 @@ class FairQueue(Generic[T]):
         return True
 
     def drain(self) -> list[T]:
-        """Takes out everything."""
+        """Takes out and returns every item."""
         items = [e.item for flow in self._active for e in flow.heap if e.item is not None]
         for flow in self._active:
             for entry in flow.heap:

@@ -1,10 +1,10 @@
 """Decides whether a network is so quick that its request may run on the front-end's own thread.
 
-A hop to a stream's thread and back costs more than a hundred microseconds of processor time, a tiny
-network five. What counts is processor time, which waiting for a processor does not inflate; but it
-takes a system call to read. So a network that has proved quick is watched by the cheap wall clock,
-and what looks slow there is measured precisely for a while, twice as long each time. Pure: it sees
-durations only.
+A hop to a stream's thread and back costs more than a hundred microseconds of processor time, while
+a tiny network takes five. The decision uses processor time, because waiting for a processor does
+not inflate it. But reading it takes a system call. So a network that has proved quick is measured
+with the cheap wall clock. If a run then looks slow, the next runs are measured precisely, twice as
+many each time.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _SMOOTHING = 1 / 8
 class InlineBudget:
     """Allows running inline after some quick runs; one slow run forbids it for a long while.
 
-    Not locked: a lost update between two streams changes a mean by a sample.
+    It has no lock: if two streams race, the mean misses one sample at most.
 
     Attributes:
-        allowed: the next run may be inline.
-        clock: what to measure the next run with, in seconds.
-        unremarkable: by that clock; a run that took no longer need not be recorded.
+        allowed: whether the next run may be inline.
+        clock: the clock to measure the next run with, in seconds.
+        unremarkable: a run that took at most this long by `clock` need not be recorded.
     """
 
     __slots__ = ("_doubt", "_mean", "_runs", "allowed", "clock", "unremarkable")
@@ -38,7 +38,7 @@ class InlineBudget:
         self.clock: Callable[[], float] = time.thread_time
         self.unremarkable = -1.0
         self._mean = 0.0
-        self._runs = _FIRST_RUNS  # to measure precisely before the next verdict
+        self._runs = _FIRST_RUNS  # to measure precisely before the next decision
         self._doubt = _DOUBTFUL_RUNS
 
     def record(self, seconds: float) -> None:
@@ -50,7 +50,7 @@ class InlineBudget:
                 self._doubt = min(2 * self._doubt, _PENALTY_RUNS)
                 self._mean = 0.0
             return
-        # From the first sample on, not from zero, which would let a slow network pass for quick.
+        # Start with the first sample. Starting from zero would make a slow network look quick.
         mean = self._mean
         mean = self._mean = mean + _SMOOTHING * (seconds - mean) if mean else seconds
         self._runs -= 1

@@ -1,8 +1,9 @@
-"""A job: one inference on one network, from submission to its one outcome.
+"""A job: one inference on one network, from submission to its single outcome.
 
-`ExecutableNetwork.submit(job)` returns at once; the finisher calls `complete`, `fail` or `settle`,
-on any thread, and the first call wins. Then the observers run (accounting, latest first), and last
-`done`. No lock: the right to settle is the single element of a list, and `list.pop` is atomic.
+`ExecutableNetwork.submit(job)` returns at once. Whoever finishes the job calls `complete`, `fail`
+or `settle`, on any thread, and the first call wins. Then the observers run, latest first, and
+`done` runs last. There is no lock: the right to settle is the single element of a list, and
+`list.pop` is atomic.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Outcome(enum.StrEnum):
-    """What became of an accepted job; exactly one of these. Each is the word that metrics say."""
+    """What became of an accepted job, exactly one of these. Metrics use the values as labels."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -32,8 +33,8 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LayerProfile:
-    """What one layer cost in one inference; `origins` are layers of the network as loaded, and
-    `subgraph` is a number from 1 where that is split over devices."""
+    """What one layer cost in one inference. `origins` are layers of the network as loaded.
+    `subgraph` is a number from 1 if the network is split over devices."""
 
     layer: str
     op_type: str
@@ -46,17 +47,18 @@ class LayerProfile:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Proof of admission by the outermost network; parts carry it and are never refused."""
+    """Proof that the outermost network admitted a request. The parts of the request carry it, and
+    are never refused."""
 
     admitted_by: str
 
 
 class Sequence(NamedTuple):
-    """The sequence of requests that a request belongs to, of a network that keeps states.
+    """The sequence that a request belongs to, on a network that keeps states.
 
     Attributes:
         id: chosen by the client, 1 to 128 characters.
-        start: begins the sequence, from states of zeros; one with this id that is open has ended.
+        start: begins the sequence, with states of zeros. An open sequence with this id ends.
         end: ends the sequence, if the request completes.
     """
 
@@ -75,26 +77,26 @@ class Job:
         deadline: on `time.monotonic`'s clock, or None.
         priority: -10 to 10; higher goes first, within the bound of the queue's ageing.
         token: cancels the job; a new one if None.
-        ticket: of the request that this job is a part of; None for a request of its own.
+        ticket: the ticket of the request that this job is a part of; None for a whole request.
         profile: fill `layers` with what each layer cost.
         may_run_inline: the submitting thread can spare the fraction of a millisecond that a
-            tiny network takes, and saves the hop to a stream's thread.
+            tiny network takes, which saves the hop to a stream's thread.
         trace: identifies the request in logs.
-        sequence: that it belongs to; None for a request by itself.
+        sequence: the sequence that the request belongs to; None if it belongs to none.
 
     Time stamps (seconds, `time.monotonic`; 0.0 until reached): `queued`, `started`, then the
     ends of the stages: `prepared`, `inferred`; `finished`.
 
-    Durations (seconds; 0.0 until it has its outcome): `queue_seconds`, accepted until started, or
-    until it ended without a start; `execution_seconds`, started until finished;
+    Durations (seconds; 0.0 until the job has its outcome): `queue_seconds`, from acceptance to the
+    start, or to the end if the job never started; `execution_seconds`, from start to finish;
     `inference_seconds`, in the backend.
 
     Attributes:
         observe: ``observe(observer)`` has `observer` called with the job before `done` and before
             earlier observers.
-        conclude: called with the job before it completes, on the thread that settles it; may change
-            `outputs`, and returns an error if the job fails after all.
-        backend, waiter: the device's own, between its stages, and the front-end's own.
+        conclude: called with the job before it completes, on the thread that settles it. It may
+            change `outputs`, and returns an error if the job is to fail after all.
+        backend, waiter: data that the device keeps between its stages, and data of the front-end.
     """
 
     __slots__ = (
@@ -157,7 +159,7 @@ class Job:
         self.sequence = sequence
         self.outputs: dict[str, Value] = {}
         self.layers: list[LayerProfile] = []
-        self.version, self.generation = "", 0  # of the network, given by the registry
+        self.version, self.generation = "", 0  # the network's, set by the registry
         self.conclude: Callable[[Job], HeadraceError | None] | None = None
         self.backend: Any = None
         self.waiter: Any = None
@@ -167,12 +169,12 @@ class Job:
         self.queue_seconds = self.execution_seconds = self.inference_seconds = 0.0
         observers: list[Callable[[Job], None]] = [done]
         self._observers = observers
-        # The list's own, because a request observes so often that calls of ours would be felt.
+        # The list's own method: `observe` is called so often that a wrapper would cost time.
         self.observe: Callable[[Callable[[Job], None]], None] = observers.append
         self._right_to_settle = [True]
 
     def forget(self, observer: Callable[[Job], None]) -> None:
-        """Undoes `observe`, for a job that was refused and may be submitted elsewhere."""
+        """Undoes `observe`, for a job that was refused and may be submitted to another network."""
         self._observers.remove(observer)
 
     def follow(self, callback: Callable[[Job], None]) -> None:
@@ -180,15 +182,16 @@ class Job:
         self._observers.insert(0, callback)
 
     def complete(self) -> bool:
-        """Ends the job with what stands in `outputs`, or as cancelled if its token is."""
+        """Ends the job with its `outputs`, or as cancelled if its token is cancelled."""
         return self.settle()
 
     def fail(self, error: BaseException) -> bool:
-        """Ends the job with `error`, or as cancelled if its token is."""
+        """Ends the job with `error`, or as cancelled if its token is cancelled."""
         return self.settle(error)
 
     def settle(self, error: BaseException | None = None) -> bool:
-        """As `fail` or, without an error, `complete`; False if the job has its outcome already."""
+        """Does what `fail` does, or `complete` if there is no error. Returns False if the job has
+        its outcome already."""
         try:
             self._right_to_settle.pop()
         except IndexError:
@@ -210,7 +213,7 @@ class Job:
         else:
             self.outputs = {}
             self.error = error
-            if isinstance(error, HeadraceError):  # of any other, the log wants to know from where
+            if isinstance(error, HeadraceError):  # the log needs the frames of any other error
                 forget_frames(error)
             if isinstance(error, DeadlineExceeded):
                 self.outcome = Outcome.EXPIRED
@@ -218,8 +221,8 @@ class Job:
                 self.outcome = Outcome.CANCELLED
             else:
                 self.outcome = Outcome.FAILED
-        # Emptied, because an observer that refers to the job would keep its tensors until the
-        # next garbage collection.
+        # Empty the list, because an observer that refers to the job would otherwise keep the job's
+        # tensors until the next garbage collection.
         observers = self._observers
         while observers:
             try:
@@ -235,12 +238,13 @@ class Job:
             return error
         try:
             return conclude(self)
-        except Exception as failure:  # noqa: BLE001 - the job has an outcome, whatever happens
+        except Exception as failure:  # noqa: BLE001 - the job must get an outcome in any case
             return failure
 
     def take_error(self) -> BaseException:
-        """The failed job's `error`, which it gives up: for one who raises it with the job among
-        its variables, so that neither keeps the other until the next garbage collection."""
+        """Removes and returns the failed job's `error`. Use it if you raise the error where a local
+        variable holds the job. Otherwise they keep each other until the next garbage
+        collection."""
         error, self.error = self.error, None
         assert error is not None
         return error

@@ -1,8 +1,8 @@
-"""A request's way through its stages: a list of (share of an executor, stage).
+"""Runs a request through its stages: a list of (share of an executor, stage).
 
 Adjacent stages on one executor run as one task, so a request to a device that computes in the
-calling thread is one hop. A stage that raises ends its own request alone. No stage waits for
-another request: what depends on a completion goes on from that completion.
+calling thread is one hop. A stage that raises ends only its own request. No stage waits for another
+request: work that depends on a completion is started by that completion.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Pipeline:
         stages: in order; adjacent ones with the same share become one hop.
         timer: for `timeout`, which ends requests that run longer than `execution_timeout` seconds
             (0: never).
-        inline: keeps count of durations if the device may compute on the submitter's thread.
+        inline: records durations if the device may compute on the submitter's thread.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Pipeline:
         self.inline = inline if len(hops) == 1 else None
 
     def start(self, job: Job) -> None:
-        """Sends the job on its way; never blocks, unless the job may run inline.
+        """Starts the job. Never blocks, unless the job may run inline.
 
         Raises:
             Unavailable: the executor has stopped.
@@ -79,7 +79,8 @@ class Pipeline:
             passage.listen()
 
     def run(self, job: Job, index: int) -> BaseException | None:
-        """Runs the stages of the hop `index` in this thread; returns what the job failed with."""
+        """Runs the stages of the hop `index` in this thread. Returns the error if the job failed,
+        or None."""
         now = time.monotonic()
         if job.deadline is not None and now >= job.deadline:
             late = DeadlineExceeded("the deadline passed before the request ran")
@@ -98,9 +99,9 @@ class Pipeline:
                 if token.error is not None:
                     break
                 stage(job)
-        except Exception as error:  # noqa: BLE001 - a stage's failure is its own request's outcome
+        except Exception as error:  # noqa: BLE001 - a stage's error fails only its own request
             return error
-        except BaseException as error:  # noqa: BLE001 - and SystemExit ends neither stream nor server
+        except BaseException as error:  # noqa: BLE001 - SystemExit must not end the stream or server
             _log.critical("a stage raised", exc_info=error)
             return Internal(f"a stage ended with {error!r}")
         if budget is not None:
@@ -110,13 +111,13 @@ class Pipeline:
         return None
 
     def end(self, job: Job, error: BaseException | None) -> None:
-        """Settles a job that has come to its last hop's end, or failed on its way."""
+        """Settles a job that has finished its last hop, or failed before."""
         self.timeout.end(job)
         job.settle(error)
 
 
 class _Passage:
-    """One job on its way over executors; the task that they see."""
+    """One job in the pipeline. Executors see it as a task."""
 
     __slots__ = ("_index", "_listens", "_pipeline", "entry", "job")
 
@@ -132,15 +133,15 @@ class _Passage:
         return self.job.priority
 
     def enter(self) -> None:
-        """Submits the hop at hand."""
+        """Submits the current hop."""
         share = self._pipeline.hops[self._index].share
         share.submit(self)
         if self.job.token.error is not None:
             self._leave_queue()
 
     def listen(self) -> None:
-        """Leaves a queue as soon as the job is cancelled. By now the job may have ended on another
-        thread: either `_end` sees `_listens`, or this sees the outcome."""
+        """Makes the job leave its queue as soon as it is cancelled. The job may already have ended
+        on another thread: either `_end` sees `_listens`, or this method sees the outcome."""
         self._listens = True
         self.job.token.attach(self._leave_queue)
         if self.job.outcome is not None:
@@ -166,7 +167,7 @@ class _Passage:
             self.job.token.detach(self._leave_queue)
 
     def _leave_queue(self) -> None:
-        # The entry first: by the time the next hop sets another one, this one has been taken.
+        # Read the entry first: when the next hop sets a new entry, this one has left the queue.
         entry, error = self.entry, self.job.token.error
         share = self._pipeline.hops[self._index].share
         if entry is not None and error is not None and share.remove(entry):

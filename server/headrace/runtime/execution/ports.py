@@ -1,4 +1,4 @@
-"""Whether a job's inputs and outputs are what a network declares."""
+"""Checks that a job's inputs and outputs match what a network declares."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.runtime.network.values import Value
 
 
 class PortCheck:
-    """Checks jobs against a network's ports, and gives them all outputs if they name none."""
+    """Checks jobs against a network's ports. A job that names no outputs gets all of them."""
 
     def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
         self._inputs = {port.name: _Expected(port) for port in inputs}
@@ -25,9 +25,10 @@ class PortCheck:
         )
 
     def __call__(self, job: Job) -> None:
-        """
+        """Checks a job.
+
         Raises:
-            InvalidArgument: naming the first input or output at fault.
+            InvalidArgument: an input or output is wrong. The message names the first such.
         """
         for name, value in job.inputs.items():
             expected = self._inputs.get(name)
@@ -41,7 +42,7 @@ class PortCheck:
                 and value.shape == expected.shape
                 and value.dtype == expected.dtype
             ):
-                continue  # most are just that, and need no call
+                continue  # most values match exactly, and need no call
             if not expected.fits(value):
                 raise expected.explain(value)
         if len(job.inputs) < len(self._inputs):
@@ -57,7 +58,7 @@ class PortCheck:
             self._check_outputs(job.output_names)
 
     def batch_size(self, job: Job) -> int:
-        """Rows that the job brought; 1 where the network's first dimension is fixed."""
+        """The job's number of rows; 1 if the network's first dimension is fixed."""
         value = job.inputs.get(self._batched) if self._batched is not None else None
         return value.shape[0] if isinstance(value, np.ndarray) and value.shape else 1
 
@@ -73,10 +74,10 @@ class PortCheck:
 
 
 class _Expected:
-    """What one input takes; `str` is its type for messages, as `float32[n, 16]`.
+    """What one input takes. `str` gives its type for messages, for example `float32[n, 16]`.
 
     Attributes:
-        shape: of any tensor that it takes; None if that is not all to be said.
+        shape: the only shape that the input takes; None if it may take others, or no tensor.
     """
 
     __slots__ = ("_fixed", "_optional", "_port", "_rank", "_sequence", "dtype", "fits", "shape")
@@ -123,7 +124,7 @@ class _Expected:
         if not isinstance(value, np.ndarray) or self._sequence != in_sequence:
             return InvalidArgument(f"{what} takes {self}, not {_kind(value)}", field=field)
         if value.dtype != self.dtype:
-            # Preprocessing converts plain tensors, and as Cast does, no strings or complex numbers.
+            # Preprocessing converts plain tensors as Cast does, but no strings or complex numbers.
             plain = not (self._optional or self._sequence)
             converts = plain and not {self.dtype.kind, value.dtype.kind} & {"O", "c"}
             remedy = ", or set its dtype when the network is loaded" if converts else ""

@@ -1,8 +1,8 @@
 """Streams: the threads of one physical device, and the queue in front of them.
 
 A task goes to an idle stream at once, or waits in the device's fair queue. A stream that finishes
-takes the next task itself, so under load no thread has to be woken. A thread that can spare the
-time may take an idle stream's place and run a task itself, which saves the hop.
+takes the next task itself, so under load no thread has to be woken. A calling thread may take an
+idle stream's place and run a task itself, which saves the hop.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _log = logging.getLogger(__name__)
 
 
 class Task(Protocol):
-    """What a stream runs. `run` settles its job itself; whatever it raises is a bug in it, and then
+    """What a stream runs. `run` settles its job itself. If it raises anything, that is a bug, and
     `fail` is called. `fail` does not raise.
 
     Attributes:
-        entry: set, under the executor's lock, to the queue entry of a task that has to wait.
+        entry: the queue entry, if the task has to wait. It is set under the executor's lock.
     """
 
     entry: Entry[Task] | None
@@ -40,10 +40,10 @@ _Work: TypeAlias = "tuple[Flow[Task], Task]"
 
 
 class Stream:
-    """One place to run, with its thread. All but `wake` is guarded by the executor's lock.
+    """A place to run one task, with its thread. The executor's lock guards all but `wake`.
 
-    `wake` is a lock used as a binary semaphore, released once for each hand-over to a parked
-    thread.
+    `wake` is a lock used as a binary semaphore. It is released once for each task that is handed to
+    a parked thread.
     """
 
     __slots__ = ("index", "retired", "thread", "wake", "work")
@@ -63,7 +63,7 @@ class StreamsExecutor:
     `_lock` guards the queue, the flows, the idle list and the stream count; tasks run outside it.
 
     Args:
-        name: of the device, as `CPU.0`; names the threads.
+        name: the device's name, for example `CPU.0`. The threads are named after it.
         streams: how many tasks run at once, at least 1.
         bind: pin each stream's thread to a processor of this process's affinity set.
     """
@@ -82,11 +82,11 @@ class StreamsExecutor:
     # -- what runs where --
 
     def share(self, limit: int) -> Share:
-        """A lane of the queue for one network, of whose tasks at most `limit` run at once."""
+        """A lane of the queue for one network. At most `limit` of its tasks run at once."""
         return Share(self, Flow(limit))
 
     def submit(self, flow: Flow[Task], task: Task) -> None:
-        """Starts the task on an idle stream or queues it, and then sets its `entry`; never blocks.
+        """Starts the task on an idle stream, or queues it and sets its `entry`. Never blocks.
 
         Raises:
             Unavailable: the executor has stopped.
@@ -100,8 +100,8 @@ class StreamsExecutor:
         stream.wake.release()
 
     def enter(self, flow: Flow[Task]) -> Stream | None:
-        """Takes an idle stream's place, for work in the calling thread that ends with `leave`; None
-        if no stream is idle, or as many of the flow's tasks run as may.
+        """Takes an idle stream's place, to run a task in the calling thread. Call `leave` after it.
+        Returns None if no stream is idle, or if the flow is at its limit.
 
         Raises:
             Unavailable: the executor has stopped.
@@ -110,14 +110,14 @@ class StreamsExecutor:
             return self._idle_stream(flow)
 
     def leave(self, stream: Stream, flow: Flow[Task]) -> None:
-        """Gives back what `enter` gave."""
+        """Gives back the stream that `enter` returned."""
         with self._lock:
             goes_on = self._advance(stream, flow)
         if goes_on:
             stream.wake.release()
 
     def remove(self, entry: Entry[Task]) -> bool:
-        """Takes a waiting task out of the queue; False if it has left already."""
+        """Takes a waiting task out of the queue. Returns False if it has left already."""
         with self._lock:
             return self._queue.remove(entry)
 
@@ -135,16 +135,16 @@ class StreamsExecutor:
 
     @property
     def busy(self) -> int:
-        """Tasks that run now."""
+        """How many tasks run now."""
         return max(0, len(self._streams) - len(self._idle))
 
     @property
     def waiting(self) -> int:
-        """Tasks in the queue."""
+        """How many tasks are in the queue."""
         return len(self._queue)
 
     def resize(self, streams: int) -> None:
-        """Grows at once; shrinks as streams finish what they run.
+        """Changes the number of streams. Grows at once, and shrinks as streams finish their tasks.
 
         Raises:
             Unavailable: the executor has stopped.
@@ -169,12 +169,12 @@ class StreamsExecutor:
         self._wake(retired + started)
 
     def stop(self, timeout: float | None = None) -> None:
-        """Fails what waits with Unavailable, lets what runs finish, ends the threads.
+        """Fails waiting tasks with Unavailable, lets running tasks finish, and ends the threads.
 
         A task must not call this: it would wait for its own end.
 
         Args:
-            timeout: seconds to wait for what runs; None: until it has finished.
+            timeout: seconds to wait for running tasks; None: until they have finished.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._lock:
@@ -217,8 +217,8 @@ class StreamsExecutor:
                 work = self._next(stream, flow)
 
     def _run(self, stream: Stream, task: Task) -> None:
-        """Runs a task so that nothing it raises, SystemExit included, ends the thread: a stream
-        that died silently would leave its job without an answer and its device slower."""
+        """Runs a task. Nothing that it raises ends the thread, not even SystemExit. Otherwise the
+        job would get no answer, and the device would have a stream less."""
         try:
             task.run(stream.index)
         except BaseException as error:  # noqa: BLE001 - see above
@@ -226,7 +226,8 @@ class StreamsExecutor:
             task.fail(Internal(f"the task ended with {error!r}"))
 
     def _idle_stream(self, flow: Flow[Task]) -> Stream | None:
-        """One for a task of the flow, which runs from now on; None if it has to wait."""
+        """Takes an idle stream for a task of the flow, which counts as running from now on. Returns
+        None if the task has to wait."""
         if self._stopped:
             raise self._unavailable()
         if not self._idle or flow.running >= flow.limit:
@@ -240,10 +241,12 @@ class StreamsExecutor:
             return stream.work
 
     def _advance(self, stream: Stream, flow: Flow[Task]) -> bool:
-        """A task of `flow` ended on the stream: gives it the next one, parks it or retires it.
+        """A task of `flow` ended on the stream: gives the stream the next task, parks it or retires
+        it.
 
         Returns:
-            False if it is parked. Decided under the lock, because it may be woken right after.
+            False if the stream is parked. This is known only under the lock, because another thread
+            may give the stream work right after.
         """
         self._queue.finished(flow)
         if self._stopped or len(self._streams) > self._target:
@@ -262,7 +265,8 @@ class StreamsExecutor:
         return stream
 
     def _dispatch(self) -> list[Stream]:
-        """Gives idle streams work; the caller wakes them outside the lock."""
+        """Gives tasks to idle streams, and returns these. The caller wakes them outside the
+        lock."""
         started = []
         while self._idle and (work := self._queue.pop()) is not None:
             stream = self._idle.pop()
@@ -290,7 +294,8 @@ class Share:
     """A network's lane on an executor.
 
     Attributes:
-        executor, flow: for `executor.enter` and `leave`, where one more call would cost time.
+        executor, flow: public, so that `executor.enter` and `leave` are called directly; a method
+            here would cost one more call.
     """
 
     __slots__ = ("executor", "flow")

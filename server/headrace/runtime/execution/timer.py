@@ -1,8 +1,8 @@
 """One thread that calls back at deadlines.
 
-Deadlines that fall into the same slot share a bucket, so scheduling and cancelling cost a
-dictionary access, however many requests with a deadline come and go (the hashed timing wheel of
-Varghese and Lauck, SOSP 1987, with a heap of non-empty slots in place of the ring).
+Deadlines in the same slot share a bucket. So scheduling and cancelling cost one dictionary access,
+however many requests with a deadline come and go. This is the hashed timing wheel of Varghese and
+Lauck, SOSP 1987, with a heap of non-empty slots in place of the ring.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from collections.abc import Callable
 _log = logging.getLogger(__name__)
 
 RESOLUTION_SECONDS = 0.005
-_LONGEST_SLEEP_SECONDS = 3600.0  # a lock refuses to wait for more than some 292 years
+_LONGEST_SLEEP_SECONDS = 3600.0  # a lock cannot wait for more than about 292 years
 _SWEEP = 64
 
 
 class TimerEntry:
-    """A scheduled call; keep it to cancel it."""
+    """A scheduled call. Keep the entry if you may want to cancel it."""
 
     __slots__ = ("callback", "slot")
 
@@ -32,10 +32,10 @@ class TimerEntry:
 
 
 class TimerWheel:
-    """The pure part: what is due when. Not thread-safe.
+    """The part without clock and thread: which entries are due when. Not thread-safe.
 
-    A bucket that cancelling has emptied stays until its slot comes first or most are empty: far
-    deadlines of requests that ended long ago take no memory and wake no thread.
+    A bucket that cancelling has emptied stays until its slot comes first, or until most buckets are
+    empty. So distant deadlines of requests that ended long ago take no memory and wake no thread.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class TimerWheel:
 
     @property
     def slots(self) -> int:
-        """Buckets kept, empty ones included."""
+        """How many buckets are kept, including empty ones."""
         return len(self._slots)
 
     def schedule(
@@ -134,7 +134,7 @@ class Timer:
         return entry
 
     def cancel(self, entry: TimerEntry) -> None:
-        """Forgets the call; it may already be under way."""
+        """Forgets the call. The callback may already be running."""
         with self._wake:
             self._wheel.cancel(entry)
 

@@ -1,7 +1,7 @@
 """A loop instead of recursion, for steps whose end starts further steps.
 
 A virtual device submits a part of a request to another device. If the part runs inline, or fails at
-once, it ends before its submission returns, and its end has the next parts submitted. Without a
+once, it ends before its submission returns, and its end submits the next parts. Without a
 trampoline the stack would grow with every part.
 """
 
@@ -19,8 +19,7 @@ T = TypeVar("T")
 class Trampoline(Generic[T]):
     """Runs the steps that a thread starts one after the other, in the thread's outermost call.
 
-    Thread-safe: each thread has a queue of its own, and single operations on a dictionary are
-    atomic.
+    Thread-safe: each thread has its own queue, and single operations on a dictionary are atomic.
 
     Args:
         inline_seconds: how long further steps of a call may run inline too, after the first.
@@ -35,7 +34,7 @@ class Trampoline(Generic[T]):
     def __call__(
         self, take_step: Callable[[T, bool], object], steps: Sequence[T], *, inline: bool = False
     ) -> None:
-        """Takes these steps, or leaves them to the call that is under way on this thread.
+        """Takes these steps, or leaves them to the outer call on this thread if there is one.
 
         Args:
             take_step: takes one step, and is told whether it may run inline. It does not raise, and

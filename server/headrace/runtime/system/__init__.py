@@ -1,1 +1,1 @@
-"""What the runtime takes from the operating system: files, memory, processors."""
+"""Helpers for what the operating system provides: files, memory, processors."""

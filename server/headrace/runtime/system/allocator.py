@@ -1,4 +1,4 @@
-"""The C library's allocator: kept from giving memory back between two requests, made to after."""
+"""Tunes the C library's allocator: it keeps memory between requests, and frees it when told to."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 _MIB = 2**20
 
-# Parameters of mallopt(3), what they are set to, and the environment variable that wins.
-# A 600 KB message otherwise costs some 285 page faults, for glibc unmaps its buffers each time;
-# larger thresholds would keep unloaded networks resident. An arena for every few threads, glibc's
-# way, leaves holes in each of them: after 50 loads of 100 MB 240 MB were resident instead of 190;
-# one arena for all gives 178, but all threads then wait for its lock.
+# Parameters of mallopt(3), their values, and the environment variables that override them.
+# Without them, a 600 KB message costs about 285 page faults, because glibc unmaps its buffers each
+# time. Larger thresholds would keep unloaded networks resident. By default, glibc makes an arena
+# for every few threads, and each arena gets holes: after 50 loads of 100 MB, 240 MB were resident
+# instead of 190. A single arena gives 178, but then all threads wait for its lock.
 _OPTIONS = (
     ("M_TRIM_THRESHOLD", -1, 64 * _MIB, "MALLOC_TRIM_THRESHOLD_"),
     ("M_TOP_PAD", -2, 16 * _MIB, "MALLOC_TOP_PAD_"),
@@ -22,14 +22,14 @@ _OPTIONS = (
 
 
 def tune_allocator(environment: Mapping[str, str] = os.environ) -> dict[str, int]:
-    """Sets glibc's thresholds for buffers of message size, and how many arenas there may be; call
-    once, before there are threads.
+    """Sets glibc's thresholds to suit buffers of message size, and limits its arenas. Call it once,
+    before any thread starts.
 
     Args:
-        environment: what an operator set there is left alone.
+        environment: options that an operator set here are not changed.
 
     Returns:
-        What was set, thresholds in bytes; empty where the C library is not glibc.
+        The options that were set, with thresholds in bytes; empty if the C library is not glibc.
     """
     libc = _glibc()
     if libc is None:
@@ -42,10 +42,10 @@ def tune_allocator(environment: Mapping[str, str] = os.environ) -> dict[str, int
 
 
 def release_memory() -> bool:
-    """Gives free memory back to the system, as after unloading a network.
+    """Gives free memory back to the system, for example after a network was unloaded.
 
     Returns:
-        Whether there was any; False where the C library is not glibc.
+        Whether any memory was given back; False if the C library is not glibc.
     """
     libc = _glibc()
     return libc is not None and bool(libc.malloc_trim(ctypes.c_size_t(0)))

@@ -1,8 +1,8 @@
-"""Files that are there whole or not at all, also after kill -9 or a power cut.
+"""Writes files that exist whole or not at all, also after kill -9 or a power cut.
 
-The content goes to a temporary file in the same folder, is flushed to the disk and renamed; then
-the folder is flushed. The writer holds a lock on its temporary file, so that cleaning up at start
-tells what a dead process left behind from what a living one still writes.
+The content goes to a temporary file in the same folder. That file is flushed to the disk and
+renamed, and then the folder is flushed. The writer holds a lock on its temporary file, so the
+cleanup at start can tell a dead process's files from those that a living process still writes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def write_file(
     Args:
         data: all bytes, or pieces in order. If the iterable raises, `path` stays as it was.
         mode: permissions of the file, whatever the process's umask.
-        replace: False leaves a file that is there alone.
+        replace: whether to replace an existing file.
 
     Raises:
-        FileExistsError: if the file is there and `replace` is False.
-        OSError: as of open, write and rename; `path` is then as it was. A file that cannot be made
-            is named as `path`.
+        FileExistsError: the file exists and `replace` is False.
+        OSError: open, write or rename failed; `path` is then as it was. If the temporary file
+            cannot be made, the error names `path`.
     """
     temporary, descriptor = _open_temporary(path)
     try:
@@ -55,10 +55,11 @@ def write_file(
 
 
 def read_file(path: Path) -> bytes:
-    """All of a regular file. Opening a pipe or a device that lies in its place could wait for ever.
+    """The content of a regular file. Anything else is refused, because opening a pipe or a device
+    could wait forever.
 
     Raises:
-        OSError: it cannot be read, or is something else than a file.
+        OSError: the file cannot be read, or is not a regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -74,12 +75,12 @@ def read_file(path: Path) -> bytes:
 
 
 def lock_file(path: Path) -> int:
-    """A descriptor that holds a lock on `path`, with this process's id in it, until it is closed or
-    the process ends, however it ends.
+    """Locks the file `path`, writes this process's id to it, and returns the descriptor. The lock
+    lasts until the descriptor is closed or the process ends, however it ends.
 
     Raises:
-        BlockingIOError: another process holds it; its text says which.
-        OSError: it cannot be made.
+        BlockingIOError: another process holds the lock; the text says which process.
+        OSError: the file cannot be made.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     descriptor = os.open(path, flags, 0o600)
@@ -98,25 +99,25 @@ def lock_file(path: Path) -> int:
 
 
 def remove_file(path: Path) -> None:
-    """Removes a file for good; one that is not there is fine."""
+    """Removes a file for good. It is no error if the file does not exist."""
     path.unlink(missing_ok=True)
     _sync_folder(path.parent)
 
 
 def remove_leftovers(folder: Path) -> list[Path]:
-    """Removes temporary files that dead writers left in `folder` and below; returns them."""
+    """Removes temporary files that dead writers left in `folder` and below, and returns them."""
     removed = []
     for temporary in folder.rglob(f".*{_SUFFIX}"):
         try:
             descriptor = os.open(temporary, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
-            continue  # gone meanwhile, or not a file of ours
+            continue  # it has just gone, or is not our file
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             temporary.unlink(missing_ok=True)
             removed.append(temporary)
         except BlockingIOError:
-            continue  # its writer lives
+            continue  # its writer is alive
         finally:
             os.close(descriptor)
     return removed
@@ -132,7 +133,7 @@ def _open_temporary(path: Path) -> tuple[Path, int]:
             error.filename = str(path)
             raise
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        # Between open and lock, another process's cleaning may have taken it for a leftover.
+        # Between open and lock, another process may have removed the file as a leftover.
         if os.fstat(descriptor).st_nlink:
             return temporary, descriptor
         os.close(descriptor)

@@ -1,16 +1,16 @@
-"""When a worker that died is started again."""
+"""Decides when a worker that died is started again."""
 
 from __future__ import annotations
 
 
 class Backoff:
-    """Delays that double while workers die young. Pure: the time is an argument.
+    """Delays that double while workers die early. It reads no clock: the time is an argument.
 
-    A worker that lived at least as long as the longest delay, or did some work, counts as healthy:
-    the next one is started after the first delay.
+    A worker that lived at least as long as the longest delay, or did some work, counts as healthy.
+    After a healthy worker, the next one is started after the first delay.
 
     Args:
-        first, longest: seconds.
+        first, longest: the first and the longest delay in seconds.
     """
 
     def __init__(self, first: float = 0.05, longest: float = 30.0) -> None:
@@ -21,18 +21,18 @@ class Backoff:
 
     @property
     def keeps_failing(self) -> bool:
-        """Whether one worker after another came to nothing."""
+        """Whether several workers in a row have failed."""
         return self._delay > self._first
 
     def started(self, now: float) -> None:
-        """A worker is up."""
+        """Records that a worker is up."""
         self._started = now
 
     def died(self, now: float, *, useful: bool) -> float:
-        """The worker died, or did not start.
+        """Records that the worker died or did not start.
 
         Args:
-            useful: it has answered a request.
+            useful: whether the worker has answered a request.
 
         Returns:
             Seconds until the next start.

@@ -1,17 +1,18 @@
 """Frees the memory of graphs that are no longer referred to.
 
-A graph's nodes and values refer to each other, so that only Python's garbage collector would free
-them. It looks at all there is in one go and stops every thread meanwhile: 0.1 s and more for a
-network of a thousand layers. So a model is watched, and when it is gone its graphs are looked at
-alone, a few objects at a time. What the collector does, in short:
+A graph's nodes and values refer to each other, so without this module only Python's garbage
+collector would free them. The collector looks at all objects in one go and stops every thread
+meanwhile, which takes 0.1 s and more for a network of a thousand layers. So this module watches
+models. When a model is gone, it looks only at the model's graphs, a few objects at a time. It works
+like the collector:
 
 1. Find every object that the graph reaches, and count the references among these objects.
-2. Compare the counts with Python's own, of all objects at one moment. An object whose counts differ
-   is referred to from outside: it stays, with all that it reaches.
-3. Empty the others. They refer to nothing then, and are freed one after the other.
+2. Compare the counts with Python's own, which are read for all objects at one moment. If an
+   object's counts differ, something outside refers to it: it stays, with all that it reaches.
+3. Empty the other objects. They then refer to nothing, and are freed one after the other.
 
-So a graph has no owner: a reference to any part of it keeps it whole, and then it is left to
-Python's collector.
+So a graph needs no owner. A reference to any part of a graph keeps the whole graph, which is then
+left to Python's collector.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from typing import Final
 import onnx_ir as ir
 
 _AT_ONCE: Final = 1000
-"""Objects that are looked at or freed in one go, while other threads wait."""
+"""How many objects are looked at or freed in one go, while other threads wait."""
 
 (_OWN,) = map(sys.getrefcount, [object()])
-"""What `sys.getrefcount` counts of an object that a list holds and nobody else."""
+"""The `sys.getrefcount` of an object that only a list refers to."""
 
 _left: weakref.WeakSet[ir.Graph | ir.Function] = weakref.WeakSet()
-"""What the models had that are gone."""
+"""The graphs and functions of models that are gone."""
 
 _one_at_a_time = threading.Lock()
 
 
 def watched(model: ir.Model) -> ir.Model:
-    """`model`, whose graphs the next `free_graphs` looks at when the model is no longer referred
-    to."""
+    """Watches `model` and returns it. When nothing refers to the model any more, the next
+    `free_graphs` looks at its graphs."""
     weakref.finalize(model, _leave, weakref.ref(model.graph), model.functions).atexit = False
     return model
 
@@ -54,8 +55,8 @@ def _leave(
 
 
 def free_graphs() -> None:
-    """Frees the graphs of watched models that are gone, unless somebody refers to a part."""
-    with _one_at_a_time:  # two that look at the same graph would take each other for somebody
+    """Frees the graphs of watched models that are gone, unless something refers to a part."""
+    with _one_at_a_time:  # two threads that look at one graph would see each other's references
         while _left:
             try:
                 objects: list[object] = [_left.pop()]
@@ -65,11 +66,13 @@ def free_graphs() -> None:
 
 
 def _free(objects: list[object]) -> None:
-    """Frees what the only object reaches, unless something outside refers to a part of it.
+    """Frees the list's only object and what it reaches, unless something outside refers to it.
 
-    The references are counted before and after Python's own counts are taken. So they are what they
-    were at that moment, and moving a part elsewhere in the meantime keeps all of it. If nothing
-    outside referred to a part then, nothing can get a reference later.
+    Objects that something outside refers to are kept, with all that they reach.
+    The references are counted before and after Python's own counts are read. If both are equal,
+    they are right for that moment. If they differ, because a part was moved meanwhile, all objects
+    are kept. If nothing outside referred to a part at that moment, nothing can get a reference to
+    it later.
     """
     _reach(objects)
     references = _references(objects)
@@ -92,7 +95,7 @@ def _free(objects: list[object]) -> None:
 
 
 def _reach(objects: list[object]) -> None:
-    """Adds all that the objects reach."""
+    """Adds to the list all objects that its objects reach."""
     known = set(map(id, objects))
     done = 0
     while done < len(objects):
@@ -127,8 +130,8 @@ def _reached(objects: Iterable[object], within: Mapping[int, int]) -> set[int]:
 
 
 def _is_part(kind: type) -> bool:
-    """Whether objects of this type make up graphs. What others refer to is not known: a part that
-    one of them holds is held from outside."""
+    """Whether objects of this type make up graphs. Objects of other types are not followed, so a
+    part that one of them holds counts as held from outside."""
     containers = (dict, list, tuple, set)
     return issubclass(kind, containers) or kind.__module__.partition(".")[0] == "onnx_ir"
 
@@ -137,7 +140,7 @@ _belongs: Callable[[type], bool] = cache(_is_part)
 
 
 def _empty(each: object) -> None:
-    """Drops all that the object refers to; what a tuple refers to is emptied by itself."""
+    """Drops all that the object refers to. A tuple cannot be emptied, but its elements are."""
     if isinstance(each, dict):
         dict.clear(each)
     elif isinstance(each, list):

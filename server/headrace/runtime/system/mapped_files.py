@@ -1,9 +1,9 @@
-"""Weights in mapped files: the kernel keeps in memory what is in use.
+"""Weights in mapped files. The kernel keeps in memory only what is in use.
 
 A network keeps the weights it was loaded with, to export them, while the backend computes with
-copies that it has packed for its kernels. So that they are not in memory twice, those that came as
-bytes are written to a temporary file without a name, in the folder that TMPDIR names, each where
-vector code may read it in place.
+copies that it has packed for its kernels. To avoid having both in memory, weights that came as
+bytes are written to a temporary file without a name, in the folder that TMPDIR names. Each weight
+is aligned so that vector code can read it in place.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ _ALIGNMENT_BYTES = 64
 class MappedFiles:
     """The files that one network's weights are mapped from. Not thread-safe while files are added.
 
-    Nothing closes them: a map ends with the last array that lies in it.
+    Nothing closes the maps: each ends with the last array that lies in it.
     """
 
     def __init__(self) -> None:
         self._maps: list[mmap.mmap] = []
 
     def map(self, file: IO[bytes]) -> memoryview:
-        """The bytes of a file that is not empty, read-only.
+        """The bytes of a file, read-only. The file must not be empty.
 
         Raises:
-            OSError, ValueError: it cannot be mapped.
+            OSError, ValueError: the file cannot be mapped.
         """
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._maps.append(mapped)
         return memoryview(mapped)
 
     def spool(self, pieces: Sequence[memoryview]) -> list[memoryview]:
-        """The pieces, moved to a temporary file; as they are where there is no room for one."""
+        """Moves the pieces to a temporary file and returns views of it. Returns the pieces
+        themselves if there is no room for the file."""
         offsets = []
         try:
             with tempfile.TemporaryFile(prefix="headrace-weights-") as file:
@@ -58,6 +59,7 @@ class MappedFiles:
         ]
 
     def forget_pages(self) -> None:
-        """Takes the files out of the process's memory; what is read again comes back by itself."""
+        """Removes the files' pages from the process's memory. Pages that are read again come back
+        by themselves."""
         for mapped in self._maps:
             mapped.madvise(mmap.MADV_DONTNEED)

@@ -1,7 +1,8 @@
-"""How many processors this process may use: its affinity, and its control groups' CPU quota.
+"""How many processors this process may use, by its affinity and its control groups' CPU quota.
 
-A container with half a machine still sees all of the host's processors; streams sized for those
-get throttled. Formats: cgroups(7), and Documentation/admin-guide/cgroup-v2.rst of Linux.
+A container that may use half a machine still sees all of the host's processors. If it had a stream
+for each of them, the system would throttle it. For the file formats, see cgroups(7), and
+Documentation/admin-guide/cgroup-v2.rst of Linux.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from pathlib import Path, PurePosixPath
 
 
 def usable_processors(root: Path = Path("/"), affinity: int | None = None) -> int:
-    """Processors that can be kept busy at once, at least 1; part of one counts as one.
+    """How many processors can be kept busy at once, at least 1. A part of one counts as one.
 
     Args:
         root: where /proc and /sys are.
-        affinity: how many processors the process may be scheduled on; default: as the system says.
+        affinity: how many processors the process may be scheduled on; None: ask the system.
     """
     processors = _affinity() if affinity is None else affinity
     quota = cpu_quota(root)
@@ -27,14 +28,15 @@ def usable_processors(root: Path = Path("/"), affinity: int | None = None) -> in
 
 
 def schedule_as_batch() -> bool:
-    """Has the threads that this process starts from now on, and this one, run on when others of
-    them wake up (SCHED_BATCH, sched(7)). A request passes through four threads, each of which
-    would interrupt the one that works: that took 18 % of the processor time of tiny requests over
-    gRPC, and 22 % of those of 600 KB. The price: beside other processes that keep all processors
-    busy, a thread that wakes up waits for some milliseconds.
+    """Sets the scheduling policy SCHED_BATCH (sched(7)) for this thread and for all threads that it
+    starts later, so that a thread that wakes up does not interrupt a running one. A request passes
+    through four threads, each of which would interrupt the running one. That took 18 % of the
+    processor time of tiny requests over gRPC, and 22 % of that of 600 KB requests. The price is
+    that a thread that wakes up waits for some milliseconds if other processes keep all processors
+    busy.
 
     Returns:
-        Whether the system has such a thing, and allows it.
+        Whether the system has this policy and allows it.
     """
     try:
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
@@ -44,7 +46,7 @@ def schedule_as_batch() -> bool:
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """The tightest CPU quota of the process's control groups, in processors; None: no limit."""
+    """The smallest CPU quota of the process's control groups, in processors; None: no limit."""
     quotas = [_quota_v2(group) or _quota_v1(group) for group in _groups(root)]
     return min((quota for quota in quotas if quota is not None), default=None)
 
@@ -56,7 +58,7 @@ def _affinity() -> int:
 
 
 def _groups(root: Path) -> Iterator[Path]:
-    """Folders of the control groups that bound this process, each with all of its parents."""
+    """The folders of the control groups that limit this process, each with all of its parents."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -64,15 +66,15 @@ def _groups(root: Path) -> Iterator[Path]:
     mounts = root / "sys/fs/cgroup"
     for line in lines:
         controllers, _, path = line.partition(":")[2].partition(":")
-        # "" is version 2, beside version 1 under "unified"; version 1 has "cpu" among the rest.
+        # "" is version 2, which may be in "unified" next to version 1. Version 1 lists "cpu".
         if controllers == "":
             hierarchies = [mounts, mounts / "unified"]
         elif "cpu" in controllers.split(","):
             hierarchies = [mounts / controllers, mounts / "cpu"]
         else:
             continue
-        # Seen from inside a namespace a path may climb ("/../x"), or name what is not mounted
-        # here; the folders that do exist are those that count.
+        # Inside a namespace, a path may start with ".." ("/../x"), or name a folder that is not
+        # mounted here. Only the folders that exist count.
         parts = [part for part in PurePosixPath(path).parts if part not in ("/", "..")]
         for hierarchy in hierarchies:
             for depth in range(len(parts), -1, -1):

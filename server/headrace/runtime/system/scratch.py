@@ -13,14 +13,14 @@ _PREFIX: Final = "headrace-scratch-"
 
 
 class ScratchFolder:
-    """A folder in the one that TMPDIR names, gone with `close`. Each is locked by its process, and
-    making one deletes those that a killed process has left behind.
+    """A folder in the one that TMPDIR names. `close` deletes it. Its process locks it, and making a
+    scratch folder deletes those that killed processes have left behind.
 
     Attributes:
         path: the folder.
 
     Raises:
-        OSError: there can be none.
+        OSError: the folder cannot be made.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class ScratchFolder:
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
             try:
                 self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-            except FileNotFoundError:  # taken for one that was left behind
+            except FileNotFoundError:  # another process deleted it as left behind
                 continue
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             if self.path.exists():
@@ -58,6 +58,6 @@ def _sweep() -> None:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(path, ignore_errors=True)
         except OSError:
-            pass  # in use
+            pass  # the folder is in use
         finally:
             os.close(descriptor)

@@ -1,9 +1,9 @@
-"""What a worker was doing when it ended, and which model its end is blamed on.
+"""Records what a worker was doing when it ended, and decides which model to blame.
 
-A model is blamed only where nothing else can have ended the worker: no other model was at work
+A model is blamed only if nothing else can have ended the worker, because no other model was in use
 there. So a client cannot make the server refuse another client's model by ending the worker while
-that model loads. A model that was loaded or queried while others were at work is *suspected*: the
-next time, it is first tried in a worker of its own, where it is alone.
+that model loads. A model that was loaded or queried while others were in use is *suspected*: the
+next time, it is first tried alone in a separate worker.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 REMEMBERED: Final = 1024
-"""Models at most; the oldest are forgotten."""
+"""The most models that are remembered. The oldest are forgotten first."""
 ENDS: Final = 3
-"""A model is blamed after this many ends within `WITHIN_SECONDS`, where one alone proves little:
-its requests ended the worker, or the worker was killed while the model was loaded, as the system
-does where memory is short."""
+"""A model is blamed after this many ends within `WITHIN_SECONDS`, if a single end proves little.
+That is so if the model's requests ended the worker, or if the worker was killed while the model was
+loaded. The system kills processes when memory is short."""
 WITHIN_SECONDS: Final = 3600.0
 
 
@@ -40,7 +40,7 @@ class Work:
     """
     Attributes:
         place: the device's id.
-        verb: what is done to the network, as "loaded".
+        verb: what the worker does with the network, for example "loaded".
     """
 
     network: Network
@@ -49,12 +49,12 @@ class Work:
 
     @property
     def runs(self) -> bool:
-        """It is a request, not a load or query."""
+        """Whether this is a request, not a load or query."""
         return self.verb == RUN
 
     def model(self) -> str:
-        """The same for the same model on the same device, whatever the network is called, and
-        whether its types have been inferred and its layers marked by a virtual device or not."""
+        """A digest that identifies the model on the device. It ignores the network's name, inferred
+        types, and the marks that a virtual device puts on layers."""
         model = self.network.clone().model
         model.metadata_props.clear()
         model.graph.metadata_props.clear()
@@ -77,9 +77,10 @@ class End:
     """How a worker ended.
 
     Attributes:
-        how: the signal's name, or what else there is to say.
-        crashed: it ended itself, or had to be killed for what it did; otherwise somebody killed it.
-        works: what it was doing.
+        how: the signal's name, or another description.
+        crashed: whether the worker ended itself, or the server killed it for what it did. If not,
+            somebody else killed it.
+        works: what the worker was doing.
     """
 
     how: str
@@ -87,11 +88,11 @@ class End:
     works: tuple[Work, ...]
 
     def only(self, work: Work) -> bool:
-        """Whether it was this alone that it was doing, so that this ended it."""
+        """Whether the worker crashed while it did only `work`, so that `work` ended it."""
         return self.crashed and self.works == (work,)
 
     def by_request(self, device: str) -> EndedWorker:
-        """The error of a request that was all that the worker of a device was doing."""
+        """The error for a request that ended the device's worker while nothing else ran there."""
         return EndedWorker(
             f"this request ended the worker process of device {device} ({self.how}): nothing else "
             "ran there; do not send it again",
@@ -101,7 +102,7 @@ class End:
 
 class Blamed:
     """The models that ended a device's workers. Thread-safe; `_lock` guards all tables, and no
-    digest is made under it. A restart of the server forgets all.
+    digest is computed under it. A restart of the server forgets all of them.
 
     Args:
         device: the device's name.
@@ -120,7 +121,7 @@ class Blamed:
         """Records the end of a worker."""
         works = sorted(end.works, key=lambda work: work.runs)
         found = [(work.model(), work) for work in works]
-        models = dict(found)  # with a request of each, if there was one
+        models = dict(found)  # each with one of its requests, if there was one
         when = self._clock()
         with self._lock:
             for model, work in found:
@@ -161,7 +162,7 @@ class Blamed:
             return model in self._suspected
 
     def acquit(self, work: Work) -> None:
-        """The model was tried alone, and the worker lived."""
+        """Clears the suspicion: the model was tried alone, and the worker survived."""
         model = work.model()
         with self._lock:
             self._suspected.pop(model, None)

@@ -1,4 +1,4 @@
-"""One request's way to a worker and back, on the thread that runs it."""
+"""Sends a request to a worker and receives its answer, on the thread that runs the request."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from headrace.runtime.isolation.wire.values import Numbers, decode, encode
 class Exchange:
     """Requests to one loaded network of one worker. Thread-safe: `_expected` is a hint.
 
-    Large inputs are copied into shared memory, where the worker reads them; large outputs are views
-    of it, and the memory is reused when the last view has gone. The worker no longer uses an input
-    when it has answered or ended; so a segment is lent for one exchange.
+    Large inputs are copied into shared memory, where the worker reads them. Large outputs are views
+    of shared memory, which is reused when the last view has gone. The worker stops using an input
+    when it answers or ends, so a segment is lent for one exchange.
 
     Args:
-        worker: where the network is.
-        number: the network's, there.
+        worker: the worker that has the network.
+        number: the network's number in that worker.
 
     Attributes:
-        _expected: bytes of shared memory that the last answer took, so that one of a great size
-            does not have all later ones reserve as much.
+        _expected: bytes of shared memory that the last answer took. Only the last answer counts,
+            so one very large answer does not make all later ones reserve as much.
     """
 
     worker: WorkerProcess
@@ -44,7 +44,7 @@ class Exchange:
 
         Raises:
             Unavailable: the worker ended.
-            What the worker raised.
+            Any error that the worker raised.
         """
         worker = self.worker
         pool = worker.pool

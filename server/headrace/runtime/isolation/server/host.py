@@ -1,4 +1,4 @@
-"""A device's worker for as long as the device lives: started, and started again when it dies."""
+"""Keeps a device's worker running while the device exists: restarts the worker when it dies."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _SHORTEST_DELAY_SECONDS = 0.1
 
 class WorkerHost:
     """Thread-safe. `_lock` guards the workers, their networks and the extensions; nothing waits
-    under it. A thread of its own waits for the worker's end and starts the next one.
+    under it. A separate thread waits for the worker's end and starts the next one.
 
-    When the worker dies, what it was running fails, the device is RESTARTING, and requests are
-    refused until a new worker has every network again; then the device is UP. A device whose worker
-    does not come up again is DOWN, and tried on. A model that is `Blamed` for an end is given to no
-    worker any more, so that it cannot keep the others down.
+    When the worker dies, the requests that it was running fail, the device is RESTARTING, and
+    requests are refused until a new worker has loaded every network again. Then the device is UP.
+    If the worker does not come up again, the device is DOWN, and the host keeps trying. A model
+    that is `Blamed` for an end is not loaded again, so that it cannot keep the others down.
 
     Args:
-        device, path: the plugin, by its name and as ``module:function``.
-        settings: gives the device's configuration as it is now.
-        states: is told of the device's state.
-        backoff: says when to start a worker again.
+        device, path: the plugin's name, and its creation function as ``module:function``.
+        settings: returns the device's current configuration.
+        states: receives the device's state.
+        backoff: decides when to start a worker again.
         launch: starts a process.
         folder: as `Services`.
     """
@@ -67,7 +67,7 @@ class WorkerHost:
         self._blamed = Blamed(device)
         self._lock = threading.Lock()
         self._worker: WorkerProcess | None = None
-        self._living: set[WorkerProcess] = set()  # `_worker`, and those that are not it yet
+        self._living: set[WorkerProcess] = set()  # `_worker`, and workers that are being started
         self._worker_networks: list[WorkerNetwork] = []
         self._extensions: list[bytes] = []
         self._closing = threading.Event()
@@ -82,10 +82,10 @@ class WorkerHost:
         """Starts the first worker.
 
         Returns:
-            What the worker says of its device.
+            What the worker says about its device.
 
         Raises:
-            Unavailable: it did not come up; with the plugin's own reason.
+            Unavailable: the worker did not come up. The message has the plugin's own reason.
         """
         worker = self._start()
         try:
@@ -99,7 +99,7 @@ class WorkerHost:
         return dict(facts)
 
     def kill(self) -> None:
-        """Ends every worker at once, and for good; does not block."""
+        """Ends every worker at once and for good; does not block."""
         self._closing.set()
         with self._lock:
             living = [each for each in self._living if not each.ended.is_set()]
@@ -108,7 +108,7 @@ class WorkerHost:
             each.kill()
 
     def stop(self) -> None:
-        """Ends the worker for good; no network is left."""
+        """Ends the worker for good. No network may be loaded any more."""
         self._closing.set()
         with self._lock:
             worker, self._worker = self._worker, None
@@ -120,9 +120,10 @@ class WorkerHost:
     # -- the worker --
 
     def worker(self) -> WorkerProcess:
-        """
+        """The running worker.
+
         Raises:
-            Unavailable: there is none now; with the delay after which there should be.
+            Unavailable: no worker runs now. The error has the delay after which one should.
         """
         worker = self._worker
         if worker is None or worker.ended.is_set():
@@ -130,11 +131,11 @@ class WorkerHost:
         return worker
 
     def call(self, method: str, arguments: Mapping[str, Any]) -> Answer:
-        """As `WorkerProcess.call`, of the worker that there is."""
+        """As `WorkerProcess.call`, on the running worker."""
         return self.worker().call(method, arguments)
 
     def extend(self, functions: bytes) -> None:
-        """Gives the device operators, now and after every restart. Raises as `call`."""
+        """Adds operators to the device, now and after every restart. Raises as `call`."""
         _extend(self.worker(), functions)
         with self._lock:
             self._extensions.append(functions)
@@ -144,7 +145,7 @@ class WorkerHost:
 
         Raises:
             EndedWorker: the model has ended a worker, now or before.
-            As `call`.
+            The errors of `call`.
         """
 
         def ask(worker: WorkerProcess) -> Answer:
@@ -159,10 +160,10 @@ class WorkerHost:
         """Has the worker compile a network, now and after every restart.
 
         Returns:
-            What the worker says of it.
+            What the worker says about the network.
 
         Raises:
-            As `query`.
+            The errors of `query`.
         """
         self._admit(worker_network.loading, lambda worker: worker_network.load(worker, token))
         with self._blaming(worker_network.loading):
@@ -175,7 +176,7 @@ class WorkerHost:
         raise self._with_delay(worker.lost())
 
     def unload(self, worker_network: WorkerNetwork) -> None:
-        """Takes a network out of the worker; memory has been given back then."""
+        """Removes a network from the worker. When this returns, its memory has been freed."""
         with self._lock:
             if worker_network in self._worker_networks:
                 self._worker_networks.remove(worker_network)
@@ -192,7 +193,7 @@ class WorkerHost:
                 return exchange.worker.call(method, {"number": exchange.number, **arguments})
 
     def run(self, worker_network: WorkerNetwork, job: Job) -> None:
-        """Runs a job in the worker. Raises as `Exchange`; or EndedWorker: the job has ended it."""
+        """Runs a job in the worker. Raises as `Exchange`, or EndedWorker if the job ended it."""
         exchange = worker_network.exchange()
         worker = exchange.worker
         if worker.ended.is_set():
@@ -208,11 +209,11 @@ class WorkerHost:
     # -- inside --
 
     def _admit(self, work: Work, attempt: Callable[[WorkerProcess], object]) -> None:
-        """Refuses a model that is blamed, and tries one that is suspected in a worker of its own.
+        """Refuses a model that is blamed, and first tries a suspected model in a separate worker.
 
         Raises:
-            EndedWorker: it is blamed, perhaps since now.
-            What `attempt` raises.
+            EndedWorker: the model is blamed, perhaps because of this attempt.
+            Any error that `attempt` raises.
         """
         self._blamed.check(work)
         if not self._blamed.suspects(work):
@@ -227,11 +228,11 @@ class WorkerHost:
 
     @contextmanager
     def _blaming(self, work: Work) -> Iterator[None]:
-        """Says of a worker's end inside of the context who is to blame.
+        """If the worker ends inside the context, raises an error that blames the model or nobody.
 
         Raises:
-            EndedWorker: the model is.
-            Unavailable: it is not known; with the delay for another try.
+            EndedWorker: the model is blamed.
+            Unavailable: the cause is not known. The error has the delay for another try.
         """
         try:
             yield
@@ -243,14 +244,14 @@ class WorkerHost:
             raise self._with_delay(error) from error
 
     def _start(self) -> WorkerProcess:
-        """A worker with the device and its extensions, but without its networks."""
+        """Starts a worker with the device and its extensions, but without its networks."""
         began = time.monotonic()
         worker = self._launch(self._device)
         worker.judge = self._blamed.judge
         with self._lock:
             self._living = {each for each in self._living if not each.ended.is_set()} | {worker}
         if self._closing.is_set():
-            worker.kill()  # `kill` may not have seen it
+            worker.kill()  # `WorkerHost.kill` may have missed this worker
         worker.states = partial(self._plugin_says, worker)
         try:
             arguments = {
@@ -283,7 +284,8 @@ class WorkerHost:
             worker = self._restart(useful=worker.useful)
 
     def _restart(self, *, useful: bool) -> WorkerProcess | None:
-        """The next worker, with everything in it, however long that takes; None at the end."""
+        """Starts the next worker with all networks, and retries until that works. Returns None if
+        the host is closing."""
         while True:
             delay = self._backoff.died(time.monotonic(), useful=useful)
             useful = False

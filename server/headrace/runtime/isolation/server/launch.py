@@ -1,4 +1,4 @@
-"""How a worker's process is started, and how it has ended."""
+"""Starts a worker's process, and describes how a process ended."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Final, NamedTuple
 from headrace.runtime.isolation.wire.channel import Channel, channels
 
 _KILLS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals that come from outside of a process."""
+"""Signals that other processes send."""
 
 
 class Launched(NamedTuple):
-    """A new worker, and the server's ends of what connects them.
+    """A new worker, and the server's ends of the connections to it.
 
     Attributes:
-        control: for calls.
-        cancel: descriptor that takes the numbers of requests to cancel; a write never blocks.
-        life: descriptor whose end is the worker's.
-        output: descriptor that gives what the worker writes.
+        control: the connection for calls.
+        cancel: descriptor to write the numbers of cancelled requests to; a write never blocks.
+        life: descriptor that keeps the worker alive. The worker ends when it is closed.
+        output: descriptor to read the worker's output from.
     """
 
     process: subprocess.Popen[bytes]
@@ -65,7 +65,7 @@ def how(status: int) -> str:
 
 
 def crashed(status: int) -> bool:
-    """Whether the process ended itself; otherwise somebody has killed it."""
+    """Whether the process ended itself. If not, somebody killed it."""
     return -status not in _KILLS
 
 
@@ -90,9 +90,9 @@ def _start(given: Sequence[int], output: int) -> subprocess.Popen[bytes]:
 
 @contextmanager
 def _stops_held() -> Iterator[None]:
-    """A process that is made inside never gets SIGINT and SIGTERM, which a terminal or a supervisor
-    may send to all processes at any moment: the server first finishes what runs, and then ends its
-    workers."""
+    """Blocks SIGINT and SIGTERM for processes that are started inside the context. A terminal or a
+    supervisor may send them to all processes at any moment, but the server first finishes what runs
+    and then ends its workers itself."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         yield
@@ -101,5 +101,5 @@ def _stops_held() -> Iterator[None]:
 
 
 def _import_path() -> list[str]:
-    """What this process imports from, for the worker is to find the same plugins."""
+    """The folders that this process imports from, so that the worker finds the same plugins."""
     return [path or str(Path.cwd()) for path in sys.path]

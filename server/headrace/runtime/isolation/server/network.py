@@ -1,4 +1,4 @@
-"""A network whose device lives in a worker, as the server runs it."""
+"""The server's side of a network whose device lives in a worker."""
 
 from __future__ import annotations
 
@@ -36,18 +36,19 @@ _OURS: Final = frozenset(
 )
 """Metrics that the server's side answers."""
 _PATIENCE_SECONDS: Final = 2.0
-"""With a run that has been told to end, its EXECUTION_TIMEOUT being over; then its worker is."""
+"""How long a run may go on after its EXECUTION_TIMEOUT has cancelled it. Then its worker is
+killed."""
 _PATIENCE_RESOLUTION_SECONDS: Final = 0.5
 
 
 class IsolatedNetwork(ExecutableNetwork):
-    """Each of its jobs has one of the device's streams, whose thread waits for the worker's answer.
+    """Each job takes one of the device's streams, whose thread waits for the worker's answer.
 
     Args:
-        network: as it was given.
+        network: the network as the caller gave it.
         worker_network: the network in the worker.
-        facts: what the worker said of it.
-        telemetry: the worker's.
+        facts: what the worker said about the network.
+        telemetry: the worker's counters.
     """
 
     def __init__(
@@ -66,14 +67,14 @@ class IsolatedNetwork(ExecutableNetwork):
         self._telemetry = telemetry
         self._end_series: Callable[[], None] | None = None
         self._worker_network = worker_network
-        # Preprocessing and the device's own passes have made them, over there.
+        # The worker knows the ports, because it runs preprocessing and the device's own passes.
         self.inputs = tuple(map(port_from_json, facts["inputs"]))
         self.outputs = tuple(map(port_from_json, facts["outputs"]))
         self._check = PortCheck(self.inputs, self.outputs)
         self._metric_names = tuple(facts["metrics"])
 
     def load_config(self) -> dict[str, str]:
-        """What a load takes of its configuration."""
+        """The part of the configuration that a load takes."""
         texts = self.config.to_strings()
         return {key.name: texts[key.name] for key in self.config.schema if key.scope == "network"}
 
@@ -85,7 +86,7 @@ class IsolatedNetwork(ExecutableNetwork):
         """As `ExecutableNetwork.submit`.
 
         Raises:
-            Unavailable: the worker is being started again; with the delay for a retry.
+            Unavailable: the worker is being restarted. The error has the delay for a retry.
         """
         if job.ticket is None and not self._closed:
             try:
@@ -96,7 +97,7 @@ class IsolatedNetwork(ExecutableNetwork):
         super().submit(job)
 
     def set_config(self, changes: Mapping[str, str]) -> None:
-        self.config.changed(changes)  # raises before the worker hears of it
+        self.config.changed(changes)  # checks the changes before the worker gets them
         self._call("network_config", changes=dict(changes))
         super().set_config(changes)
 
@@ -131,7 +132,7 @@ class IsolatedNetwork(ExecutableNetwork):
         return result
 
     def _series(self) -> Iterable[SeriesSnapshot]:
-        """What the plugin counts of it in the worker."""
+        """The series that the plugin counts for this network in the worker."""
         told, number = self._telemetry.told(), self._worker_network.number
         return () if told is None or number is None else told.series.get(number, ())
 

@@ -1,4 +1,4 @@
-"""What a worker writes to its standard output and error, as lines of the server's log."""
+"""Logs what a worker writes to its standard output and error."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
 class OutputLog:
     """Reads a pipe line by line; for one thread.
 
-    A line that begins with a level's name is logged at that level, any other as information. The
-    rest of a very long line is dropped.
+    A line that begins with a level's name is logged at that level. Any other line is logged as
+    information. The rest of a very long line is dropped.
     """
 
     def __init__(self, device: str, descriptor: int) -> None:
@@ -29,7 +29,7 @@ class OutputLog:
         return self._descriptor
 
     def read(self) -> bool:
-        """Logs what there is; False at the end."""
+        """Logs what can be read now. Returns False at the end of the pipe."""
         try:
             data = os.read(self._descriptor, _CHUNK_BYTES)
         except BlockingIOError:
@@ -43,8 +43,8 @@ class OutputLog:
         return True
 
     def finish(self) -> None:
-        """Logs what is left; a child of the worker may keep the pipe open, so its end is not waited
-        for."""
+        """Logs what is left. Does not wait for the end of the pipe, because a child of the worker
+        may keep it open."""
         while True:
             try:
                 data = os.read(self._descriptor, _CHUNK_BYTES)

@@ -1,7 +1,7 @@
-"""A device whose plugin lives in a worker, as the server sees it.
+"""The server's side of a device whose plugin lives in a worker.
 
-A device that is *late* has no worker before something needs it. Until then a plugin in the server's
-own process, its *face*, says what there is to configure and to ask; it has loaded no backend.
+A *late* device starts its worker only when something needs it. Until then a plugin in the server's
+own process, its *face*, supplies the configuration keys and metrics. The face loads no backend.
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ _OURS: Final = frozenset(
         *("NUMBER_OF_WAITING_INFER_REQUESTS", "NUMBER_OF_EXEC_INFER_REQUESTS"),
     )
 )
-"""Metrics that the server's side answers: the queue is here."""
+"""Metrics that the server's side answers, because the queue is here."""
 
 
 class IsolatedPlugin(Device):
     """Queue, streams, admission and counters are here; transformations, compiling and runs are in
     the worker. Thread-safe: `_setting` guards `_changes` and the start, and is taken before
-    `_lock`. It is held while the first worker starts, so that others wait for that.
+    `_lock`. It is held while the first worker starts, so that other threads wait for the start.
 
     Args:
         name, services, config: as `Device`.
-        path: of the creation function, as ``module:function``.
-        face: of a device that is late.
+        path: the creation function, as ``module:function``.
+        face: the face of a late device; None for a device that starts its worker at once.
         backoff, launch: as `WorkerHost`.
 
     Raises:
-        Unavailable: the plugin did not start in its worker; with its reason.
+        Unavailable: the plugin did not start in its worker. The message has its reason.
     """
 
     def __init__(
@@ -131,16 +131,16 @@ class IsolatedPlugin(Device):
         return tuple(self._described()["capabilities"])
 
     def announce(self) -> None:
-        """Its devices, once they are known, which are shown as one until then."""
+        """Announces the device's ids once they are known. Until then they are shown as one."""
         if self._facts:
             super().announce()
 
     def set_config(self, changes: Mapping[str, str]) -> None:
-        """As `Device.set_config`; the device's own checks are the worker's. It is started for what
-        only that can judge.
+        """As `Device.set_config`. The worker makes the device's own checks, so it is started if
+        only it can judge a change.
 
         Raises:
-            Unavailable: the worker is being started again.
+            Unavailable: the worker is being restarted.
         """
         if any(changes.get(key.name) for key in (DEVICE_ID, INFERENCE_PRECISION_HINT)):
             self._used_host()
@@ -196,15 +196,16 @@ class IsolatedPlugin(Device):
         except BaseException:
             self._host.unload(worker_network)
             raise
-        # From now on what counts is what it was loaded with, whatever the device is set to.
+        # From now on the network's own configuration counts, not the device's.
         worker_network.config = loaded.load_config
         return Loaded(loaded, tuple(facts["notes"]), facts["restored"])
 
     def _used_host(self) -> WorkerHost:
-        """The host of the device's worker, which is started if that has not been done.
+        """The host of the device's worker. Starts the worker on the first call.
 
         Raises:
-            Unavailable: it does not start. It is not tried again if the plugin itself says why.
+            Unavailable: the worker does not start. If the plugin gave a reason, no later call tries
+                again.
         """
         if not self._facts and not self._refusal:
             with self._setting:
@@ -234,7 +235,7 @@ class IsolatedPlugin(Device):
         self._facts = facts
 
     def _tell(self) -> None:
-        """Says how a start went that was late."""
+        """Reports the result of a late start."""
         if self._face is None or not self._open:
             return
         if self._refusal:
@@ -269,7 +270,7 @@ class IsolatedPlugin(Device):
         return list(self._ids)
 
     def _memory_bytes(self, device_id: str) -> int:
-        """What the worker tells; the weights until it has told anything."""
+        """The bytes that the worker reports. Until it has answered, the size of the weights."""
         told = self._telemetry.told()
         if told is None:
             return super()._memory_bytes(device_id)
@@ -291,7 +292,7 @@ class IsolatedPlugin(Device):
     def _metric(
         self, name: str, known: Metric | None, options: Mapping[str, str]
     ) -> ParameterValue:
-        """The worker's answer; what is known here while there is no worker."""
+        """The worker's answer, or what the server knows while there is no worker."""
         try:
             facts, _ = self._used_host().call("metric", {"name": name, "options": dict(options)})
         except Unavailable:

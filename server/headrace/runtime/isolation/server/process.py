@@ -1,4 +1,4 @@
-"""A worker process as the server sees it: started, spoken to, watched, ended."""
+"""The server's side of a worker process: starts, calls, watches and ends it."""
 
 from __future__ import annotations
 
@@ -32,39 +32,39 @@ _LAST_WORDS_SECONDS = 2.0
 _CLOSE_SECONDS = 10.0
 _PULSE_SECONDS = 10.0
 _STILL_SECONDS = 120.0
-"""Without an answer, after which a worker counts as one that stands still for good. A backend may
-hold the interpreter for as long as it reads a large network."""
+"""A worker that does not answer for this long counts as hung. The limit is long because a backend
+may hold the interpreter while it reads a large network."""
 
 Answer: TypeAlias = "tuple[Any, list[memoryview]]"
 """A call's result, and the bytes that came with it."""
 
 
 class WorkerLost(Unavailable):
-    """The worker did not live to answer."""
+    """The worker ended before it answered."""
 
 
 class WorkerProcess:
     """One worker, from its start to its end. Thread-safe.
 
-    `_lock` guards calls that wait, idle lanes and `_ended`; `_cancelling` keeps the pipe from being
-    closed under a thread that writes to it. A thread of its own reads answers and output.
+    `_lock` guards waiting calls, idle lanes and the setting of `ended`. `_cancelling` keeps the
+    pipe open while a thread writes to it. A separate thread reads answers and output.
 
     Args:
-        device: names the process's threads and log lines.
+        device: the device's name, for thread names and log lines.
 
     Attributes:
-        states: is told what the plugin says of its device, as state and reason.
-        judge: is told how the worker ended, before anybody else.
+        states: called with the state and the reason that the plugin reports for its device.
+        judge: called with the worker's end, before any waiting call hears of it.
     """
 
     def __init__(self, device: str) -> None:
         self.device = device
         self.pool = SegmentPool()
         self.useful = False
-        """It has answered a request."""
+        """Whether the worker has answered a request."""
         self.ended = threading.Event()
         self.end = End("", crashed=False, works=())
-        """How it ended, once `ended` is set."""
+        """How the worker ended, once `ended` is set."""
         self.states: Callable[[str, str], None] | None = None
         self.judge: Callable[[End], None] | None = None
         self._under_way: list[Work] = []  # adding and removing are atomic
@@ -94,7 +94,7 @@ class WorkerProcess:
 
     @contextmanager
     def doing(self, work: Work) -> Iterator[None]:
-        """Has the worker's end inside of the context counted as one that `work` may have led to."""
+        """Records `work` as under way. If the worker ends inside the context, `work` may be why."""
         self._under_way.append(work)
         try:
             yield
@@ -116,13 +116,13 @@ class WorkerProcess:
         """Has the worker do something, and waits for it.
 
         Args:
-            files: descriptors of bytes to pass on; they stay the caller's.
-            token: its cancellation is passed on.
+            files: descriptors of files to pass on; the caller still owns them.
+            token: if it is cancelled, the worker's call is too.
             timeout: seconds after which the worker is killed.
 
         Raises:
             WorkerLost: the worker has ended.
-            What the worker raised.
+            Any error that the worker raised.
         """
         number, answer = self._expect()
         cancel = partial(self.cancel, number)
@@ -155,11 +155,12 @@ class WorkerProcess:
         try:
             self._control.send({"call": number, "method": method, "arguments": {}})
         except Disconnected as error:
-            raise self.lost() from error  # and so is the answer that is expected
+            raise self.lost() from error  # `_bury` fails the future too
         return answer
 
     def _expect(self) -> tuple[int, Future[Answer]]:
-        """The number of a call, and its answer; an end of the worker is one."""
+        """The number of a new call, and the future of its answer. If the worker ends, the future
+        raises WorkerLost."""
         number, answer = next(self._numbers), Future[Answer]()
         with self._lock:
             if self.ended.is_set():
@@ -168,27 +169,27 @@ class WorkerProcess:
         return number, answer
 
     def number(self) -> int:
-        """A number for a request; none is used twice."""
+        """A number for a request. No number is used twice."""
         return next(self._numbers)
 
     def cancel(self, number: int) -> None:
-        """Tells the worker that a call or request is no longer waited for; does not block."""
+        """Tells the worker that nobody waits for a call or request any more; does not block."""
         with self._cancelling:
             if self._cancel is None:
                 return
             try:
                 os.write(self._cancel, _NUMBER.pack(number))
             except BlockingIOError:
-                # 8,192 cancellations unread: the worker stands still, and its requests end with it.
+                # 8,192 cancellations are unread: the worker hangs. Its requests end when it does.
                 _log.warning("the worker of %s takes no cancellations", self.device)
             except OSError:
-                pass  # it has ended
+                pass  # the worker has ended
 
     # -- lanes --
 
     @contextmanager
     def lane(self) -> Iterator[Channel]:
-        """A connection for one request at a time; closed if the request ends badly.
+        """A connection for one request at a time. It is closed if the context raises.
 
         Raises:
             WorkerLost: the worker has ended.
@@ -222,13 +223,13 @@ class WorkerProcess:
         return lane
 
     def lost(self) -> WorkerLost:
-        """The error of a request or call that the worker did not live to answer."""
+        """The error of a request or call whose worker ended before it answered."""
         known = f" ({self.end.how})" if self.end.how else ""
         return WorkerLost(f"the worker process of device {self.device} ended{known}; try again")
 
     def broken(self) -> WorkerLost:
-        """The error of a request whose lane has ended, as it does with the worker; of one that goes
-        on without it no other request can be sure."""
+        """The error of a request whose lane has closed. Usually the worker has ended too. If it has
+        not, this kills it, because a worker that closes a lane can no longer be trusted."""
         if not self.ended.wait(2 * _LAST_WORDS_SECONDS):
             self.kill("it closed a connection")
             self.ended.wait()
@@ -240,14 +241,14 @@ class WorkerProcess:
         """Ends the worker at once.
 
         Args:
-            because: is said beside the signal.
-            work: what it is killed for, whatever else it does.
+            because: the reason, reported next to the signal.
+            work: the work that is the reason, whatever else the worker does.
         """
         self._killed_because, self._killed_for = because, work
         self._process.kill()
 
     def watch(self) -> None:
-        """Waits for the worker's end; kills it if it stands still."""
+        """Waits for the worker's end; kills the worker if it hangs."""
         while not self.ended.wait(_PULSE_SECONDS):
             try:
                 pulse = self.ask("pulse")
@@ -258,12 +259,12 @@ class WorkerProcess:
                 self.kill(f"it gave no answer for {_STILL_SECONDS:g} s")
 
     def stop(self) -> None:
-        """Lets the worker close its device, and ends it."""
+        """Lets the worker close its device, and then ends the worker."""
         self._closing = True
         try:
             self.call("close", timeout=_CLOSE_SECONDS)
         except WorkerLost:
-            pass  # it has ended by itself
+            pass  # the worker has ended by itself
         except HeadraceError as error:
             _log.warning("the worker of %s did not close its device: %s", self.device, error)
         self._control.shutdown()
@@ -309,7 +310,7 @@ class WorkerProcess:
             waiting.set_result((message.header.get("result"), files))
 
     def _bury(self) -> None:
-        """The connection has ended, and with it the worker."""
+        """Cleans up after the worker, whose connection has ended."""
         try:
             self._process.wait(_LAST_WORDS_SECONDS)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""What a worker counts, for a scrape of the server: requested, and waited for only briefly."""
+"""Asks a worker for its counters when the server is scraped, and waits only briefly."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from headrace.runtime.isolation.wire.telemetry import Told, told_from_json
 _log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS: Final = 0.25
-_FRESH_SECONDS: Final = 0.05  # so that one scrape, which reads many numbers, asks once
-_LATE_SECONDS: Final = 1.0  # and waits once
+_FRESH_SECONDS: Final = 0.05  # so that one scrape, which reads many numbers, asks only once
+_LATE_SECONDS: Final = 1.0  # so that one scrape waits only once for a slow worker
 
 
 NOTHING: Final = Told()
 
 
 class Telemetry:
-    """The last that the worker told. Thread-safe: `_lock` guards all fields, and is held while one
-    thread waits for an answer, no longer than `patience`; others wait for that one.
+    """The worker's last answer. Thread-safe: `_lock` guards all fields. It is held while one thread
+    waits for an answer, at most `patience` seconds, and other threads wait for that thread.
 
-    A worker that has ended holds and counts nothing. Of one that does not answer in time the last
-    answer counts, and no other question is put to it before it has answered.
+    A worker that has ended holds and counts nothing. If a worker does not answer in time, its last
+    answer is used, and it is not asked again before it has answered.
 
     Args:
-        worker: the one that there is; raises Unavailable.
-        patience: seconds.
-        clock: monotonic.
+        worker: returns the running worker, or raises Unavailable.
+        patience: how many seconds to wait for an answer.
+        clock: a monotonic clock.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Telemetry:
         self._again_at = clock()
 
     def told(self) -> Told | None:
-        """None if a worker that lives has not answered yet."""
+        """The last answer; None if the running worker has not answered yet."""
         with self._lock:
             if self._clock() >= self._again_at:
                 self._ask()
@@ -65,7 +65,7 @@ class Telemetry:
         try:
             if self._pending is None:
                 worker = self._worker()
-                if worker is not self._of:  # whose networks have numbers of their own
+                if worker is not self._of:  # a new worker numbers its networks anew
                     self._of, self._told = worker, None
                 self._pending = worker.ask("telemetry")
             facts, _ = self._pending.result(self._patience)

@@ -1,4 +1,4 @@
-"""A network in a worker, and all that makes it again in the next one."""
+"""A network in a worker, with everything needed to load it again in the next worker."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ _log = logging.getLogger(__name__)
 
 
 class WorkerNetwork:
-    """Thread-safe; `_lock` guards where it is and whether it is still wanted.
+    """Thread-safe; `_lock` guards `_exchange` and `_unloaded`.
 
     Attributes:
-        loading, running: what its worker does to it.
+        loading, running: the work of loading the network, and of running it.
+        config: returns the configuration to load with, for each new worker.
 
     Args:
-        load: what the device is asked for. `config` gives the configuration again for each worker.
-        place: id of its device.
+        load: what the device is asked to load.
+        place: id of the network's device.
     """
 
     def __init__(self, load: Load, place: str) -> None:
@@ -44,21 +45,21 @@ class WorkerNetwork:
 
     @property
     def lost(self) -> bool:
-        """It is not tried again."""
+        """Whether the network will not be loaded again."""
         return self._lost is not None
 
     @property
     def number(self) -> int | None:
-        """What its worker calls it; None while it is in none."""
+        """The network's number in its worker; None while it is in no worker."""
         exchange = self._exchange
         return exchange.number if exchange is not None else None
 
     def exchange(self) -> Exchange:
-        """Where to send requests.
+        """Returns the exchange that sends requests to the network.
 
         Raises:
-            EndedWorker: its model has ended workers.
-            Unavailable: the last worker did not take it.
+            EndedWorker: the network's model has ended workers.
+            Unavailable: the last worker could not load the network, or the network is not loaded.
         """
         lost = self._lost
         if isinstance(lost, EndedWorker):
@@ -72,10 +73,10 @@ class WorkerNetwork:
         return exchange
 
     def load(self, worker: WorkerProcess, token: CancelToken | None = None) -> Mapping[str, Any]:
-        """Has the worker compile it.
+        """Has the worker compile the network.
 
         Raises:
-            As `WorkerProcess.call`.
+            The errors of `WorkerProcess.call`.
         """
         arguments = {"config": dict(self.config()), "options": options_to_json(self._load.options)}
         with ExitStack() as stack:
@@ -93,21 +94,21 @@ class WorkerNetwork:
         return dict(facts)
 
     def kill(self) -> None:
-        """Kills the network's worker, because a run in it does not end."""
+        """Kills the network's worker, because a run does not end."""
         exchange = self._exchange
         if exchange is not None:
             _log.error("a run ignored its EXECUTION_TIMEOUT; its worker is killed")
             exchange.worker.kill("a run ignored its EXECUTION_TIMEOUT", self.running)
 
     def give_up(self, reason: HeadraceError) -> None:
-        """It will not be tried again."""
+        """Records that the network will not be loaded again, and why."""
         self._lost = reason
 
     def unload(self) -> None:
-        """Takes it out of its worker, if that lives."""
+        """Removes the network from its worker, if the worker still runs."""
         with self._lock:
             self._unloaded = True
             exchange, self._exchange = self._exchange, None
         if exchange is not None:
-            with suppress(Unavailable):  # it went with its worker
+            with suppress(Unavailable):  # the worker has ended, and the network with it
                 exchange.worker.call("unload", {"number": exchange.number})

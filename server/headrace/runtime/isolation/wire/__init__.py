@@ -1,1 +1,1 @@
-"""What server and worker send each other."""
+"""The messages and the shared memory between the server and a worker."""

@@ -2,7 +2,7 @@
 
 A message is a prefix (sizes, number of file descriptors), a header of JSON and a body of bytes. It
 never says how to build an object: the reader picks out the fields that it expects. Sizes are
-bounded, so that a worker gone wild cannot make the server reserve more than that.
+bounded, so that a faulty worker cannot make the server reserve unlimited memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_HEADER_BYTES = 64 * 2**20
 MAX_BODY_BYTES = 2**20
 MAX_DESCRIPTORS = 8
 ALIGNMENT = 16
-"""Of a message's body, in the receiver's memory."""
+"""How the message's body is aligned in the receiver's memory, in bytes."""
 
 _PREFIX = struct.Struct("<4sIIB")
 _MAGIC = b"hrw1"
@@ -38,11 +38,11 @@ _KNOWN_HEADERS = 16
 
 
 class Disconnected(Exception):
-    """The other process has gone, or speaks no language that this one knows."""
+    """The other process has gone, or sent something that this one cannot read."""
 
 
 class Message(NamedTuple):
-    """What was received; the receiver owns the file descriptors."""
+    """A received message. The receiver owns the file descriptors."""
 
     header: dict[str, Any]
     body: memoryview
@@ -52,11 +52,11 @@ class Message(NamedTuple):
 class Channel:
     """One end of a connection. Any thread may send; one thread receives.
 
-    `_sending` keeps messages from mixing, and close from racing with a send.
+    `_sending` keeps messages from mixing, and a close from racing with a send.
 
     Args:
-        lane: each message is the answer to the one before, so that a read never finds two of them,
-            and many have the header of an earlier one, which is then not parsed again.
+        lane: each message answers the one before, so a read never finds two messages. Many messages
+            repeat an earlier header, so parsed headers are kept and not parsed again.
     """
 
     def __init__(self, end: socket.socket, *, lane: bool = False) -> None:
@@ -74,14 +74,14 @@ class Channel:
         body: Sequence[Buffer] = (),
         descriptors: Sequence[int] = (),
     ) -> None:
-        """Sends a message; the descriptors stay the sender's.
+        """Sends a message; the sender still owns the descriptors.
 
         Raises:
             Disconnected: the other end has gone.
-            Internal: the message is larger than any may be.
+            Internal: the message is too large.
         """
         text = _encode(header).encode()
-        text += b" " * (-len(text) % ALIGNMENT)  # so that the body lies as arrays want it
+        text += b" " * (-len(text) % ALIGNMENT)  # so that the body is aligned for arrays
         size = sum(map(len, body))
         if len(text) > MAX_HEADER_BYTES or size > MAX_BODY_BYTES:
             raise Internal(f"a message to or from a worker has {len(text)} + {size} bytes")
@@ -102,7 +102,7 @@ class Channel:
         """The next message; waits for it.
 
         Raises:
-            Disconnected: there is no more.
+            Disconnected: no message comes any more, or what came is not one.
         """
         start, descriptors = self._receive_start()
         try:
@@ -127,12 +127,12 @@ class Channel:
         return Message(header, data[header_size:], descriptors)
 
     def shutdown(self) -> None:
-        """Ends the connection both ways; a thread that receives hears of it."""
-        with suppress(OSError):  # the other end was faster
+        """Ends the connection in both directions. A receiving thread then gets Disconnected."""
+        with suppress(OSError):  # the other end has closed it already
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Gives the descriptor back; nobody receives any more."""
+        """Closes the socket. No thread may be receiving."""
         with self._sending:
             self._socket.close()
 
@@ -149,7 +149,8 @@ class Channel:
         return header
 
     def _receive_start(self) -> tuple[memoryview, tuple[int, ...]]:
-        """The prefix of a message, and of a lane's perhaps more of it; and its descriptors."""
+        """The message's first bytes and its descriptors. The bytes are the prefix; on a lane they
+        may go on with more of the message."""
         descriptors: tuple[int, ...] = ()
         start = memoryview(bytearray(_PREFIX.size + self._ahead))
         try:
@@ -184,7 +185,7 @@ class Channel:
 
 
 def channels(*, lane: bool = False) -> tuple[Channel, socket.socket]:
-    """A new connection: this process's end, and the one to give away. `lane` as `Channel`."""
+    """A new connection: this process's end, and the end for the other. `lane` as in `Channel`."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     return Channel(ours, lane=lane), theirs
 
@@ -193,7 +194,7 @@ def expect(facts: dict[str, Any], name: str, kind: type[Any]) -> Any:
     """An entry of a header.
 
     Raises:
-        Disconnected: it is not there, or of another kind.
+        Disconnected: the entry is missing, or has another type.
     """
     value = facts.get(name)
     if not isinstance(value, kind):

@@ -1,4 +1,4 @@
-"""What a worker says of its device, networks and layers ↔ JSON."""
+"""Converts what a worker says about its device, networks and layers to JSON and back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def schema_to_json(schema: ConfigSchema) -> list[dict[str, Any]]:
 
 
 def schema_from_json(keys: list[dict[str, Any]]) -> ConfigSchema:
-    """The schema; of a device's own keys without `check`, which the worker makes."""
+    """The schema. The device's own keys have no `check`, because the worker checks them."""
     return ConfigSchema(*map(_key, keys))
 
 

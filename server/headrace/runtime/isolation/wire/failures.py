@@ -1,4 +1,4 @@
-"""Errors ↔ JSON, so that the server raises what the worker raised."""
+"""Converts errors to JSON and back, so that the server raises what the worker raised."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ _PLAIN: Final = {
     and issubclass(each, HeadraceError)
     and each not in (HeadraceError, QueueFull, UnsupportedLayers)
 }
-"""The classes that are made of a message alone."""
+"""The classes that take a message as their only positional argument."""
 
 
 def error_to_json(error: BaseException) -> dict[str, Any]:
-    """What the other process needs to raise it; a bug is logged here, where it happened."""
+    """The facts from which the other process makes the error again. An error that is not a
+    HeadraceError is a bug, and is logged here, in the process where it happened."""
     if not isinstance(error, HeadraceError):
         _log.error("a device's plugin failed", exc_info=error)
         error = Internal(f"{type(error).__name__}: {error}")
@@ -46,7 +47,7 @@ def error_to_json(error: BaseException) -> dict[str, Any]:
 
 
 def error_from_json(facts: Mapping[str, Any]) -> HeadraceError:
-    """The error; Internal if it is of a class that only the worker knows."""
+    """The error; Internal if only the worker knows its class."""
     kind, message = str(facts.get("type")), str(facts.get("message"))
     field, delay = facts.get("field"), facts.get("delay")
     if kind == UnsupportedLayers.__name__:

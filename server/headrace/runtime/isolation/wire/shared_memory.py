@@ -1,8 +1,8 @@
 """Memory that server and worker both map.
 
 A segment is an anonymous file (memfd_create(2)), sealed so that neither process can shorten it
-while the other uses it. It has no name, so nothing is left of it when both processes have ended,
-however they did. Its descriptor is closed as soon as both have mapped it.
+while the other uses it. It has no name, so it is gone when both processes have ended, however they
+ended. Its descriptor is closed as soon as both have mapped it.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Segment:
         """
         descriptor = _memory_file("headrace-tensors")
         try:
-            # Pages are reserved now, where an error can be told; a write that finds no memory is
-            # a bus error.
+            # Reserve the pages now, where a failure is an ordinary error. Without this, a write
+            # that finds no memory ends the process with a bus error.
             os.posix_fallocate(descriptor, 0, size)
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
             return cls(number, descriptor, size)
@@ -57,10 +57,10 @@ class Segment:
 
     @classmethod
     def attach(cls, number: int, descriptor: int) -> Segment:
-        """Maps what the other process made, and closes the descriptor.
+        """Maps a segment that the other process made, and closes the descriptor.
 
         Raises:
-            Disconnected: it can still be made shorter, or is none.
+            Disconnected: the file can still be shortened, or is not a segment.
         """
         try:
             if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
@@ -74,27 +74,29 @@ class Segment:
         return segment
 
     def known(self) -> None:
-        """The other process has it now."""
+        """Closes the descriptor, because the other process has mapped the segment."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
 
 
 def rounded(size: int) -> int:
-    """The size of a segment for `size` bytes: one of few, larger by a quarter or 64 KiB at most."""
+    """The size of a segment for `size` bytes. It is rounded up, by a quarter or 64 KiB at most, so
+    that few different sizes occur."""
     step = max(_SMALLEST_BYTES, 1 << max(0, size.bit_length() - 3))
     return -(-size // step) * step
 
 
 class SegmentPool:
-    """The segments between the server and one worker; the server's end. Thread-safe.
+    """The server's end of the segments between the server and one worker. Thread-safe.
 
-    `_lock` guards all but `_returned` and `_dropped`, which are queues without one: the thread that
-    drops the last array in a segment gives it back, and the garbage collector may do so anywhere. A
-    segment that comes back after `clear` is not kept, because it might never be used again.
+    `_lock` guards all but `_returned` and `_dropped`, which are queues that need no lock. The
+    thread that drops the last array in a segment gives the segment back, and the garbage collector
+    may drop it at any point, even under the lock. A segment that comes back after `clear` is not
+    kept, because it might never be used again.
 
     Args:
-        idle_bytes: kept for reuse, at most.
+        idle_bytes: how many bytes are kept for reuse, at most.
     """
 
     def __init__(self, idle_bytes: int = 64 * 2**20) -> None:
@@ -116,7 +118,7 @@ class SegmentPool:
             return self._numbers
 
     def take(self, size: int) -> Segment:
-        """A segment of at least `size` bytes, and not many times as large.
+        """A segment of at least `size` bytes, but not many times larger.
 
         Raises:
             ResourceExhausted: the system has no memory for it.
@@ -134,9 +136,9 @@ class SegmentPool:
         return Segment.create(number, rounded(size))
 
     def give(self, segment: Segment) -> None:
-        """Takes a segment back; called from anywhere, finalizers included."""
+        """Takes a segment back. May be called anywhere, also in finalizers."""
         self._returned.append(segment)
-        # In this order: either `clear` finds what was added, or it is seen here that it came.
+        # Append first, then test: either `clear` finds the segment, or this sees that it cleared.
         while not self._keeps and self._returned:
             try:
                 returned = self._returned.popleft()
@@ -147,24 +149,24 @@ class SegmentPool:
             returned.known()
 
     def lend(self, segment: Segment) -> Array:
-        """The segment's bytes; it comes back when the last view of them has gone."""
+        """The segment's bytes. The segment comes back when the last view of them has gone."""
         return np.asarray(_Loan(self, segment))
 
     def forgotten(self) -> list[int]:
-        """Numbers of segments that the worker need not map any more, each told once."""
+        """Numbers of segments that the worker can unmap. Each is returned once."""
         with self._lock:
             self._collect()
             numbers, self._forgotten = self._forgotten, []
         return numbers
 
     def idle(self) -> int:
-        """Bytes kept for reuse."""
+        """How many bytes are kept for reuse."""
         with self._lock:
             self._collect()
             return sum(each.size for each in self._idle)
 
     def clear(self) -> None:
-        """Keeps nothing for reuse until another segment is wanted."""
+        """Drops the idle segments, and keeps none until another segment is taken."""
         with self._lock:
             self._keeps = False
             self._collect()
@@ -172,7 +174,8 @@ class SegmentPool:
             self._idle = []
 
     def close(self) -> None:
-        """The worker has gone: what is lent goes when its borrowers do."""
+        """Ends the pool, because the worker has gone. Lent segments go when their last view
+        does."""
         with self._lock:
             self._closed = True
         self.clear()
@@ -199,8 +202,8 @@ class SegmentPool:
 
 
 class _Loan:
-    """What NumPy keeps as the base of all views of a segment, so that the last one gives it
-    back."""
+    """The base object of all views of a segment. NumPy keeps it until the last view has gone; then
+    it gives the segment back."""
 
     __slots__ = ("__array_interface__", "_pool", "_segment")
 
@@ -214,8 +217,8 @@ class _Loan:
 
 
 class SegmentTable:
-    """The worker's end: the segments that the server has told it of. Thread-safe, for one
-    operation on a dictionary is atomic and each segment belongs to one request at a time."""
+    """The worker's end: the segments that it shares with the server. Thread-safe, because single
+    operations on a dictionary are atomic, and each segment belongs to one request at a time."""
 
     def __init__(self) -> None:
         self._segments: dict[int, Segment] = {}
@@ -224,9 +227,10 @@ class SegmentTable:
         self._segments[segment.number] = segment
 
     def get(self, number: int) -> Segment:
-        """
+        """The segment with that number.
+
         Raises:
-            Disconnected: the server never told of it.
+            Disconnected: there is no such segment.
         """
         segment = self._segments.get(number)
         if segment is None:
@@ -243,7 +247,7 @@ class SegmentTable:
 
 @contextmanager
 def write_file(pieces: Iterable[bytes | memoryview]) -> Iterator[int]:
-    """The descriptor of an anonymous file with these bytes, closed at the end of the context.
+    """The descriptor of an anonymous file with these bytes. It is closed at the context's end.
 
     Raises:
         ResourceExhausted: the system has no memory for it.
@@ -263,10 +267,11 @@ def write_file(pieces: Iterable[bytes | memoryview]) -> Iterator[int]:
 
 
 def map_file(descriptor: int) -> memoryview:
-    """The bytes of such a file, mapped for as long as somebody refers to them; closes it.
+    """The bytes of a file from `write_file`, mapped while anything refers to them. Closes the
+    descriptor.
 
     Raises:
-        Disconnected: it is none, or can still change.
+        Disconnected: it is not such a file, or its bytes can still change.
     """
     try:
         if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_WRITE:

@@ -1,4 +1,4 @@
-"""What a worker has counted ↔ JSON."""
+"""Converts what a worker has counted to JSON and back."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from headrace.runtime.metrics.series import Family, SeriesSnapshot
 class Told:
     """
     Attributes:
-        memory_bytes: what networks hold, by device id.
-        series: of the plugin's own, by the worker's number of the network.
+        memory_bytes: the bytes that networks hold, by device id.
+        series: the plugin's own series, by the network's number in the worker.
     """
 
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
@@ -36,7 +36,8 @@ def told_to_json(
 def told_from_json(facts: Mapping[str, Any]) -> Told:
     """
     Raises:
-        ArithmeticError, AttributeError, LookupError, TypeError, ValueError: it is something else.
+        ArithmeticError, AttributeError, LookupError, TypeError, ValueError: `facts` does not have
+            the expected form.
     """
     return Told(
         {str(device_id): int(size) for device_id, size in facts["memory"].items()},

@@ -1,7 +1,8 @@
-"""Values ↔ messages: a description in the header, elements in the body or in shared memory.
+"""Converts values to messages and back.
 
-A description is null for an absent optional, a list of descriptions under ``"s"`` for a sequence,
-and for a tensor ``[dtype, shape, place, offset, size]``, with ONNX's number for the dtype.
+The header has a description of each value; the elements are in the body or in shared memory. The
+description of an absent optional is null. That of a sequence has a list of descriptions under
+``"s"``. That of a tensor is ``[dtype, shape, place, offset, size]``, with ONNX's dtype number.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from headrace.runtime.isolation.wire.shared_memory import ALIGNMENT
 from headrace.runtime.network.values import Array, Value
 
 INLINE_BYTES: Final = 16 * 1024
-"""Larger arrays lie in shared memory; smaller ones too, where a message would become long."""
+"""Larger arrays lie in shared memory. So do smaller ones if the message would become too long."""
 _MESSAGE_BYTES: Final = 64 * 1024
 _BODY, _SEGMENT = 0, 1
 _STRING: Final = int(ir.DataType.STRING)
@@ -37,13 +38,14 @@ _TYPES: Final = {number: dtype for dtype, number in _NUMBERS.items()}
 
 
 class Numbers(NamedTuple):
-    """What differs from one request to the next, apart from the header, which so is often the same.
+    """The numbers that differ from one request to the next. They are not in the header, so that
+    successive requests often have the same header.
 
     Attributes:
-        request: names it, for a cancellation.
+        request: the request's number, for cancelling it.
         given, offered: segments for the inputs and the outputs; 0 for none.
-        spare: the number of a segment that the worker may make.
-        deadline: of the monotonic clock; infinite for none.
+        spare: the number for a segment that the worker may make.
+        deadline: on the monotonic clock; infinite for none.
     """
 
     request: int
@@ -64,8 +66,8 @@ class Numbers(NamedTuple):
 
 @dataclass(slots=True)
 class Encoded:
-    """Values on their way: `description` and `body` go into a message, `place` puts what is large
-    into a segment of `segment_bytes`."""
+    """Encoded values. `description` and `body` go into a message; `place` copies large arrays into
+    a segment of `segment_bytes`."""
 
     description: dict[str, Any] = field(default_factory=dict)
     body: list[bytes] = field(default_factory=list)
@@ -74,15 +76,16 @@ class Encoded:
     _large: list[tuple[int, Array]] = field(default_factory=list)
 
     def place(self, segment: Array) -> None:
-        """Copies the large arrays."""
+        """Copies the large arrays into the segment."""
         for offset, array in self._large:
             target = segment[offset : offset + array.nbytes].view(array.dtype)
             np.copyto(target.reshape(array.shape), array)
 
     def add(self, name: str, value: Value) -> None:
-        """
+        """Adds a value.
+
         Raises:
-            InvalidArgument: an element is neither text nor bytes, or ONNX lacks the type.
+            InvalidArgument: an element is neither text nor bytes, or ONNX does not have the type.
         """
         try:
             self.description[name] = self._describe(value)
@@ -118,9 +121,10 @@ class Encoded:
 
 
 def encode(values: Mapping[str, Value]) -> Encoded:
-    """
+    """Encodes the values.
+
     Raises:
-        InvalidArgument: naming the value that cannot be passed on.
+        InvalidArgument: a value cannot be encoded. The message names it.
     """
     encoded = Encoded()
     for name, value in values.items():
@@ -138,7 +142,7 @@ def decode(
     """The values, as views of the body and the segment.
 
     Raises:
-        Disconnected: the description is not valid, or points outside of them.
+        Disconnected: the description is not valid, or points outside the body and the segment.
     """
     try:
         return {name: _value(each, body, segment, writable) for name, each in description.items()}
@@ -158,7 +162,7 @@ def _value(description: Any, body: memoryview, segment: Array | None, writable: 
         buffer = segment
     else:
         raise ValueError("a value lies in shared memory, but there is none")
-    # NumPy itself takes a negative offset, and some negative sizes.
+    # NumPy itself accepts a negative offset and some negative sizes.
     if not 0 <= offset <= offset + size <= len(buffer) or min(shape, default=0) < 0:
         raise ValueError("a value lies outside of its message")
     if number == _STRING:
@@ -169,7 +173,8 @@ def _value(description: Any, body: memoryview, segment: Array | None, writable: 
 
 
 def _pack(array: Array) -> bytes:
-    """Lengths of all strings as int32, those of bytes negative and one less; then the strings."""
+    """The length of every element as int32, followed by the elements. The length of text is `n`,
+    that of bytes is `-n - 1`."""
     elements: list[bytes] = []
     lengths = np.empty(array.size, np.int32)
     for index, element in enumerate(array.reshape(-1).tolist()):

@@ -1,1 +1,1 @@
-"""The worker's side: the process that a device lives in."""
+"""The worker's side: the process in which a device lives."""

@@ -1,4 +1,4 @@
-"""Which of a worker's requests and calls are to end early."""
+"""Cancels a worker's requests and calls."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _REMEMBERED = 1024
 
 
 class Cancellations:
-    """Tokens of what runs, by number. Thread-safe; `_lock` guards both tables.
+    """The tokens of running requests and calls, by number. Thread-safe; `_lock` guards both tables.
 
-    A cancellation travels on a way of its own and may come before what it is about; so the last
-    ones that found nothing are remembered. Numbers are never used twice.
+    A cancellation has its own pipe and may arrive before the request that it cancels. So the last
+    cancellations that found no request are remembered. Numbers are never used twice.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Cancellations:
         self._early: OrderedDict[int, None] = OrderedDict()
 
     def begin(self, number: int) -> CancelToken:
-        """A token for what begins now; cancelled, if that was asked for already."""
+        """A token for a request that begins now. It is cancelled if the cancellation came first."""
         token = CancelToken()
         with self._lock:
             self._running[number] = token

@@ -1,4 +1,4 @@
-"""A device inside its worker: the plugin, its networks, and what the server asks of them."""
+"""A device inside its worker: the plugin, its networks, and the calls that the server makes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from headrace.runtime.transform.options import options_from_json
 
 
 class Call(NamedTuple):
-    """What the server asks: names and values, and bytes that came beside them."""
+    """A call from the server: its arguments, and the files that came with it."""
 
     arguments: Mapping[str, Any]
     files: Sequence[memoryview]
@@ -46,12 +46,12 @@ class WorkerDevice:
     atomic.
 
     Args:
-        name, path, config: of the plugin, as the server's configuration has them.
-        heard: is told of the plugin's own device states.
+        name, path, config: the plugin's, as in the server's configuration.
+        heard: called with the device states that the plugin reports.
         folder: as `Services`.
 
     Raises:
-        Whatever the plugin's creation raises.
+        Any error that the plugin's creation raises.
     """
 
     def __init__(
@@ -79,9 +79,10 @@ class WorkerDevice:
         self._counters: dict[int, NetworkCounters] = {}
 
     def network(self, number: int) -> ExecutableNetwork:
-        """
+        """The network with that number.
+
         Raises:
-            Unavailable: it has been unloaded.
+            Unavailable: the network has been unloaded.
         """
         network = self._networks.get(number)
         if network is None:
@@ -95,7 +96,7 @@ class WorkerDevice:
         self._plugin.close()
         self._timer.stop()
 
-    # -- calls; each answers with what JSON takes --
+    # -- calls; each returns a value for JSON --
 
     def describe(self, _: Call) -> Any:
         plugin = self._plugin
@@ -173,7 +174,7 @@ class WorkerDevice:
         )
 
     def export(self, call: Call) -> bytes:
-        """The one that answers with bytes."""
+        """Exports a network. This is the only call that returns bytes."""
         return self.network(call.arguments["number"]).export()
 
     # -- inside --
@@ -184,7 +185,7 @@ class WorkerDevice:
 
 
 class _NoDevices:
-    """A worker has one device: virtual ones belong into the server."""
+    """No other devices: a worker has one device, and virtual devices belong in the server."""
 
     def plugin(self, device: str) -> NoReturn:
         raise NotFound(
@@ -203,5 +204,5 @@ class _NoDevices:
 
 
 def _network(data: memoryview) -> Network:
-    # Not copied: large weights are views of the mapped file. The server has held it to its limits.
+    # Not copied: large weights are views of the mapped file. The server has checked its limits.
     return Network.from_bytes(data, Limits(model_bytes=len(data)))

@@ -1,4 +1,4 @@
-"""Executors of a worker: the queue and the streams are the server's, so a task runs at once."""
+"""A worker's executors, which run a task at once: the server has the queue and the streams."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _log = logging.getLogger(__name__)
 
 
 class InlineExecutor(StreamsExecutor):
-    """Runs each task on the thread that submits it, and starts none itself. Thread-safe.
+    """Runs each task on the thread that submits it, and starts no threads. Thread-safe.
 
     Args:
         name, streams: as `StreamsExecutor`.
-        bind: pin each thread that comes to a processor of its own.
+        bind: pin each thread that submits a task to one processor.
     """
 
     def __init__(self, name: str, streams: int, *, bind: bool = False) -> None:
@@ -34,7 +34,7 @@ class InlineExecutor(StreamsExecutor):
             self._bind_here(next(self._threads))
         try:
             task.run(0)
-        except BaseException as error:  # noqa: BLE001 - a lane must not die of a task
+        except BaseException as error:  # noqa: BLE001 - a task's error must not end the lane
             _log.critical("a task of %s raised", self.name, exc_info=error)
             task.fail(Internal(f"the task ended with {error!r}"))
 
@@ -48,7 +48,7 @@ class InlineExecutor(StreamsExecutor):
         self._target = streams
 
     def stop(self, timeout: float | None = None) -> None:
-        """There is no thread to end."""
+        """Does nothing, because there is no thread to end."""
 
     def _bind_here(self, index: int) -> None:
         processors = sorted(os.sched_getaffinity(0))

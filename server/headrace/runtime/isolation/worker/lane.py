@@ -1,4 +1,4 @@
-"""A lane inside a worker: takes one request after another, and answers each."""
+"""The worker's end of a lane: takes one request after another, and answers each."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _ADMITTED = Ticket("the server")
 
 
 class WorkerLane:
-    """Serves one connection on a thread of its own, until the server closes it.
+    """Serves one connection on its own thread, until the server closes it.
 
     Args:
-        channel: to the stream's thread in the server, which waits for each answer.
-        device, segments, cancellations: the worker's, shared by its lanes.
+        channel: the connection to the server's stream thread, which waits for each answer.
+        device, segments, cancellations: the worker's, shared by all its lanes.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class WorkerLane:
         self._device = device
         self._segments = segments
         self._cancellations = cancellations
-        self._settled = threading.Lock()  # held while a job is not
+        self._settled = threading.Lock()  # held until the current job is settled
 
     def serve(self) -> None:
         try:
@@ -66,7 +66,7 @@ class WorkerLane:
                 self._channel.send({"error": error_to_json(job.error)})
         except Disconnected:
             raise
-        except Exception as error:  # noqa: BLE001 - a plugin may fail in any way, the server hears
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; tell the server
             self._channel.send({"error": error_to_json(error)})
 
     def _run(self, header: dict[str, Any], numbers: Numbers, body: memoryview) -> Job:

@@ -1,9 +1,9 @@
 """The worker process: ``python -m headrace.runtime.isolation.worker.program CONTROL CANCEL LIFE``.
 
 The arguments are file descriptors: a connection for calls, a pipe with the numbers of requests to
-cancel, and a pipe whose end means that the server is gone. The main thread reads calls and
-cancellations; calls run on a pool, each lane on a thread of its own. The server starts it with
-SIGINT and SIGTERM blocked.
+cancel, and a pipe that closes when the server is gone. The main thread reads calls and
+cancellations. Calls run on a pool of threads, and each lane has its own thread. The server starts
+the worker with SIGINT and SIGTERM blocked.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 _CALLS_AT_ONCE = 4
 _NUMBER = struct.Struct("<Q")
-_OOM_SCORE = 500  # proc(5): of 1000; the server's is 0, unless somebody has set it
+_OOM_SCORE = 500  # out of 1000, see proc(5); the server has 0, unless somebody has set it
 _F_SETSIG = 10  # fcntl(2), Linux; the fcntl module has no name for it
 
 _CALLS: dict[str, Callable[[WorkerDevice, Call], Any]] = {
@@ -57,11 +57,11 @@ _CALLS: dict[str, Callable[[WorkerDevice, Call], Any]] = {
     "telemetry": WorkerDevice.telemetry,
 }
 
-_Answer: TypeAlias = "tuple[Any, list[int]]"  # and the descriptors that go with it
+_Answer: TypeAlias = "tuple[Any, list[int]]"  # the result, and the descriptors to send with it
 
 
 class Worker:
-    """Serves the server until its connection ends. `device` is set by one call before others."""
+    """Serves the server until its connection ends. The first call sets `_device`."""
 
     def __init__(self, control: Channel, cancel: int) -> None:
         self._control = control
@@ -72,7 +72,7 @@ class Worker:
         self._calls = ThreadPoolExecutor(_CALLS_AT_ONCE, thread_name_prefix="worker-call")
 
     def run(self) -> None:
-        """Returns when the server is gone."""
+        """Takes calls and cancellations. Returns when the server is gone."""
         with selectors.DefaultSelector() as ready:
             ready.register(self._control, selectors.EVENT_READ, self._take_call)
             ready.register(self._cancel, selectors.EVENT_READ, self._take_cancellations)
@@ -117,7 +117,7 @@ class Worker:
                 self._control.send({"call": number, "result": result}, (), sent)
         except Disconnected as error:
             _log.warning("a call was not answered: %s", error)
-        except BaseException as error:  # noqa: BLE001 - a plugin may fail in any way, the server hears
+        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything; tell the server
             self._control.send({"call": number, "error": error_to_json(error)})
 
     def _call(self, message: Message, token: CancelToken, files: ExitStack) -> _Answer:
@@ -172,25 +172,25 @@ def main(arguments: list[str]) -> None:
     faulthandler.enable(all_threads=False)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     tune_allocator()
-    # A call that holds the interpreter lets the requests in after half a millisecond.
+    # A call that runs Python code lets requests run after half a millisecond.
     sys.setswitchinterval(0.0005)
     Worker(Channel(socket.socket(fileno=control)), cancel).run()
     sys.stderr.flush()
-    # A thread inside a backend, or an exit handler of one, must not keep the process.
+    # A backend's thread or exit handler must not keep the process alive.
     os._exit(0)
 
 
 def _end_with(life: int) -> None:
-    """Has the system kill this process when the pipe's other end is gone, whatever its threads
-    are doing then: a backend may hold the interpreter for good."""
+    """Has the system kill this process when the pipe's other end is gone. This works whatever the
+    threads do then; a backend may hold the interpreter forever."""
     fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(life, _F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def _end_first() -> None:
-    """Where memory runs out, the system is to end this process and not the server."""
-    with suppress(OSError):  # as in a container that hides it
+    """Has the system kill this process, and not the server, if memory runs out."""
+    with suppress(OSError):  # a container may hide the file
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
 
 
