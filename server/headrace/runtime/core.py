@@ -1,6 +1,6 @@
 """The core: devices and networks by name, and all operations on them.
 
-Loads, queries and closings run on the load executor; requests go to networks directly, through
+Loads, queries and unloads run on the load executor. Requests go to networks directly, through
 `networks.acquire` and `networks.submit`.
 """
 
@@ -55,14 +55,14 @@ class Core:
     """One server's devices and networks. Thread-safe.
 
     Args:
-        sources: of the plugins to start.
-        blob_key: secret under which exported native bytes are signed.
-        max_networks: at once.
-        limits: on models from outside.
-        store: told of every change that outlives a restart; None keeps nothing.
-        cache: of compiled networks; None keeps none.
+        sources: the plugins to start.
+        blob_key: the secret key that signs exported native bytes.
+        max_networks: the most networks at once.
+        limits: bounds on models from outside.
+        store: saves every change that lasts over a restart. With None nothing is saved.
+        cache: the cache of compiled networks. With None nothing is cached.
         folder: as `Services`.
-        max_state_bytes: of all open sequences' states.
+        max_state_bytes: the most bytes that the states of all open sequences may take.
 
     Raises:
         NotFound, InvalidArgument: as `PluginRegistry.start`.
@@ -115,8 +115,8 @@ class Core:
         on_disk: bool = False,
         owner: object = None,
     ) -> Future[NetworkEntry]:
-        """Loads what `network` returns, which is called on a loading thread; `on_disk` and `owner`
-        as `NetworkLife.load`.
+        """Loads the network that `network` returns. A loading thread calls `network`; `on_disk` and
+        `owner` are as in `NetworkLife.load`.
 
         Raises:
             AlreadyExists, ResourceExhausted, InvalidArgument: the name cannot be taken.
@@ -136,10 +136,11 @@ class Core:
     def import_network(
         self, name: str, device: str, config: Mapping[str, str], data: Buffer, *, replace: bool
     ) -> Future[NetworkEntry]:
-        """Loads an exported blob, onto the device that it came from if `device` is empty.
+        """Loads an exported blob. If `device` is empty, it loads it onto the blob's own device.
 
-        Native bytes that do not verify, or are another device's, are not used: the network is
-        compiled again, and its notes say so. Raises as `load_network`.
+        It does not use native bytes that do not verify or that belong to another device. In that
+        case it compiles the network again, and the network's notes say so. Raises as
+        `load_network`.
         """
         limits = blobs.BlobLimits(network_bytes=self.limits.model_bytes)
         blob = blobs.read(data, self._blob_key, limits)
@@ -163,7 +164,7 @@ class Core:
         )
 
     def cancel_load(self, load: Future[NetworkEntry]) -> None:
-        """Cancels a load: its caller no longer waits."""
+        """Cancels a load whose caller no longer waits."""
         self._life.cancel(load, Cancelled("the caller cancelled the load"))
 
     def list_failed(self, request: LoadRequest, reason: str, owner: object = None) -> None:
@@ -187,11 +188,12 @@ class Core:
     def set_traffic(
         self, name: str, shares: Mapping[str, int], default: Mapping[str, int] = NO_SHARES
     ) -> None:
-        """Has versions share a network's requests, in per cent, also after a restart.
+        """Sets how versions share a network's requests, in per cent. A restart keeps the shares.
 
         Args:
-            shares: none to go back to the default, by which the highest version serves unless it
-                says otherwise.
+            shares: version to per cent. An empty mapping goes back to `default`.
+            default: the shares that apply without `shares`. If it is empty too, the highest version
+                serves.
 
         Raises:
             InvalidArgument: the shares are not per cent, or more than the whole.
@@ -208,8 +210,8 @@ class Core:
         *,
         graph: bool = False,
     ) -> Future[QueryResult]:
-        """Which layers the device would run; raises as `Plugin.query_network`, and as `graph_of`
-        if the network's graph is wanted too."""
+        """Returns which layers the device would run, and the network's graph if `graph` is True.
+        Raises as `Plugin.query_network`, and as `graph_of` if `graph` is True."""
         resolved = self._resolve(device)
         plugin = self.plugins.plugin(resolved.type)
 
@@ -241,7 +243,7 @@ class Core:
     # -- devices --
 
     def plugin(self, device: DeviceName) -> Plugin:
-        """The plugin that a device name leads to.
+        """The plugin of the device with this name.
 
         Raises:
             NotFound, Unavailable: there is no such device, or it did not start.
@@ -249,8 +251,8 @@ class Core:
         return self.plugins.plugin(self._resolve(device).type)
 
     def devices_up(self) -> dict[str, bool]:
-        """Whether each device works, by the name that its metrics have; one that did not start is
-        there by its type, unless it is not installed."""
+        """Whether each device works, by its name in metrics. A device that did not start is listed
+        by its type. A device that is not installed is left out."""
         events = self.states.current()
 
         def up(name: str) -> bool:
@@ -283,10 +285,10 @@ class Core:
     # -- end --
 
     def stop(self, deadline: float = math.inf) -> None:
-        """Cancels loads, unloads every network once its requests have ended, ends all threads.
+        """Cancels loads, unloads every network once its requests have ended, and ends all threads.
 
         Args:
-            deadline: by the monotonic clock; devices in processes of their own that have not
+            deadline: a time of the monotonic clock. The processes of isolated devices that have not
                 finished by then are killed.
         """
         late = self._timer.schedule(deadline, self.plugins.kill)
@@ -300,7 +302,7 @@ class Core:
     # -- inside --
 
     def _resolve(self, device: DeviceName) -> DeviceName:
-        """The device with the members that its list stands for.
+        """The device name with its list of members resolved.
 
         Raises:
             NotFound, Unavailable: as `plugin`.
@@ -316,11 +318,11 @@ class Core:
         native: bytes = b"",
         notes: tuple[str, ...] = (),
     ) -> ExecutableNetwork:
-        """Loads an entry's network, with states if it is to keep any; its requests are joined if
-        that is wanted and pays.
+        """Loads an entry's network. The network keeps states if the configuration names any. Its
+        requests run in batches if the load wants that and it pays.
 
         Args:
-            device: the request's, resolved.
+            device: the request's device, resolved.
             native, notes: as `Load`.
         """
         options = replace(request.options, members=device.members)
@@ -335,13 +337,13 @@ class Core:
 
     def _device_config(self, device: DeviceName, config: Mapping[str, str]) -> dict[str, str]:
         listed = [str(each) for each in device.physical()]
-        # A virtual device without a list, or with exclusions alone, checks them itself.
+        # A virtual device checks the prefixes itself if its list is empty or has only exclusions.
         if not device.is_virtual or (device.members and listed):
             check_prefixes(config, listed)
         return self._without_device(device, config)
 
     def _without_device(self, device: DeviceName, config: Mapping[str, str]) -> dict[str, str]:
-        if device.is_virtual:  # which takes the prefixes off itself, for each device of its list
+        if device.is_virtual:  # it removes the prefixes itself, for each device of its list
             return dict(config)
         own = for_device(config, str(device))
         return {**own, "DEVICE_ID": device.id} if device.id else own

@@ -1,4 +1,4 @@
-"""What can go wrong, as the caller sees it.
+"""The errors that a caller may see.
 
     HeadraceError
     ├── InvalidArgument         a bad tensor, model, name or value; `field` names it
@@ -10,16 +10,16 @@
     │   ├── RequestBusy         an infer request started while it runs
     │   └── EndedWorker         a model or request ended the device's process; not to be tried again
     ├── ResourceExhausted
-    │   └── QueueFull           carries the delay after which to try again
+    │   └── QueueFull           says after which delay to try again
     ├── DeadlineExceeded
     ├── Cancelled               by the caller
-    │   └── Stopped             by the server, at its end; for the caller it is UNAVAILABLE
+    │   └── Stopped             by the server as it stops; the caller gets UNAVAILABLE
     ├── Unavailable             draining, or the device is down
-    │   └── NotInstalled        nobody installed what a plugin computes with
+    │   └── NotInstalled        the library that a plugin computes with is not installed
     ├── Unimplemented           a feature that the plugin lacks
     └── Internal                a bug; its text is for the log, never for the caller
 
-Each class carries the name of its gRPC status; mapping it to one is the server's work.
+Each class has the name of its gRPC status. The server turns the name into a status.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HeadraceError(Exception):
 
     Args:
         message: says what is wrong and what to do about it.
-        field: path of the request field at fault, as ``inputs['x'].shape``.
+        field: path of the request field at fault, for example ``inputs['x'].shape``.
         metadata: machine-readable facts, for ErrorInfo.
     """
 
@@ -72,7 +72,7 @@ class NotFound(HeadraceError):
     def unknown(
         cls, what: str, name: str, known: Iterable[str], *, field: str | None = None
     ) -> NotFound:
-        """The error for a `name` that is none of the `known` ones of kind `what`."""
+        """The error for a `name` that is not among the `known` names. `what` says what it names."""
         return cls(f"unknown {what} {name!r}{did_you_mean(name, known)}", field=field)
 
 
@@ -100,7 +100,7 @@ _REASONS_TOLD = 8
 
 
 class UnsupportedLayers(FailedPrecondition):
-    """Its text groups the layers by reason, and names the first ones; `layers` has all of them."""
+    """The text groups the layers by reason and names the first ones. `layers` has all of them."""
 
     reason = "UNSUPPORTED_LAYERS"
 
@@ -183,7 +183,7 @@ class Internal(HeadraceError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A clause for an error's end: the closest of the known names, or all of them if few."""
+    """A clause for the end of an error: the closest known name, or all known names if few."""
     names = sorted(known)
     by_folded = {candidate.casefold(): candidate for candidate in names}
     close = difflib.get_close_matches(name.casefold(), by_folded, n=1)
@@ -195,7 +195,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and all that led to it, each once."""
+    """The error and all errors that led to it, each once."""
     met: set[int] = set()
     ahead = [error]
     while ahead:
@@ -207,10 +207,10 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def forget_frames(error: BaseException) -> None:
-    """Drops the tracebacks of `error` and of what led to it.
+    """Drops the tracebacks of `error` and of the errors that led to it.
 
-    A traceback keeps every local variable on the way, tensors included; and where one of those
-    refers to the error, until the next garbage collection.
+    A traceback keeps the local variables of all its frames, tensors included. If one of these
+    variables refers to the error, they live until the next garbage collection.
     """
     for each in chain(error):
         each.__traceback__ = None

@@ -31,7 +31,7 @@ _COUNTED = ("MULTI", "BATCH")
 _ALSO_CALLED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"GPU": ("OPENVINO.GPU", "OPENCL", "CUDA"), "NPU": ("OPENVINO.NPU",)}
 )
-"""Names that other programs have for devices, and which of ours have such."""
+"""Device names of other programs, each with the headrace devices that it may mean."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -54,7 +54,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class DeviceName:
-    """A parsed device name; `str` gives the canonical text, which parses to an equal one."""
+    """A parsed device name. `str` gives the canonical text, which parses to an equal name."""
 
     type: str
     id: str = ""  # "": none given
@@ -70,7 +70,7 @@ class DeviceName:
         """Reads a name from the request field `field`.
 
         Raises:
-            InvalidArgument: showing the position and what was expected there.
+            InvalidArgument: the text is wrong. The error shows the position and what it expected.
         """
         return _Parser(text, field).parse()
 
@@ -79,13 +79,13 @@ class DeviceName:
         return self.type in VIRTUAL_TYPES
 
     def types(self) -> Iterator[str]:
-        """Its type and those of all in its list, at whatever depth."""
+        """The type of the device and the types of all devices in its list, at any depth."""
         yield self.type
         for member in self.members:
             yield from member.device.types()
 
     def physical(self) -> Iterator[DeviceName]:
-        """The devices without members that this one runs on, in order, at whatever depth."""
+        """The devices without members that this device runs on, in order, at any depth."""
         if not self.members:
             yield self
         for member in self.members:
@@ -94,7 +94,7 @@ class DeviceName:
 
 
 def unknown_device(name: str, known: Collection[str], *, field: str = "device") -> NotFound:
-    """The error for a type that is none of the `known` ones."""
+    """The error for a type that is not among the `known` types."""
     if name not in _ALSO_CALLED:
         return NotFound.unknown("device", name, known, field=field)
     meant = [repr(each) for each in _ALSO_CALLED[name] if each.partition(".")[0] in known]
@@ -107,16 +107,17 @@ def resolve(
 ) -> DeviceName:
     """`device` with every type in a list expanded to all its ids, each with the type's count.
 
-    A type with one id or none stays as it is, as does BATCH's only member, and what AUTO excludes.
+    These stay as they are: a type with one id or none, BATCH's only member, and the members that
+    AUTO excludes.
     An id listed beside its type appears once, where it was named.
 
     Args:
         available: the known types, virtual ones included, and each one's AVAILABLE_DEVICES, which
-            are looked up only where they matter, because some start a backend.
+            are looked up only if they matter, because looking them up may start a backend.
 
     Raises:
         NotFound: on an unknown type or id; says "did you mean".
-        InvalidArgument: if the devices that AUTO excludes are all that it lists.
+        InvalidArgument: AUTO excludes all devices that it lists.
     """
     if device.type not in available:
         raise unknown_device(device.type, available, field=field)

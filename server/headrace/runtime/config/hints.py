@@ -26,12 +26,13 @@ from headrace.runtime.config.standard_keys import (
 from headrace.runtime.system.processors import usable_processors
 
 MULTIPLY_ADDS_A_THREAD: Final = 10_000_000
-"""Of one inference, for which a thread is worth waking."""
+"""The multiply-adds of one inference for which it pays to wake a thread."""
 
 
 def auto_streams(config: Configuration, work: int | None = None) -> int:
-    """What NUM_STREAMS is where it is AUTO: for latency as few as leave a run all the threads that
-    it has work for, else one a thread, but no more than the client keeps in flight.
+    """The number of streams that NUM_STREAMS=AUTO stands for. For latency there are so few that a
+    run gets all threads that it has work for. Otherwise there is one for each thread, but no more
+    than the client has requests in flight.
 
     Args:
         work: multiply-adds of one inference; None if they are not known, or for the device as such.
@@ -68,7 +69,7 @@ def threads_of_a_run(config: Configuration, at_once: int, work: int | None = Non
 
 
 def chosen(config: Configuration, at_once: int, work: int | None = None) -> Configuration:
-    """The configuration with what AUTO has become, as a loaded network shows it.
+    """The configuration with the values that AUTO stands for, as a loaded network shows it.
 
     Args:
         at_once: streams that the network really has.
@@ -80,5 +81,5 @@ def chosen(config: Configuration, at_once: int, work: int | None = None) -> Conf
 
 
 def _worth(work: int | None, most: int) -> int:
-    """Threads that have something to do."""
+    """How many threads have work to do."""
     return most if work is None else min(most, max(1, work // MULTIPLY_ADDS_A_THREAD))

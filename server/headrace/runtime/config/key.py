@@ -42,15 +42,15 @@ class Key(Generic[T]):
     Args:
         name: upper case, without a dot: a dot parts a device's name from the key.
         kind: str, int, float or bool.
-        default: the value where none is given.
+        default: the value if none is given.
         description: one line.
-        unit: of a number, as "seconds".
+        unit: the unit of a number, for example "seconds".
         choices: the only values allowed, if given; matched without regard to case.
         minimum, maximum: bounds of a number, both included.
-        words: further spellings that stand for a value, as AUTO for 0; without regard to case.
-            A number that has a word is written as the word.
-        check: whether a parsed value is allowed, beyond the above; needs `form`.
-        form: the allowed values in words, where they do not follow from the declaration.
+        words: further spellings for a value, for example AUTO for 0, without regard to case. A
+            number that has a word is written as the word.
+        check: says whether a parsed value that passed the other checks is allowed; needs `form`.
+        form: the allowed values in words, if they do not follow from the declaration.
         mutable: whether SetConfig may change it on a loaded network.
         scope: what the key belongs to: the whole device; each network on it, with the device's
             value as the default; one load of a network; or the server, which sets it for the device
@@ -133,7 +133,7 @@ class Key(Generic[T]):
         return as_text(value)
 
     def shown(self, value: T) -> T:
-        """What a client is told of a value: files without the folders that they are in."""
+        """The value as clients see it: file names without their folders."""
         if not self.paths:
             return value
         names = (PurePosixPath(path).name for path in str(value).split(":"))
@@ -199,5 +199,5 @@ def config_field(name: str) -> str:
 
 
 def listed(options: list[str]) -> str:
-    """Options as a sentence has them: a, b or c."""
+    """The options as a phrase: a, b or c."""
     return " or ".join(filter(None, [", ".join(options[:-1]), options[-1] if options else ""]))

@@ -46,7 +46,7 @@ _PLACES: Final = MappingProxyType(
         "load": ("load",),
     }
 )
-"""Where keys of a scope are set."""
+"""For each scope, where its keys are set."""
 
 
 class ConfigSchema:
@@ -91,8 +91,8 @@ class ConfigSchema:
         """The configuration that the layers give over the defaults; later layers win.
 
         Args:
-            layers: name to text, as from the wire.
-            ignore_unknown: pass over unknown keys, as a query does where a load refuses them.
+            layers: name to text, as clients send them.
+            ignore_unknown: ignores unknown keys. A query does so, and a load refuses them.
 
         Raises:
             NotFound: on an unknown key.
@@ -128,7 +128,7 @@ class ConfigSchema:
         )
 
     def refuse_device_keys(self, config: Mapping[str, str], device: str) -> None:
-        """Refuses keys of the whole `device` where those of one network are given, as at load.
+        """Refuses keys of the whole `device` in the configuration of one network, as at load.
 
         Raises:
             InvalidArgument: naming the first such key and where it is set.
@@ -194,7 +194,7 @@ class Configuration:
         return key.name in self._values
 
     def get(self, key: Key[T]) -> T:
-        """The key's value; its default where the device does not know the key."""
+        """The key's value, or its default if the device does not know the key."""
         return cast("T", self._values.get(key.name, key.default))
 
     def get_parameter(self, name: str) -> ParameterValue:
@@ -215,11 +215,11 @@ class Configuration:
         return {key.name: key.format(key.shown(self._values[key.name])) for key in self.schema}
 
     def explicit_strings(self) -> dict[str, str]:
-        """Like `to_strings`, of the keys that were given and not defaulted."""
+        """Like `to_strings`, but only the keys that were given and not defaulted."""
         return {name: text for name, text in self.to_strings().items() if name in self.explicit}
 
     def joined(self, other: Configuration) -> Configuration:
-        """The keys of both; `other` has none of this one's."""
+        """The keys of both configurations. They have no key in common."""
         return Configuration(
             MappingProxyType({**self._values, **other._values}),
             self.explicit | other.explicit,
@@ -231,8 +231,8 @@ class Configuration:
 
         Raises:
             NotFound: on an unknown key.
-            InvalidArgument: on a bad value, or a key of the server, of the device, or that takes
-                effect at load only.
+            InvalidArgument: a value is bad, or a key belongs to the server or the device, or takes
+                effect only at load.
         """
         self.schema.refuse_server_keys(changes, "NAME")
         for name in changes:

@@ -1,1 +1,1 @@
-"""What a device is: the plugin's base classes and what they use."""
+"""The base classes of device plugins, and what these classes use."""

@@ -1,4 +1,4 @@
-"""What a plugin's creation function declares of itself."""
+"""What a plugin's creation function declares about itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from headrace.runtime.device.plugin import Plugin
 
 PLUGIN_API_VERSION = 1
-"""Raised when a plugin written for an earlier one would no longer work."""
+"""The version goes up when plugins written for the earlier version would no longer work."""
 
 _C = TypeVar("_C", bound="Callable[..., Plugin]")
 
@@ -22,11 +22,11 @@ def plugin_api(
     """Declares for which PLUGIN_API_VERSION a creation function was written.
 
     Args:
-        isolated: whether the device lives in a process of its own. True: always, it does not work
-            otherwise. "by default": unless the server's configuration says ISOLATION=NONE. False:
-            only if that says ISOLATION=PROCESS. The server imports the module of the function in
-            each case, so the module should import no backend.
-        late: the function and the plugin that it makes load no backend before it is needed. The
+        isolated: whether the device runs in a process of its own. True: always, because it does not
+            work otherwise. "by default": unless the server's configuration says ISOLATION=NONE.
+            False: only if the configuration says ISOLATION=PROCESS. The server imports the module
+            of the function in each case, so the module should import no backend.
+        late: the function and its plugin do not load the backend before it is needed. The
             process of such a device starts at the device's first use. Until then the server makes
             the plugin without any settings, and asks it for its keys and the names of its metrics.
     """

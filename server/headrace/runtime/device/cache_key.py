@@ -1,4 +1,4 @@
-"""What a compiled network depends on: two loads with the same key can share it."""
+"""The key of a compiled network. Two loads with the same key can share the compiled network."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ _NO_MATTER = frozenset(
     key.name
     for key in (
         *(CACHE_DIR, EXCLUSIVE_ASYNC_REQUESTS, EXECUTION_TIMEOUT, ISOLATION, QUEUE_CAPACITY),
-        DEVICE_ID,  # stands among the facts of the device, the default one resolved
+        DEVICE_ID,  # the key has the resolved id as "device id"
     )
 )
-"""Configuration that no compiled network depends on. All other keys count, a device's own too:
-an entry too many costs room, one too few would be another network."""
+"""Configuration keys that no compiled network depends on. All other keys count, also a device's
+own keys. A key too many in the cache key costs space; a missing key would give a load the wrong
+network."""
 
 
 def cache_key(
@@ -46,16 +47,16 @@ def cache_key(
 ) -> CacheKey:
     """The key of a load.
 
-    Transformations are not looked at: they follow from the network, the options, the extensions,
-    the configuration and the versions.
+    The key does not contain the transformations, because they follow from the network, the options,
+    the extensions, the configuration and the versions.
 
     Args:
-        network: as it was given.
-        config: the effective one.
+        network: the network as the caller gave it.
+        config: the effective configuration.
         functions: the device's extensions.
 
     Raises:
-        What the device's own metrics raise.
+        The errors that the device's own metrics raise.
     """
     device_id = plugin.device_id(config)
     named = {DEVICE_ID.name: device_id} if device_id else {}
@@ -79,8 +80,9 @@ def cache_key(
 
 
 def processor_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """A digest of the instruction sets that the processor has; empty where the system does not
-    tell. Processors of one name differ in them, under hypervisors above all."""
+    """A digest of the processor's instruction sets; empty if the system does not list them.
+    Processors with the same name may have different instruction sets, above all under a
+    hypervisor."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:

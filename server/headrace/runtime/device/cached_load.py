@@ -1,6 +1,7 @@
-"""A load through the cache: what is there is used, what is compiled is kept.
+"""A load through the cache: it takes the network from the cache, or compiles and stores it.
 
-Whatever is wrong with the cache costs a warning, a note for the caller, and compiling.
+If anything is wrong with the cache, the server logs a warning, adds a note for the caller and
+compiles the network.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def cached(
     restore: Restore,
     compile_anew: Compile,
 ) -> Compile:
-    """Takes a compiled network from the server's cache, or compiles it with `compile_anew`. To be
-    made before the network is transformed."""
+    """Takes a compiled network from the server's cache, or compiles it with `compile_anew`. Call
+    this before the network is transformed."""
     functions = extensions.functions()
     return CachedLoad(
         device.services.cache,
@@ -54,17 +55,17 @@ def cached(
 
 @dataclass(frozen=True, slots=True)
 class CachedLoad:
-    """How one network is loaded onto one device: restored or compiled.
+    """Loads one network onto one device: restores it from the cache or compiles it.
 
     Args:
-        cache: the server's; None if it has none.
-        device: its name, for counters and log.
-        exports: whether the device makes anything that could be kept.
-        key: of the load, as the device was when the load began.
-        key_holds: whether the device is still so, as it is not after an extension.
-        restore: makes the network from native bytes that can be trusted. Where the backend does not
-            take them, it may raise, or compile and leave `restored` False.
-        compile_anew: makes it otherwise.
+        cache: the server's cache; None if it has none.
+        device: the device's name, for counters and log.
+        exports: whether the device exports bytes that the cache can keep.
+        key: makes the load's key from the state that the device had when the load began.
+        key_holds: whether the device still has that state. An added extension changes it.
+        restore: makes the network from trusted native bytes. If the backend does not accept them,
+            it may raise, or compile and leave `restored` False.
+        compile_anew: makes the network without native bytes.
     """
 
     cache: NetworkCache | None
@@ -129,7 +130,7 @@ class _Load:
         try:
             return self.how.key()
         except (InvalidArgument, NotFound):
-            return None  # the configuration is wrong, as compiling will say
+            return None  # the configuration is wrong, and compiling will raise the error
         except Exception as error:  # noqa: BLE001 - a device may fail to say what it is
             _log.warning("no key for the cache of %s: %s", self.how.device, error)
             return None
@@ -137,7 +138,7 @@ class _Load:
     def _restored(
         self, key: CacheKey, network: Network, config: Configuration, token: CancelToken
     ) -> Loaded | None:
-        """None if there is no entry, or none that can be used."""
+        """The restored network; None if there is no entry, or the entry cannot be used."""
         try:
             native = self.cache.read(self.folder, key)
         except EntryRefused as error:
@@ -145,7 +146,7 @@ class _Load:
             return None
         if native is None:
             return None
-        try:  # a backend may have anything against an old entry, in its own words
+        try:  # a backend may refuse an old entry with any exception
             return self.how.restore(native, network, config, token)
         except Exception as error:
             if token.error is not None:

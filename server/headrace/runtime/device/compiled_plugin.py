@@ -1,6 +1,6 @@
 """The base of a device that compiles networks itself.
 
-The public methods validate and account; the hooks with an underscore are the device's.
+The public methods validate and count. The device implements the hooks with an underscore.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from headrace.runtime.transform.transform import Transformation, transform_netwo
 _log = logging.getLogger(__name__)
 
 Support: TypeAlias = Callable[[ir.Node], "str | None"]
-"""None if the device runs the node, else the reason why not."""
+"""None if the device runs the node, otherwise the reason why it does not."""
 
 
 class CompiledPlugin(Device):
-    """A device is a sub-class that says what it is called, which layers it supports, and how it
-    compiles a network. Thread-safe.
+    """The base class of a device. A sub-class says the device's name, which layers it supports, and
+    how it compiles a network. Thread-safe.
 
     Args:
         name, services, config: as `Device`.
@@ -61,8 +61,8 @@ class CompiledPlugin(Device):
     architecture: str = platform.machine()
     capabilities: tuple[str, ...] = ("FP32",)
     compile_checks_support: ClassVar[bool] = False
-    """`_compile` fails on a layer that the device does not support; without it, each is asked for
-    before."""
+    """Whether `_compile` fails on a layer that the device does not support. If it does not, each
+    layer is checked before."""
 
     def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
         self._extensions = Extensions()
@@ -73,10 +73,10 @@ class CompiledPlugin(Device):
     def transform_network(
         self, network: Network, config: Configuration, options: NetworkOptions
     ) -> Network:
-        """The network as the device gets it: the same for a load and for a query.
+        """The network as the device gets it. It is the same for a load and for a query.
 
         Raises:
-            InvalidArgument: on an option that the network or the device has no use for.
+            InvalidArgument: the network or the device has no use for an option.
         """
         if options.affinities:
             raise InvalidArgument(
@@ -123,8 +123,8 @@ class CompiledPlugin(Device):
     def _restore(
         self, native: bytes, network: Network, config: Configuration, token: CancelToken
     ) -> Loaded:
-        """A network of the backend's own bytes; compiled if the backend does not take them, as one
-        does whose driver is another one now."""
+        """Makes the network from the backend's own bytes. It compiles the network if the backend
+        does not accept the bytes, for example because its driver has changed."""
         try:
             return Loaded(self._import(network, native, config, token), restored=True)
         except HeadraceError as error:
@@ -163,7 +163,7 @@ class CompiledPlugin(Device):
 
     @abstractmethod
     def _support(self, network: Network, config: Configuration) -> Support:
-        """Says of each node of a transformed network whether the device runs it."""
+        """A function that says whether the device runs a node of a transformed network."""
 
     @abstractmethod
     def _compile(
@@ -178,8 +178,8 @@ class CompiledPlugin(Device):
         config: Configuration,  # noqa: ARG002
         token: CancelToken,  # noqa: ARG002
     ) -> ExecutableNetwork:
-        """Makes a network from what `ExecutableNetwork._export` gave, or raises a HeadraceError
-        that says what is wrong with it: then it is compiled."""
+        """Makes a network from the bytes that `ExecutableNetwork._export` returned. If the bytes
+        are wrong, it raises a HeadraceError that says why, and the caller compiles the network."""
         raise Unimplemented(f"device {self.name} does not import a backend's own bytes")
 
     def _transformations(

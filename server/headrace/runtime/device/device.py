@@ -1,4 +1,4 @@
-"""A device type's configuration, metrics and streams, whatever the device computes."""
+"""A device type's configuration, metrics and streams, which do not depend on what it computes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from headrace.runtime.system.processors import usable_processors
 
 
 class Device(Plugin):
-    """The part of `Plugin` that all devices share; a sub-class has the networks. Thread-safe:
+    """The part of `Plugin` that all devices share; a sub-class adds the networks. Thread-safe:
     `_lock` guards the settings and what follows from them.
 
     Args:
         name: the device name that it is registered under.
-        services: the runtime's.
-        config: settings that the server starts it with.
+        services: the runtime's services.
+        config: the settings that the server starts the device with.
     """
 
     schema: ConfigSchema = ConfigSchema(*STANDARD_KEYS)
@@ -122,8 +122,8 @@ class Device(Plugin):
     # -- streams --
 
     def executor(self, config: Configuration) -> StreamsExecutor:
-        """The streams for a network with this configuration: those of its device id, or the one
-        stream that all networks with EXCLUSIVE_ASYNC_REQUESTS share."""
+        """The streams for a network with this configuration: the streams of its device id, or the
+        one stream that all networks with EXCLUSIVE_ASYNC_REQUESTS share."""
         return self._places.executor(
             self.device_id(config),
             exclusive=config.get(EXCLUSIVE_ASYNC_REQUESTS),
@@ -131,14 +131,14 @@ class Device(Plugin):
         )
 
     def running_executor(self, options: Mapping[str, str]) -> StreamsExecutor | None:
-        """The streams of the device that `options` names, if any network has needed them yet."""
+        """The streams of the device that `options` names; None before a network has used them."""
         return self._places.find_executor(self.device_id(self.schema.resolve(options)))
 
     def default_streams(self) -> int:
         return self._default_streams()
 
     def streams(self) -> int:
-        """NUM_STREAMS of the device, AUTO resolved."""
+        """NUM_STREAMS of the device, with AUTO resolved."""
         return self._streams
 
     def share(self, config: Configuration) -> int:
@@ -152,7 +152,7 @@ class Device(Plugin):
         self._close()
 
     def kill(self) -> None:
-        """Does nothing by default: everything ends by itself."""
+        """Does nothing by default, because everything ends by itself."""
 
     # -- inside --
 
@@ -164,8 +164,8 @@ class Device(Plugin):
     def _opened(
         self, load: Load, config: Configuration, make: Callable[[], Loaded]
     ) -> ExecutableNetwork:
-        """The network that `make` compiles, in its place; closed and left out if the load was
-        cancelled.
+        """Compiles the network with `make` and opens it in its place. If the load was cancelled, it
+        closes the network and raises the token's error.
 
         Raises:
             HeadraceError: as `make`, and the token's error.
@@ -207,10 +207,11 @@ class Device(Plugin):
         return [""]
 
     def _memory_bytes(self, device_id: str) -> int:
-        """Bytes that loaded networks hold on a device; quick, for each scrape asks.
+        """Bytes that loaded networks hold on a device. It must be quick, because every scrape of
+        the metrics calls it.
 
-        By default their weights, as transformed for the device and without what the backend makes
-        of them, or works in. Override where a driver tells what is taken.
+        By default it counts the weights as transformed for the device. It does not count the
+        backend's copies or working memory. Override it if a driver reports the memory in use.
         """
         return self._places.weight_bytes(device_id)
 

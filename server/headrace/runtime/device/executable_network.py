@@ -1,8 +1,8 @@
 """A network compiled for a device.
 
-The public methods validate and account; the hooks with an underscore are the device's. A device
-that computes on its streams writes `_infer` and perhaps `_preprocess` and `_postprocess`; a virtual
-device passes no executor and overrides `_start`: a step of a state machine that completions
+The public methods validate and count. The device implements the hooks with an underscore. A device
+that computes on its streams writes `_infer` and perhaps `_preprocess` and `_postprocess`. A virtual
+device passes no executor and overrides `_start`, which begins a state machine that completions
 advance.
 """
 
@@ -40,12 +40,12 @@ from headrace.runtime.metrics.statistics import Statistics
 from headrace.runtime.network.network import Layer, Network
 
 _NOTHING = Network(ir.Model(ir.Graph([], [], nodes=[]), ir_version=10))
-"""What a closed network has left: who still refers to it keeps no weights."""
+"""The empty network that a closed network keeps, so that references to it keep no weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a compiled network runs: what its plugin gives it when it opens it."""
+    """Where a compiled network runs. The plugin gives it to the network when it opens it."""
 
     device: str
     admission: Admission
@@ -57,29 +57,30 @@ class ExecutableNetwork:
     """Takes jobs and gives each exactly one outcome. Thread-safe after `open`.
 
     Args:
-        network: as transformed for the device.
-        config: effective configuration.
+        network: the network as transformed for the device.
+        config: the effective configuration.
         executor: the device's streams; None for a virtual device.
-        streams: cap on this network's share of them.
+        streams: the most streams that this network may use.
 
     Attributes:
-        notes, restored, loaded_from_cache: as `Loaded` has them; set by the plugin before `open`.
-        statistics: of the requests, once the network has its name.
+        notes, restored, loaded_from_cache: as in `Loaded`; the plugin sets them before `open`.
+        statistics: the statistics of the requests, from when the network has its name.
     """
 
     inline_safe: ClassVar[bool] = False
-    """The device computes on the calling thread, needs no stream of its own, and a tiny network may
-    run on the submitter's."""
+    """Whether a tiny network may run on the thread that submits the request. That needs a device
+    that computes on the calling thread and needs no stream of its own."""
 
     notes: tuple[str, ...] = ()
     restored: bool = False
     loaded_from_cache: bool = False
 
     counts_rows: bool = True
-    """A request's rows are counted when it ends; False where those of each run are."""
+    """Whether a request's rows are counted when it ends. False if the rows of each run are counted
+    instead."""
 
     states: Mapping[str, str] = MappingProxyType({})
-    """Inputs that the runtime keeps between the requests of a sequence, and for each the output
+    """The inputs that the runtime keeps between the requests of a sequence. Each maps to the output
     that gives its next value. Neither is among `inputs` and `outputs`."""
 
     def __init__(
@@ -109,7 +110,7 @@ class ExecutableNetwork:
     # -- life --
 
     def open(self, place: Place) -> None:
-        """Called once by the plugin, before the first job."""
+        """The plugin calls this once, before the first job."""
         self.place = place
         inline = InlineBudget() if self.inline_safe else None
         self._pipeline = Pipeline(
@@ -125,26 +126,27 @@ class ExecutableNetwork:
         self._network_counters = counters
 
     def close(self) -> None:
-        """Lets go of the backend and the network; the caller has seen to it that no job is left."""
+        """Releases the backend and the network. The caller makes sure that no job is left."""
         if not self._closed:
             self._closed = True
             self._close()
             self.network = _NOTHING
-            vars(self).pop("_pipeline", None)  # whose stages refer to this
+            vars(self).pop("_pipeline", None)  # its stages refer to this network
 
     # -- inference --
 
     def submit(self, job: Job) -> None:
-        """Accepts the job, which then has exactly one outcome, told to `job.done` on any thread.
+        """Accepts the job. An accepted job has exactly one outcome. `job.done` gets it on any
+        thread.
 
-        Never blocks, unless the job may run inline and the network is known to be quick.
+        It never blocks, unless the job may run inline and the network is known to be quick.
 
         Raises:
             InvalidArgument: an input or output is not as the network declares it, or the job
                 belongs to a sequence and the network keeps no states.
             QueueFull: as many requests as the device admits are in flight.
             Unavailable: the network is closed.
-            A job refused so is not accepted, and `done` is not called.
+            A job that is refused with one of these is not accepted, and `done` is not called.
         """
         if self._closed:
             raise Unavailable(f"network {self.name!r} has been unloaded")
@@ -256,13 +258,13 @@ class ExecutableNetwork:
             self._pipeline.timeout.seconds = self.config.get(EXECUTION_TIMEOUT)
 
     def export(self) -> bytes:
-        """The backend's own bytes; empty if an import compiles anew."""
+        """The backend's own bytes. They are empty if an import has to compile the network again."""
         return self._export()
 
     # -- hooks of the device --
 
     def _stages(self) -> list[tuple[Share, Stage]]:
-        """The request's pipeline. Override where a stage runs on an executor of its own."""
+        """The request's pipeline. Override it if a stage runs on an executor of its own."""
         if self._share is None:
             return []
         share, base, mine = self._share, ExecutableNetwork, type(self)
@@ -274,14 +276,15 @@ class ExecutableNetwork:
         return stages
 
     def _start(self, job: Job) -> None:
-        """Begins the job and returns. Override in a virtual device."""
+        """Begins the job and returns. A virtual device overrides it."""
         self._pipeline.start(job)
 
     def _preprocess(self, job: Job) -> None:
         """Turns `job.inputs` into what the backend takes."""
 
     def _infer(self, job: Job) -> None:
-        """Computes; honours `job.token`, and fills `job.layers` if `job.profile`."""
+        """Computes the outputs. It stops if `job.token` is cancelled, and fills `job.layers` if
+        `job.profile` is True."""
         raise NotImplementedError
 
     def _postprocess(self, job: Job) -> None:
@@ -301,7 +304,7 @@ class ExecutableNetwork:
         return {}
 
     def _optimal_number_of_infer_requests(self) -> int:
-        """Its share of the device's streams, as far as the device still has them."""
+        """The network's share of the device's streams, but no more than the device has now."""
         if self._share is None:
             return 1
         return max(1, min(self._share.limit, self._share.executor.streams))

@@ -16,7 +16,7 @@ class Extensions:
         self._functions: list[ir.Function] = []
 
     def add(self, functions: Sequence[ir.Function]) -> None:
-        """Adds functions; one replaces an earlier one of its identifier."""
+        """Adds functions. A new function replaces the earlier one with the same identifier."""
         keys = {function.identifier() for function in functions}
         with self._lock:
             kept = [known for known in self._functions if known.identifier() not in keys]

@@ -1,4 +1,4 @@
-"""What a plugin is asked to load, and what it has made of that."""
+"""What a plugin has to load, and the network that it made."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Load:
         network: as it was given, before any transformation.
         config: the caller's keys.
         options: how the caller sees the network: preprocessing and postprocessing.
-        native: the backend's own bytes, which somebody has verified. If they are empty, or the
-            device has no use for them, the network is compiled.
-        token: if it is cancelled meanwhile, nothing is left of the load.
+        native: the backend's own bytes, already verified. If they are empty, or the device has no
+            use for them, the network is compiled.
+        token: if it is cancelled during the load, nothing is left of the load.
         notes: notes for the caller, before those of the load itself.
     """
 
@@ -35,13 +35,13 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A network that was made, and how.
+    """A loaded network, and how it was made.
 
     Attributes:
-        notes: what was done that the caller did not ask for.
-        restored: it was made of the backend's own bytes, not compiled.
-        from_cache: and these came from the server's cache; of a virtual device's network, for one
-            of its devices at least.
+        notes: what the load did that the caller did not ask for.
+        restored: whether it was made from the backend's own bytes and not compiled.
+        from_cache: whether these bytes came from the server's cache. For a virtual device's
+            network, whether they did for at least one of its devices.
     """
 
     network: ExecutableNetwork

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from headrace.runtime.device.device import Device
 
 Metric: TypeAlias = Callable[[Mapping[str, str]], ParameterValue]
-"""A device's metric: options, such as DEVICE_ID, to value."""
+"""A function that takes options (for example DEVICE_ID) and returns the metric's value."""
 
 
 def standard_metrics(device: Device) -> dict[str, Metric]:
-    """Name to metric; a device may replace any by its own."""
+    """The metrics by name. A device may replace each with its own."""
 
     def waiting(options: Mapping[str, str]) -> int:
         executor = device.running_executor(options)

@@ -17,12 +17,12 @@ _EXCLUSIVE = "EXCLUSIVE"
 
 
 class Places:
-    """The places of one device type. Thread-safe; `_lock` guards the tables and the capacity.
+    """The places of one device type. Thread-safe: `_lock` guards the tables and the capacity.
 
     Args:
         device: the type's name.
-        streams: how many requests each of its devices runs at once.
-        memory_bytes: device id to what networks hold there.
+        streams: returns how many requests each device of the type runs at once.
+        memory_bytes: takes a device id, and returns the bytes that networks hold on that device.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class Places:
             self._admission(device_id)
 
     def withdraw(self) -> None:
-        """Takes all gauges out of the metrics."""
+        """Removes all gauges from the metrics."""
         for name in self.names():
             self._services.counters.device(name).unregister_gauges()
 
     def names(self) -> list[str]:
-        """What the devices that were announced or used are called in metrics, as CPU.0."""
+        """The names in metrics (for example CPU.0) of the devices that were announced or used."""
         with self._lock:
             return list(self._admissions)
 
@@ -66,7 +66,7 @@ class Places:
         return self._services.executors.find(self._name(device_id))
 
     def have_streams(self) -> bool:
-        """Whether a device of the type has its streams yet."""
+        """Whether a device of the type already has its streams."""
         return any(self._services.executors.find(name) is not None for name in self.names())
 
     def place(self, device_id: str, executor: StreamsExecutor | None) -> Place:
@@ -80,8 +80,8 @@ class Places:
         return Place(name, admission, counters, self._services.timer)
 
     def hold(self, device_id: str, network: ExecutableNetwork) -> None:
-        """Counts a network's weights as the device's until it is closed. Those of a virtual
-        device's network are held where its parts are."""
+        """Counts a network's weights for the device until the network is closed. The weights of a
+        virtual device's network count for the devices that its parts run on."""
         if network.executor is None:
             return
         name, held = self._name(device_id), (weakref.ref(network), network.network.weight_bytes)

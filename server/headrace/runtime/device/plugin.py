@@ -1,12 +1,12 @@
-"""The interface of a device: what the core, the registry and virtual devices call.
+"""The interface of a device. The core, the registry and virtual devices call it.
 
-A plugin is made by a function that an entry point of group ``headrace.plugins`` names::
+An entry point of group ``headrace.plugins`` names the function that makes a plugin::
 
     @plugin_api(1)
     def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> Plugin: ...
 
-It raises if the device cannot work here; the registry keeps the reason. `CompiledPlugin` is the
-base of a device that compiles networks itself.
+The function raises if the device cannot work here, and the registry keeps the reason.
+`CompiledPlugin` is the base of a device that compiles networks itself.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Plugin(ABC):
 
     Attributes:
         name: the device name that it is registered under.
-        schema: its configuration keys.
-        backend_version: of the library that computes; empty for a virtual device.
-        imports_native: it makes use of a backend's own bytes. Such networks are also kept in the
-            server's cache, if it has one.
-        native_version: raised when the device can no longer import what an earlier version
-            exported, or when the earlier version would compile another network.
+        schema: the device's configuration keys.
+        backend_version: the version of the library that computes; empty for a virtual device.
+        imports_native: whether the device can load a backend's own bytes. The server's cache, if
+            it has one, also keeps the networks of such a device.
+        native_version: it goes up when the device can no longer import the bytes that an earlier
+            version exported, or when the earlier version would compile another network.
     """
 
     name: str
@@ -62,24 +62,24 @@ class Plugin(ABC):
     @property
     @abstractmethod
     def capabilities(self) -> tuple[str, ...]:
-        """OPTIMIZATION_CAPABILITIES, such as FP32."""
+        """OPTIMIZATION_CAPABILITIES, for example FP32."""
 
     @abstractmethod
     def device_ids(self) -> list[str]:
-        """AVAILABLE_DEVICES: ids of the devices of this type, the default one first."""
+        """AVAILABLE_DEVICES: the ids of the devices of this type. The default device is first."""
 
     @abstractmethod
     def device_id(self, config: Configuration) -> str:
         """The id that a configuration asks for, or the default one.
 
         Raises:
-            NotFound: on an id that is not available.
+            NotFound: the id is not available.
         """
 
     @abstractmethod
     def names(self) -> list[str]:
-        """What the type's devices are called in metrics: CPU.0; a virtual one by its type alone, as
-        is one whose devices are not known yet."""
+        """The names of the type's devices in metrics, for example CPU.0. A virtual device has the
+        type's name alone, and so does a type whose devices are not known yet."""
 
     @abstractmethod
     def announce(self) -> None:
@@ -87,28 +87,28 @@ class Plugin(ABC):
 
     @abstractmethod
     def memory_bytes(self, device_id: str) -> int:
-        """What loaded networks hold on one of the devices."""
+        """The bytes that loaded networks hold on one of the devices."""
 
     @abstractmethod
     def default_streams(self) -> int:
-        """What NUM_STREAMS is where it is AUTO."""
+        """The number of streams that NUM_STREAMS=AUTO stands for."""
 
     # -- configuration and metrics --
 
     @property
     @abstractmethod
     def config(self) -> Configuration:
-        """The device's configuration: what was set over the defaults."""
+        """The device's configuration: the defaults, and the values set over them."""
 
     @abstractmethod
     def set_config(self, changes: Mapping[str, str]) -> None:
-        """Sets keys for networks loaded from now on, and NUM_STREAMS and QUEUE_CAPACITY at once.
+        """Sets keys for networks loaded from now on. NUM_STREAMS and QUEUE_CAPACITY change at once.
 
         Raises:
-            NotFound: on an unknown key.
-            InvalidArgument: on a bad value, or a key that the server's configuration alone sets.
-            FailedPrecondition: CPU_BIND_THREAD of streams that run already.
-            Nothing is changed then.
+            NotFound: a key is unknown.
+            InvalidArgument: a value is bad, or only the server's configuration may set a key.
+            FailedPrecondition: CPU_BIND_THREAD cannot change, because the streams already run.
+            If it raises, nothing is changed.
         """
 
     @abstractmethod
@@ -117,14 +117,15 @@ class Plugin(ABC):
 
     @abstractmethod
     def get_config(self, name: str, options: Mapping[str, str] | None = None) -> ParameterValue:
-        """The value of a key, as set or by default; `options` may name a DEVICE_ID."""
+        """The value of a key: the one that was set, or the default. `options` may name a
+        DEVICE_ID."""
 
     @abstractmethod
     def get_metric(self, name: str, options: Mapping[str, str] | None = None) -> ParameterValue:
         """The value of a metric.
 
         Raises:
-            NotFound: if the device has no such metric, or no device of the id in `options`.
+            NotFound: the device has no such metric, or there is no device with the id in `options`.
         """
 
     @abstractmethod
@@ -137,19 +138,19 @@ class Plugin(ABC):
     def query_network(
         self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
     ) -> QueryResult:
-        """Which layers the device would run; unknown configuration keys are passed over."""
+        """Returns which layers the device would run. It ignores unknown configuration keys."""
 
     @abstractmethod
     def load_network(self, load: Load) -> ExecutableNetwork:
         """Compiles a network, or makes it from the backend's own bytes.
 
         Raises:
-            NotFound: on an unknown key.
-            InvalidArgument: on a value, an option, or a key of the whole device.
-            UnsupportedLayers: listing every layer that the device cannot run.
-            InvalidModel: the backend does not take the network for another reason.
-            Cancelled: the load's token was cancelled meanwhile.
-            Internal: the device raised something else, which is the cause.
+            NotFound: a key is unknown.
+            InvalidArgument: a value or option is bad, or a key belongs to the whole device.
+            UnsupportedLayers: the device cannot run some layers. The error lists all of them.
+            InvalidModel: the backend does not accept the network for another reason.
+            Cancelled: the load's token was cancelled during the load.
+            Internal: the device raised another error, which is the cause.
         """
 
     @abstractmethod
@@ -164,9 +165,9 @@ class Plugin(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of the backend; no network is left."""
+        """Releases the backend. No network is left at that time."""
 
     @abstractmethod
     def kill(self) -> None:
-        """Ends what may not end by itself, as far as that can be done; called on the timer's thread
-        when the server's stop has taken too long. `close` follows."""
+        """Ends, as far as possible, what may not end by itself. The timer's thread calls it when
+        the server takes too long to stop. `close` follows."""

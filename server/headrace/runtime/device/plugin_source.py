@@ -20,8 +20,8 @@ class PluginSource:
     """Where a device's creation function comes from, and the settings to start it with.
 
     Attributes:
-        path: of the function, as ``package.module:create_plugin``; what a process of the device's
-            own imports. Empty where there is none.
+        path: the path of the function, for example ``package.module:create_plugin``. An isolated
+            device's process imports it. It is empty if the function has no path.
     """
 
     device: str
@@ -41,7 +41,8 @@ def installed_plugins() -> dict[str, PluginSource]:
 
 
 def factory_source(device: str, path: str) -> PluginSource:
-    """A plugin from the server's own configuration, as ``package.module:create_plugin``."""
+    """The source of a plugin that the server's configuration names, for example as
+    ``package.module:create_plugin``."""
 
     def load() -> Any:
         module, _, name = path.partition(":")
@@ -51,12 +52,12 @@ def factory_source(device: str, path: str) -> PluginSource:
 
 
 def create_plugin(source: PluginSource, services: Services) -> Plugin:
-    """A plugin in this process.
+    """Creates a plugin in this process.
 
     Raises:
-        RuntimeError: it is written for another version of the plugin API.
-        TypeError: what the function made is no plugin.
-        Whatever the function raises.
+        RuntimeError: the plugin is written for another version of the plugin API.
+        TypeError: the function returned an object that is not a plugin.
+        Any error that the function raises.
     """
     create = source.load()
     check_version(create)
@@ -70,7 +71,7 @@ def check_version(create: Any) -> None:
     """Checks the plugin API that a creation function declares.
 
     Raises:
-        RuntimeError: it is another version than this server's, or none.
+        RuntimeError: the version is not this server's, or the function declares none.
     """
     version = getattr(create, "headrace_plugin_api", None)
     if version != PLUGIN_API_VERSION:

@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 class Devices(Protocol):
-    """The other devices, for one that delegates to them."""
+    """The other devices, for a device that delegates to them."""
 
     def plugin(self, device: str) -> Plugin:
-        """The plugin of a device type, as ``CPU``.
+        """The plugin of a device type, for example ``CPU``.
 
         Raises:
-            NotFound, Unavailable: there is none, or it did not start.
+            NotFound, Unavailable: there is no such plugin, or it did not start.
         """
 
     def available(self) -> Mapping[str, list[str]]:
-        """Every device type with its AVAILABLE_DEVICES; one that did not start has none. Asked for
-        the devices of a type, it may start its backend."""
+        """Every device type with its AVAILABLE_DEVICES; a type that did not start has none. Looking
+        up the devices of a type may start the type's backend."""
 
     def reasons(self) -> dict[str, str]:
-        """Device types that did not start, and why."""
+        """The device types that did not start, each with the reason."""
 
     def not_installed(self) -> frozenset[str]:
-        """Those that are not installed or have no hardware to run on."""
+        """The device types that are not installed or have no hardware to run on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,10 @@ class Services:
     """What the runtime offers to plugins.
 
     Attributes:
-        cache: of compiled networks; None if the server keeps none.
-        folder: of the server's own, where no client and no other server writes; in it a device
-            may make one of its name, for what it can do without. None if there is none.
+        cache: the cache of compiled networks; None if the server has none.
+        folder: the server's own folder, which no client and no other server writes to. A device may
+            make a folder of its own name in it, for files that it can do without. None if there is
+            no such folder.
     """
 
     executors: ExecutorManager

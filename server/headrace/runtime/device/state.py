@@ -34,9 +34,9 @@ Listener: TypeAlias = Callable[[DeviceEvent], None]
 class DeviceStates:
     """The state of every device, and the listeners to its changes. Thread-safe.
 
-    `_lock` guards all fields and is never held while a listener runs. One thread at a time
-    delivers, in the order in which the states were set; a `set` meanwhile, from another thread or
-    from a listener, leaves its event to that one and returns.
+    `_lock` guards all fields and is never held while a listener runs. One thread at a time delivers
+    events, in the order in which the states were set. If another thread or a listener calls `set`
+    meanwhile, `set` leaves its event to the delivering thread and returns.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class DeviceStates:
         self._delivering = False
 
     def set(self, device: str, state: DeviceState, reason: str = "") -> None:
-        """Says a device's state; nothing is heard of one that it already had."""
+        """Sets a device's state. Listeners get no event if the state and reason are unchanged."""
         event = DeviceEvent(device, state, reason)
         with self._lock:
             if self._events.get(device) == event:
@@ -57,7 +57,7 @@ class DeviceStates:
         self._deliver()
 
     def get(self, device: str) -> DeviceEvent | None:
-        """The last event of a device; None if nothing was said of it."""
+        """The last event of a device; None if its state was never set."""
         with self._lock:
             return self._events.get(device)
 
@@ -69,10 +69,11 @@ class DeviceStates:
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Calls `listener` with each device's current state and then with every change.
 
-        What it raises is logged and keeps no other from hearing the event.
+        If a listener raises, the error is logged, and the other listeners still get the event.
 
         Returns:
-            Ends the subscription. A call that runs at that moment on another thread runs on.
+            A function that ends the subscription. It does not stop a call of the listener that runs
+            on another thread at that moment.
         """
         ticket = object()
         with self._lock:

@@ -1,1 +1,1 @@
-"""How a model from outside is read, bounded and checked."""
+"""Reads models from outside, checks them and limits their size."""

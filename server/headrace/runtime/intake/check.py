@@ -26,7 +26,7 @@ from headrace.runtime.intake.limits import Limits
 from headrace.runtime.intake.tensors import TensorData
 
 Outer: TypeAlias = tuple[tuple[set[str], set[str]], ...]
-"""Of each graph around a body: the values produced so far, and all of them."""
+"""For each graph around a body, the values produced so far and all values."""
 
 _MIN_IR_VERSION = 3
 _GRAPH, _GRAPHS = onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS
@@ -37,13 +37,14 @@ _TYPES = (onnx.AttributeProto.TYPE_PROTO, onnx.AttributeProto.TYPE_PROTOS)
 
 
 def check_model(proto: onnx.ModelProto, limits: Limits, tensors: TensorData) -> bool:
-    """Checks `proto` and drops from it the metadata that only we may write.
+    """Checks `proto` and removes the metadata that only headrace may write.
 
     Returns:
-        Whether the nodes of every graph come after those whose results they read.
+        Whether in every graph each node comes after the nodes whose results it reads.
 
     Raises:
-        InvalidModel: naming the layer, value or tensor at fault and what to do about it.
+        InvalidModel: the model is wrong. The error names the layer, value or tensor at fault and
+            says what to do about it.
     """
     check_text(proto)
     if not proto.HasField("graph"):
@@ -69,7 +70,7 @@ def check_model(proto: onnx.ModelProto, limits: Limits, tensors: TensorData) -> 
 
 @dataclass(slots=True)
 class _Scope:
-    """What a graph and the bodies in it have in common."""
+    """The data that a graph and the bodies in it share."""
 
     opsets: Mapping[str, int]
     in_function: bool = False
@@ -106,7 +107,7 @@ class _Check:
             known.add(key)
 
     def graph(self, graph: onnx.GraphProto, scope: _Scope, what: str, outer: Outer = ()) -> None:
-        """Checks a graph, which is named `what` in errors and sees the values of `outer` graphs."""
+        """Checks a graph. Errors name it `what`. It can read the values of `outer` graphs."""
         drop_metadata(graph)
         if graph.sparse_initializer:
             raise invalid("sparse initialisers are not supported; store them dense")
@@ -132,7 +133,7 @@ class _Check:
         scope: _Scope,
         what: str,
     ) -> None:
-        """Checks nodes and names: each value has one producer, and each reader finds it."""
+        """Checks nodes and names: each value has one producer, and each reader finds its value."""
         where = f" in {what}" if what else ""
         seen = set(given)
         produced = [name for node in owner.node for name in node.output if name]
@@ -186,7 +187,7 @@ class _Check:
                 raise invalid(f"{label} lacks the attribute {min(lacking)!r} of {node.op_type}")
             for each in node.attribute:
                 kind = demands.kinds.get(each.name, each.type)
-                if each.type not in (kind, onnx.AttributeProto.UNDEFINED):  # which comes below
+                if each.type not in (kind, onnx.AttributeProto.UNDEFINED):  # checked below
                     raise invalid(
                         f"attribute {each.name!r} of {label} has the type {_kind_name(each.type)}, "
                         f"and {node.op_type} takes {_kind_name(kind)}"
@@ -244,12 +245,12 @@ class _Check:
 
 @dataclass(frozen=True, slots=True)
 class _Demands:
-    """What ONNX asks of a node.
+    """What ONNX requires of a node.
 
     Attributes:
-        required: the names of attributes that it must have.
-        kinds: the type of each attribute that it may have.
-        outputs: the most outputs that it may have.
+        required: the names of the attributes that the node must have.
+        kinds: the type of each attribute that the node may have.
+        outputs: the most outputs that the node may have.
     """
 
     required: frozenset[str] = frozenset()
@@ -262,7 +263,7 @@ def _demands(operator: str, version: int, domain: str) -> _Demands:
     try:
         schema = onnx.defs.get_schema(operator, version, domain)
     except onnx.defs.SchemaError:
-        return _Demands()  # whether there is such an operator is the device's to say
+        return _Demands()  # the device decides whether the operator exists
     attributes = schema.attributes.items()
     return _Demands(
         frozenset(name for name, each in attributes if each.required),

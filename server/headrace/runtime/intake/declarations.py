@@ -15,13 +15,13 @@ from headrace.runtime.intake.provenance import METADATA_PREFIX
 
 
 class Declarations:
-    """Checks declarations, each by its message. All raise InvalidModel, naming what is at fault."""
+    """Checks declarations. All methods raise InvalidModel, and the error names what is wrong."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
 
     def values(self, values: Iterable[onnx.ValueInfoProto]) -> None:
-        """The values of a graph or function: their names, and types where they have any."""
+        """Checks the names of a graph's or function's values, and their types if they have any."""
         for value in values:
             self.name(value.name, "a value's name")
             if value.metadata_props:
@@ -29,10 +29,10 @@ class Declarations:
             if has_type(value.type):
                 self.type(value.type, f"the value {value.name!r}")
             else:
-                value.ClearField("type")  # a shape alone
+                value.ClearField("type")  # it says only a shape
 
     def type(self, proto: onnx.TypeProto, what: str) -> None:
-        """A type that is supported here, and no negative sizes in it."""
+        """Checks that a type is supported and has no negative sizes."""
         kind = proto.WhichOneof("value")
         while kind in ("sequence_type", "optional_type"):
             proto = getattr(proto, kind).elem_type
@@ -53,13 +53,14 @@ class Declarations:
         for dimension in proto.tensor_type.shape.dim:
             if dimension.dim_value < -1:
                 raise invalid(f"{what} has the negative dimension {dimension.dim_value}")
-            if dimension.dim_value == -1:  # how some exporters write an unknown size
+            if dimension.dim_value == -1:  # some exporters write an unknown size so
                 dimension.ClearField("dim_value")
             self.name(dimension.dim_param, "a dimension's name")
 
     def opsets(self, proto: onnx.ModelProto | onnx.FunctionProto, what: str) -> Mapping[str, int]:
-        """Domain to version, all of them known. Of a domain that is imported more than once the
-        last version counts, as it does for ONNX Runtime; `proto` has each once afterwards."""
+        """Returns each domain's version, and checks that all are known. If a domain is imported
+        more than once, the last version counts, as in ONNX Runtime. Afterwards `proto` imports each
+        domain once."""
         known = onnx.defs.C.schema_version_map()
         opsets: dict[str, int] = {}
         for entry in proto.opset_import:
@@ -79,7 +80,7 @@ class Declarations:
         return opsets
 
     def name(self, name: str, what: str) -> None:
-        """A name that is not too long."""
+        """Checks that a name is not too long."""
         if len(name) > self._limits.name_length:
             raise invalid(f"{what} is longer than {self._limits.name_length} characters")
 
@@ -91,7 +92,7 @@ def drop_metadata(
     | onnx.NodeProto
     | onnx.ValueInfoProto,
 ) -> None:
-    """Drops the metadata that only we may write."""
+    """Removes the metadata that only headrace may write."""
     kept = [entry for entry in proto.metadata_props if not entry.key.startswith(METADATA_PREFIX)]
     if len(kept) != len(proto.metadata_props):
         del proto.metadata_props[:]
@@ -99,14 +100,15 @@ def drop_metadata(
 
 
 def has_type(proto: onnx.TypeProto) -> bool:
-    """Whether it says more than a shape."""
+    """Whether the type says more than a shape."""
     if proto.WhichOneof("value") == "tensor_type":
         return proto.tensor_type.elem_type != onnx.TensorProto.UNDEFINED
     return proto.WhichOneof("value") is not None
 
 
 def check_text(message: Message) -> None:
-    """Refuses text that is not UTF-8: protobuf gives it as bytes, which no later step expects."""
+    """Refuses text that is not UTF-8. Protobuf returns it as bytes, and no later step expects
+    bytes."""
     for descriptor, value in message.ListFields():
         if descriptor.type == FieldDescriptor.TYPE_STRING:
             for text in (value,) if isinstance(value, str | bytes) else value:
@@ -118,7 +120,7 @@ def check_text(message: Message) -> None:
 
 
 def canonical_domain(domain: str) -> str:
-    """The one spelling of a domain: ONNX's own has two."""
+    """The canonical spelling of a domain. ONNX's own domain has two spellings."""
     return "" if domain == "ai.onnx" else domain
 
 

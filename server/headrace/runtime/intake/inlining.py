@@ -1,8 +1,8 @@
-"""How large a network gets once its functions are inlined, counted without inlining.
+"""Counts how large a network gets once its functions are inlined, without inlining them.
 
-A few hundred bytes of functions that each call the next twice make more nodes than any memory
-holds. The counts are sums over the calls in order of dependency, so counting costs one step for
-each call that is written down.
+A few hundred bytes of functions that each call the next one twice make more nodes than fit in any
+memory. The counts are sums over the calls in order of dependency, so counting costs one step for
+each call in the model.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ Identifier: TypeAlias = tuple[str, str, str]
 
 
 def calls(graph: ir.Graph | ir.Function) -> Counter[Identifier]:
-    """How often `graph` and its bodies run which operators and functions."""
+    """Counts how often `graph` and its bodies run each operator and function."""
     return Counter(node.op_identifier() for node in walk(graph))
 
 
 def settle_functions(model: ir.Model, limits: Limits) -> None:
-    """Checks what inlining would make of `model`, and puts each of its functions after those that
-    it calls, which onnx's reference implementation wants.
+    """Checks how large inlining would make `model`. It also puts each function after the functions
+    that it calls, because onnx's reference implementation needs that order.
 
     Raises:
-        InvalidModel: too many nodes, functions nested too deep, or one that calls itself.
+        InvalidModel: there are too many nodes, functions are nested too deep, or a function calls
+            itself.
     """
     if not model.functions:
         return

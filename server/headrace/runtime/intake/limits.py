@@ -9,24 +9,26 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large a model may be: one limit for each way in which a small file can demand much
+    """How large a model may be. There is one limit for each way in which a small file can need much
     memory.
 
     Attributes:
-        model_bytes: of the serialised model. It may exceed protobuf's limit of 2 GiB, because the
-            tensors' raw data is not parsed.
-        structure_bytes: of everything except the tensors' raw data. Packed numbers count as large
-            as they are once parsed: one byte may become eight.
-        fields: protobuf fields. An empty message of two bytes takes two hundred once parsed, so
-            this is what bounds the memory of parsing: some 100 bytes each, 400 MB at the default.
-        nodes: of the graph, its bodies and the functions, as written.
-        inlined_nodes: of the graph once every call is replaced by the function's nodes.
-        tensors: initialisers and tensors in attributes.
-        tensor_bytes: of all tensors together, external data included.
-        depth: graphs within graphs.
-        call_depth: functions that call functions.
-        name_length: characters of any name.
-        rank: axes of any value; as many as NumPy's arrays have.
+        model_bytes: the most bytes of the serialised model. The limit may exceed protobuf's 2 GiB,
+            because the tensors' raw data is not parsed.
+        structure_bytes: the most bytes of everything except the tensors' raw data. Packed numbers
+            count with their size after parsing: one byte may become eight.
+        fields: the most protobuf fields. An empty message of two bytes takes two hundred bytes once
+            parsed, so this limit bounds the memory of parsing: some 100 bytes a field, 400 MB at
+            the default.
+        nodes: the most nodes of the graph, its bodies and the functions, before inlining.
+        inlined_nodes: the most nodes of the graph after each call is replaced by the function's
+            nodes.
+        tensors: the most initialisers and tensors in attributes.
+        tensor_bytes: the most bytes of all tensors together, external data included.
+        depth: how deep graphs may be nested in graphs.
+        call_depth: how deep functions may call functions.
+        name_length: the most characters of a name.
+        rank: the most axes of a value; NumPy's arrays have the same limit.
     """
 
     model_bytes: int = 2**31

@@ -1,10 +1,10 @@
 """One unique name for each layer of a network.
 
 Most ONNX nodes in the wild have no name, names may repeat, and ONNX Runtime refuses repeats. A
-node keeps its own name if no other has it; otherwise it takes its first non-empty output's name,
-and ``#2``, ``#3``, … where that is taken too. Nodes in control-flow bodies are called
-``outer/branch/inner``, the branch being the attribute that holds the body. Naming a network that
-was named before changes nothing.
+node keeps its own name if no other node has it. Otherwise it takes the name of its first non-empty
+output, with ``#2``, ``#3``, … added if that name is taken too. Nodes in control-flow bodies are
+called ``outer/branch/inner``; the branch is the attribute that holds the body. Naming a network
+again changes nothing.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import onnx_ir as ir
 
 
 def bodies(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
-    """The graphs that `node` holds, each with its branch: the attribute's name (``name.0``, …
-    where one attribute holds several)."""
+    """The graphs that `node` holds, each with its branch. The branch is the attribute's name, or
+    ``name.0``, … if one attribute holds several graphs."""
     if not node.attributes:
         return
     for attribute in node.attributes.values():
@@ -31,7 +31,7 @@ def bodies(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
 
 
 def walk(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
-    """Every node of `graph`, each followed by those in its bodies."""
+    """Every node of `graph`, each followed by the nodes in its bodies."""
     for node in graph:
         yield node
         for _, body in bodies(node):
@@ -39,7 +39,7 @@ def walk(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
 
 
 class Names:
-    """Names given so far; `fresh` is linear even where one name is asked for again and again."""
+    """The names given so far. `fresh` takes linear time even if the same name comes many times."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self.taken = set(taken)
@@ -55,7 +55,7 @@ class Names:
 
 
 def value_names(model: ir.Model) -> Names:
-    """The names of all values of `model`, to find fresh ones."""
+    """The names of all values of `model`, to make new names that differ from them."""
     names = Names()
     for graph in model.graphs():
         names.taken.update(value.name or "" for value in graph.inputs)

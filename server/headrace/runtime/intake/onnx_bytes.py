@@ -1,12 +1,11 @@
 """Serialised models, read and written without copying the weights.
 
-Parsing a ModelProto copies every weight into the parsed message, and serialising one copies them
-twice. So on the way in the wire format is walked once, and each large `raw_data` is replaced by a
-short token that stands for its place in the original bytes. The token is the value of the same
-field, so whatever protobuf does with fields that occur twice, or in another order, it does with the
-token too. The walk also counts, so that nothing is parsed that would need more memory than it is
-allowed, and no more nodes. On the way out the small part is serialised alone and the weights are
-laid between its pieces.
+Parsing a ModelProto copies every weight into the parsed message, and serialising a ModelProto
+copies them twice. To avoid that, reading walks the wire format once and replaces each large
+`raw_data` by a short token. The token stands for the data's place in the original bytes. It is the
+value of the same field, so protobuf treats it like the data when fields occur twice or in another
+order. The walk also counts, so that no model is parsed that exceeds the limits of memory and nodes.
+Writing serialises the small part alone and puts the weights between its pieces.
 
 The wire format: https://protobuf.dev/programming-guides/encoding/. Field numbers: onnx.proto.
 """
@@ -28,10 +27,10 @@ from headrace.runtime.system.buffers import Buffer, joined
 from headrace.runtime.system.graph_memory import watched
 
 INLINE_BYTES: Final = 4096
-"""Raw data of fewer bytes stays where it is."""
+"""Raw data with fewer bytes is not replaced by a token."""
 
 Ranges: TypeAlias = Mapping[bytes, tuple[int, int]]
-"""Token to the first byte and the length of what it stands for."""
+"""Maps each token to the first byte and the length of the data that it stands for."""
 
 _TOKEN_BYTES = 16
 
@@ -48,23 +47,24 @@ _CHILDREN: Final[Mapping[int, Mapping[int, int]]] = {
     _TENSOR: {},
     _SPARSE: {1: _TENSOR, 2: _TENSOR},
 }
-"""Which fields of which message hold messages that hold messages. Those of types are small and
-many, so they are counted at their worst, one field for two bytes, instead of being walked."""
+"""For each message, the fields whose messages hold further messages. The messages of types are
+small and many, so the walk skips them and counts the worst case, one field for two bytes."""
 
 _PACKED: Final[Mapping[int, Mapping[int, int]]] = {
     _ATTRIBUTE: {8: 8},
     _TENSOR: {1: 8, 5: 4, 7: 8, 11: 8},
 }
-"""Which fields hold numbers of any length, and the bytes of each number once it is parsed."""
+"""The fields that hold numbers of any length, and the bytes of each number once it is parsed."""
 
 
 def strip(data: Buffer, limits: Limits) -> tuple[Buffer, Ranges]:
-    """`data` with a token in place of each large tensor's raw data, and where in `data` those lie.
+    """Returns `data` with a token in place of each large tensor's raw data, and where in `data` the
+    raw data is.
 
-    The tokens are random, so that no model's own data are taken for one.
+    The tokens are random, so that a model's own data cannot be mistaken for a token.
 
     Raises:
-        InvalidModel: the bytes are not protobuf, end too early, or hold more than `limits` allow.
+        InvalidModel: the bytes are not protobuf, end too early, or exceed `limits`.
     """
     if not data:
         raise InvalidModel("the model is empty: send the bytes of an .onnx file", field="model")
@@ -96,7 +96,7 @@ class _Stripper:
     def message(
         self, kind: int, position: int, end: int, depth: int
     ) -> list[bytes | memoryview] | None:
-        """The pieces that replace ``data[position:end]``; None where it stays as it is."""
+        """The pieces that replace ``data[position:end]``; None if it stays unchanged."""
         data = self._data
         children = _CHILDREN[kind]
         pieces: list[bytes | memoryview] = []
@@ -185,7 +185,7 @@ class _Stripper:
 
 
 def _numbers(packed: memoryview) -> int:
-    """How many numbers there are: the last byte of each one is small."""
+    """Counts the numbers. Only the last byte of each number is less than 128."""
     parts = range(0, len(packed), 2**20)
     return sum(
         int(np.count_nonzero(np.frombuffer(packed[at : at + 2**20], np.uint8) < 128))
@@ -202,26 +202,26 @@ def _malformed(position: int) -> InvalidModel:
 
 
 def refer(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
-    """Has the data of `tensor` lie in the file `location`."""
+    """Makes `tensor` refer to data in the file `location`."""
     tensor.data_location = onnx.TensorProto.EXTERNAL
     for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
         tensor.external_data.add(key=key, value=value)
 
 
 def _header(number: int, length: int) -> bytes:
-    """Tag and length of the field `number`, whose payload has `length` bytes."""
+    """The tag and length of the field `number` with a payload of `length` bytes."""
     return varint(number << 3 | _LENGTH) + varint(length)
 
 
 def as_field(number: int, payload: bytes) -> bytes:
-    """A message whose only field is `number`, of length-delimited type, with `payload`."""
+    """A message with one length-delimited field, `number`, that holds `payload`."""
     return _header(number, len(payload)) + payload
 
 
 def serialize(model: ir.Model) -> Iterator[Buffer]:
     """The bytes of the ModelProto of `model`, in pieces that share the large initialisers' memory.
 
-    Reads `model` alone, so that several threads may serialise it at once.
+    It only reads `model`, so several threads may serialise the same model at once.
     """
     proto, large = _cut(model)
     graph = proto.graph.SerializeToString()
@@ -241,8 +241,8 @@ def serialize(model: ir.Model) -> Iterator[Buffer]:
 
 
 def serialize_apart(model: ir.Model, location: str) -> tuple[bytes, list[memoryview]]:
-    """The bytes of the ModelProto of `model`, its large initialisers external, and their data, in
-    views of their memory, which belong one after the other into the file `location` beside it."""
+    """The bytes of the ModelProto of `model` with external large initialisers, and views of their
+    data. The views belong one after the other into the file `location` beside the model."""
     proto, large = _cut(model)
     offset = 0
     for name, tensor in large:
@@ -256,13 +256,13 @@ def serialize_apart(model: ir.Model, location: str) -> tuple[bytes, list[memoryv
 
 
 def large_bytes(model: ir.Model) -> int:
-    """The data of the large initialisers, which `serialize` shares."""
+    """The bytes of the large initialisers' data, which `serialize` shares."""
     values = model.graph.initializers.values()
     return sum(int(tensor.nbytes) for value in values if (tensor := _beside(value)) is not None)
 
 
 def _cut(model: ir.Model) -> tuple[onnx.ModelProto, list[tuple[str, ir.TensorProtocol]]]:
-    """The ModelProto without the large initialisers, and those."""
+    """The ModelProto without the large initialisers, and the large initialisers."""
     small = watched(model.clone())
     large: list[tuple[str, ir.TensorProtocol]] = []
     for name, value in list(small.graph.initializers.items()):
@@ -274,13 +274,13 @@ def _cut(model: ir.Model) -> tuple[onnx.ModelProto, list[tuple[str, ir.TensorPro
 
 
 def _beside(value: ir.Value) -> ir.TensorProtocol | None:
-    """The initialiser's tensor if it is large and can be laid beside the rest."""
+    """The initialiser's tensor if it is large and can be stored beside the rest; otherwise None."""
     tensor = value.const_value
     if (
         tensor is None
         or tensor.nbytes < INLINE_BYTES
         or tensor.dtype.is_string()
-        or tensor.dtype.bitwidth < 8  # these are packed, which NumPy cannot view
+        or tensor.dtype.bitwidth < 8  # these are packed, and NumPy cannot view packed elements
         or value.metadata_props
         or value.meta
     ):
@@ -293,9 +293,10 @@ def _data(tensor: ir.TensorProtocol) -> memoryview:
 
 
 def _tensor_head(name: str, tensor: ir.TensorProtocol) -> bytes:
-    """Everything of a tensor but its data, and the header of the data.
+    """A serialised tensor without its data, followed by the header of the data.
 
-    The value's name counts, because clones of a network share tensors and may rename values.
+    The tensor gets the value's name, because clones of a network share tensors and may rename
+    values.
     """
     proto = onnx.TensorProto(
         dims=list(tensor.shape.numpy()), data_type=tensor.dtype.value, name=name

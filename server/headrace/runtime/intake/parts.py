@@ -1,9 +1,9 @@
-"""Serialised messages, parsed a part at a time.
+"""Parses serialised messages one part at a time.
 
-Protobuf parses a message in one call, which stops every other thread: 1.7 s for the four million
-tiny attributes that a model may hold. What is parsed from two parts one after the other is the same
-as what is parsed from both together, so a message may be cut between its fields, a field that holds
-a message between that one's, and packed numbers between two of them.
+Protobuf parses a message in one call, and the call stops every other thread: 1.7 s for the four
+million tiny attributes that a model may hold. Parsing two parts one after the other gives the same
+message as parsing both together. So a message may be cut between its fields. A field that holds a
+message may be cut between that message's fields, and packed numbers between two numbers.
 
 The wire format: https://protobuf.dev/programming-guides/encoding/.
 """
@@ -19,20 +19,20 @@ from google.protobuf.message import DecodeError, Message
 from headrace.runtime.system.buffers import Buffer
 
 PART_BYTES: Final = 2**16
-"""Parsed in one call. A part of two-byte messages takes some 10 ms."""
+"""The bytes that one call parses. A part of two-byte messages takes some 10 ms."""
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _WIDTHS: Final = {FieldDescriptor.CPPTYPE_FLOAT: 4, FieldDescriptor.CPPTYPE_DOUBLE: 8}
-"""Bytes of a packed number where all have as many."""
+"""The bytes of a packed number, for types whose numbers all have the same size."""
 
-_MAX_DEPTH: Final = 100  # messages in messages, as protobuf has it
+_MAX_DEPTH: Final = 100  # of messages in messages, the same limit as protobuf's
 
 
 def merge(message: Message, data: Buffer) -> None:
     """Does what `message.MergeFromString(data)` does.
 
     Raises:
-        DecodeError: the bytes are not such a message, or are cut short.
+        DecodeError: the bytes are not a message of this type, or end too early.
     """
     try:
         _merge(message, memoryview(data), 0)
@@ -81,7 +81,7 @@ def _merge(message: Message, data: memoryview, depth: int) -> None:
 
 
 def _cut(field: Any, header: memoryview, data: memoryview) -> Iterator[bytes]:
-    """The field in parts, each with a tag of its own. A text cannot be cut."""
+    """The field in parts. Each part has its own tag. Text cannot be cut."""
     if not field.is_repeated or field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         yield b"".join((header, data))
         return
@@ -91,7 +91,8 @@ def _cut(field: Any, header: memoryview, data: memoryview) -> Iterator[bytes]:
 
 
 def _packed(data: memoryview, width: int | None) -> Iterator[memoryview]:
-    """The numbers, some at a time; without a width they are varints, whose last byte is small."""
+    """The numbers in groups. Without a width they are varints; only a varint's last byte is less
+    than 128."""
     begun = 0
     while begun < len(data):
         end = begun + PART_BYTES
@@ -103,7 +104,7 @@ def _packed(data: memoryview, width: int | None) -> Iterator[memoryview]:
 
 
 def varint(value: int) -> bytes:
-    """A number as the wire format has it."""
+    """A number encoded as a varint of the wire format."""
     encoded = bytearray()
     while value > 127:
         encoded.append(value & 127 | 128)
@@ -113,7 +114,7 @@ def varint(value: int) -> bytes:
 
 
 def read_varint(data: Buffer, at: int) -> tuple[int, int]:
-    """A number and where it ends.
+    """Reads a varint. Returns the number and the position after it.
 
     Raises:
         IndexError: the number runs over the end of the data, or has more than ten bytes.

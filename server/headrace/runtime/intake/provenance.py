@@ -1,16 +1,17 @@
-"""Which layers of the network as it was loaded a node stands for.
+"""Tracks which layers of the network, as it was loaded, each node stands for.
 
-Before the first transformation each node is stamped with its own name; whatever replaces it
-carries the stamp on. The stamp is a JSON list under one metadata key, so that it survives every
-clone and every trip through a serialised model.
+Before the first transformation each node is stamped with its own name. The nodes that replace it
+get its stamp. The stamp is a JSON list under one metadata key, so that it survives every clone and
+every trip through a serialised model.
 
-A transformation knows nothing of this. `tracked` compares the graph before and after it, by one
-rule: a removed layer lives on in the nodes that now produce what its readers read. These are the
-producers of values that kept its results' names, or else the producers of what its surviving
-readers now read in its place, the readers themselves where they were altered, and whatever its
-removed readers live on in. A node that came new and follows from no removed layer (the first half
-of a layer that was decomposed, a cast between two layers) stands for what its readers stand for. A
-layer with no such nodes vanished: it was folded into a constant, or its results were not read.
+A transformation does not know about stamps. `tracked` compares the graph before and after it. The
+rule is that the nodes that now produce what a removed layer's readers read replace that layer.
+These are the producers of values that kept the names of the layer's results. If there are none,
+they are the producers of what its surviving readers now read in its place, the readers themselves
+if they were altered, and the nodes that replace its removed readers. A new node that replaces no
+removed layer stands for what its readers stand for. Examples are the first half of a decomposed
+layer and a cast between two layers. A layer that no node replaces has vanished: it was folded into
+a constant, or its results were not read.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ Transformation: TypeAlias = Callable[[ir.Model], bool]
 
 
 def origins(node: ir.Node) -> tuple[str, ...]:
-    """Names of the original layers that `node` stands for; none if we added it ourselves, or if
-    the network was never transformed."""
+    """The names of the original layers that `node` stands for. There are none if headrace added the
+    node itself, or if the network was never transformed."""
     stamped = node.metadata_props.get(ORIGINS)
     return tuple(json.loads(stamped)) if stamped else ()
 
 
 def stamp(node: ir.Node, names: Iterable[str]) -> None:
-    """Says that `node` stands for the layers `names`, each once, in the order given."""
+    """Stamps `node` with the layers `names` that it stands for, each once, in the order given."""
     node.metadata_props[ORIGINS] = json.dumps(list(dict.fromkeys(names)))
 
 
 def tracked(model: ir.Model, transformation: Transformation) -> bool:
-    """Runs `transformation` and carries the origins over; returns what it returned."""
+    """Runs `transformation`, stamps the new nodes, and returns what `transformation` returned."""
     before = {node: _Before(node, owner) for node, owner in _readers_first(model.graph, None)}
     modified = bool(transformation(model))
     after = dict.fromkeys(walk(model.graph))
@@ -58,7 +59,7 @@ def tracked(model: ir.Model, transformation: Transformation) -> bool:
         names = [name for reader in readers for name in origins(reader)]
         if names:
             stamp(node, names)
-    for node in unstamped:  # read by nothing but the network's outputs
+    for node in unstamped:  # only the network's outputs read these
         if ORIGINS not in node.metadata_props:
             sources = (value.producer() for value in node.inputs if value is not None)
             stamp(node, [name for source in sources if source for name in origins(source)])
@@ -66,7 +67,7 @@ def tracked(model: ir.Model, transformation: Transformation) -> bool:
 
 
 class _Before:
-    """What must be known about a node in case it is removed."""
+    """What `tracked` must know about a node if a transformation removes it."""
 
     __slots__ = ("attributes", "names", "origins", "outlets", "readers", "signature")
 
@@ -83,7 +84,7 @@ class _Before:
                 self.outlets += [(graph, at, owner) for at in places]
 
     def restore(self, node: ir.Node) -> None:
-        """Undoes what a transformation may have done to the stamp of a node that it kept."""
+        """Restores the stamp of a node that a transformation kept but may have changed."""
         if self.origins is not None and ORIGINS not in node.metadata_props:
             node.metadata_props[ORIGINS] = self.origins
 
@@ -96,7 +97,8 @@ def _signature(node: ir.Node) -> tuple[object, ...]:
 def _readers_first(
     graph: ir.Graph, owner: ir.Node | None
 ) -> Iterator[tuple[ir.Node, ir.Node | None]]:
-    """All nodes with the node whose body they are in; each after all that read its results."""
+    """All nodes, each with the node whose body contains it. Each node comes after all nodes that
+    read its results."""
     for node in reversed(list(graph)):
         yield node, owner
         for _, body in bodies(node):
@@ -106,7 +108,7 @@ def _readers_first(
 def _heirs(
     before: dict[ir.Node, _Before], after: dict[ir.Node, None]
 ) -> dict[ir.Node, dict[str, None]]:
-    """Which nodes stand for the removed ones: node → names of original layers."""
+    """The nodes that stand for removed nodes, each with the names of its original layers."""
     producers: dict[str, ir.Node] = {}
     for node in after:
         for value in node.outputs:
@@ -142,7 +144,7 @@ def _in_place(
     after: dict[ir.Node, None],
     heirs: dict[ir.Node, dict[ir.Node, None]],
 ) -> dict[ir.Node, None]:
-    """The nodes that give `reader` what it read as its input `at`."""
+    """The nodes that now produce what `reader` read as its input `at`."""
     if reader not in after:
         return heirs.get(reader, {})
     value = reader.inputs[at] if at < len(reader.inputs) else None

@@ -1,4 +1,4 @@
-"""Models from outside: bytes or a file in, a checked onnx-ir model with named layers out."""
+"""Reads a model from bytes or a file into a checked onnx-ir model with named layers."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ __all__ = ["Limits", "from_bytes", "from_file"]
 def from_bytes(
     data: Buffer, limits: Limits, files: MappedFiles | None = None, *, spooled: bool = False
 ) -> ir.Model:
-    """The model of a serialised ModelProto; its large tensors are views of `data`.
+    """Reads a serialised ModelProto. The model's large tensors are views of `data`.
 
     Args:
-        files: takes the files that are mapped.
-        spooled: move large tensors to a mapped file instead.
+        files: collects the files that are mapped.
+        spooled: moves large tensors to a mapped file instead.
 
     Raises:
-        InvalidModel: it is not a model, breaks a rule of ONNX, exceeds `limits`, or refers to
-            external data, which a model in bytes cannot have.
+        InvalidModel: `data` is not a model, breaks a rule of ONNX, exceeds `limits`, or refers to
+            external data. A model in bytes cannot have external data.
     """
     return _model(data, limits, files, spooled)
 
@@ -46,14 +46,14 @@ def from_file(
     *,
     spooled: bool = False,
 ) -> ir.Model:
-    """The model of a file in `folder`; external data, mapped, may lie in `folder` and below.
+    """Reads a model from a file in `folder`. Its external data may be in `folder` and below.
 
-    The file itself is read. Files that are mapped have to be replaced by renaming others over them:
-    writing into one changes the weights of a loaded network, shortening it ends the server. Takes
-    `files` and `spooled` as `from_bytes`.
+    It reads the model file and maps the files of external data. To replace a mapped file, rename
+    another file over it. Writing into a mapped file changes the weights of a loaded network, and
+    shortening a mapped file ends the server. `files` and `spooled` are as in `from_bytes`.
 
     Raises:
-        InvalidModel: as `from_bytes`, or a file cannot be read or lies outside `folder`.
+        InvalidModel: as `from_bytes`, or a file cannot be read or is outside `folder`.
     """
     try:
         resolved = Path(os.path.realpath(path, strict=True))
@@ -72,7 +72,7 @@ def from_file(
             )
         data = resolved.read_bytes()
     except OSError as error:
-        # Without the name that comes with the error: where the server's folders lie is not told.
+        # Leave out the error's file name, so that clients do not see the server's folders.
         why = error.strerror or error
         raise InvalidModel(f"{path.name!r} cannot be read: {why}", field="model") from error
     return _model(data, limits, files, spooled, folder, path.parent)
@@ -103,7 +103,7 @@ def _model(
             model.graph.sort()
             for function in model.functions.values():
                 function.sort()
-    except Exception as error:  # whatever onnx-ir meets that we did not foresee
+    except Exception as error:  # onnx-ir may raise errors that we did not foresee
         reason = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
         raise InvalidModel(f"the model breaks a rule of ONNX: {reason}", field="model") from error
     settle_functions(model, limits)

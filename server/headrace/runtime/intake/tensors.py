@@ -1,4 +1,4 @@
-"""Checks that each tensor of a model from outside has the data that it declares, and finds this
+"""Checks that each tensor of a model from outside has the data that it declares, and finds the
 data."""
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.system.mapped_files import MappedFiles
 
 SPOOLED_BYTES: Final = 2**20
-"""Weights of fewer bytes stay in memory."""
+"""Weights with fewer bytes stay in memory."""
 
 _SELF: Final = "\0model"
-"""The location that stands for the bytes of the model itself. No file can be called so."""
+"""The location that stands for the bytes of the model itself. No file can have this name."""
 
 _TYPED_FIELD: Final = {
     ir.DataType.FLOAT: "float_data",
@@ -35,21 +35,22 @@ _TYPED_FIELD: Final = {
     ir.DataType.UINT64: "uint64_data",
     ir.DataType.STRING: "string_data",
 }
-"""Where a tensor without raw data keeps its elements; int32_data for all other types."""
+"""The field in which a tensor without raw data keeps its elements. All other types use
+int32_data."""
 
 
 class TensorData:
     """The bytes that a model's tensors refer to: the model's own, and files beside it.
 
-    Files are mapped, not read, so a file that serves a network may be replaced by renaming
-    another over it, and must not be shortened in place.
+    Files are mapped, not read. You may replace a file that a network uses by renaming another file
+    over it, but you must not shorten it in place.
 
     Args:
         data: the serialised model.
-        ranges: where in it the raw data lie that the parsed model has tokens of.
-        files: takes the files that are mapped.
-        folder: where external data must lie; None where there may be none.
-        base: the model's own folder, to which locations are relative.
+        ranges: where in `data` the raw data is, for each token of the parsed model.
+        files: collects the files that are mapped.
+        folder: the folder that external data must be in; None if external data is not allowed.
+        base: the model's own folder. Locations are relative to it.
     """
 
     def __init__(
@@ -73,10 +74,10 @@ class TensorData:
         self._bytes = 0
 
     def check(self, proto: onnx.TensorProto, what: str) -> None:
-        """Checks that the tensor `what` holds just the elements that its shape declares.
+        """Checks that the tensor `what` holds exactly the elements that its shape declares.
 
         Raises:
-            InvalidModel: it does not, or it takes the model over its limits.
+            InvalidModel: it does not, or the tensor makes the model exceed its limits.
         """
         self._count += 1
         if self._count > self._limits.tensors:
@@ -110,10 +111,10 @@ class TensorData:
             self._check_inline(proto, dtype, elements, size_bytes, what)
 
     def check_defaults(self, graph: onnx.GraphProto) -> None:
-        """Checks that initialisers of inputs, which are their defaults, have the inputs' types.
+        """Checks that an input's default value, its initialiser, has the input's type.
 
         Raises:
-            InvalidModel: one has another.
+            InvalidModel: a default has another type.
         """
         tensors = {tensor.name: tensor for tensor in graph.initializer}
         for value in graph.input:
@@ -160,7 +161,7 @@ class TensorData:
                 f"{what} is {dtype.name}{list(proto.dims)} and needs {expected} {unit}, but "
                 f"has {length}"
             )
-        del proto.external_data[:]  # data_location says that it does not count
+        del proto.external_data[:]  # data_location says to ignore it
         if elsewhere:
             proto.ClearField("raw_data")
             refer(proto, _SELF, *elsewhere)
@@ -194,7 +195,7 @@ class TensorData:
                 f"{what} lies in {location!r}; external data must be named relative to the "
                 "model's folder, without '..'"
             )
-        # Unlike Path.resolve, this minds no loop of links; opening one is refused below.
+        # Unlike Path.resolve, this accepts a loop of links. Opening the loop fails below.
         path = Path(os.path.realpath(self._base / location[: self._limits.name_length]))
         if not path.is_relative_to(self._folder.resolve()):
             raise _invalid(f"{what} lies in {location!r}, which leads out of the model's folder")
@@ -211,15 +212,15 @@ class TensorData:
                     return memoryview(b"")
                 return self._mapped.map(file)
         except (OSError, ValueError) as error:
-            # Without the name that comes with a system's error: where folders lie is not told.
+            # Leave out the system error's file name, so that clients do not see the folders.
             why = (isinstance(error, OSError) and error.strerror) or error
             raise _invalid(f"{what} lies in {location!r}, which cannot be read: {why}") from error
 
     def attach(self, model: ir.Model, *, spooled: bool = False) -> None:
-        """Gives each external tensor of `model`, checked before, its place in memory.
+        """Gives each external tensor of the checked `model` its place in memory.
 
         Args:
-            spooled: move the model's own weights, if they are large, to a file.
+            spooled: moves the model's own weights to a file if they are large.
         """
         places: dict[int, memoryview] = {}
         own: list[int] = []
@@ -285,7 +286,7 @@ def _all_nodes(model: ir.Model) -> Iterator[ir.Node]:
 
 
 def _place(proto: onnx.TensorProto, size: int, what: str) -> tuple[str, int, int]:
-    """Location, offset and length of external data."""
+    """The location, offset and length of external data."""
     entries = {entry.key: entry.value for entry in proto.external_data}
     if len(entries) != len(proto.external_data) or "location" not in entries:
         raise _invalid(f"{what} must have just one location of its external data")

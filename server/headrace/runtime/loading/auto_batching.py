@@ -1,4 +1,4 @@
-"""When requests to a device may run together although the load did not name BATCH."""
+"""Decides when requests to a device run together although the load did not name BATCH."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ class AutoBatching(Protocol):
     """A device that can find out whether running requests together pays."""
 
     def join_if_it_pays(self, device: DeviceName, load: Load) -> ExecutableNetwork:
-        """Loads the network on the device, raises as that does, and joins its requests or does not;
-        a note says which, and why."""
+        """Loads the network on the device, and joins its requests if that pays. A note says whether
+        it joins them and why. Raises as the device."""
 
 
 def load(device: DeviceName, load: Load, devices: Devices) -> ExecutableNetwork:
-    """Loads a network, and joins its requests if that is wanted and pays. Raises as the device.
+    """Loads a network, and joins its requests if the load wants that and it pays. Raises as the
+    device.
 
     Args:
-        devices: those of the server; one of them may join requests.
+        devices: the server's devices. One of them may be able to join requests.
     """
     plugin = devices.plugin(device.type)
     if wanted(device, plugin, load.config):
         try:
             batching = devices.plugin(BATCHING_DEVICE)
-        except (NotFound, Unavailable):  # the server offers none
+        except (NotFound, Unavailable):  # the server has no such device
             return plugin.load_network(load)
         if isinstance(batching, AutoBatching):
             return batching.join_if_it_pays(device, load)
@@ -51,7 +52,7 @@ def wanted(device: DeviceName, plugin: Plugin, config: Mapping[str, str]) -> boo
     """Whether a load asks for throughput, and allows batches for it.
 
     Raises:
-        InvalidArgument: on a bad value.
+        InvalidArgument: a value is bad.
     """
     if device.is_virtual:
         return False

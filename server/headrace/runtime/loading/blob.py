@@ -2,15 +2,16 @@
 
     magic, format version, three lengths    fixed size, big-endian
     header                                  JSON: device, configuration, inputs, outputs, meta
-    SHA-256                                 of all before and of the network
+    SHA-256                                 of all bytes before it and of the network
     network                                 an ONNX ModelProto
     native                                  the backend's own bytes, possibly none
     MAC                                     HMAC-SHA256 under the server's key, of that SHA-256
                                             and of native
 
-A client can make a blob with any header and network, as it can load any network. Native bytes it
-cannot make: without the key there is no MAC for them, nor for a pair of native bytes and another
-network, and `read` gives out native bytes only if the MAC is right.
+A client can make a blob with any header and network, because it can load any network anyway. It
+cannot make native bytes, because it needs the key to compute their MAC. It cannot combine native
+bytes with another network either, because the MAC covers both. `read` returns native bytes only if
+the MAC is right.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from headrace.runtime.system.buffers import Buffer, joined, pieces
 from headrace.runtime.virtual.frames import differences
 
 FORMAT_VERSION = 1
-_MAGIC = b"\x89headrace\r\n\x1a\n"  # not text, and damaged by whatever converts line ends
+_MAGIC = b"\x89headrace\r\n\x1a\n"  # not text; converting line ends would damage it
 _PREFIX = struct.Struct(">13sIIQQ")  # magic, format version, lengths of header, network, native
 _DIGEST_BYTES = 32
 _MAC_DOMAIN = b"headrace export blob, native part, 1\0"
@@ -52,10 +53,10 @@ class Blob:
 
     Attributes:
         device: canonical name of the device that it was exported from.
-        network: the ONNX ModelProto in pieces; in one where it was read.
+        network: the ONNX ModelProto in pieces. A blob that was read has one piece.
         native: the backend's own bytes; None if their MAC did not verify.
-        config: effective configuration at export, as canonical text.
-        meta: whatever else makes the network again, keyed by its owner.
+        config: the effective configuration at export, as canonical text.
+        meta: other data that is needed to make the network again, keyed by the data's owner.
     """
 
     device: str
@@ -69,10 +70,10 @@ class Blob:
     meta: Mapping[str, str] = field(default_factory=dict)
 
     def check_device(self, device: str, architecture: str, backend_version: str) -> None:
-        """Holds the blob against the device that would take its native bytes.
+        """Checks that the blob matches the device that would load its native bytes.
 
         Raises:
-            InvalidArgument: saying everything that differs.
+            InvalidArgument: the blob does not match. The error lists all differences.
         """
         why = differences(
             ("device", self.device, device),
@@ -98,12 +99,13 @@ def write(blob: Blob, key: bytes) -> Iterator[bytes]:
 
 
 def read(data: Buffer, key: bytes, limits: BlobLimits = BlobLimits()) -> Blob:
-    """The blob of `data`; its `native` is None if their MAC does not verify under `key`.
+    """Reads the blob in `data`. Its `native` is None if the MAC does not verify under `key`.
 
-    The network is not parsed here, and a view of `data`.
+    It does not parse the network. The blob's network is a view of `data`.
 
     Raises:
-        InvalidArgument: it is not a blob, or is of another format, truncated, damaged or too large.
+        InvalidArgument: `data` is not a blob, has another format, or is truncated, damaged or too
+            large.
     """
     if len(data) < len(_MAGIC) or data[: len(_MAGIC)] != _MAGIC:
         _refuse("it does not start as an exported network does")
@@ -171,7 +173,7 @@ def _header(blob: Blob) -> bytes:
 def _from_header(header: bytes, network: memoryview, native: bytes | None) -> Blob:
     try:
         facts = json.loads(header)
-        # Half a surrogate pair is JSON, but no text that a reply could carry.
+        # JSON allows half a surrogate pair, but a reply cannot carry it as text.
         json.dumps(facts, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         _refuse("its header is not JSON")

@@ -1,4 +1,4 @@
-"""The server's key, under which it knows its own export blobs again."""
+"""The server's key. The server uses it to recognise its own export blobs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _log = logging.getLogger(__name__)
 
 
 def load_or_create_key(path: Path) -> bytes:
-    """The key in the file `path`, made if there is none; servers that share it trust each other.
+    """Reads the key from the file `path`, or creates the file if there is none. Servers that share
+    the file trust each other.
 
-    White space around it does not count, so that a key can come from ``openssl rand -hex 32``.
-    Of several servers that create it at once, all get the same key.
+    White space around the key is ignored, so that a key can come from ``openssl rand -hex 32``. If
+    several servers create the file at once, all get the same key.
 
     Raises:
-        FailedPrecondition: if the file holds no usable key.
-        OSError: if it cannot be read or made.
+        FailedPrecondition: the file holds no usable key.
+        OSError: the file cannot be read or created.
     """
     try:
         return _load(path)
@@ -44,7 +45,7 @@ def _load(path: Path) -> bytes:
             "remove it to have one made",
             field="key_file",
         )
-    # Not an error: Kubernetes mounts secrets readable by all in the container unless told else.
+    # Not an error: by default Kubernetes mounts secrets so that all in the container can read them.
     if path.stat().st_mode & 0o007:
         _log.warning("the key file %s is open to every user; chmod it to 600", path)
     return key

@@ -1,4 +1,4 @@
-"""A network in the registry: its key, its state, and what names and versions look like."""
+"""A network in the registry: its key, its state, and the form of names and versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.runtime.errors import HeadraceError, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
 
 FIRST_VERSION: Final = "1"
-"""The version of a network where nobody says one."""
+"""The version of a network that is loaded without a version."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _VERSION = re.compile(r"[1-9][0-9]{0,17}")
@@ -24,9 +24,10 @@ def is_network_name(text: str) -> bool:
 
 
 def check_network_name(name: str) -> str:
-    """
+    """Returns `name` if it is a network name.
+
     Raises:
-        InvalidArgument: if `name` is no network name.
+        InvalidArgument: `name` is not a network name.
     """
     if not is_network_name(name):
         raise InvalidArgument(
@@ -43,9 +44,10 @@ def is_version(text: str) -> bool:
 
 
 def check_version(version: str, field: str = "version") -> str:
-    """
+    """Returns `version` if it is a version.
+
     Raises:
-        InvalidArgument: if `version` is no version.
+        InvalidArgument: `version` is not a version.
     """
     if not is_version(version):
         raise InvalidArgument(
@@ -63,7 +65,7 @@ class NetworkState(enum.Enum):
 
 
 class NetworkKey(NamedTuple):
-    """Names one load of one version of a network for good."""
+    """Identifies one load of one version of a network. No other load ever gets the same key."""
 
     name: str
     version: str
@@ -72,13 +74,14 @@ class NetworkKey(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class NetworkEntry:
-    """A network in the registry. The registry's lock guards all but `token`, which guards itself.
+    """A network in the registry. The registry's lock guards all fields except `token`, which is
+    thread-safe by itself.
 
     Attributes:
-        record: whatever the owner of the registry keeps with a network.
-        owner: what the versions of one name have in common that may be loaded and replaced beside
-            each other; None for a network that has its name to itself.
-        given_up: says why nobody wants it any more, of one that is being loaded.
+        record: the data that the registry's owner keeps with a network.
+        owner: the object that the versions of one name share if they may be loaded and replaced
+            beside each other; None for a network that is alone under its name.
+        given_up: for a network that is being loaded, the reason why nobody wants it any more.
     """
 
     key: NetworkKey

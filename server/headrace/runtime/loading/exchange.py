@@ -1,4 +1,4 @@
-"""Between a loaded network and its export blob."""
+"""Turns a loaded network into an export blob, and checks a blob that is imported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace.runtime.transform.options import (
 
 
 def export_blob(entry: NetworkEntry, plugin: Plugin) -> Blob:
-    """The blob of a ready network, to which the caller holds a reference."""
+    """The blob of a ready network. The caller holds a reference to the network."""
     executable = entry.executable
     record: Record = entry.record
     assert executable is not None
@@ -37,9 +37,10 @@ def export_blob(entry: NetworkEntry, plugin: Plugin) -> Blob:
 
 
 def blob_options(blob: Blob) -> NetworkOptions:
-    """
+    """The options that the network of the blob was loaded with.
+
     Raises:
-        InvalidArgument: they cannot be read.
+        InvalidArgument: the options cannot be read.
     """
     try:
         return options_from_json(json.loads(blob.meta["options"]))
@@ -48,7 +49,7 @@ def blob_options(blob: Blob) -> NetworkOptions:
 
 
 def why_not_native(blob: Blob, plugin: Plugin, device: DeviceName) -> tuple[str, ...]:
-    """Notes that say why the network is compiled again; none if the native bytes can be used."""
+    """Notes that say why the network is compiled again. Empty if the native bytes can be used."""
     if blob.native is None:
         return ("compiled anew: the blob was not signed with this server's key",)
     try:
@@ -59,10 +60,10 @@ def why_not_native(blob: Blob, plugin: Plugin, device: DeviceName) -> tuple[str,
 
 
 def check_ports(blob: Blob, executable: ExecutableNetwork) -> None:
-    """Closes the network again if it does not have the inputs and outputs that the blob says.
+    """Closes the network if its inputs and outputs differ from those in the blob.
 
     Raises:
-        InvalidArgument: it does not.
+        InvalidArgument: they differ.
     """
     pairs = ((executable.inputs, blob.inputs), (executable.outputs, blob.outputs))
     for ours, theirs in pairs:

@@ -1,4 +1,4 @@
-"""The threads that load, query and close networks, so that no request ever waits behind a load."""
+"""The threads that load, query and close networks. With them no request waits behind a load."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 class LoadExecutor:
-    """A bounded number of tasks on a few threads, and one thread apart that closes networks.
+    """Runs a bounded number of tasks on a few threads, and closes networks on a separate thread.
 
-    Thread-safe; `_lock` guards the count and that it has stopped.
+    Thread-safe: `_lock` guards the count and the flag that it has stopped.
     """
 
     def __init__(self, threads: int = 2, capacity: int = 256) -> None:
@@ -31,9 +31,10 @@ class LoadExecutor:
         """Runs a client's task.
 
         Raises:
-            ResourceExhausted: too many wait already.
-            Unavailable: the executor has stopped. The future raises what the task raises; Internal,
-            if that is not an ordinary exception.
+            ResourceExhausted: too many tasks wait already.
+            Unavailable: the executor has stopped.
+            The future raises what the task raises. If that is not an ordinary exception, it raises
+            Internal.
         """
         with self._lock:
             if self._stopped:
@@ -49,17 +50,17 @@ class LoadExecutor:
         return future
 
     def close(self, task: Callable[[], T]) -> Future[T]:
-        """Runs a task that frees something; never refused before `stop`."""
+        """Runs a task that frees something. The executor never refuses it before `stop`."""
         return self._closing.submit(_run, task)
 
     def stop_loading(self) -> None:
-        """Drops what has not begun and waits for the rest; closing goes on."""
+        """Drops the tasks that have not begun and waits for the others. Closing goes on."""
         with self._lock:
             self._stopped = True
         self._loading.shutdown(cancel_futures=True)
 
     def stop(self) -> None:
-        """Also waits for what is being closed."""
+        """Stops loading, and also waits for the networks that are being closed."""
         self.stop_loading()
         self._closing.shutdown()
 
@@ -69,8 +70,9 @@ class LoadExecutor:
 
 
 def _run(task: Callable[[], T]) -> T:
-    """Runs a task; a SystemExit or a panic of a native library would end the thread that waits for
-    the future, and no future can carry a StopIteration, so they become errors like any other."""
+    """Runs a task and turns unusual exceptions into ordinary errors. A SystemExit or a panic of a
+    native library would end the thread that waits for the future, and a future cannot carry a
+    StopIteration."""
     try:
         return task()
     except BaseException as error:
@@ -80,7 +82,8 @@ def _run(task: Callable[[], T]) -> T:
 
 
 def together(futures: Sequence[Future[None]]) -> Future[None]:
-    """Done when all are; fails as the first of them that did."""
+    """A future that is done when all futures are. It fails with the error of the first one that
+    failed."""
     result: Future[None] = Future()
     ended = itertools.count(1)
 
@@ -97,7 +100,7 @@ def together(futures: Sequence[Future[None]]) -> Future[None]:
 
 
 def pass_on(to: Future[None], done: Future[None]) -> None:
-    """Has one future end as another one did."""
+    """Gives the future `to` the outcome of the future `done`."""
     error = done.exception()
     if error is None:
         to.set_result(None)

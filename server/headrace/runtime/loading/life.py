@@ -1,8 +1,9 @@
-"""The life of networks: loaded beside those that serve, saved, published, retired and closed.
+"""The life of networks: they are loaded beside those that serve, saved, published, retired and
+closed.
 
-A cancel, an unload and the load itself decide under one lock which was first. So a load that was
-cancelled never succeeds, and the store has just the networks that are
-there: the model, which may be large, is written before, and only its name is saved under the lock.
+A cancel, an unload and the load itself decide under one lock which of them was first. So a
+cancelled load never succeeds, and the store has exactly the networks that exist. The model may be
+large, so it is written before, and only its name is saved under the lock.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is kept with a network: how it was asked for, and the network as it came.
+    """The data kept with a network: the request that loaded it, and the network as it came.
 
-    `network` is None before it is read, and after it has failed to load.
+    `network` is None before the network is read and after its load has failed.
     """
 
     request: LoadRequest
@@ -45,14 +46,14 @@ class Record:
 
     @property
     def given(self) -> Network:
-        """The network as it came, of one that is loaded."""
+        """The network as it came. The network must be loaded."""
         assert self.network is not None
         return self.network
 
 
 @dataclass(eq=False, slots=True)
 class _Load:
-    """A load under way; `remains` is what it left behind if it failed."""
+    """A running load. If it failed, `remains` is what it left behind."""
 
     entry: NetworkEntry
     on_disk: bool
@@ -60,13 +61,14 @@ class _Load:
 
 
 class NetworkLife:
-    """Thread-safe. `_changing` guards the loads under way, and orders saving with publishing and
-    with taking names away; the registry's lock, the counters' and the store's are taken under it.
+    """Loads and unloads networks. Thread-safe: `_changing` guards the running loads. It also orders
+    saving, publishing and the removal of names. The locks of the registry, the counters and the
+    store are taken under it.
 
     Args:
-        networks: by name.
+        networks: the registry of networks.
         loads: the threads that load and close.
-        store: told of clients' networks; None keeps nothing.
+        store: saves clients' networks. With None nothing is saved.
     """
 
     def __init__(
@@ -96,10 +98,11 @@ class NetworkLife:
         """Loads a network on a loading thread.
 
         Args:
-            read: the network as it comes.
-            compile_network: makes it executable; its record is in the entry.
-            on_disk: it is in the state directory or the model repository already: it is not saved,
-                and stays in the list with its reason if its load fails.
+            read: reads the network.
+            compile_network: makes the network executable. The entry has the network's record.
+            on_disk: whether the network is already in the state directory or the model repository.
+                Such a network is not saved, and if its load fails, it stays in the list with the
+                reason.
             owner: as `NetworkEntry`.
 
         Raises:
@@ -126,7 +129,7 @@ class NetworkLife:
         return future
 
     def list_failed(self, request: LoadRequest, reason: str, owner: object = None) -> None:
-        """Shows among the networks one whose load could not begin.
+        """Lists a network whose load could not begin.
 
         Raises:
             AlreadyExists, InvalidArgument: the name cannot be taken.
@@ -141,7 +144,7 @@ class NetworkLife:
         )
 
     def cancel(self, future: Future[NetworkEntry], error: HeadraceError) -> None:
-        """Ends a load for good, unless its network is published already."""
+        """Ends a load for good, unless its network is already published."""
         with self._changing:
             load = self._loading.get(future)
         if load is not None:
@@ -154,17 +157,18 @@ class NetworkLife:
         *,
         wanted: Callable[[NetworkEntry], bool] = lambda _: False,
     ) -> Future[None]:
-        """Takes a network away now, and what is kept of it; the future is done when the memory is
-        given back.
+        """Removes a network now, and also removes it from the store. The future is done when the
+        memory is free.
 
-        A version that is still being loaded has its load cancelled, and is not waited for.
+        If a version is still being loaded, its load is cancelled, and the future does not wait for
+        it.
 
         Args:
-            version: empty for all that the name has.
-            wanted: which of these stay.
+            version: the version to remove; empty for all versions of the name.
+            wanted: says which of these versions stay.
 
         Raises:
-            NotFound: no network has the name, or none of that name the version.
+            NotFound: no network has the name, or no network of that name has the version.
         """
         error = Cancelled(f"network {name!r} was unloaded while it was loading")
         with self._changing:
@@ -184,17 +188,17 @@ class NetworkLife:
         return closed
 
     def forget_kept(self, name: str) -> None:
-        """Has the store forget a network that the repository's has taken the place of."""
+        """Removes a network from the store after a network of the repository has replaced it."""
         with self._changing:
             if self._store is not None:
                 self._store.forget_network(name)
 
     def share(self, name: str, shares: Mapping[str, int], default: Mapping[str, int]) -> None:
-        """Has versions share a network's requests, and keeps that. Raises as
+        """Sets how versions share a network's requests, and saves the shares. Raises as
         `NetworkRegistry.share`.
 
         Args:
-            shares: none to go back to the default.
+            shares: version to per cent. An empty mapping goes back to `default`.
         """
         with self._changing:
             self._networks.find(name)
@@ -240,7 +244,7 @@ class NetworkLife:
         except BaseException as error:
             self._fail(load, error)
             raise
-        network.forget_pages()  # its own: unloaded by now, the entry may have none any more
+        network.forget_pages()  # not entry.record.network: it may be None by now
         return entry
 
     def _ended(self, future: Future[NetworkEntry]) -> None:
@@ -299,7 +303,7 @@ class NetworkLife:
     def _retire(
         self, name: str, but: Callable[[NetworkEntry], bool] = lambda _: False
     ) -> Future[None]:
-        """Takes a name's versions away; the future is done when they are closed."""
+        """Removes a name's versions. The future is done when they are closed."""
         closing: dict[NetworkKey, Future[None]] = {}
         lock = threading.Lock()  # guards the above
 
@@ -333,6 +337,6 @@ class NetworkLife:
 
 
 def shown(entry: NetworkEntry) -> str:
-    """A network's name for the log, with its version if that says more."""
+    """A network's name for the log, with its version if the version adds information."""
     name, version, _ = entry.key
     return name if entry.owner is None else f"{name} version {version}"

@@ -1,4 +1,5 @@
-"""Device plugins by name: found through entry points, started once; a failure keeps its reason."""
+"""Device plugins by name. They are found through entry points and started once. The registry keeps
+the reason why a plugin failed to start."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ _DEVICE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 class PluginRegistry:
     """The devices of one server. Immutable after `start`, so it needs no lock.
 
-    It is also what plugins see as `Devices`.
+    Plugins see it as `Devices`.
     """
 
     def __init__(self) -> None:
@@ -43,19 +44,19 @@ class PluginRegistry:
     def start(
         self, sources: Iterable[PluginSource], services: Services, *, isolate: bool = False
     ) -> None:
-        """Creates every plugin; one that raises is left out and its reason kept.
+        """Creates every plugin. If a plugin raises, it is left out and the reason is kept.
 
         Args:
             isolate: every device that computes gets a process of its own.
 
         Raises:
-            NotFound, InvalidArgument: a plugin is configured with a key that it does not know, or a
-                value that it does not take, which is a mistake on any machine.
+            NotFound, InvalidArgument: a plugin is configured with an unknown key or a bad value.
+                That is a mistake on any machine.
         """
         for source in sources:
             try:
                 self._plugins[source.device] = self._create(source, services, isolate)
-            except Exception as error:  # a plugin may fail in any way, the server runs on
+            except Exception as error:  # a plugin may fail in any way; the server runs on
                 if _is_misconfigured(error):
                     error.field = f"plugins.{source.device}.{error.field}"
                     raise
@@ -73,8 +74,8 @@ class PluginRegistry:
         """The plugin of a device type.
 
         Raises:
-            NotFound: there is no such device; says "did you mean".
-            Unavailable: it did not start; says why.
+            NotFound: there is no such device. The error says "did you mean".
+            Unavailable: the device did not start. The error says why.
         """
         plugin = self._plugins.get(device)
         if plugin is not None:
@@ -84,26 +85,27 @@ class PluginRegistry:
         raise unknown_device(device, self.names())
 
     def plugins(self) -> dict[str, Plugin]:
-        """Those that started, by device name."""
+        """The plugins that started, by device name."""
         return dict(self._plugins)
 
     def reasons(self) -> dict[str, str]:
-        """Why the others did not start."""
+        """The devices that did not start, each with the reason."""
         return dict(self._reasons)
 
     def not_installed(self) -> frozenset[str]:
-        """Those that are not installed: that is no failure."""
+        """The devices that are not installed. That is not a failure."""
         return frozenset(self._not_installed)
 
     def names(self) -> list[str]:
         return sorted({*self._plugins, *self._reasons})
 
     def available(self) -> Mapping[str, list[str]]:
-        """Every device type with its AVAILABLE_DEVICES; one that did not start has none."""
+        """Every device type with its AVAILABLE_DEVICES. A type that did not start has none."""
         return _Available(self._plugins, self.names())
 
     def close(self) -> None:
-        """Closes every plugin; one that fails to is logged and keeps none from being closed."""
+        """Closes every plugin. If one fails to close, the error is logged, and the others are still
+        closed."""
         for device, plugin in self._plugins.items():
             try:
                 plugin.close()
@@ -111,7 +113,7 @@ class PluginRegistry:
                 _log.exception("device %s did not close", device)
 
     def kill(self) -> None:
-        """Ends what keeps plugins from closing, as far as that can be done; does not block."""
+        """Ends, as far as possible, what keeps plugins from closing. It does not block."""
         for plugin in self._plugins.values():
             plugin.kill()
 
@@ -129,7 +131,7 @@ class PluginRegistry:
 
 
 class _Available(Mapping[str, list[str]]):
-    """Asks a device for its ids only when they are looked up, because that may start its
+    """Asks a device for its ids only when they are looked up, because asking may start the device's
     backend."""
 
     def __init__(self, plugins: Mapping[str, Plugin], names: Sequence[str]) -> None:
@@ -143,7 +145,7 @@ class _Available(Mapping[str, list[str]]):
         try:
             return plugin.device_ids() if plugin is not None else []
         except Unavailable:
-            return []  # its backend does not start; whoever names the device is told why
+            return []  # its backend does not start; a caller that names the device gets the reason
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -156,10 +158,10 @@ class _Available(Mapping[str, list[str]]):
 
 
 def _isolated(source: PluginSource, isolate: bool) -> bool:
-    """Whether the device gets a process of its own, which alone then imports its backend.
+    """Whether the device gets a process of its own. If so, only that process imports the backend.
 
     Raises:
-        InvalidArgument: the configuration asks for what cannot be, or for two things at once.
+        InvalidArgument: the configuration asks for something impossible or contradictory.
     """
     given = source.config.get(ISOLATION.name)
     wanted = ISOLATION.parse(given) if given is not None else ""
@@ -190,12 +192,14 @@ def _wrong_isolation(message: str) -> InvalidArgument:
 
 
 def _is_misconfigured(error: Exception) -> TypeGuard[HeadraceError]:
-    """Whether the error names a configuration key. What a machine lacks has no such field."""
+    """Whether the error names a configuration key. An error about something that the machine lacks
+    has no such field."""
     return isinstance(error, InvalidArgument | NotFound) and str(error.field).startswith("config[")
 
 
 def _level(error: Exception) -> int:
-    """No warning is logged if the plugin itself says that the machine lacks something."""
+    """The log level of the error. It is below a warning if the plugin itself says that the machine
+    lacks something."""
     if isinstance(error, NotInstalled):
         return logging.DEBUG
     return logging.INFO if isinstance(error, Unavailable) else logging.WARNING

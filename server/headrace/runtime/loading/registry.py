@@ -1,9 +1,9 @@
 """Networks by name and version: loading, ready, draining or failed, with counted references.
 
-A name is an alias for the version that serves, or for several that share its requests. Loading a
-version that is there goes on beside the old one. The switch happens in one step, under the lock;
-the old one is closed when its last request has ended. Parts of other networks are anonymous and
-never here.
+A name is an alias for the version that serves, or for several versions that share its requests. If
+a version is loaded again, the old one serves during the load. The switch happens in one step, under
+the lock. The old one is closed when its last request has ended. Parts of other networks have no
+name and are never here.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ __all__ = ["NetworkEntry", "NetworkKey", "NetworkRegistry", "NetworkState", "che
 
 
 class NetworkRegistry:
-    """Thread-safe; `_lock` guards the table and its entries, callbacks run outside it.
+    """The networks of a server. Thread-safe: `_lock` guards the table and its entries. Callbacks
+    run outside the lock.
 
     Args:
-        limit: versions of networks at once that are loaded, being loaded or draining. One more for
-            each that is being replaced, for old and new live side by side. A load that was given up
-            counts until its backend returns.
+        limit: the most versions of networks at once that are loaded, being loaded or draining. A
+            version that is being replaced adds one, because old and new exist side by side. A load
+            that was given up counts until its backend returns.
     """
 
     def __init__(self, limit: int) -> None:
@@ -54,7 +55,7 @@ class NetworkRegistry:
         owner: object = None,
         replace: bool = False,
     ) -> NetworkEntry:
-        """An entry that is being loaded.
+        """Reserves the name for a load, and returns the entry of the load.
 
         Args:
             owner: as `NetworkEntry`. Versions of one owner may be added and replaced without
@@ -104,8 +105,8 @@ class NetworkRegistry:
         executable: ExecutableNetwork,
         on_replaced_drained: Callable[[NetworkEntry], object],
     ) -> None:
-        """Makes the entry its name's version, and of one without an owner all that its name stands
-        for. What it replaces drains and is then passed to `on_replaced_drained`."""
+        """Makes the entry a version of its name. An entry without an owner replaces all versions of
+        the name. The replaced entries drain and are then passed to `on_replaced_drained`."""
         with self._lock:
             del self._table.loading[entry.key.name, entry.key.version]
             entry.executable = executable
@@ -114,8 +115,8 @@ class NetworkRegistry:
         self._drained(drained)
 
     def give_up(self, entry: NetworkEntry, error: HeadraceError) -> bool:
-        """Marks a network that is being loaded as no longer wanted, and takes its name away; False
-        if it is not being loaded any more."""
+        """Marks a network that is being loaded as no longer wanted, and frees its name. Returns
+        False if it is not being loaded any more."""
         table, place = self._table, (entry.key.name, entry.key.version)
         with self._lock:
             if entry.state is not NetworkState.LOADING:
@@ -126,8 +127,8 @@ class NetworkRegistry:
             return True
 
     def fail(self, entry: NetworkEntry, reason: str, *, keep: bool) -> None:
-        """The load came to nothing. With `keep`, and if nothing else has the name, the entry stays
-        in the list with its reason."""
+        """Marks a load as failed. With `keep`, and if no other network has the name, the entry
+        stays in the list with its reason."""
         name, version, _ = entry.key
         table = self._table
         with self._lock:
@@ -145,16 +146,18 @@ class NetworkRegistry:
     # -- use --
 
     def acquire(self, name: str, version: str = "", sequence: str = "") -> NetworkEntry:
-        """A ready network, with a reference that the caller gives back.
+        """Takes a reference to a ready network. The caller must give it back with `release`.
 
         Args:
-            version: one of the name's; empty for the one that serves, or whose turn it is.
-            sequence: that the request belongs to: without a version, the one that has it open.
+            version: a version of the name. Empty for the version that serves, or, if several share
+                the requests, the version whose turn it is.
+            sequence: the sequence that the request belongs to. Without a version, the version on
+                which the sequence is open gets the request.
 
         Raises:
-            NotFound: no network has the name, or none of that name the version.
-            Unavailable: it is being loaded.
-            FailedPrecondition: it failed to load.
+            NotFound: no network has the name, or no network of that name has the version.
+            Unavailable: the network is being loaded.
+            FailedPrecondition: the network failed to load.
         """
         with self._lock:
             found = self._table.names.get(name)
@@ -167,7 +170,7 @@ class NetworkRegistry:
         raise self._unusable(name, version)
 
     def release(self, entry: NetworkEntry, _: object = None) -> None:
-        """Gives back a reference; as an observer of a job, too."""
+        """Gives back a reference. It can also be an observer of a job."""
         with self._lock:
             entry.references -= 1
             drained = entry.state is NetworkState.DRAINING and entry.references == 0
@@ -175,8 +178,8 @@ class NetworkRegistry:
             self._drained([entry])
 
     def submit(self, entry: NetworkEntry, job: Job) -> None:
-        """Submits to an acquired network; the reference is given back when the job has ended, or
-        at once if it is refused. Raises as `ExecutableNetwork.submit`."""
+        """Submits a job to an acquired network. It gives the reference back when the job has ended,
+        or at once if the job is refused. Raises as `ExecutableNetwork.submit`."""
         assert entry.executable is not None
         _, job.version, job.generation = entry.key
 
@@ -190,17 +193,17 @@ class NetworkRegistry:
             raise
 
     def share(self, name: str, shares: Mapping[str, int], *, ahead: bool = False) -> None:
-        """Has the versions of a name share its requests from now on; without shares the highest
-        one serves.
+        """Sets how the versions of a name share its requests from now on. Without shares the
+        highest version serves.
 
         Args:
             shares: as `check_shares` returns them.
-            ahead: of versions that will be loaded.
+            ahead: whether the shares are for versions that will be loaded later.
 
         Raises:
-            NotFound: no network has the name, or none of that name a version in `shares`.
-            Unavailable, FailedPrecondition: such a version is being loaded, or failed to load; or
-                no version gets what the shares leave over.
+            NotFound: no network has the name, or the name does not have a version in `shares`.
+            Unavailable, FailedPrecondition: such a version is being loaded, or failed to load. Or
+                there is no version that gets what the shares leave over.
         """
         whole = sum(shares.values()) == WHOLE
         with self._lock:
@@ -227,15 +230,15 @@ class NetworkRegistry:
         *,
         but: Callable[[NetworkEntry], bool] | None = None,
     ) -> list[NetworkEntry]:
-        """Takes the versions of a name away at once; `on_drained` is called with each when no
+        """Removes the versions of a name at once. It calls `on_drained` with each version when no
         reference to it is left.
 
         Args:
-            but: which of them stay.
+            but: says which versions stay.
 
         Raises:
-            NotFound: no network has the name, unless some may stay.
-            Unavailable: it is still being loaded, likewise.
+            NotFound: no network has the name. Not raised if some may stay.
+            Unavailable: the network is still being loaded. Not raised if some may stay.
         """
         with self._lock:
             leaving = self._table.take(name, but)
@@ -248,10 +251,11 @@ class NetworkRegistry:
     # -- lists --
 
     def find(self, name: str, version: str = "") -> NetworkEntry:
-        """A network in whatever state; without a version the one that serves, or else the highest.
+        """A network in any state. Without a version it is the version that serves, or the highest
+        version if none serves.
 
         Raises:
-            NotFound: no network has the name, or none of that name the version.
+            NotFound: no network has the name, or no network of that name has the version.
         """
         with self._lock:
             entry = self._table.find(name, version)
@@ -260,28 +264,28 @@ class NetworkRegistry:
         return entry
 
     def versions(self, name: str) -> list[NetworkEntry]:
-        """The versions of a name in whatever state, the lowest first; of one that is being
-        replaced, the one that serves."""
+        """The versions of a name in any state, the lowest first. If a version is being replaced, it
+        is the entry that serves."""
         with self._lock:
             return list(self._table.all_of(name).values())
 
     def shares(self, name: str) -> dict[str, int]:
-        """What `share` was told last."""
+        """The shares that `share` set last."""
         with self._lock:
             return dict(self._table.versions(name).shares)
 
     def serving(self, name: str) -> dict[str, int]:
-        """Per cent of the requests that each version gets that get any."""
+        """The per cent of the requests for each version that gets any."""
         with self._lock:
             return dict(self._table.versions(name).serving)
 
     def entries(self) -> list[NetworkEntry]:
-        """All networks: current ones, then those being loaded, then those that drain."""
+        """All networks: first the current ones, then those being loaded, then those that drain."""
         with self._lock:
             return self._table.all()
 
     def failed(self) -> list[str]:
-        """Names that are listed though no version of them did load."""
+        """The names that are listed although none of their versions has loaded."""
         with self._lock:
             return sorted(
                 name
@@ -300,7 +304,8 @@ class NetworkRegistry:
     def _drain(
         self, leaving: Collection[NetworkEntry], then: Callable[[NetworkEntry], object]
     ) -> list[NetworkEntry]:
-        """Has them drain; returns those that have drained already. Under the lock."""
+        """Starts to drain entries, and returns those that have no requests left. The caller holds
+        the lock."""
         for entry in leaving:
             entry.state = NetworkState.DRAINING
             entry.on_drained = partial(then, entry)

@@ -1,4 +1,4 @@
-"""What the core needs from the store that keeps its networks over a restart."""
+"""The interface of the store that keeps the core's networks over a restart."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ from headrace.runtime.transform.options import LoadRequest
 
 
 class NetworkStore(Protocol):
-    """Keeps what makes clients' networks again after a restart. Thread-safe."""
+    """Keeps the data that the server needs to load clients' networks again after a restart.
+    Thread-safe."""
 
     def keep_model(self, network: Network) -> AbstractContextManager[str]:
-        """Writes the model, and gives what it is called. It stays while the context lasts, and
-        after that while a network that was saved needs it. May take long."""
+        """Writes the model, and gives its name. The model stays while the context lasts, and after
+        that while a saved network needs it. May take long."""
 
     def save_network(self, request: LoadRequest, model: str, *, alone: bool) -> None:
-        """Has the network of that name and version made of a model that is kept, or by the
-        request's reference if it has one; `model` is empty then. One that has its name `alone`
-        takes the place of all that is kept under the name. Quick."""
+        """Saves the request and the name of its kept model. If the request has a reference, the
+        network is made by that, and `model` is empty. A network that is `alone` under its name
+        replaces all networks that are saved under the name. Quick."""
 
     def forget_network(self, name: str, versions: Collection[str] | None = None) -> None:
-        """Forgets versions of a network; None: all, and how they share its requests."""
+        """Removes versions of a network. None removes all versions and their shares of the
+        requests."""
 
     def save_shares(self, name: str, shares: Mapping[str, int]) -> None:
-        """How a network's versions share its requests, in per cent; none: nobody said."""
+        """Saves how a network's versions share its requests, in per cent. Empty if no shares are
+        set."""
 
     def save_config(self, device: str, config: Mapping[str, str]) -> None: ...
 

@@ -1,4 +1,4 @@
-"""The networks of a server by name and version, in whatever state, and the rules of their names.
+"""The networks of a server by name and version, in any state, and the rules of their names.
 
 Not thread-safe: the registry's lock guards it.
 """
@@ -27,13 +27,14 @@ from headrace.runtime.loading.versions import Versions
 
 
 class NetworkTable:
-    """
+    """The table of a server's networks.
+
     Args:
         limit: as `NetworkRegistry`.
 
     Attributes:
-        names: those with versions that are ready or have failed.
-        given_up: loads that nobody wants any more, whose backends still work.
+        names: the names that have versions that are ready or have failed.
+        given_up: the loads that nobody wants any more and whose backends still work.
     """
 
     def __init__(self, limit: int) -> None:
@@ -47,13 +48,13 @@ class NetworkTable:
     def entry(
         self, name: str, version: str, device: str, record: Any, owner: object
     ) -> NetworkEntry:
-        """A new entry, which is not in the table yet."""
+        """A new entry. It is not in the table yet."""
         self._generation += 1
         return NetworkEntry(NetworkKey(name, version, self._generation), device, record, owner)
 
     def put(self, entry: NetworkEntry) -> list[NetworkEntry]:
-        """Makes the entry its name's version, and of one without an owner all that its name stands
-        for; returns what it replaces."""
+        """Makes the entry a version of its name. An entry without an owner replaces all versions of
+        the name. Returns the replaced entries."""
         name, version, _ = entry.key
         found = self.versions(name)
         alone = entry.owner is None
@@ -64,20 +65,23 @@ class NetworkTable:
         return old
 
     def versions(self, name: str) -> Versions:
-        """Those of the name; new ones, which are not in the table yet, if there are none."""
+        """The versions of the name. If there are none, it is a new object that is not in the table
+        yet."""
         return self.names.get(name) or Versions()
 
     def loading_of(self, name: str) -> list[NetworkEntry]:
         return [each for each in self.loading.values() if each.key.name == name]
 
     def all_of(self, name: str) -> dict[str, NetworkEntry]:
-        """By version, lowest first; of one that is being replaced, the one that serves."""
+        """The name's entries by version, the lowest first. If a version is being replaced, it is
+        the entry that serves."""
         found = {each.key.version: each for each in self.loading_of(name)}
         found |= self.versions(name).entries
         return {version: found[version] for version in sorted(found, key=int)}
 
     def find(self, name: str, version: str) -> NetworkEntry | None:
-        """In whatever state; without a version, the one that serves, or else the highest."""
+        """The entry in any state. Without a version it is the version that serves, or the highest
+        version if none serves."""
         found = self.all_of(name)
         if version:
             return found.get(version)
@@ -88,7 +92,8 @@ class NetworkTable:
         return [*current, *self.loading.values(), *self.draining.values()]
 
     def check_free(self, name: str, version: str, owner: object, *, replace: bool) -> None:
-        """
+        """Checks that a network may take the name.
+
         Raises:
             AlreadyExists: the name is in use, or being loaded.
         """
@@ -107,9 +112,10 @@ class NetworkTable:
             )
 
     def check_room(self, name: str, version: str | None) -> None:
-        """
+        """Checks that there is room for one more network.
+
         Args:
-            version: the one that is replaced; None for all of the name.
+            version: the version that is replaced; None for all versions of the name.
 
         Raises:
             ResourceExhausted: there are as many networks as the server allows.
@@ -119,7 +125,7 @@ class NetworkTable:
             return key[0] == name and version in (None, key[1])
 
         ready = {(of, each) for of, found in self.names.items() for each in found.ready()}
-        # A replacement takes the room of what it replaces, unless one is still leaving.
+        # A replacement takes the room of what it replaces, unless an earlier one still drains.
         replaces = any(map(replaced, ready)) and not any(
             replaced((key.name, key.version)) for key in self.draining
         )
@@ -133,8 +139,8 @@ class NetworkTable:
     def take(
         self, name: str, but: Callable[[NetworkEntry], bool] | None = None
     ) -> list[NetworkEntry]:
-        """Removes a name's versions that are ready or have failed, and returns them; those stay
-        that `but` says."""
+        """Removes a name's versions that are ready or have failed, and returns them. The versions
+        that `but` selects stay."""
         found = self.versions(name)
         leaving = [each for each in found.entries.values() if but is None or not but(each)]
         found.take([each.key.version for each in leaving])
@@ -143,7 +149,7 @@ class NetworkTable:
         return leaving
 
     def share(self, name: str, shares: Mapping[str, int]) -> None:
-        """Has a name's versions share its requests, also before there are any."""
+        """Sets how a name's versions share its requests, even before there are versions."""
         found = self.versions(name)
         found.share(shares)
         if found.entries or shares:
@@ -155,12 +161,12 @@ class NetworkTable:
 def why_unusable(
     name: str, version: str, there: list[str], entry: NetworkEntry | None, names: list[str]
 ) -> HeadraceError:
-    """Why no request can go to a network.
+    """The error that says why no request can go to a network.
 
     Args:
         there: the name's versions.
-        entry: what is there under the name and the version.
-        names: of all networks.
+        entry: the entry under the name and the version.
+        names: the names of all networks.
     """
     if not there:
         return NotFound.unknown("network", name[:200], names, field="network")

@@ -1,4 +1,4 @@
-"""What one name stands for: its versions, and which of them gets the next request."""
+"""The versions of one name, and the choice of the version that gets the next request."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def highest(versions: Iterable[str]) -> str:
 
 
 def check_shares(shares: Mapping[str, int], field: str = "traffic") -> dict[str, int]:
-    """The shares of a name's versions, if they are per cent and not more than the whole.
+    """Returns the shares of a name's versions if each is a per cent and they add up to at most 100.
 
     Raises:
-        InvalidArgument: they are not.
+        InvalidArgument: the shares are not so.
     """
     if len(shares) > MAX_SHARES:
         raise InvalidArgument(f"names {len(shares)} versions; at most {MAX_SHARES}", field=field)
@@ -42,14 +42,15 @@ def check_shares(shares: Mapping[str, int], field: str = "traffic") -> dict[str,
 
 
 def weights(ready: Collection[str], shares: Mapping[str, int]) -> dict[str, int]:
-    """How often each version is to be chosen, in proportion.
+    """The weight of each version: how often it is chosen, in proportion.
 
-    What the shares leave over goes to the highest version that they do not name. So does the share
-    of a version that is not ready. Where there is none, those that are named get it in proportion.
+    The rest that the shares leave over goes to the highest version that they do not name. The share
+    of a version that is not ready goes there too. If there is no such version, the named versions
+    get the rest in proportion.
 
     Args:
-        ready: versions that can be chosen; at least one.
-        shares: per cent of the versions that they name.
+        ready: the versions that can be chosen, at least one.
+        shares: the per cent of each version that they name.
     """
     chosen = {version: share for version, share in shares.items() if share and version in ready}
     others = [version for version in ready if version not in shares]
@@ -60,13 +61,14 @@ def weights(ready: Collection[str], shares: Mapping[str, int]) -> dict[str, int]
 
 
 class SmoothChoice(Generic[T]):
-    """Chooses in proportion to weights, each as evenly spread as can be, and never at random.
+    """Chooses candidates in proportion to their weights. It spreads the choices of each candidate
+    as evenly as possible, and never chooses at random.
 
-    Among as many choices as the weights add up to, each candidate is chosen exactly as often as its
-    weight says. This is nginx's smooth weighted round robin. Not thread-safe.
+    If the weights add up to n, each candidate is chosen exactly as often in n choices as its weight
+    says. This is nginx's smooth weighted round robin. Not thread-safe.
 
     Args:
-        candidates: with their weights, positive.
+        candidates: the candidates with their positive weights.
     """
 
     def __init__(self, candidates: Mapping[T, int]) -> None:
@@ -89,8 +91,8 @@ class Versions:
     """The versions of one name that are ready or have failed. The registry's lock guards it.
 
     Attributes:
-        shares: per cent of the versions that they name; empty where the highest version serves.
-        serving: per cent of the requests that each version gets, to the nearest whole number.
+        shares: the per cent of each version that they name; empty if the highest version serves.
+        serving: the per cent of the requests that each version gets, to the nearest whole number.
     """
 
     def __init__(self) -> None:
@@ -101,19 +103,20 @@ class Versions:
         self._choice: SmoothChoice[NetworkEntry] | None = None
 
     def put(self, entry: NetworkEntry) -> None:
-        """Adds a version, in the place of one of the same number."""
+        """Adds a version. It replaces a version of the same number."""
         self.entries[entry.key.version] = entry
         self._settle()
 
     def take(self, versions: Collection[str]) -> list[NetworkEntry]:
-        """Removes versions all at once; those that are not there are left out."""
+        """Removes versions in one step, and returns them. Versions that do not exist are left
+        out."""
         taken = [self.entries.pop(version) for version in versions if version in self.entries]
         if taken:
             self._settle()
         return taken
 
     def share(self, shares: Mapping[str, int]) -> None:
-        """Has each version get its share from now on."""
+        """Gives each version its share from now on."""
         self.shares = dict(shares)
         self._settle()
 
@@ -122,8 +125,8 @@ class Versions:
         return self._serving if self._choice is None else self._choice.next()
 
     def holding(self, sequence: str) -> NetworkEntry | None:
-        """The version on which a sequence of requests is open; it stays there, whatever the shares
-        are. None if there is no such version."""
+        """The version on which a sequence of requests is open; None if there is no such version. A
+        sequence stays on its version even if the shares change."""
         for entry in self.entries.values():
             if entry.executable is not None and entry.executable.has_sequence(sequence):
                 return entry
@@ -134,8 +137,8 @@ class Versions:
         return {version: each for version, each in self.entries.items() if each.state is ready}
 
     def shown(self) -> NetworkEntry | None:
-        """The version that stands for all: the one that serves, of several the highest, else the
-        highest that failed."""
+        """The version that represents the name: the highest version that serves. If none serves, it
+        is the highest version that failed."""
         if self._serving is not None:
             return self._serving
         return self.entries[highest(self.entries)] if self.entries else None

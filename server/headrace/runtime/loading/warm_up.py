@@ -22,19 +22,19 @@ from headrace.runtime.network.values import Value
 from headrace.runtime.transform.warm_up import WarmUp
 
 MAX_BYTES: Final = 1 << 30
-"""Of a warm-up's inputs."""
+"""The most bytes of a warm-up's inputs."""
 _NO_LIMIT_SECONDS: Final = 600.0
 _NAME: Final = "warmup"
 
 
 def run_warm_up(executable: ExecutableNetwork, warm_up: WarmUp, token: CancelToken) -> None:
-    """Runs the requests on the calling thread's time, each within EXECUTION_TIMEOUT.
+    """Runs the requests while the calling thread waits, each within EXECUTION_TIMEOUT.
 
     Args:
-        token: of the load; cancels a request that runs.
+        token: the load's token. It also cancels a request that runs.
 
     Raises:
-        FailedPrecondition: a request fails, or its inputs cannot be made; says why.
+        FailedPrecondition: a request fails, or its inputs cannot be made. The error says why.
         QueueFull: the device has too much to do.
     """
     if not warm_up.count:
@@ -101,7 +101,7 @@ def _zeros(port: Port, shape: tuple[int, ...] | None) -> Value:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """The arrays of an ``.npz`` file; nothing in it is unpickled."""
+    """The arrays of an ``.npz`` file. It never unpickles data."""
     try:
         with zipfile.ZipFile(file) as archive:
             size = sum(each.file_size for each in archive.infolist())

@@ -1,1 +1,1 @@
-"""What devices and networks count."""
+"""The counters of devices and networks."""

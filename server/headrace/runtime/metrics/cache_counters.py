@@ -1,4 +1,4 @@
-"""What is counted about the cache of compiled networks."""
+"""The counters of the cache of compiled networks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from headrace.runtime.metrics import families
 from headrace.runtime.metrics.series import Family, SeriesSnapshot, Snapshot
 
 CacheEvent: TypeAlias = Literal["hit", "miss", "refused", "skipped", "write_failed"]
-"""What befell one load. A refused entry is a miss too; a load is skipped, and neither hit nor miss,
-where its device exports nothing that could be kept."""
+"""What the cache did for one load. A refused entry is a miss too. A load is skipped, and is neither
+hit nor miss, if its device exports nothing that the cache could keep."""
 
 EVENTS: Final[Mapping[CacheEvent, Family]] = {
     "hit": families.CACHE_HITS,
@@ -24,8 +24,8 @@ EVENTS: Final[Mapping[CacheEvent, Family]] = {
 
 
 class CacheCounters:
-    """Counters of one server's use of its cache. Thread-safe: `_lock` guards all; no other lock is
-    taken under it."""
+    """Counters of one server's use of its cache. Thread-safe: `_lock` guards all fields, and no
+    other lock is taken under it."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity_bytes = capacity_bytes

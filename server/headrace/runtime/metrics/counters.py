@@ -1,4 +1,4 @@
-"""What is counted about networks, devices and calls: always on, and no metrics library needed.
+"""The counters of networks, devices and calls. They are always on and need no metrics library.
 
 Exposition reads frozen snapshots of series and does not need to know any metric by name.
 """
@@ -28,7 +28,7 @@ class NetworkCounters:
         self.network = network
         self.version = version
         self.device = device
-        # Anybody may append: outcome, seconds, rows or None.
+        # Any thread may append: outcome, seconds, rows or None.
         self._ended: deque[tuple[Outcome, float, int | None]] = deque()
         self._lock = threading.Lock()  # guards all below; no other lock is taken under it
         self._requests = Requests()
@@ -48,8 +48,8 @@ class NetworkCounters:
         Args:
             outcome: how it ended.
             request_seconds: from admission to the end.
-            batch_size: rows that the request brought; 1 for a network without a batch dimension;
-                None where runs are counted by themselves, with `observe_batch`.
+            batch_size: the rows of the request; 1 for a network without a batch dimension; None if
+                `observe_batch` counts the runs.
         """
         self._ended.append((outcome, request_seconds, batch_size))
         if len(self._ended) >= NOTED:
@@ -68,7 +68,7 @@ class NetworkCounters:
 
     def snapshot(self) -> Snapshot:
         network = self.network, self.version
-        own = [  # without the lock, for some are read elsewhere
+        own = [  # without the lock, because some are read elsewhere
             SeriesSnapshot(each.family.of_network(), (*network, *each.labels), each.value)
             for each in self.series.snapshot()
         ]
@@ -96,7 +96,7 @@ class NetworkCounters:
 
 
 class Counters:
-    """All counters of one server; handed to whoever counts. Thread-safe.
+    """All counters of one server. Thread-safe.
 
     Args:
         cache: those of its cache of compiled networks, if it has one.
@@ -135,7 +135,7 @@ class Counters:
             return counters
 
     def remove_network(self, name: str, device: str, version: str = "1") -> None:
-        """Gives back what `network` gave; the series vanish with the last one."""
+        """Gives back the counters that `network` returned. The last call removes the series."""
         key = (name, version, device)
         with self._lock:
             users = self._network_users.get(key, 0) - 1

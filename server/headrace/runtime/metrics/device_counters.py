@@ -1,4 +1,4 @@
-"""What is counted about one device.
+"""The counters of one device.
 
 A request costs an addition and a note of its end, so nobody needs to turn this off: ends
 are sorted into histograms many at a time, when there are enough or a snapshot is taken.
@@ -23,7 +23,7 @@ from headrace.runtime.metrics.series import Family, SeriesSnapshot, Snapshot
 _log = logging.getLogger(__name__)
 
 NOTED = 64
-"""Ends that are noted before somebody sorts them."""
+"""How many ends are noted before they are sorted."""
 
 
 class Requests:
@@ -125,7 +125,7 @@ class DeviceCounters:
             self._gauges[gauge] = read
 
     def unregister_gauges(self, *gauges: Family) -> None:
-        """Forgets these gauges, all if none is named, and whatever their functions kept alive."""
+        """Removes these gauges and their functions, or all gauges if none is named."""
         with self._lock:
             for gauge in gauges or list(self._gauges):
                 self._gauges.pop(gauge, None)

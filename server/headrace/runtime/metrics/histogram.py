@@ -1,4 +1,4 @@
-"""A histogram in fixed buckets: one binary search and two additions a value."""
+"""A histogram in fixed buckets. A value costs one binary search and two additions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class HistogramSnapshot:
-    """Counts per bucket, not cumulated; the last is of values above every bound."""
+    """Counts per bucket, not cumulated. The last bucket counts the values above every bound."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]

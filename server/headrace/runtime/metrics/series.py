@@ -58,7 +58,7 @@ class SeriesSnapshot:
 
 
 Snapshot: TypeAlias = tuple[SeriesSnapshot, ...]
-"""What was counted, at one moment."""
+"""The counts at one moment."""
 
 
 class Series:
@@ -100,10 +100,10 @@ class SeriesTable:
             return self._series.setdefault((family, labels), Series(family))
 
     def add(self, read: Callable[[], Iterable[SeriesSnapshot]]) -> Callable[[], None]:
-        """Has series that are counted elsewhere read at each snapshot, on any thread.
+        """Adds series that are counted elsewhere. Each snapshot calls `read`, on any thread.
 
         Returns:
-            Ends that.
+            A function that removes these series.
         """
         ticket = object()
         with self._lock:

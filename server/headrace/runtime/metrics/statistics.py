@@ -1,4 +1,4 @@
-"""What the requests to one loaded network took in all: exact counts and sums, no distribution."""
+"""Exact counts and total times of the requests to one loaded network, without a distribution."""
 
 from __future__ import annotations
 
@@ -114,7 +114,8 @@ class Statistics:
 
 
 def _stages(job: Job) -> tuple[float, float, float]:
-    """Seconds before, in and after the backend; all in it where the device does not tell."""
+    """Seconds before, in and after the backend. If the device does not report them, all count as in
+    the backend."""
     if not job.inferred:
         return 0.0, job.execution_seconds, 0.0
     prepared = job.prepared or job.started

@@ -1,4 +1,4 @@
-"""What is counted of a network's sequences."""
+"""The counters of a network's sequences."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ class SequenceCounters:
         self._ended = {how: series.get(ENDED, how) for how in Ending}
 
     def note(self, how: Ending | None) -> None:
-        """Counts the end of a sequence, or with None the start of one."""
+        """Counts the end of a sequence. With None it counts the start of a sequence."""
         (self._started if how is None else self._ended[how]).add(1)

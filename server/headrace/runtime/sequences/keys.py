@@ -13,10 +13,10 @@ _FORM = "'input=output' for each state, separated by commas"
 
 
 def pairs(text: str) -> tuple[tuple[str, str], ...]:
-    """The states that a value of STATES names: input and output of each.
+    """The states that a value of STATES names, each as its input and output.
 
     Raises:
-        ValueError: the text is no such list.
+        ValueError: the text is not such a list.
     """
     if not text.strip():
         return ()
@@ -30,7 +30,7 @@ def pairs(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def written(states: Mapping[str, str]) -> str:
-    """The value of STATES that names these states, output by input.
+    """The value of STATES that names these states. `states` maps inputs to outputs.
 
     Raises:
         InvalidArgument: a name has a comma or '=' in it, or spaces at its ends.
@@ -90,10 +90,11 @@ SCHEMA = ConfigSchema(*SEQUENCE_KEYS)
 
 
 def split(config: Mapping[str, str]) -> tuple[Configuration | None, dict[str, str]]:
-    """The part of a load's configuration that is about states, if it names any, and the device's.
+    """Splits a load's configuration into the part about states, if it names any, and the device's
+    part.
 
     Raises:
-        InvalidArgument: on a bad value, a key with a device's prefix, or a key that needs STATES.
+        InvalidArgument: a value is bad, a key has a device's prefix, or a key needs STATES.
     """
     own = {name: text for name, text in config.items() if name in SCHEMA}
     rest = {name: text for name, text in config.items() if name not in SCHEMA}

@@ -11,7 +11,7 @@ class StateMemory:
     """Counts the bytes of open sequences' states. Thread-safe; `_lock` guards the number.
 
     Args:
-        limit: bytes, of all networks together.
+        limit: the most bytes, of all networks together.
     """
 
     def __init__(self, limit: int) -> None:
@@ -24,12 +24,13 @@ class StateMemory:
         return self._taken
 
     def take(self, size: int) -> None:
-        """
+        """Takes bytes, or gives them back.
+
         Args:
-            size: negative to give bytes back, which never fails.
+            size: how many bytes. A negative size gives bytes back, and that never fails.
 
         Raises:
-            ResourceExhausted: there are not so many bytes left.
+            ResourceExhausted: there are not enough bytes left.
         """
         with self._lock:
             if size > 0 and self._taken + size > self.limit:

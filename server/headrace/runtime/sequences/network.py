@@ -1,4 +1,4 @@
-"""A network that keeps states, in front of the one that a device has compiled."""
+"""A network that keeps states, in front of the network that a device has compiled."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def load_with_states(
     memory: StateMemory,
     load: Callable[[dict[str, str]], ExecutableNetwork],
 ) -> ExecutableNetwork:
-    """Loads a network, and puts another one before it if its configuration names states.
+    """Loads a network. If its configuration names states, puts a `SequenceNetwork` in front of it.
 
     Args:
-        config: all of the load's.
-        preprocessed: names of the inputs and outputs that the caller has options for.
-        memory: for states.
-        load: takes what is left of `config`.
+        config: the whole configuration of the load.
+        preprocessed: the names of the inputs and outputs that the caller has options for.
+        memory: the bound on the states' bytes.
+        load: loads the network with the rest of `config`.
 
     Raises:
-        InvalidArgument: naming the key, and the tensor that cannot be a state.
+        InvalidArgument: a tensor cannot be a state. The error names the key and the tensor.
         As `load`.
     """
     own, rest = keys.split(config)
@@ -59,16 +59,16 @@ def load_with_states(
 
 class SequenceNetwork(ExecutableNetwork):
     """Runs the requests of each sequence one at a time. Thread-safe: `_lock` guards the table and
-    the alarm; the memory's lock, those of series and the timer's are taken under it.
+    the alarm. The locks of the memory, the series and the timer are taken under it.
 
-    A request whose turn has come starts on the thread that submits it. One that waits starts on the
-    thread that has ended the one before, after that has been told. Sequences that are idle for too
-    long end on the timer's thread.
+    A request whose turn has come starts on the thread that submits it. A request that waits starts
+    on the thread that ended the request before it, after the outcome of that request was reported.
+    Sequences that are idle for too long end on the timer's thread.
 
     Args:
-        inner: the compiled network, open; closed with this one.
-        own: its states and their limits.
-        memory: for states.
+        inner: the compiled network. It is open, and is closed with this network.
+        own: the configuration of the states and their limits.
+        memory: the bound on the states' bytes.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class SequenceNetwork(ExecutableNetwork):
     def loaded_from_cache(self) -> bool:  # type: ignore[override]
         return self.inner.loaded_from_cache
 
-    # -- what it is asked, beside requests --
+    # -- everything except requests --
 
     def count_as(self, name: str, counters: NetworkCounters) -> None:
         super().count_as(name, counters)
@@ -162,7 +162,7 @@ class SequenceNetwork(ExecutableNetwork):
             job.token.detach(turn.give_up)
 
     def _begin(self, turn: Turn, inline: bool) -> None:
-        """Has the device run a request whose turn has come."""
+        """Starts a request whose turn has come on the device."""
         job = turn.job
         turn.begun = True
         job.token.detach(turn.give_up)
@@ -184,7 +184,8 @@ class SequenceNetwork(ExecutableNetwork):
             job.fail(error)
 
     def _keep(self, turn: Turn, wanted: tuple[str, ...], job: Job) -> HeadraceError | None:
-        """Takes the states out of the outputs. Nobody else touches the sequence's meanwhile."""
+        """Takes the states out of the outputs. No other thread touches the sequence's states
+        meanwhile."""
         job.output_names = wanted
         turn.sequence.states = self._kept.take(job.outputs, turn.sequence.sizes)
         return None
@@ -224,8 +225,8 @@ class SequenceNetwork(ExecutableNetwork):
 
 
 class _TurnCheck(PortCheck):
-    """Checks a request's sequence, and its values against what is left of the network's ports for
-    clients."""
+    """Checks a request's sequence. It also checks the request's values against the network's ports
+    that are left for clients."""
 
     def __init__(self, network: ExecutableNetwork, states: States) -> None:
         super().__init__(states.inputs, states.outputs)
@@ -261,7 +262,7 @@ class _TurnCheck(PortCheck):
         super().__call__(job)
 
     def turn(self, job: Job, give_up: Callable[[Turn], object]) -> Turn:
-        """The turn of a request that has been checked."""
+        """The turn of a checked request."""
         assert job.sequence is not None
         if self._only_ends(job):
             return Turn(job, job.sequence, (), only_ends=True, give_up=give_up)

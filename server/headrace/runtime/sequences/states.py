@@ -1,5 +1,5 @@
-"""A network's states: which tensors they are, how a sequence begins, what goes from one request to
-the next."""
+"""A network's states: which tensors they are, their values when a sequence begins, and the values
+that go from one request to the next."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.runtime.network.values import Array, Value
 from headrace.runtime.sequences.keys import STATES, pairs
 
 Sizes: TypeAlias = tuple[int, ...]
-"""Of the axes that follow the first request of a sequence, as a batch does."""
+"""The sizes of the axes that the first request of a sequence decides, for example the batch."""
 
 _SIZES_KEPT = 64
 _FIELD = config_field(STATES.name)
@@ -29,7 +29,7 @@ _NO_STATES = (ir.DataType.STRING, ir.DataType.UNDEFINED)
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """An axis of a client's input that says a size."""
+    """An axis of a client's input that decides a size."""
 
     name: str
     axis: int
@@ -37,9 +37,10 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """
+    """A state of a network.
+
     Attributes:
-        shape: sizes, and sources for those that follow a sequence's first request.
+        shape: the size of each axis, or its source if a sequence's first request decides it.
     """
 
     input: str
@@ -53,19 +54,20 @@ _Sized: TypeAlias = tuple[tuple[_State, tuple[int, ...]], ...]
 
 
 class States:
-    """What STATES says of a network, checked. Immutable.
+    """The checked states that STATES names for a network. Immutable.
 
     Args:
         text: the value of the key.
-        inputs, outputs: all of the network's.
-        preprocessed: names of the inputs and outputs that the caller has options for.
+        inputs, outputs: all inputs and outputs of the network.
+        preprocessed: the names of the inputs and outputs that the caller has options for.
 
     Attributes:
         outputs_by_input: the states.
-        inputs, outputs: what is left for the client.
+        inputs, outputs: the inputs and outputs that are left for the client.
 
     Raises:
-        InvalidArgument: naming the key and the first tensor that cannot be a state.
+        InvalidArgument: a tensor cannot be a state. The error names the key and the first such
+            tensor.
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class States:
         self._sized: Callable[[Sizes], _Sized] = lru_cache(_SIZES_KEPT)(self._shapes)
 
     def sizes(self, inputs: Mapping[str, Value]) -> Sizes:
-        """The sizes that a request brings, whose inputs have been checked."""
+        """The sizes that a request has. Its inputs have been checked."""
         found = []
         for source in self._sources:
             value = inputs[source.name]
@@ -102,9 +104,10 @@ class States:
         return tuple(found)
 
     def check_sizes(self, sequence: str, began: Sizes, sizes: Sizes) -> None:
-        """
+        """Checks that a request has the sizes that its sequence began with.
+
         Raises:
-            InvalidArgument: a request brings other sizes than its sequence began with.
+            InvalidArgument: the sizes differ.
         """
         for source, was, now in zip(self._sources, began, sizes, strict=True):
             if was != now:
@@ -116,18 +119,18 @@ class States:
                 )
 
     def size_bytes(self, sizes: Sizes) -> int:
-        """What the states of one sequence take."""
+        """The bytes that the states of one sequence take."""
         return sum(each.dtype.itemsize * prod(shape) for each, shape in self._sized(sizes))
 
     def zeros(self, sizes: Sizes) -> dict[str, Array]:
-        """What a sequence begins with, by input."""
+        """The values that a sequence begins with, by input."""
         return {each.input: np.zeros(shape, each.dtype) for each, shape in self._sized(sizes)}
 
     def take(self, outputs: dict[str, Value], sizes: Sizes) -> dict[str, Array]:
         """Takes the states' next values out of a request's outputs.
 
         Raises:
-            FailedPrecondition: one has another type or shape than its input.
+            FailedPrecondition: a value has another type or shape than its input.
         """
         taken = {}
         for each, shape in self._sized(sizes):
@@ -192,8 +195,8 @@ class States:
 
 
 def kept(array: Array) -> Array:
-    """The array, or a copy if it would keep more than twice its memory, as a part of a message or
-    of memory that a worker process maps too."""
+    """The array, or a copy if the array would keep more than twice its own memory alive. It does if
+    it is a part of a message, or of memory that a worker process maps too."""
     if array.base is None and array.flags.c_contiguous:
         return array
     root: Any = array
@@ -201,7 +204,7 @@ def kept(array: Array) -> Array:
         root = root.base
     size = root.nbytes
     if root.base is not None:
-        with suppress(TypeError):  # what it is a view of may not say its size
+        with suppress(TypeError):  # the object that it views may not say its size
             size = max(size, memoryview(root.base).nbytes)
     return array if size <= 2 * array.nbytes and array.flags.c_contiguous else array.copy()
 

@@ -1,8 +1,8 @@
-"""Which sequences are open, and whose turn it is: the pure part. Not thread-safe.
+"""Tracks the open sequences and whose turn it is, without threads. Not thread-safe.
 
-A sequence opens and closes when its requests come; its requests take turns. So one that begins
-again while requests of the old one wait is another sequence, and those requests end as they would
-have.
+A sequence opens and closes when its requests arrive. Its requests take turns. If a sequence begins
+again while requests of the old one wait, it is another sequence, and the waiting requests end as
+they would have.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.runtime.sequences.states import Sizes, States
 
 
 class Ending(enum.StrEnum):
-    """How a sequence came to its end. Each is the word that metrics say."""
+    """How a sequence ended. Metrics use these words."""
 
     ENDED = "ended"
     RESTARTED = "restarted"
@@ -33,13 +33,13 @@ class Sequence:
     """An open sequence, or one that has requests left.
 
     Attributes:
-        sizes: of the axes that follow its first request.
-        bytes: that its states take.
-        states: by input, as the last completed request left them; None before the first.
-        running: whose turn it is.
-        waiting: those whose turn has not come, in order.
-        ending: the request that ends it, as soon as that has come.
-        idle_since: by the table's clock; while nothing runs.
+        sizes: the sizes of the axes that its first request decided.
+        bytes: the bytes that its states take.
+        states: the states by input after the last completed request; None before the first.
+        running: the request whose turn it is.
+        waiting: the requests whose turn has not come, in order.
+        ending: the request that ends the sequence, once it has arrived.
+        idle_since: since when no request runs, by the table's clock.
     """
 
     __slots__ = ("bytes", "ending", "id", "idle_since", "running", "sizes", "states", "waiting")
@@ -59,10 +59,10 @@ class Turn:
     """A request of a sequence.
 
     Attributes:
-        asked: what the request says of its sequence.
-        sizes: of the axes that it brings.
-        only_ends: it is not run.
-        begun: its turn has come.
+        asked: what the request says about its sequence.
+        sizes: the sizes of the request's axes.
+        only_ends: whether the request only ends the sequence and is not run.
+        begun: whether its turn has come.
     """
 
     __slots__ = ("_give_up", "asked", "begun", "job", "only_ends", "sequence", "sizes")
@@ -90,16 +90,17 @@ class Turn:
 
 
 class SequenceTable:
-    """
+    """The sequences of one network.
+
     Args:
-        states: of the network.
-        memory: in which their bytes are counted.
-        capacity: sequences that may be open.
-        idle_seconds: how long one stays open without a request.
-        note: told how a sequence ended, or None where one began.
+        states: the network's states.
+        memory: counts the states' bytes.
+        capacity: the most sequences that may be open.
+        idle_seconds: how long a sequence stays open without a request.
+        note: called with how a sequence ended, or with None when a sequence began.
 
     Attributes:
-        network: its name, for messages.
+        network: the network's name, for messages.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class SequenceTable:
         return len(self._open)
 
     def __contains__(self, identifier: object) -> bool:
-        """Safe on any thread, at a moment that may have passed."""
+        """Whether a sequence is open. Safe on any thread, but the answer may be out of date."""
         return identifier in self._open
 
     def enter(self, turn: Turn) -> bool:
@@ -134,9 +135,9 @@ class SequenceTable:
             Whether its turn has come.
 
         Raises:
-            FailedPrecondition: its sequence is not open.
-            InvalidArgument: it brings other sizes than its sequence has.
-            ResourceExhausted: no other sequence may be opened.
+            FailedPrecondition: the request's sequence is not open.
+            InvalidArgument: the request has other sizes than its sequence.
+            ResourceExhausted: no further sequence may be opened.
         """
         sequence = turn.sequence = self._start(turn) if turn.asked.start else self._find(turn)
         if turn.asked.end:
@@ -149,7 +150,7 @@ class SequenceTable:
         return True
 
     def leave(self, turn: Turn) -> bool:
-        """Takes out a request that was cancelled; False if it does not wait."""
+        """Removes a cancelled request. Returns False if the request does not wait."""
         sequence = turn.sequence
         if turn not in sequence.waiting:
             return False
@@ -159,10 +160,10 @@ class SequenceTable:
         return True
 
     def end(self, turn: Turn, now: float, *, completed: bool) -> Turn | None:
-        """The request whose turn it was has its outcome.
+        """Ends the turn of a request that has its outcome.
 
         Returns:
-            The one whose turn it is now.
+            The request whose turn it is now.
         """
         sequence = turn.sequence
         sequence.running = None
@@ -246,7 +247,7 @@ class SequenceTable:
         self._note(how)
 
     def _forget(self, sequence: Sequence) -> None:
-        """Lets go of the states of a sequence that is closed and has no requests left."""
+        """Releases the states of a sequence that is closed and has no requests left."""
         sequence.states = None
         self._memory.take(-sequence.bytes)
         self.bytes -= sequence.bytes

@@ -1,4 +1,4 @@
-"""What a caller may ask for when a network is loaded, and how that is written down."""
+"""The options that a caller may give when a network is loaded, and their JSON form."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class NetworkOptions:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A network of the model repository, and what a client said beside its name.
+    """A network of the model repository, and the values that a client gave besides its name.
 
     Attributes:
-        network: its name in the repository.
-        device: empty where the repository says which.
+        network: the network's name in the repository.
+        device: the device; empty if the repository says which.
     """
 
     network: str
@@ -73,20 +73,20 @@ MAX_LABELS: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Presentation:
-    """What clients are told of a network beside its inputs and outputs.
+    """What clients are told about a network besides its inputs and outputs.
 
     Attributes:
-        max_batch_size: the first dimension of every input and output is that of a batch, which has
-            at most so many rows; 0 if the network has no such dimension.
-        labels: of the classes of an output, by its name; "" are those of any output without its
-            own.
+        max_batch_size: the most rows of a batch. The first dimension of every input and output is
+            the batch. 0 if the network has no such dimension.
+        labels: the labels of an output's classes, by the output's name. The labels under "" are for
+            every output without its own.
     """
 
     max_batch_size: int = 0
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """The presentation as values for JSON."""
         return {"max_batch_size": self.max_batch_size, "labels": dict(self.labels)}
 
     @classmethod
@@ -100,13 +100,13 @@ class Presentation:
 
 
 def read_labels(text: str, name: str) -> tuple[str, ...]:
-    """The labels of a text file, one a line.
+    """Reads the labels from the text of a file, one label a line.
 
     Args:
-        name: of the file, for the error.
+        name: the name of the file, for the error.
 
     Raises:
-        InvalidArgument: there are too many.
+        InvalidArgument: there are too many labels.
     """
     labels = tuple(line.strip() for line in text.splitlines())
     if len(labels) > MAX_LABELS:
@@ -116,11 +116,11 @@ def read_labels(text: str, name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """Everything about a load but the model itself: with it, what makes the network again.
+    """Everything about a load except the model. Together with the model it makes the network again.
 
     Attributes:
-        reference: of a network that a client named by its place in the model repository; then that
-            makes it again, with what the repository has and says at the time.
+        reference: set if a client named the network by its place in the model repository. Then the
+            network is made again from the reference and the repository's content at that time.
     """
 
     name: str
@@ -134,7 +134,7 @@ class LoadRequest:
     warm_up: WarmUp | None = None
 
     def to_json(self) -> str:
-        """All but the reference."""
+        """The request as JSON, without the reference."""
         return json.dumps(
             {
                 "name": self.name,
@@ -164,14 +164,14 @@ class LoadRequest:
             dict(facts["config"]),
             options,
             facts["origin"],
-            # What older servers wrote has neither.
+            # Older servers wrote neither of these.
             version=str(facts.get("version", "1")),
             presentation=Presentation.from_json(facts.get("presentation", {})),
         )
 
 
 def options_to_json(options: NetworkOptions) -> dict[str, Any]:
-    """The options but for `members`, which the device's name tells, as JSON takes them."""
+    """The options as values for JSON, without `members`, because the device's name has these."""
     return {
         "inputs": {
             name: {

@@ -1,8 +1,9 @@
-"""Transformations that suit every device: they leave less to do and change no result.
+"""Transformations that suit every device. They reduce the work and change no result.
 
-onnx-ir has passes of the same names. Its identity elimination lets a body return an outer graph's
-value, which ONNX forbids, and merges two outputs of a network into one; its elimination of common
-subexpressions and duplicate initialisers compares strings by the addresses of their characters.
+onnx-ir has passes of the same names, not used here. Its identity elimination lets a body
+return an outer graph's value, which ONNX forbids, and merges two outputs of a network into one. Its
+elimination of common subexpressions and duplicate initialisers compares strings by the addresses of
+their characters.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ _SMALL_BYTES = 1024
 
 
 def eliminate_identity(model: ir.Model) -> bool:
-    """Removes each Identity whose readers may as well read its input.
+    """Removes each Identity whose readers can read its input instead.
 
-    One that gives a graph output its name stays, unless its input's own name can go.
+    An Identity that gives a graph output its name stays, unless its input can take that name.
     """
     modified = False
     for node in list(walk(model.graph)):
@@ -49,7 +50,7 @@ def _pass_through(node: ir.Node) -> bool:
 
 
 def _complete(source: ir.Value, result: ir.Value) -> None:
-    """Keeps what is known of the value that goes."""
+    """Keeps what is known about the value that is removed."""
     if source.type is None:
         source.type = result.type
     if source.shape is None or (result.is_graph_output() and result.shape is not None):
@@ -64,7 +65,7 @@ def remove_unused(model: ir.Model) -> bool:
 
 
 def deduplicate_initializers(model: ir.Model) -> bool:
-    """Lets equal small initialisers of one graph be one; large ones are seldom equal by chance."""
+    """Merges equal small initialisers of one graph. Large ones are seldom equal by chance."""
     modified = False
     for graph in model.graphs():
         kept: dict[tuple[object, ...], ir.Value] = {}
@@ -85,6 +86,6 @@ def deduplicate_initializers(model: ir.Model) -> bool:
 
 
 def simplify(model: ir.Model) -> bool:
-    """All of these, in the order in which one leaves work for the next."""
+    """Runs all these passes. The order lets each pass work on the result of the one before."""
     modified = [eliminate_identity(model), deduplicate_initializers(model), remove_unused(model)]
     return any(modified)

@@ -1,8 +1,8 @@
-"""Float16 networks computed in float32, for devices that cannot compute in float16.
+"""Converts float16 networks to float32, for devices that cannot compute in float16.
 
-What the network takes and gives stays float16, and where it rounds to float16 on purpose, by a
-Cast from another type, it goes on rounding. Everything in between is float32: more exact, and what
-would have overflowed float16 does not.
+The network's inputs and outputs stay float16. If the network rounds to float16 on purpose, with a
+Cast from another type, it still rounds. Everything in between is float32. That is more exact, and
+values that would have overflowed float16 do not overflow.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _TYPE_ATTRIBUTES = (
     "softmax_precision",
     "stash_type",
 )
-"""Attributes of ONNX's operators that hold an element type, but for Cast's `to`."""
+"""The attributes of ONNX's operators that hold an element type, except Cast's `to`."""
 
 
 class Conversion(NamedTuple):
     """The result of a conversion.
 
     Attributes:
-        model: the converted one, or the model as it was.
-        reason: why it stays as it was, if it holds float16.
-        computes: whether a layer of the network computes in another type than before, which its
-            results may show.
+        model: the converted model, or the original model.
+        reason: why the model was not converted, if it holds float16.
+        computes: whether a layer of the network computes in another type than before, so that its
+            results may differ.
     """
 
     model: ir.Model
@@ -46,8 +46,9 @@ class Conversion(NamedTuple):
 
 
 def to_float32(model: ir.Model) -> Conversion:
-    """`model` itself if it holds no float16, otherwise a converted clone that shares the tensors
-    of other types. The nodes of a clone carry the origins of those they were made from."""
+    """Returns `model` itself if it holds no float16, otherwise a converted clone that shares the
+    tensors of other types. The nodes of the clone have the origins of the nodes that they were made
+    from."""
     if not _uses_half(model):
         return Conversion(model)
     clone = watched(model.clone())
@@ -74,8 +75,8 @@ def _uses_half(model: ir.Model) -> bool:
 
 
 def _computes_in_half(node: ir.Node) -> bool:
-    """Whether it is a layer of the network that takes or gives float16 and converts no types: what
-    preprocessing adds for a caller who sends float16 stands for no layer."""
+    """Whether the node is a layer of the network that takes or gives float16 and does not convert
+    types. The nodes that preprocessing adds for a caller that sends float16 stand for no layer."""
     if node.op_type in ("Cast", "CastLike", "Constant") or _is_ours(node):
         return False
     values = (*node.inputs, *node.outputs)
@@ -120,7 +121,7 @@ class _Converter:
         casts = [node for node in nodes if _casts_to_half(node)]
         rounding = [node for node in casts if not _reads_half(node)]
         for node in casts:
-            if _reads_half(node):  # it rounds nothing, and is to go on so
+            if _reads_half(node):  # it rounds nothing, and must not begin to round
                 _cast_to_float32(node)
         for node in rounding:
             self._keep_rounding(node)
@@ -151,7 +152,7 @@ class _Converter:
         if graph is None:
             return
         graph.insert_after(node, cast)
-        if graph is not self._model.graph:  # what bodies give and take is float32
+        if graph is not self._model.graph:  # the inputs and outputs of bodies are float32
             for at, value in enumerate(graph.outputs):
                 if value is narrow:
                     graph.outputs[at] = cast.outputs[0]
@@ -189,7 +190,7 @@ class _Converter:
 
 
 def _casts_to_half(node: ir.Node) -> bool:
-    """Whether the network asks for float16 in so many words."""
+    """Whether the node is an explicit cast to float16."""
     return (
         node.domain == ""
         and node.op_type in ("Cast", "CastLike")
@@ -231,7 +232,7 @@ def _widen_attributes(node: ir.Node) -> None:
 
 
 def _wide_type(half: ir.TypeProtocol | None) -> ir.TypeProtocol | None:
-    """The same type of float32 elements; a new one, because clones share their types."""
+    """The same type with float32 elements. It is a new object, because clones share types."""
     if isinstance(half, ir.SequenceType | ir.OptionalType):
         element = _wide_type(half.elem_type)
         assert element is not None

@@ -1,4 +1,4 @@
-"""What a caller sends, turned into what the network takes, by nodes at the network's ends."""
+"""Adds nodes at the network's ends that convert between the caller's tensors and the network's."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ RESIZE_MODES: Final = {"LINEAR": "linear", "NEAREST": "nearest", "CUBIC": "cubic
 
 @dataclass(frozen=True, slots=True)
 class InputOptions:
-    """What a caller sends for an input; what is left out is the network's own.
+    """What a caller sends for an input. An option that is left out has the network's own value.
 
     Attributes:
-        layout: the meaning of each axis of what is sent, as ``NHWC``.
-        network_layout: the same of the network's own input; where only one layout is given, the
-            other is the same.
-        resize: ``LINEAR``, ``NEAREST`` or ``CUBIC`` (half-pixel centres, no antialiasing): height
-            and width of what is sent may differ from the network's.
-        mean: subtracted, one value or one for each channel.
-        scale: divided by, after the mean.
+        layout: the meaning of each axis of the caller's tensor, for example ``NHWC``.
+        network_layout: the meaning of each axis of the network's own input. If only one layout is
+            given, the other is the same.
+        resize: ``LINEAR``, ``NEAREST`` or ``CUBIC`` (half-pixel centres, no antialiasing). With it
+            the height and width of the caller's tensor may differ from the network's.
+        mean: one value, or one for each channel, to subtract.
+        scale: one value, or one for each channel, to divide by after the mean is subtracted.
     """
 
     dtype: ir.DataType | None = None
@@ -43,7 +43,7 @@ class InputOptions:
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """How a caller wants to receive an output; as `InputOptions`."""
+    """How a caller wants to receive an output. The options are as in `InputOptions`."""
 
     dtype: ir.DataType | None = None
     layout: str = ""
@@ -51,10 +51,10 @@ class OutputOptions:
 
 
 def add_preprocessing(model: ir.Model, options: Mapping[str, InputOptions]) -> None:
-    """Lets `model` take inputs as `options` say, in place.
+    """Changes `model` in place so that it takes inputs as `options` say.
 
     Raises:
-        InvalidArgument: an option does not fit the input; the field names it.
+        InvalidArgument: an option does not fit the input. The error's field names the option.
     """
     initializers = model.graph.initializers
     inputs = {
@@ -67,7 +67,8 @@ def add_preprocessing(model: ir.Model, options: Mapping[str, InputOptions]) -> N
 
 
 def add_postprocessing(model: ir.Model, options: Mapping[str, OutputOptions]) -> None:
-    """Lets `model` give outputs as `options` say, in place; raises as `add_preprocessing`."""
+    """Changes `model` in place so that it gives outputs as `options` say. Raises as
+    `add_preprocessing`."""
     outputs = {value.name or "": value for value in model.graph.outputs}
     for name, each in options.items():
         end = _End(model, "outputs", name, outputs)
@@ -76,7 +77,7 @@ def add_postprocessing(model: ir.Model, options: Mapping[str, OutputOptions]) ->
 
 
 class _End:
-    """An input or output of a network and the nodes that are put before or behind it."""
+    """An input or output of a network, and the nodes that are added before or after it."""
 
     def __init__(
         self, model: ir.Model, side: str, name: str, known: Mapping[str, ir.Value]
@@ -112,7 +113,7 @@ class _End:
         return wanted
 
     def check_layouts(self, layout: str, network_layout: str) -> tuple[str, str]:
-        """Both layouts, upper case; empty if neither was given."""
+        """Both layouts in upper case. They are empty if neither was given."""
         layouts = ((layout or network_layout).upper(), (network_layout or layout).upper())
         shape = self.value.shape
         for option, text in zip(("layout", "network_layout"), layouts, strict=True):
@@ -175,7 +176,7 @@ class _End:
 
 
 def _is_cast(dtype: ir.DataType, version: int) -> bool:
-    """Whether numbers of the type can be converted: ONNX's Cast also takes text, as numbers."""
+    """Whether numbers of the type can be converted. ONNX's Cast also converts text to numbers."""
     taken = onnx.defs.get_schema("Cast", version).type_constraints[0].allowed_type_strs
     return dtype != ir.DataType.STRING and f"tensor({dtype.name.lower()})" in taken
 
@@ -251,7 +252,7 @@ class _Input:
         rank = ir.Shape([len(shape)])
         sent_sizes = end.node("Shape", [value], ir.DataType.INT64, rank)
         sizes = end.node("Where", [is_fixed, wanted_sizes, sent_sizes], ir.DataType.INT64, rank)
-        # Up to opset 12 the regions and scales that we do not use must be there, though empty.
+        # Up to opset 12 Resize needs the unused inputs for regions and scales, although empty.
         unused = end.constant(np.empty(0, np.float32)) if version < 13 else None
         attributes = {
             "mode": RESIZE_MODES[self._options.resize],

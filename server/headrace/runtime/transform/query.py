@@ -1,10 +1,11 @@
-"""Which layers of a network a device runs, by the network's own names for them.
+"""Finds the layers of a network that a device runs, by their original names.
 
-1. The original network's names are taken down. 2. The very same transformations as for a load are
-applied; the caller has done so. 3. Each layer of the result is put to the device, and the verdict
-goes to every layer that it stands for. 4. A layer is supported only if all that it became is; one
-that became nothing is, too. 5. What does no work of its own is added where it adjoins a supported
-layer, and 6. dropped where it does not: constants, inputs, initialisers, outputs. 7. The answer.
+1. The query notes the original network's names. 2. The caller has applied the same transformations
+as for a load. 3. The query asks the device about each layer of the result. The verdict applies to
+every original layer that this layer stands for. 4. An original layer is supported if all layers
+that it became are supported, or if it became none. 5. Constants, inputs, initialisers and outputs
+do no work of their own. They are added if they adjoin a supported layer, and 6. dropped if they do
+not. 7. The query returns the result.
 """
 
 from __future__ import annotations
@@ -39,9 +40,10 @@ class QueryResult:
 
     Attributes:
         supported_layers: layer to device.
-        subgraphs: of a device that splits networks, in execution order.
-        housekeeping: input, initialiser or output to device: those of a supported layer.
-        graph: the network as it was given, where that was asked for.
+        subgraphs: the subgraphs in execution order, if the device splits networks.
+        housekeeping: the inputs, initialisers and outputs of supported layers, each with its
+            device.
+        graph: the network as it was given, if the caller asked for it.
     """
 
     supported_layers: dict[str, str] = field(default_factory=dict)
@@ -54,11 +56,11 @@ class QueryResult:
 def query_network(
     original: Network, transformed: Network, support: Support, device: str
 ) -> QueryResult:
-    """What `device` runs of `original`, judged by what it becomes there.
+    """Returns what `device` runs of `original`, judged by the transformed network.
 
-    A layer with bodies is supported if the device runs it and all in them, and all in them only
-    if it is. A node that stands for no layer, such as preprocessing, and that the device does not
-    run is listed under its own name.
+    A layer with bodies is supported if the device runs it and every layer in its bodies. The layers
+    in its bodies are supported only if the layer itself is. A node that stands for no layer (for
+    example preprocessing) is listed under its own name if the device does not run it.
     """
     result = QueryResult()
     reasons: dict[str, str] = {}
@@ -90,7 +92,8 @@ def query_network(
 def _verdicts(
     graph: ir.Graph, support: Support, outside: str
 ) -> Iterator[tuple[ir.Node, str | None]]:
-    """Each node and why the device does not run it; `outside` says why nothing here is run."""
+    """Each node, with the reason why the device does not run it. `outside` is the reason why the
+    device runs no node of this graph."""
     for node in graph:
         reason = support(node)
         inside: list[tuple[ir.Node, str | None]] = []
@@ -113,8 +116,8 @@ def _is_constant(node: ir.Node) -> bool:
 
 
 def _is_read(node: ir.Node, reasons: dict[str, str]) -> bool:
-    """Whether a supported layer, or the network's or body's caller, reads the constant; one that is
-    not read does no harm."""
+    """Whether a supported layer, or the network's or body's caller, reads the constant. A constant
+    that nobody reads does no harm."""
     value = node.outputs[0]
     readers = [reader.name for reader, _ in value.uses()]
     return value.is_graph_output() or not readers or any(name not in reasons for name in readers)

@@ -1,4 +1,4 @@
-"""A network of one layer, to ask a backend about it."""
+"""Makes a network of one layer, to ask a backend about the layer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CONSTANT_BYTES = 1024
 
 
 def outside_values(node: ir.Node) -> list[ir.Value]:
-    """What the node needs from outside: its inputs, and what its bodies capture."""
+    """The values that the node needs from outside: its inputs, and those that its bodies read."""
     needed: dict[ir.Value, None] = {value: None for value in node.inputs if value is not None}
     for value in _captured(node):
         needed[value] = None
@@ -21,7 +21,7 @@ def outside_values(node: ir.Node) -> list[ir.Value]:
 
 
 def constant(value: ir.Value) -> ir.TensorProtocol | None:
-    """The value if it is the same in every run, and small."""
+    """The value's tensor if it is small and the same in every run; otherwise None."""
     if value.is_graph_input():
         return None
     tensor = ir.convenience.get_const_tensor(value)
@@ -37,16 +37,16 @@ def network_of(
     *,
     sizes: bool = False,
 ) -> onnx.ModelProto:
-    """A network of a copy of `node` alone, the same for alike nodes.
+    """A network with only a copy of `node`. Alike nodes give the same network.
 
-    Its inputs have the types and ranks of the node's, and hardly any sizes; small constants stay
-    what they are.
+    Its inputs have the types and ranks of the node's inputs, and hardly any sizes. Small constants
+    stay constants.
 
     Args:
-        node: of `model`.
-        version: domain and version of an operator set to the version to stamp it with.
-        assumed: type of what it takes where that is not known, of all or of each.
-        sizes: tell all sizes that are known, for a backend to which they matter.
+        node: a node of `model`.
+        version: maps the domain and version of an operator set to the version to write.
+        assumed: the type of inputs whose type is not known: one for all, or one for each.
+        sizes: declares all known sizes, for a backend to which they matter.
     """
     graph = onnx.GraphProto(name="layer")
     proto = graph.node.add()
@@ -130,7 +130,7 @@ def _calls_function(node: ir.Node, model: ir.Model) -> bool:
 
 
 def _forget_names(proto: onnx.NodeProto) -> None:
-    """Drops what tells alike nodes apart and means nothing to the backend."""
+    """Removes names that differ between alike nodes and mean nothing to the backend."""
     proto.name = ""
     proto.doc_string = ""
     del proto.metadata_props[:]
@@ -156,9 +156,9 @@ def _all_sizes(value: ir.Value) -> list[int | None] | None:
 
 
 def _known_sizes(value: ir.Value) -> list[int | None] | None:
-    """A size, or None, for each axis of an input; None where not even the rank may be told.
+    """A size, or None, for each axis of an input. None if not even the rank may be declared.
 
-    The length of a list is given, because shape inference takes an unknown length as zero and
+    The length of a list is declared, because shape inference treats an unknown length as zero and
     refuses to resize a tensor to no sizes.
     """
     if value.shape is None:
@@ -170,7 +170,7 @@ def _known_sizes(value: ir.Value) -> list[int | None] | None:
 
 
 def _set_shape(proto: onnx.TypeProto, sizes: list[int | None] | None) -> None:
-    """Gives the tensors of a type the known sizes alone."""
+    """Gives the tensors of a type only the known sizes."""
     kind = proto.WhichOneof("value")
     if kind == "sequence_type":
         _set_shape(proto.sequence_type.elem_type, sizes)

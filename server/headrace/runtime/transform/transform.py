@@ -1,4 +1,4 @@
-"""From the network as it was loaded to the network as the device gets it."""
+"""Transforms the network as it was loaded into the network as the device gets it."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def transform_network(
     fp16_to_fp32: bool = False,
     device_passes: Sequence[Transformation] = (),
 ) -> Network:
-    """A transformed clone of `network`, whose nodes know which layers they stand for.
+    """A transformed clone of `network`. Its nodes know which layers they stand for.
 
     Args:
-        preprocess: options by input and by output, turned into nodes at the network's ends.
-        common: run the transformations that suit every device.
-        fp16_to_fp32: compute in float32 what the network computes in float16.
-        device_passes: the device's own, run last, in order.
+        preprocess: options by input and by output. They become nodes at the network's ends.
+        common: runs the transformations that suit every device.
+        fp16_to_fp32: computes in float32 what the network computes in float16.
+        device_passes: the device's own transformations. They run last, in order.
 
     Raises:
-        InvalidArgument: an option does not fit the network; the field names it.
+        InvalidArgument: an option does not fit the network. The error's field names the option.
     """
     model = network.clone().model
     for node in naming.walk(model.graph):
@@ -75,10 +75,10 @@ def _port_names(model: ir.Model) -> tuple[list[str | None], list[str | None]]:
 
 
 def _restore_outputs(model: ir.Model, wanted: tuple[list[str | None], list[str | None]]) -> None:
-    """Gives outputs their names back where a device's transformation put another value in place.
+    """Restores the names of outputs that a device's transformation replaced by other values.
 
     Raises:
-        Internal: a transformation took inputs or outputs away or mixed them up.
+        Internal: a transformation removed inputs or outputs or mixed them up.
     """
     outputs = model.graph.outputs
     inputs, names = wanted
@@ -103,13 +103,13 @@ def _restore_outputs(model: ir.Model, wanted: tuple[list[str | None], list[str |
 def rewriting(*rules: type[RewriteRuleClassBase]) -> Transformation:
     """A transformation that applies onnxscript rewrite rules wherever they match.
 
-    A rule is a class with a `pattern`, a `rewrite` and, if it must look closer, a `check`:
+    A rule is a class with a `pattern`, a `rewrite` and, if it needs further conditions, a `check`:
     https://microsoft.github.io/onnxscript/tutorial/rewriter/rewrite_patterns.html
     """
 
     def rewrite(model: ir.Model) -> bool:
-        # Made anew each time: a rule keeps the graph that it was last applied to, which two threads
-        # would mix up, and whose weights would stay when their network is gone.
+        # Make the rules again each time. A rule keeps the graph that it was last applied to. Two
+        # threads would mix it up, and its weights would stay after their network is gone.
         made = [rule.rule() for rule in rules]  # type: ignore[no-untyped-call]
         return RewriteRuleSet(made).apply_to_model(model) > 0
 

@@ -1,4 +1,4 @@
-"""A backend's answers about networks of one layer, kept: equal layers are tried once."""
+"""Keeps a backend's answers about networks of one layer, so that equal layers are tried once."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import onnx
 
 
 class Trials:
-    """Thread-safe; `_lock` guards the table, and questions are asked outside it.
+    """A table of answers. Thread-safe: `_lock` guards the table, and the backend is asked outside
+    the lock.
 
     Args:
-        ask: says of a serialised network why the backend does not load it; None if it does.
-        capacity: answers kept; the least recently used is given up first.
+        ask: says why the backend does not load a serialised network; None if it does.
+        capacity: the most answers kept. The least recently used answer is dropped first.
     """
 
     def __init__(self, ask: Callable[[bytes], str | None], capacity: int = 4096) -> None:

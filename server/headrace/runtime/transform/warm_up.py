@@ -1,4 +1,4 @@
-"""Requests that run on a network before it takes anybody's."""
+"""The requests that run on a network before it takes requests from clients."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """
+    """The requests of a warm-up.
+
     Attributes:
-        count: how many requests, one after the other.
-        shapes: of inputs whose sizes are not all fixed; a size that nobody says is 1.
-        file: arrays of inputs, as ``numpy.savez`` writes them; None for zeros.
+        count: how many requests run, one after the other.
+        shapes: the shapes of inputs whose sizes are not all fixed. A size that is not given is 1.
+        file: a file with the inputs' arrays, as ``numpy.savez`` writes it; None for zeros.
     """
 
     count: int = 1
