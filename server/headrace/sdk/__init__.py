@@ -1,16 +1,16 @@
-"""What the author of a device plugin imports: all of it is here, and nothing else is needed.
+"""All names that the author of a device plugin needs to import.
 
-Modules of ``headrace.runtime`` move and change. What this package names stays as it is while
-`PLUGIN_API_VERSION` is the same, and the version rises when a plugin for an earlier one would no
-longer work. A plugin says with `plugin_api` for which version it was written.
+Modules of ``headrace.runtime`` move and change. The names in this package stay as they are while
+`PLUGIN_API_VERSION` is the same. The version rises when a plugin for an earlier version would no
+longer work. A plugin says with `plugin_api` which version it was written for.
 
-- The plugin: `plugin_api`, `Plugin`, its base `CompiledPlugin`, and `Services`. A device that has
-  other devices compute builds on `Device`, finds them among the `Devices` of the services, and
-  gives each a `Load`.
+- The plugin: `plugin_api`, `Plugin`, its base `CompiledPlugin`, and `Services`. A device that
+  runs networks on other devices derives from `Device`, finds them in the `Devices` of the
+  services, and gives each a `Load`.
 - Configuration: `Key`, `ConfigSchema`, `Configuration`, and the standard keys.
 - Metrics and states: `Metric`, `ParameterValue`, `Range`, `DeviceState`.
-- A network as it is given: `Network`, its `Port` and `Layer`, `NetworkOptions`; `Support` and
-  `QueryResult` say what the device runs of it.
+- A network before it is compiled: `Network`, its `Port` and `Layer`, `NetworkOptions`; `Support`
+  and `QueryResult` say which parts of it the device runs.
 - Transformations: `Transformation`, `rewriting`, `infer_types`.
 - A network as it runs: `ExecutableNetwork`, `Job`, `CancelToken`, `LayerProfile`; `Value` and
   `Array` for inputs and outputs; `Stage`, `Share` and `StreamsExecutor` for other executors.
@@ -18,7 +18,7 @@ longer work. A plugin says with `plugin_api` for which version it was written.
 - Errors: `HeadraceError` and its sub-classes; `config_field` names the key at fault.
 
 The manual's page "Write a device plugin" shows how to use them. `headrace plugin new` writes a
-plugin that does, and `headrace.testing` has the tests that every device has to pass.
+plugin that uses them, and `headrace.testing` has the tests that every device has to pass.
 """
 
 from headrace.runtime.config.key import Key, config_field

@@ -1,6 +1,6 @@
-"""Whether the server will be able to listen, found out before it starts anything.
+"""Checks that the server can listen on its addresses, before the server starts anything.
 
-Nothing listens yet: a server that took connections before it can answer would hold its clients up.
+The check itself does not listen: clients could connect before the server can answer them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ def shown_address(host: str, port: int) -> str:
 def check_address(setting: str, host: str, port: int) -> None:
     """
     Args:
-        setting: the port's, as "http_port".
+        setting: the name of the port's setting, for example "http_port".
 
     Raises:
-        InvalidArgument: nothing is known under the host's name, or the address cannot be listened
-            on, as one where another server is.
+        InvalidArgument: the host's name cannot be resolved, or the server cannot listen on the
+            address, for example because another server uses it.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -36,7 +36,7 @@ def check_address(setting: str, host: str, port: int) -> None:
     tried = [_refusal(family, address) for family, *_, address in found]
     refusals = [each for each in tried if each is not None]
     taken = [each for each in refusals if each.errno == errno.EADDRINUSE]
-    # A name may also stand for an address that this machine has not, as IPv6's.
+    # A name may also resolve to an address that this machine lacks, for example an IPv6 one.
     if taken or len(refusals) == len(found):
         first = (taken or refusals)[0]
         raise InvalidArgument(

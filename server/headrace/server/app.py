@@ -1,4 +1,4 @@
-"""One server from start to end: what is built in which order, and how it stops."""
+"""Builds the parts of one server in order, starts them, and stops them."""
 
 from __future__ import annotations
 
@@ -69,10 +69,11 @@ class Addresses(NamedTuple):
 class App:
     """A server on the running event loop.
 
-    Start: free addresses, plugins, then gRPC and HTTP listen (health NOT_SERVING), then the
-    state directory's and the repository's networks load, then health says SERVING. Stop: health
-    says NOT_SERVING, new work is refused, work in flight finishes within the grace period, streams
-    end, gRPC stops, networks unload, the threads end.
+    At the start, the app checks that the addresses are free and loads the plugins. Then gRPC and
+    HTTP listen, and health says NOT_SERVING. Then the networks of the state directory and of the
+    repository load, and health says SERVING. At the stop, health says NOT_SERVING, and the server
+    refuses new work. Work in flight finishes within the grace period. Then streams end, gRPC
+    stops, networks unload, and the threads end.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -102,7 +103,7 @@ class App:
         self._uploads = Uploads(settings.max_model_bytes, settings.max_uploads_bytes)
         self._unready: str | None = "starting"
         self._hurried = asyncio.Event()
-        self._port: int | None = None  # of gRPC, once it is open
+        self._port: int | None = None  # gRPC's port, once it is open
         self._health = HealthReporter()
         self._loop = asyncio.get_running_loop()
         files = RepositoryFiles(settings.model_repository, limits)
@@ -174,7 +175,7 @@ class App:
         )
 
     async def start(self) -> Addresses:
-        """Listens, loads what is to be there from the start, and says so."""
+        """Listens, loads the networks of the start, and then reports that the server is ready."""
         settings = self._settings
         self._health.start()
         address = shown_address(settings.host, settings.port)
@@ -210,13 +211,13 @@ class App:
             if starting.done():
                 on_ready(starting.result())
                 await stopping
-        finally:  # what still loads would keep the server for as long as it takes
+        finally:  # otherwise loads in progress would delay the stop
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
         await self.stop()
 
     async def stop(self) -> None:
-        """Drains and stops; what still runs when the grace period is over is cancelled."""
+        """Drains and stops. Work that still runs after the grace period is cancelled."""
         self._unready = "shutting down"
         self._health.drain()
         self._boundary.draining = True
@@ -260,7 +261,7 @@ class App:
         _log.info("stopped")
 
     def _network_changed(self, name: str) -> None:
-        """Has health say what became of a network; on any thread."""
+        """Updates the health of a network. Any thread may call this."""
 
         def look() -> None:
             states = {each.state for each in self.core.networks.versions(name)}
@@ -271,13 +272,14 @@ class App:
 
 
 def channel_options(settings: Settings) -> list[tuple[str, Any]]:
-    """What gRPC's core is told.
+    """Returns the channel options for gRPC's core.
 
-    Calls that have come wait in the core until Python takes them, one at a time. Beyond a bound
-    the core ends calls at random, whoever's they are, as CANCELLED, and so does it after 30
-    seconds. So this bound is far away, and each connection has one of its own before that: what a
-    connection sends beyond it is refused as UNAVAILABLE or RESOURCE_EXHAUSTED, resets and calls
-    that it has given up included. A call that waits takes some 16 KB.
+    New calls wait in the core until Python takes them, one at a time. When too many calls wait,
+    the core ends random calls of any client as CANCELLED. It also ends calls that have waited for
+    30 seconds. So the core's bound is set very high, and each connection has a lower bound of its
+    own. Calls beyond the connection's bound are refused as UNAVAILABLE or RESOURCE_EXHAUSTED. The
+    connection's bound also counts resets and calls that the client has given up. A call that waits
+    takes about 16 KB.
     """
     streams = max(_LEAST_STREAMS, 2 * settings.max_concurrent_rpcs)
     waiting = _FULL_CONNECTIONS * streams
@@ -294,7 +296,7 @@ def channel_options(settings: Settings) -> list[tuple[str, Any]]:
 
 
 def plugin_sources(settings: Settings) -> list[PluginSource]:
-    """The plugins that the settings ask for: all installed ones, unless they say otherwise.
+    """The plugins that the settings ask for. By default, these are all installed plugins.
 
     Raises:
         NotFound: the settings name a plugin that is not installed.

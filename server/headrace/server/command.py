@@ -1,4 +1,4 @@
-"""``headrace serve``: its options are the settings, each declared once there."""
+"""``headrace serve``. Its options are the settings, which are declared in one place."""
 
 from __future__ import annotations
 
@@ -45,8 +45,11 @@ def serve(*, json_output: bool, **arguments: Any) -> None:
 
 
 def _tell(error: HeadraceError, *, json_output: bool, form: str) -> None:
-    """Says why the server does not start: as `headrace` tells of errors, or, where the log is for
-    programs, as its last line."""
+    """Reports why the server does not start.
+
+    The report has the form of all errors of `headrace`. If the log is JSON, the report is the
+    last line of the log.
+    """
     if json_output:
         code = grpc.StatusCode[error.status]
         typer.echo(to_json(ErrorDetails(code, error.message, error.reason, error.field)), err=True)
@@ -58,7 +61,7 @@ def _tell(error: HeadraceError, *, json_output: bool, form: str) -> None:
 
 
 def _told(error: HeadraceError) -> str:
-    # Most messages name the setting themselves; a folder of that name is no mention of it.
+    # Most messages name the setting already. A folder with the same name does not count.
     field = error.field
     if not field or re.search(rf"(?<![\w./-]){re.escape(field)}(?![\w./-])", error.message):
         return error.message
@@ -66,10 +69,10 @@ def _told(error: HeadraceError) -> str:
 
 
 async def _serve(settings: Settings, *, json_output: bool) -> None:
-    # A worker that holds the interpreter lets the loop in after half a millisecond.
+    # A worker that holds the interpreter lock gives the event loop a turn after 0.5 ms.
     sys.setswitchinterval(0.0005)
     app = App(settings)
-    look_for_garbage_seldom()  # devices and libraries stay: 30 ms less each time
+    look_for_garbage_seldom()  # devices and libraries stay alive: this saves 30 ms each time
 
     def ready(addresses: Addresses) -> None:
         if json_output:
@@ -114,7 +117,7 @@ def _signature() -> inspect.Signature:
     return inspect.Signature(parameters)
 
 
-# The command line reads a function's signature and annotations; these are the settings'.
+# The command line reads a function's signature and annotations. Both come from the settings.
 serve.__signature__ = _signature()  # type: ignore[attr-defined]
 serve.__annotations__ = {
     name: parameter.annotation for name, parameter in _signature().parameters.items()

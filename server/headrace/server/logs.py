@@ -1,4 +1,4 @@
-"""Structured logs on stderr: text for people or JSON for machines, one event a line.
+"""Structured logs on stderr, as text for people or JSON for machines, with one event a line.
 
 structlog's loggers and the standard library's (the runtime's, grpc's, asyncio's) go through one
 handler, so that every line has the same form, a time stamp and the request's id.
@@ -30,8 +30,9 @@ def configure_logging(
 ) -> logging.Handler:
     """Sends all logs of the process to `stream`, by default stderr.
 
-    `form` is "text" or "json". Replaces what an earlier call installed. Libraries other than
-    headrace log from "warning" on, onnx-ir and uvicorn from "error" on unless `level` is "debug".
+    `form` is "text" or "json". The new handler replaces the handler of an earlier call. Libraries
+    other than headrace log from "warning" on. onnx-ir and uvicorn log from "error" on, unless
+    `level` is "debug".
 
     Returns:
         The installed handler.
@@ -72,19 +73,19 @@ def configure_logging(
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.getLogger(ROOT).setLevel(level.upper())
-    # What is odd about a client's model or HTTP request is no event of the server's.
+    # An odd model or HTTP request of a client is not an event of the server.
     for name in ("onnx_ir", "uvicorn"):
         logging.getLogger(name).setLevel("WARNING" if level == "debug" else "ERROR")
     return handler
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Marks the handler as ours, to be replaced at the next configuration."""
+    """Marks the handler as ours, so that the next configuration can replace it."""
 
 
 def _rendering(form: str, target: TextIO) -> list[Processor]:
-    # Tracebacks without local variables, which may hold a client's data or a key. As text they are
-    # part of the event from the start, so that they are bounded too.
+    # Tracebacks leave out local variables, which may hold a client's data or a key. They become
+    # text first, so that they are bounded too.
     shared: list[Processor] = [structlog.processors.format_exc_info, _bounded]
     if form == "json":
         return [*shared, structlog.processors.JSONRenderer()]
@@ -92,7 +93,7 @@ def _rendering(form: str, target: TextIO) -> list[Processor]:
 
 
 def _bounded(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """No value of a line is longer than 8 KiB: names in it may be a client's."""
+    """Cuts each value of a line to 8 KiB, because a client may have chosen the names in it."""
     for key, value in event.items():
         if isinstance(value, str) and len(value) > _VALUE_LENGTH:
             half = _VALUE_LENGTH // 2
@@ -113,15 +114,15 @@ def request_id(identifier: str) -> Iterator[None]:
 
 
 def log_internal_error(error: BaseException, *, where: str, request: str = "") -> str:
-    """Logs a bug with its traceback under a new id, beside that of the request, if it is known.
+    """Logs a bug with its traceback, a new id, and the id of the request if it is known.
 
     Args:
-        error: what was raised; its text goes to the log only.
-        where: the RPC or task that it ended.
-        request: the request's id; default: that of the request that this task handles.
+        error: the exception. Its text goes to the log only.
+        where: the RPC or task that the exception ended.
+        request: the request's id. The default is the id of the request that this task handles.
 
     Returns:
-        The id, which is all that the client is told.
+        The new id. The client is told nothing more than this id.
     """
     error_id = new_request_id()
     facts = {"request_id": identifier} if (identifier := request or CURRENT_REQUEST.get()) else {}

@@ -1,15 +1,17 @@
-"""The state directory: what makes clients' networks again after a restart, however it came about.
+"""The state directory, which restores clients' networks after any restart or crash.
 
-    networks/NAME.json      how it was loaded, and the digest of its model; of one from the model
-                            repository, its name there and what the client said beside it
-    networks/NAME@V.json    the same of version V, where it is not 1
-    traffic/NAME.json       which share of the requests each version gets, where a client said so
-    models/DIGEST.onnx      the model; shared by networks, removed with the last
-    devices/NAME.json       SetConfig of a device
+    networks/NAME.json      how the network was loaded, and the digest of its model; for a network
+                            from the model repository, its name there and the client's options
+    networks/NAME@V.json    the same for version V, if V is not 1
+    traffic/NAME.json       each version's share of the requests, if a client set the shares
+    models/DIGEST.onnx      the model; networks share it, and it is removed with the last of them
+    devices/NAME.json       the configuration that clients gave a device with SetConfig
     extensions/NAME/DIGEST.onnx
-    kept/DEVICE/            the device's own, as compiled kernels; it can do without
+                            the functions of an extension of a device
+    kept/DEVICE/            the device's own files, for example compiled kernels; the device also
+                            works without them
 
-Every file is written whole or not at all, a model before the network that names it.
+Every file is written whole or not at all. A model is written before the network that names it.
 """
 
 from __future__ import annotations
@@ -42,18 +44,18 @@ from headrace.runtime.transform.options import LoadRequest, Reference
 _log = logging.getLogger(__name__)
 
 Kept: TypeAlias = tuple[LoadRequest, Path] | Reference
-"""How a network was loaded and its model's file, or its place in the model repository."""
+"""How a network was loaded, with its model's file or its place in the model repository."""
 
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, InvalidArgument, OSError)
-"""What comes of a file that is not as it was written."""
+"""The errors that reading a damaged file raises."""
 
 
 class StateDirectory:
-    """Implements the core's NetworkStore. Thread-safe: `_lock` orders the changes and guards which
-    models are kept though no network names them yet.
+    """Implements the core's NetworkStore. Thread-safe: `_lock` orders the changes. It also guards
+    the set of models that are kept although no network names them yet.
 
-    What the core tells raises ResourceExhausted where the disk is full, and Unavailable where the
-    folder cannot be written for another reason; nothing has changed then.
+    The methods that the core calls raise ResourceExhausted if the disk is full, and Unavailable if
+    the folder cannot be written for another reason. In both cases nothing has changed.
     """
 
     def __init__(self, folder: Path, limits: Limits) -> None:
@@ -71,7 +73,7 @@ class StateDirectory:
             each.mkdir(mode=0o700, parents=True, exist_ok=True)
             remove_leftovers(each)
 
-    # -- what the core tells --
+    # -- methods that the core calls --
 
     @contextmanager
     def keep_model(self, network: Network) -> Iterator[str]:
@@ -87,7 +89,7 @@ class StateDirectory:
         finally:
             with self._lock:
                 self._kept[digest] -= 1
-                self._kept += Counter()  # drops what is not positive
+                self._kept += Counter()  # drops counts that are not positive
                 self._collect()
 
     def save_network(self, request: LoadRequest, model: str, *, alone: bool) -> None:
@@ -100,7 +102,7 @@ class StateDirectory:
             path = self._file(name, FIRST_VERSION if reference is not None else request.version)
             write_file(path, json.dumps(facts).encode())
             for other in self._files(name):
-                # A reference stands for all versions that the repository has.
+                # A reference stands for all versions of the network in the repository.
                 if other != path and (alone or reference is not None or _is_reference(other)):
                     remove_file(other)
             if alone:
@@ -137,21 +139,21 @@ class StateDirectory:
             name = hashlib.sha256(functions).hexdigest()
             write_file(folder / f"{name}.onnx", functions)
 
-    # -- what a start reads --
+    # -- methods that a start calls --
 
     def networks(self) -> list[str]:
-        """Names of the networks that were loaded."""
+        """The names of the networks that were loaded."""
         return sorted({path.stem.partition("@")[0] for path in self._networks.glob("*.json")})
 
     def versions(self, name: str) -> list[str]:
-        """The versions of a network that were loaded; of one from the repository, the first."""
+        """The loaded versions of a network. A network from the repository lists only the first."""
         return [path.stem.partition("@")[2] or FIRST_VERSION for path in self._files(name)]
 
     def network(self, name: str, version: str = FIRST_VERSION) -> Kept:
-        """What makes the network of that name again.
+        """Returns what is needed to load the network of that name again.
 
         Raises:
-            FailedPrecondition: its file cannot be read; the log says why.
+            FailedPrecondition: the network's file cannot be read. The log says why.
         """
         path = self._file(name, version)
         try:
@@ -168,7 +170,7 @@ class StateDirectory:
             ) from error
 
     def shares(self) -> dict[str, dict[str, int]]:
-        """How networks share their requests among their versions, by name."""
+        """The share of the requests that each version gets, by network name."""
         found = {}
         for path in sorted(self._traffic.glob("*.json")):
             try:
@@ -178,7 +180,7 @@ class StateDirectory:
         return found
 
     def configs(self) -> Iterator[tuple[str, dict[str, str]]]:
-        """What was set on each device."""
+        """The configuration that was set on each device."""
         for path in sorted(self._devices.glob("*.json")):
             try:
                 yield path.stem, dict(json.loads(read_file(path)))
@@ -186,7 +188,7 @@ class StateDirectory:
                 _log.exception("cannot read %s; the configuration is left out", path.name)
 
     def extensions(self) -> Iterator[tuple[str, bytes]]:
-        """Device and functions of each extension, oldest first."""
+        """The device and the functions of each extension, oldest first."""
         files = self._extensions.glob("*/*.onnx")
         for path in sorted(files, key=lambda path: path.lstat().st_mtime_ns):
             try:
@@ -199,7 +201,7 @@ class StateDirectory:
         return self._networks / f"{name}{suffix}.json"
 
     def _files(self, name: str) -> list[Path]:
-        """Those of all versions of a network."""
+        """The files of all versions of a network."""
         first = self._file(name, FIRST_VERSION)
         others = sorted(self._networks.glob(f"{name}@*.json"))
         return [path for path in (first, *others) if path.is_file()]
@@ -212,7 +214,7 @@ class StateDirectory:
                 if "reference" not in facts:
                     used.add(str(facts["model"]))
             except _UNREADABLE:
-                return  # which models an unreadable file needs cannot be told: keep them all
+                return  # an unreadable file may need any model: keep them all
         for model in self._models.glob("*.onnx"):
             if model.stem not in used:
                 remove_file(model)

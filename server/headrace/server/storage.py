@@ -1,4 +1,4 @@
-"""What the settings say about places on disk, made ready or refused by the setting's name."""
+"""Prepares the places on disk that the settings name. An error names the setting."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _log = logging.getLogger(__name__)
 
 
 def lock_state(folder: Path) -> int:
-    """Makes the state directory this server's alone, until the descriptor is closed or the process
+    """Locks the state directory for this server, until the descriptor is closed or the process
     ends.
 
     Raises:
-        InvalidArgument: another server uses it, or it cannot be made.
+        InvalidArgument: another server uses the directory, or it cannot be made.
     """
     with usable("state_dir"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -38,11 +38,11 @@ def lock_state(folder: Path) -> int:
 
 
 def signing_key(settings: Settings) -> bytes:
-    """The key that signs what this server exports and caches; one of its own if none is named.
+    """The key that signs the server's exports and cache files. By default the server makes one.
 
     Raises:
-        InvalidArgument: its file cannot be used, or lies in the cache.
-        FailedPrecondition: its file holds no key.
+        InvalidArgument: the key's file cannot be used, or lies in the cache.
+        FailedPrecondition: the key's file holds no key.
     """
     setting = "mac_key_file" if settings.mac_key_file is not None else "state_dir"
     path = settings.mac_key_file
@@ -65,7 +65,7 @@ def network_cache(settings: Settings, key: bytes) -> NetworkCache | None:
     """The cache of compiled networks, if the settings ask for one.
 
     Raises:
-        InvalidArgument: its folder cannot be made.
+        InvalidArgument: the cache's folder cannot be made.
     """
     if settings.cache_dir is None:
         return None
@@ -86,7 +86,7 @@ def network_cache(settings: Settings, key: bytes) -> NetworkCache | None:
 def usable(setting: str) -> Iterator[None]:
     """
     Raises:
-        InvalidArgument: what is done inside was refused by the system; names the setting.
+        InvalidArgument: the system refused an operation inside. The error names the setting.
     """
     try:
         yield

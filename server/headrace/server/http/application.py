@@ -1,7 +1,7 @@
-"""The ASGI application: all routes, and what every HTTP request goes through.
+"""The ASGI application: all routes, and the steps that every HTTP request goes through.
 
-It gives a request its id, refuses work while the server stops, counts and logs how the request
-ended, and is the only code that makes a reply of an exception.
+It gives a request its id, refuses work while the server stops, and counts and logs how the request
+ended. It is the only code that turns an exception into a reply.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Application:
     """Belongs to the thread of the HTTP server.
 
     Args:
-        probes: routes without placeholders, answered even while the server stops and on connections
-            beyond the usual number.
-        routes: all others.
+        probes: routes without placeholders. They are answered even while the server stops, and on
+            connections beyond the usual number.
+        routes: all other routes.
         counters: count the requests.
-        lifespan: as Starlette has it.
+        lifespan: the same as Starlette's.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class Application:
         self._draining = False
 
     async def drain(self) -> None:
-        """Refuses new work, returns when what is under way has its replies."""
+        """Refuses new work, and returns when all work in progress has its replies."""
         self._draining = True
         while self._working:
             await asyncio.wait(self._working)
 
     async def cancel(self) -> None:
-        """Ends the work that is still under way; its clients get 503."""
+        """Cancels the work that is still in progress. Its clients get 503."""
         for task in self._working:
             task.cancel()
         await self.drain()
@@ -77,7 +77,7 @@ class Application:
         if scope["type"] == "lifespan":
             await self._router(scope, receive, send)
             return
-        scope["app"] = self  # Starlette then raises what it would answer
+        scope["app"] = self  # makes Starlette raise errors rather than answer them
         reply = _Reply(scope, send)
         CURRENT_REQUEST.set(reply.identifier)
         started = time.monotonic() if self._verbose else 0.0
@@ -110,7 +110,7 @@ class Application:
         """
         Raises:
             Unavailable: the server is shutting down.
-            ResourceExhausted: the connection is one of those beyond the usual number.
+            ResourceExhausted: the connection is beyond the usual number.
         """
         if self._draining:
             raise Unavailable("the server is shutting down; use another one")
@@ -127,7 +127,7 @@ class Application:
         response: Response
         if isinstance(error, HTTPException):
             headers = dict(error.headers or {})
-            if "Allow" in headers:  # from a set
+            if "Allow" in headers:  # made from a set, in no fixed order
                 headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))
             message = self._told(error.status_code, error.detail, scope["method"], headers)
             response = said(error.status_code, message, path, headers)
@@ -150,7 +150,7 @@ class Application:
 
     @staticmethod
     def _cut(reply: _Reply) -> NoReturn:
-        """Has uvicorn close the connection, whose client already reads a reply."""
+        """Makes uvicorn close the connection, because its client already reads a reply."""
         raise RuntimeError(f"the reply to request {reply.identifier} broke off")
 
     def _count(self, scope: Scope, reply: _Reply, started: float) -> None:
@@ -169,7 +169,7 @@ class Application:
 
 
 class _Reply:
-    """Passes a reply on to uvicorn with the request's id, and notes its status; 0: none yet."""
+    """Adds the request's id to a reply for uvicorn, and notes the status. 0 means none yet."""
 
     __slots__ = ("_send", "identifier", "is_wanted", "said", "status")
 
@@ -178,7 +178,7 @@ class _Reply:
         self.identifier = _identifier(scope)
         self.status = 0
         self.said = ""
-        self.is_wanted = True  # until the client goes
+        self.is_wanted = True  # until the client leaves
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -188,7 +188,7 @@ class _Reply:
 
 
 def _identifier(scope: Scope) -> str:
-    """What the client calls the request, if that is text that a header takes; else a new id."""
+    """The client's id for the request if a header can hold it, otherwise a new id."""
     for name, value in scope["headers"]:
         if name == _ID_HEADER:
             given: str = value.decode("latin-1")[:_MAX_ID_LENGTH]

@@ -1,8 +1,9 @@
-"""One HTTP connection: uvicorn's, bounded against slow and greedy clients.
+"""One HTTP connection of uvicorn, with bounds against slow and greedy clients.
 
-uvicorn parses requests, keeps connections alive and runs the application. It has no bounds for the
-bytes of a head, nor for the time that a client takes to send a request or to read a reply. They are
-here. Deadlines are attributes that the server looks at ten times a second: a request arms no timer.
+uvicorn parses requests, keeps connections alive and runs the application. It does not bound the
+bytes of a head, or the time that a client takes to send a request or to read a reply. This module
+does. Deadlines are attributes that the server checks ten times a second, so that a request needs no
+timer.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ _SPARE_PLACES = 64
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a connection may take.
+    """The bounds of a connection.
 
     Attributes:
-        head_bytes: of a request's line and headers; also of trailers.
-        seconds: for sending a head; for a body and for reading a reply in addition to what
-            `bytes_per_second` gives.
-        bytes_per_second: how slowly a client may send a body or read a reply.
-        idle_seconds: between two requests.
+        head_bytes: the most bytes of a request's line and headers, and of trailers.
+        seconds: the time to send a head. To send a body or read a reply, the client has this time
+            in addition to the time that `bytes_per_second` gives.
+        bytes_per_second: the lowest rate at which a client may send a body or read a reply.
+        idle_seconds: the longest time between two requests.
     """
 
     head_bytes: int = 16 << 10
@@ -44,10 +45,10 @@ class Bounds:
 
 
 class Places:
-    """How many connections may be open; belongs to the loop's thread.
+    """Limits how many connections may be open. Belongs to the loop's thread.
 
-    Beyond `capacity` some more are open on which probes and metrics are answered, and everything
-    else is refused: a busy server is not taken for one that is broken.
+    Some connections beyond `capacity` stay open. The server answers probes and metrics on them, and
+    refuses all other requests. So a busy server does not look like a broken one.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -56,15 +57,15 @@ class Places:
 
 
 class Connection(HttpToolsProtocol):
-    """Requests find it in ``scope["state"]["connection"]``.
+    """One connection. Requests find it in ``scope["state"]["connection"]``.
 
     Args:
-        config, server_state, app_state, _loop: as uvicorn has them.
-        bounds: for this connection.
-        places: shared by all connections of the server.
+        config, server_state, app_state, _loop: the same as in uvicorn.
+        bounds: the bounds of this connection.
+        places: the places that all connections of the server share.
 
     Attributes:
-        on_lost: called when the client has gone; set by the request that runs.
+        on_lost: called when the client has left. The running request sets it.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Connection(HttpToolsProtocol):
         self.on_lost: Callable[[], object] | None = None
         self._refusal = HTTPStatus.BAD_REQUEST
         self._refused = False
-        # Reading: what is due, and what has come.
+        # Reading: deadlines, and the data that has arrived.
         self._idle_since = math.inf
         self._in_message = False
         self._read_due = math.inf
@@ -94,7 +95,7 @@ class Connection(HttpToolsProtocol):
         self._body_bytes = 0
         self._progress = False
         self._quiet_bytes = 0
-        # Writing: since when the client has not taken all, how much there was then, and later.
+        # Writing: since when the client has data left to take, how much then, and how much later.
         self._unsent_since = 0.0
         self._unsent_first = 0
         self._unsent_last = 0
@@ -115,14 +116,14 @@ class Connection(HttpToolsProtocol):
 
     @property
     def is_spare(self) -> bool:
-        """Whether it is one of those beyond the usual number."""
+        """Whether the connection is beyond the usual number."""
         return self._held is self._places.spare
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._give_back()
         if self.on_lost is not None:
             self.on_lost()
-        for cycle in self._unanswered:  # uvicorn tells the last one only
+        for cycle in self._unanswered:  # uvicorn only tells the last request
             cycle.disconnected = True
             cycle.message_event.set()
         super().connection_lost(exc)
@@ -138,7 +139,7 @@ class Connection(HttpToolsProtocol):
             held.give_back(self._peer)
 
     def _close_an_idle_one(self) -> None:
-        """Of this client's address if it has one, else that which has been idle longest."""
+        """Closes the longest idle connection, preferably one of this client's address."""
         address = self._peer.rpartition(":")[0]
         idle = [
             (each._peer.rpartition(":")[0] != address, each._idle_since, id(each), each)
@@ -152,7 +153,7 @@ class Connection(HttpToolsProtocol):
             longest.transport.close()
 
     def check(self, now: float) -> None:
-        """Ends the connection if its client is too slow; called again and again."""
+        """Ends the connection if its client is too slow. The server calls this regularly."""
         bounds = self._bounds
         unsent = self.transport.get_write_buffer_size()
         late = now > self._read_due and not self.transport.is_closing()
@@ -179,7 +180,7 @@ class Connection(HttpToolsProtocol):
             self._read_due = time.monotonic() + self._bounds.seconds
         self._progress = False
         super().data_received(data)
-        # What is neither a whole head nor a piece of a body is kept until it is: by the parser.
+        # The parser keeps data until it is a whole head or a piece of a body.
         self._quiet_bytes = 0 if self._progress else self._quiet_bytes + len(data)
         if self._quiet_bytes > self._bounds.head_bytes and not self._refused:
             self._refusal = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
@@ -198,7 +199,7 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         if len(self.pipeline) > _PIPELINED:
             raise ValueError("too many requests are sent ahead")
-        self.flow.resume_reading()  # else nobody would notice that the client goes
+        self.flow.resume_reading()  # otherwise nobody would notice that the client leaves
         self._unanswered = [each for each in self._unanswered if not each.response_complete]
         self._unanswered.append(self.cycle)
         self._progress = True
@@ -224,7 +225,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         now = time.monotonic()
-        if self._in_message:  # the rest of a body that nobody wants, or of the next head
+        if self._in_message:  # the rest of an unwanted body, or of the next head
             self._read_due = now + self._bounds.seconds
         elif not self.pipeline:
             self._idle_since = now
@@ -233,9 +234,10 @@ class Connection(HttpToolsProtocol):
     # -- refusing --
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's text
-        """uvicorn's own, for a request that cannot be parsed; says 431 for a head too large.
+        """Replies to a request that cannot be parsed. If the head is too large, the status is 431.
 
-        It waits for no reply that is under way: such a connection is closed after that.
+        uvicorn calls this. It does not wait for a reply in progress: the connection is closed
+        afterwards.
         """
         self._refused = True
         under_way = [each for each in self._unanswered if not each.response_complete]

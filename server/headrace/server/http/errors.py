@@ -1,4 +1,4 @@
-"""What a client of HTTP is told of an error: one table of statuses, one form of the body."""
+"""HTTP replies for errors: one table of statuses, and one form of the body."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from starlette.responses import Response
 from headrace.wire.errors import ErrorDetails
 
 CLIENT_LEFT: Final = 499
-"""nginx's, for a request that its client gave up; nobody reads it but our metrics."""
+"""nginx's status for a request that its client gave up. Only our metrics read it."""
 
-# As google.rpc.Code maps them.
+# The same mapping as google.rpc.Code's.
 STATUSES: Mapping[str, int] = {
     "OK": HTTPStatus.OK,
     "CANCELLED": CLIENT_LEFT,
@@ -48,7 +48,7 @@ def error_reply(details: ErrorDetails, path: str) -> Response:
         delay = details.retry_delay_seconds or _AGAIN_SECONDS
         headers["retry-after"] = str(math.ceil(delay))
     message, place = details.message, details.field
-    # The text is all that a client gets here, so it has to name the place.
+    # A client gets only the text here, so the text has to name the place.
     named = not place or place in message
     return said(status, message if named else f"{place}: {message}", path, headers)
 
@@ -65,5 +65,5 @@ def said(
 
 
 def is_rest(path: str) -> bool:
-    """Whether it is one of the Open Inference Protocol's."""
+    """Whether the path is one of the Open Inference Protocol's."""
     return path == "/v2" or path.startswith("/v2/")

@@ -29,7 +29,7 @@ DeviceStates = Callable[[], Mapping[str, bool]]
 
 
 def make_registry(counters: Counters, device_states: DeviceStates) -> CollectorRegistry:
-    """A registry of its own with all metrics of one server and those of its process."""
+    """A new registry with all metrics of one server and of its process."""
     registry = CollectorRegistry()
     registry.register(HeadraceCollector(counters, device_states))
     ProcessCollector(registry=registry)
@@ -42,9 +42,9 @@ class HeadraceCollector(Collector):
     """Reads the counters at every scrape. Thread-safe.
 
     Args:
-        counters: what is counted.
-        device_states: by the name in the other metrics, whether it is up; devices that failed to
-            start included.
+        counters: the counters to read.
+        device_states: whether each device is up, by its name in the other metrics. Devices that
+            failed to start are included.
     """
 
     def __init__(self, counters: Counters, device_states: DeviceStates) -> None:
@@ -56,7 +56,7 @@ class HeadraceCollector(Collector):
         for each in self._series():
             family = each.family
             found = exposed.setdefault(family.name, _Exposed(family))
-            if found.family == family:  # a plugin's that has another's name is left out
+            if found.family == family:  # skips a plugin's family that uses a taken name
                 found.add(each.labels, each.value)
         for kind in ("counter", "gauge", "histogram", "info"):
             yield from (each.metric() for each in exposed.values() if each.family.kind == kind)
@@ -70,20 +70,23 @@ class HeadraceCollector(Collector):
 
 
 class _Exposed:
-    """A family, with the series that it has."""
+    """A family with its series."""
 
     def __init__(self, family: Family) -> None:
         self.family = family
         self._series: dict[tuple[str, ...], Value] = {}
 
     def add(self, labels: tuple[str, ...], value: Value) -> None:
-        """Adds a series. A network that drains and its replacement on other devices may have one in
-        common, which is exposed once, with both counts."""
+        """Adds a series.
+
+        A network that drains and its replacement on other devices may share a series. The series is
+        exposed once, with the sum of both counts.
+        """
         found = self._series.get(labels)
         self._series[labels] = value if found is None else _sum(found, value)
 
     def metric(self) -> Metric:
-        """The family and its series, as Prometheus's library takes them."""
+        """The family and its series, in the form of Prometheus's library."""
         family = self.family
         name, labels = PREFIX + family.name, family.labels
         if family.kind == "info":
@@ -124,7 +127,7 @@ def metrics_table(own: Iterable[Family]) -> str:
     """The metrics as a Markdown table, for the documentation.
 
     Args:
-        own: what devices count for their networks.
+        own: the metrics that devices count for their networks.
     """
     rows = ["| metric | kind | labels | what |", "| --- | --- | --- | --- |"]
     rows += [

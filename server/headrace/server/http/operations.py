@@ -1,4 +1,4 @@
-"""Metrics and probes: what those who run a server ask it."""
+"""Metrics and probes, for the operators of a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-# Why the server is not ready, in words; None if it is.
+# Returns a text that says why the server is not ready, or None if it is.
 Unreadiness = Callable[[], str | None]
 
 
@@ -21,11 +21,11 @@ def operations_routes(
     unreadiness: Unreadiness,
     failed_networks: Callable[[], Iterable[str]] = tuple,
 ) -> list[Route]:
-    """/metrics in the form that the scraper asks for, /healthz and /readyz.
+    """The routes /metrics, in the form that the scraper asks for, /healthz and /readyz.
 
     Args:
-        failed_networks: those that did not load. The server is ready without them, for it serves
-            the others: a replica that is taken away for one would take these away as well.
+        failed_networks: the networks that did not load. The server is ready without them, because
+            it serves the others. Removing a replica for one network would remove the others too.
     """
     scrapes = anyio.CapacityLimiter(1)
 

@@ -1,8 +1,8 @@
 """The HTTP server: uvicorn on a thread and an event loop of its own.
 
-Apart from gRPC's loop, so that what happens here does not delay its calls, and a probe is answered
-while they are many. uvicorn installs no signal handlers on such a thread, and does not touch the
-logging.
+The loop is separate from gRPC's loop. So HTTP work does not delay gRPC's calls, and the server
+answers a probe while there are many calls. On such a thread, uvicorn installs no signal handlers
+and does not change the logging.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class HttpServer:
     """Serves one ASGI application. `start` and `stop` belong to one thread.
 
     Args:
-        host: address to listen on.
-        port: 0 picks a free one.
+        host: the address to listen on.
+        port: the port to listen on. 0 picks a free port.
         application: its lifespan begins and ends on the server's thread.
-        max_connections: open at a time. Beyond that some more are open and known as spare; one more
-            is closed at once.
-        bounds: for each connection.
+        max_connections: the most open connections. Beyond it, some more may be open and are marked
+            as spare. Any further connection is closed at once.
+        bounds: the bounds of each connection.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port listened on, once started."""
+        """The port that the server listens on, once it has started."""
         return self._port
 
     @property
@@ -72,14 +72,14 @@ class HttpServer:
 
     @property
     def connections(self) -> int:
-        """How many are open; for any thread."""
+        """How many connections are open. Any thread may call this."""
         return len(self._server.server_state.connections) if self._server is not None else 0
 
     def start(self) -> None:
         """Returns when connections are accepted.
 
         Raises:
-            OSError: the address cannot be listened on.
+            OSError: the server cannot listen on the address.
         """
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         listener = socket.create_server(
@@ -94,7 +94,7 @@ class HttpServer:
         running.result()
 
     def stop(self) -> None:
-        """Closes every connection, returns when the thread has ended. Harmless if not started."""
+        """Closes all connections, and waits for the thread to end. Harmless if not started."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -104,8 +104,10 @@ class HttpServer:
         thread.join()
 
     async def call(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Awaits `function` on the server's loop, for a caller on another one. Does nothing if the
-        server is not started."""
+        """Awaits `function` on the server's loop, for a caller on another loop.
+
+        Does nothing if the server is not started.
+        """
         if self._thread is not None:
             assert self._loop is not None  # set before `start` returned
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(function(), self._loop))
@@ -141,7 +143,7 @@ class HttpServer:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Says when it listens, looks at its connections ten times a second, and ends at once."""
+    """Reports when it listens, checks its connections ten times a second, and ends at once."""
 
     def __init__(self, config: uvicorn.Config, running: Future[None]) -> None:
         super().__init__(config)
@@ -158,7 +160,7 @@ class _Uvicorn(uvicorn.Server):
         return await super().on_tick(counter)
 
     def end(self) -> None:
-        """Ends `serve`: no request is waited for."""
+        """Ends `serve` without waiting for requests."""
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -1,1 +1,1 @@
-"""A project for a new device plugin, made from the code of TEMPLATE as it is installed."""
+"""Makes a project for a new device plugin from the installed code of TEMPLATE."""

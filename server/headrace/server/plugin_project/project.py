@@ -1,4 +1,4 @@
-"""The files of a plugin project: TEMPLATE's own under another name, and what packages them."""
+"""The files of a plugin project: TEMPLATE's files under another name, and packaging files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _IMPORTS = re.compile(f"(?:{_IMPORT})+", re.MULTILINE)
 def check_device(device: str, taken: Collection[str]) -> None:
     """
     Raises:
-        InvalidArgument: it cannot be the name of a device, or of a Python package.
+        InvalidArgument: `device` cannot be the name of a device, or of a Python package.
         AlreadyExists: a virtual or an installed device has the name.
     """
     if not _DEVICE.fullmatch(device) or len(device) > _LENGTH:
@@ -39,10 +39,10 @@ def check_device(device: str, taken: Collection[str]) -> None:
 
 
 def project_files(device: str) -> dict[str, str]:
-    """Path in the project to content.
+    """The content of each file, by its path in the project.
 
     Args:
-        device: a name that `check_device` takes.
+        device: a name that `check_device` accepts.
     """
     package = f"headrace_{device.lower()}"
     names = {
@@ -67,11 +67,11 @@ def project_files(device: str) -> dict[str, str]:
 
 
 def write_project(device: str, folder: Path) -> None:
-    """Writes the project, all of it or nothing.
+    """Writes the whole project, or nothing.
 
     Raises:
         AlreadyExists: something has the folder's name.
-        InvalidArgument: it cannot be made there.
+        InvalidArgument: the project cannot be made there.
     """
     if folder.exists() or folder.is_symlink():
         raise AlreadyExists(
@@ -91,7 +91,7 @@ def write_project(device: str, folder: Path) -> None:
 
 
 def _renamed(code: str, names: dict[str, str]) -> str:
-    """TEMPLATE's code under the new names; what it imports of its own package comes last."""
+    """TEMPLATE's code under the new names. Imports from its own package come last."""
     code = code.replace(_TEMPLATE, names["package"])
     code = code.replace("Template Device Full Name", names["device"])
     code = code.replace(" Copy it to write your own.", "")
@@ -111,7 +111,7 @@ def _sorted_imports(block: str, package: str) -> str:
 
 
 def _compatible(installed: str) -> str:
-    """The requirement for this version and later ones that do not break what it has."""
+    """The requirement for this version and later compatible versions."""
     major, minor = installed.split(".")[:2]
     following = f"0.{int(minor) + 1}" if major == "0" else str(int(major) + 1)
     return f">={major}.{minor},<{following}"

@@ -1,1 +1,1 @@
-"""The model repository: networks in a folder, with versions, and what is done as they change."""
+"""The model repository: a folder of networks with versions, which the server follows."""

@@ -1,4 +1,4 @@
-"""What ``network.toml`` says of a network: how to load it, and which of its versions serve."""
+"""Reads ``network.toml``, which says how to load a network and which of its versions serve."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ _KEYS: Final = {
 class Description:
     """
     Attributes:
-        request: how to load each version; its name and version are the first's.
+        request: how to load each version. It has the network's name and the first version.
         policy: which versions serve.
-        traffic: per cent of the requests that a version gets.
+        traffic: the per cent of the requests that each version gets.
     """
 
     request: LoadRequest
@@ -65,10 +65,10 @@ class Description:
         return replace(self.request, version=version)
 
     def as_said(self, name: str, reference: Reference) -> Description:
-        """What a client asks for as `name`: where it says nothing, the file does.
+        """Merges a client's options for `name` with the file's. The client's options come first.
 
         Raises:
-            InvalidArgument: `reference.device` is no device name.
+            InvalidArgument: `reference.device` is not a device name.
         """
         said, described = reference.options, self.request
         options = replace(
@@ -91,11 +91,11 @@ class Description:
 
 
 def read_description(name: str, folder: Path) -> Description:
-    """What the file in `folder` says of a network; all defaults if there is none.
+    """Reads the description of a network in `folder`. Without a file, it has only defaults.
 
     Raises:
         FailedPrecondition: the file cannot be read.
-        InvalidArgument, NotFound: the file is not as it should be; names the key.
+        InvalidArgument, NotFound: a value in the file is wrong. The error names the key.
     """
     path = folder / FILE
     if not path.is_file():
@@ -201,10 +201,10 @@ def _shapes(shapes: Any) -> dict[str, tuple[int, ...]]:
 
 
 def file_inside(folder: Path, name: str, key: str) -> Path:
-    """A file that the description names.
+    """The path of a file that the description names.
 
     Raises:
-        InvalidArgument: it is not a file inside the network's folder.
+        InvalidArgument: the path is not a file inside the network's folder.
     """
     where = f"{FILE}: {key}"
     try:
@@ -259,7 +259,7 @@ def _numbers(facts: Mapping[str, Any], key: str, where: str) -> tuple[float, ...
 
 
 def _is_number(value: object) -> bool:
-    """Whether `float` takes it: TOML's integers may be of any size here."""
+    """Whether `float` accepts the value. Python reads TOML integers of any size."""
     return type(value) is float or (type(value) is int and abs(value) < 2**1000)
 
 

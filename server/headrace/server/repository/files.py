@@ -1,4 +1,4 @@
-"""Reads a model repository; what a client names stays inside it."""
+"""Reads a model repository. Names from clients cannot lead out of the folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.server.repository.folder import MODEL, NetworkFolder, Signature
 
 
 class RepositoryFiles:
-    """Reads one folder afresh each time it is asked. Thread-safe; methods wait for the disk.
+    """Reads one folder anew at each call. Thread-safe. Methods wait for the disk.
 
     Args:
         root: None if the server has no model repository.
@@ -27,7 +27,7 @@ class RepositoryFiles:
         self._limits = limits
 
     def look(self) -> dict[str, NetworkFolder]:
-        """What lies there.
+        """All networks in the repository, by name.
 
         Raises:
             OSError: the repository cannot be read.
@@ -35,11 +35,12 @@ class RepositoryFiles:
         return folder.look(self._root) if self._root is not None else {}
 
     def find(self, name: str) -> NetworkFolder:
-        """
+        """The folder of one network.
+
         Raises:
-            InvalidArgument: `name` is no network name.
-            NotFound, FailedPrecondition: there is no such network, or no repository, or it has a
-                fault.
+            InvalidArgument: `name` is not a network name.
+            NotFound: there is no such network.
+            FailedPrecondition: there is no repository, or the network has a fault.
         """
         field = "model.repository"
         if self._root is None:
@@ -55,30 +56,32 @@ class RepositoryFiles:
         return found
 
     def describe(self, name: str, found: NetworkFolder) -> Description:
-        """What the network's description says; raises as `read_description`."""
+        """The network's description. Raises as `read_description`."""
         return read_description(name, found.path)
 
     def load_request(self, name: str, reference: Reference) -> LoadRequest:
-        """How to load what a client asks for as `name`: where it says nothing, the description
-        does. Raises as `find` and `describe`, and InvalidArgument if `reference.device` is no
-        device name."""
+        """How to load the network that a client asks for as `name`.
+
+        The description gives the options that the client leaves out. Raises as `find` and
+        `describe`, and InvalidArgument if `reference.device` is not a device name.
+        """
         found = self.find(reference.network)
         return self.describe(reference.network, found).as_said(name, reference).request
 
     def newest(self, name: str, *, spooled: bool = False) -> Network:
-        """The model of the highest version; raises as `find` and `network`."""
+        """The model of the highest version. Raises as `find` and `network`."""
         found = self.find(name)
         return self.network(found, highest(found.versions), spooled=spooled)
 
     def network(self, found: NetworkFolder, version: str, *, spooled: bool = False) -> Network:
-        """The model of a version, as it lay there when it was looked at.
+        """The model of a version, from the files that `found` describes.
 
         Args:
-            spooled: as `Network.from_bytes`.
+            spooled: the same as in `Network.from_bytes`.
 
         Raises:
-            Unavailable: its files are others by now.
-            InvalidModel: it is no sound model.
+            Unavailable: the version's files have changed since.
+            InvalidModel: the model is not valid.
         """
         files = found.versions[version]
         self._check_unchanged(found, version, files.signature)
@@ -86,7 +89,7 @@ class RepositoryFiles:
             network = Network.from_file(
                 files.folder / MODEL, files.folder, self._limits, spooled=spooled
             )
-        finally:  # what was read may be wrong because of it
+        finally:  # if the files changed, the data that was read may be wrong
             self._check_unchanged(found, version, files.signature)
         return network
 

@@ -1,10 +1,10 @@
-"""What lies in the folder of a model repository, without reading a model.
+"""Lists the contents of a model repository's folder, without reading a model.
 
-    name/model.onnx             a network without versions, which is its version 1
+    name/model.onnx             version 1 of a network without folders for versions
     name/2/model.onnx           version 2 of a network
     name/network.toml           how to load it, and which versions serve
 
-Links may lead from one place of the repository to another, never out of it.
+Links may lead from one place of the repository to another, but not out of it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _log = logging.getLogger(__name__)
 MODEL: Final = "model.onnx"
 MAX_NETWORKS: Final = 100_000
 MAX_VERSIONS: Final = 1000
-"""Of one network."""
+"""The most versions that one network may have."""
 MAX_FILES: Final = 10_000
-"""Of one version."""
+"""The most files that one version may have."""
 _MAX_DEPTH: Final = 8
 
 LEADS_OUT: Final = "is a link that leads out of the model repository"
 
 
 class _Stamp(NamedTuple):
-    """What changes with a file's contents."""
+    """Properties of a file that change when its contents change."""
 
     path: str
     size: int
@@ -47,12 +47,12 @@ Signature: TypeAlias = tuple[_Stamp, ...]
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files of a version, or those beside the versions: the description and what it names.
+    """The files of a version, or the description and the files that it names.
 
     Attributes:
-        folder: that holds them.
-        signature: the same as long as nobody changes them.
-        settled: they came to their place whole, by renaming: nothing was written since.
+        folder: the folder that holds the files.
+        signature: stays the same as long as nobody changes the files.
+        settled: whether the files were renamed into place whole, and not written since.
     """
 
     folder: Path
@@ -64,8 +64,8 @@ class Files:
 class NetworkFolder:
     """
     Attributes:
-        fault: why none of its versions can be loaded; empty if they can.
-        nameless: it may be no network at all, and has no place among them.
+        fault: why no version can be loaded. Empty if versions can be loaded.
+        nameless: the folder may not be a network, and is not listed among the networks.
     """
 
     path: Path
@@ -76,7 +76,7 @@ class NetworkFolder:
 
 
 def look(root: Path) -> dict[str, NetworkFolder]:
-    """All networks of a repository, by name, and folders that cannot be looked at.
+    """All networks of a repository, by name. Folders that cannot be read are included.
 
     Raises:
         OSError: the repository itself cannot be read.
@@ -94,7 +94,7 @@ def look(root: Path) -> dict[str, NetworkFolder]:
 
 
 def look_at(root: Path, name: str) -> NetworkFolder | None:
-    """One network of a repository; None if there is nothing of the kind under that name."""
+    """One network of a repository, or None if there is no network under that name."""
     path = root / name
     nothing = Files(path, ())
     try:
@@ -102,13 +102,13 @@ def look_at(root: Path, name: str) -> NetworkFolder | None:
             fault = f"{name[:200]!r} is not a network name; rename the folder"
             return NetworkFolder(path, {}, nothing, fault, nameless=True) if _is_one(path) else None
         return _network(root, path)
-    except (OSError, RuntimeError) as error:  # as the lost+found of a volume; a link to itself
+    except (OSError, RuntimeError) as error:  # for example lost+found, or a link to itself
         reason = error.strerror if isinstance(error, OSError) else "it is a link to itself"
         return NetworkFolder(path, {}, nothing, f"cannot be read: {reason}", nameless=True)
 
 
 def _network(root: Path, path: Path) -> NetworkFolder | None:
-    if not os.path.isdir(path):  # noqa: PTH112 - there may be ten thousand, at each look
+    if not os.path.isdir(path):  # noqa: PTH112 - faster: each look may check ten thousand
         return None
     versions: dict[str, Files] = {}
     beside: list[os.DirEntry[str]] = []
@@ -161,11 +161,12 @@ def _leads_out(root: Path, path: str) -> bool:
 
 
 def _files(folder: Path, network: Path, beside: list[os.DirEntry[str]] | None = None) -> Files:
-    """The files of a version in `folder`; `beside` are those that count, if not all do.
+    """The files of a version in `folder`. If `beside` is given, only these files count.
 
-    A write changes a file's times of modification and of change alike; a rename changes the second
-    alone, of what is renamed. So a file was put whole where it is if its own time of change is the
-    later one, or that of a folder around it that is not older than the file's.
+    A write sets a file's modification time (mtime) and change time (ctime) together. A rename sets
+    only the ctime of the file or folder that is renamed. So a file was moved into place whole in
+    two cases: its own ctime is later than its mtime, or a folder around it was renamed (its ctime
+    is later than its mtime) and the folder's ctime is not older than the file's.
     """
     walked = _walk(folder, "", 0) if beside is None else _walk_entries(beside, "", 0)
     stamps, changed = [], []
@@ -198,7 +199,7 @@ def _walk_entries(
         name = prefix + entry.name
         try:
             facts = entry.stat()
-        except OSError:  # a link that leads nowhere, or a file that went this moment
+        except OSError:  # a broken link, or a file that was just removed
             continue
         if not stat.S_ISDIR(facts.st_mode):
             yield name, facts

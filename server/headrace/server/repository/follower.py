@@ -1,4 +1,4 @@
-"""Has the repository's own networks be as their folders are."""
+"""Keeps the repository's own networks in line with their folders."""
 
 from __future__ import annotations
 
@@ -42,13 +42,16 @@ _log = logging.getLogger(__name__)
 
 
 class Follower:
-    """Thread-safe. Methods wait for the disk and never for a load.
+    """Loads and unloads the repository's own networks as their folders change.
 
-    `lock` guards the statuses, and orders looks at one network; the core's locks are taken under
-    it. Loads end on loading threads, which take it too.
+    Thread-safe. Methods wait for the disk and never for a load.
+
+    `lock` guards the statuses and orders looks at one network. The core's locks are taken while
+    `lock` is held. Loads end on loading threads, which take `lock` too.
 
     Args:
-        changed: told the name of a network that came, failed or went, on any thread.
+        changed: called with the name of a network that was loaded, failed, or was removed. The
+            call may come on any thread.
     """
 
     def __init__(
@@ -61,10 +64,10 @@ class Follower:
         self.statuses: dict[str, Status] = {}
 
     def start(self, shares: Mapping[str, Mapping[str, int]]) -> list[Future[NetworkEntry]]:
-        """Loads what is there, as it is.
+        """Loads all networks of the repository, without waiting for their files to come to rest.
 
         Args:
-            shares: of versions, by network, as clients set them.
+            shares: the shares of versions that clients set, by network.
 
         Raises:
             OSError: the repository cannot be read.
@@ -81,10 +84,10 @@ class Follower:
         return begun
 
     def poll(self) -> None:
-        """Looks for what has changed, and begins to load it.
+        """Looks for changes, and begins the loads that they need.
 
         Raises:
-            OSError: the repository cannot be read; then nothing changes.
+            OSError: the repository cannot be read. In this case nothing changes.
         """
         now = self._files.look()
         with self.lock:
@@ -94,11 +97,13 @@ class Follower:
                 self._follow(name, now.get(name))
 
     def load(self, name: str, found: NetworkFolder, *, replace: bool) -> list[Future[NetworkEntry]]:
-        """Loads one as its folder is, whoever has its name with `replace`.
+        """Loads one network as its folder is. With `replace`, it takes the place of any network of
+        that name.
 
         Raises:
             AlreadyExists: the name is in use.
-            As `Core.load_network`, and if there is nothing to load FailedPrecondition.
+            FailedPrecondition: there is nothing to load.
+            Also raises as `Core.load_network`.
         """
         with self.lock:
             ready = [e for e in self._core.networks.versions(name) if e.executable is not None]
@@ -127,11 +132,11 @@ class Follower:
         at_rest: bool = False,
         strict: bool = False,
     ) -> list[Future[NetworkEntry]]:
-        """Has a network be as its folder is.
+        """Brings a network in line with its folder.
 
         Args:
             at_rest: take the files as they are, without a second look.
-            strict: raise what else is only a reason.
+            strict: raise errors. Otherwise an error only becomes the reason in the status.
         """
         status = self.statuses.get(name)
         if status is None:
@@ -140,7 +145,7 @@ class Follower:
             status = self.statuses[name] = Status()
         before, status.seen = status.seen, now
         if now is None:
-            if before is None and not status.loading:  # for two looks
+            if before is None and not status.loading:  # the folder was missing in two looks
                 self._forget(name, status)
             return []
         if self.is_clients(name) and not status.takes_over:
@@ -170,7 +175,7 @@ class Follower:
         *,
         at_rest: bool,
     ) -> Description | None:
-        """The description; None if it is not at rest."""
+        """The description, or None if its file may still be changing."""
         if now.fault:
             raise FailedPrecondition(now.fault)
         beside = now.description
@@ -216,7 +221,7 @@ class Follower:
                         raise
                     self._failed(name, status, attempt[1], error)
         gone = before.versions.keys() - now.versions.keys() if before is not None else set()
-        status.waits |= bool(gone)  # for one look: a folder that is replaced is gone for a moment
+        status.waits |= bool(gone)  # a folder that is being replaced is briefly missing
         for version in status.reasons.keys() - now.versions.keys() - {""}:
             del status.reasons[version]
         for version in status.tried.keys() - status.wanted:
@@ -256,7 +261,7 @@ class Follower:
     def _failed(
         self, name: str, status: Status, request: LoadRequest, error: BaseException
     ) -> None:
-        """A version's load came to nothing."""
+        """Records that a version's load failed."""
         version = request.version
         known = isinstance(error, HeadraceError) and not isinstance(error, Internal)
         reason = text_of(error) if known else "an internal error; the log has it"
@@ -264,7 +269,7 @@ class Follower:
             status.tried.pop(version, None)
         if not known:
             log_internal_error(error, where=f"loading {name} version {version}")
-        elif status.reasons.get(version) == reason:  # it passes, and has not passed yet
+        elif status.reasons.get(version) == reason:  # a temporary reason that still holds
             return
         else:
             log = _log.warning if isinstance(error, Cancelled | Unavailable) else _log.error
@@ -273,7 +278,7 @@ class Follower:
         self._list_failed(name, request, reason)
 
     def _fault(self, name: str, status: Status, error: HeadraceError) -> None:
-        """No version can be loaded; those that are loaded stay."""
+        """Records that no version can be loaded. Versions that are already loaded stay."""
         reason = text_of(error)
         if status.reasons.get("") != reason:
             _log.error("network %s was not loaded: %s", name, reason)
@@ -287,13 +292,15 @@ class Follower:
     def _list_failed(self, name: str, request: LoadRequest, reason: str) -> None:
         try:
             self._core.list_failed(request, reason, REPOSITORY)
-        except HeadraceError:  # an older one of the version serves, or a client was first
+        except HeadraceError:  # an older load of the version serves, or a client has the name
             return
         self._changed(name)
 
     def _retire(self, name: str, status: Status) -> None:
-        """Unloads versions that are not wanted, once those are ready that are; those whose files
-        are gone also if those that are wanted cannot be loaded."""
+        """Unloads unwanted versions once all wanted versions are ready.
+
+        Unwanted versions without files are unloaded even if a wanted version cannot be loaded.
+        """
         if status.loading:
             return
         entries = self._core.networks.versions(name)
@@ -304,7 +311,7 @@ class Follower:
 
         def leaves(entry: NetworkEntry) -> bool:
             version = entry.key.version
-            if status.takes_over:  # all of the repository's take the name, or none
+            if status.takes_over:  # either all of the repository's versions take the name, or none
                 return (entry.owner == REPOSITORY) != complete
             if entry.owner != REPOSITORY:
                 return False
@@ -324,7 +331,7 @@ class Follower:
             self._core.networks.share(name, _shares(status), ahead=True)
 
     def _forget(self, name: str, status: Status) -> None:
-        """The folder is gone."""
+        """Removes a network whose folder is gone."""
         del self.statuses[name]
         if not self.is_clients(name):
             self.unload(name, lambda entry: entry.owner == REPOSITORY)
@@ -336,7 +343,7 @@ class Follower:
     def unload(self, name: str, leaves: Callable[[NetworkEntry], bool]) -> None:
         """Unloads versions, if there are any."""
         if any(map(leaves, self._core.networks.versions(name))):
-            with suppress(NotFound):  # somebody else did
+            with suppress(NotFound):  # another caller has unloaded them
                 self._core.unload_network(name, wanted=lambda entry: not leaves(entry))
             self._changed(name)
 
@@ -346,5 +353,5 @@ class Follower:
 
 
 def _shares(status: Status) -> Mapping[str, int]:
-    """A client's, or else what the description says."""
+    """The shares that a client set, or otherwise the shares of the description."""
     return status.shares or (status.description.traffic if status.description is not None else {})

@@ -1,4 +1,4 @@
-"""Which of the versions that are there are loaded."""
+"""The policy that chooses which versions of a network are loaded."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _MAX_VERSIONS: Final = 1000
 class VersionPolicy:
     """
     Attributes:
-        latest: as many of the numerically highest; None for all.
-        specific: those and no others; None for any.
+        latest: how many of the highest version numbers to load. None loads all.
+        specific: the only versions to load. None allows any version.
     """
 
     latest: int | None = None
     specific: frozenset[str] | None = None
 
     def choose(self, there: Iterable[str]) -> set[str]:
-        """Those of the versions that are to be loaded."""
+        """The versions to load, out of those that exist."""
         ordered = sorted(there, key=int, reverse=True)
         if self.specific is not None:
             return set(self.specific.intersection(ordered))
@@ -32,17 +32,17 @@ class VersionPolicy:
 
 
 LATEST: Final = VersionPolicy(latest=1)
-"""The policy where nobody says one."""
+"""The default policy."""
 
 
 def parse_policy(said: Any, field: str) -> VersionPolicy:
     """
     Args:
         said: ``"all"``, ``{"latest": 2}`` or ``{"specific": [1, 3]}``, or Triton's form of these,
-            as ``{"latest": {"num_versions": 2}}``; None for the default.
+            for example ``{"latest": {"num_versions": 2}}``. None gives the default.
 
     Raises:
-        InvalidArgument: it is none of these.
+        InvalidArgument: `said` is none of these.
     """
     if said is None:
         return LATEST

@@ -1,4 +1,4 @@
-"""The thread that looks at the model repository again and again."""
+"""The thread that looks at the model repository at regular intervals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STOP_SECONDS = 2.0
 
 
 class Poller:
-    """Looks every so many seconds, on the thread ``headrace-repository``; never with 0."""
+    """Looks every `seconds` seconds on the thread ``headrace-repository``. With 0, never looks."""
 
     def __init__(self, repository: Repository, seconds: float) -> None:
         self._repository = repository
@@ -27,8 +27,10 @@ class Poller:
             self._thread.start()
 
     def stop(self) -> None:
-        """No look begins any more. One that has begun is waited for, but not long: when the core
-        has stopped, it can change nothing."""
+        """Begins no further look, and waits a short time for a look in progress.
+
+        A short wait is enough: a look cannot change anything once the core has stopped.
+        """
         self._stopped.set()
         if self._thread.ident is not None:
             self._thread.join(_STOP_SECONDS)
@@ -43,5 +45,5 @@ class Poller:
                 if not failed:
                     _log.error("the model repository cannot be read: %s", error.strerror)
                 failed = True
-            except Exception as error:  # noqa: BLE001 - the next look may go well
+            except Exception as error:  # noqa: BLE001 - the next look may succeed
                 log_internal_error(error, where="looking at the model repository")

@@ -22,10 +22,10 @@ class RepositoryVersion(NamedTuple):
     """A version of a network that the repository holds or that the server has loaded.
 
     Attributes:
-        version: empty if the network has a fault, and no version.
-        state: None if it is not loaded.
-        reason: why it is not loaded or, of one that is, why its newest files are not.
-        share: per cent of the requests that name no version.
+        version: empty if the network has a fault and so has no version.
+        state: None if the version is not loaded.
+        reason: why the version is not loaded. For a loaded version, why its newest files are not.
+        share: the per cent that the version gets of the requests without a version.
     """
 
     name: str
@@ -36,10 +36,13 @@ class RepositoryVersion(NamedTuple):
 
 
 class Repository:
-    """Thread-safe. Methods wait for the disk and never for a load: call them off the event loop.
+    """The networks of the repository's folder, and clients' networks that come from it.
+
+    Thread-safe. Methods wait for the disk and never for a load. Do not call them on the event loop.
 
     Args:
-        changed: told the name of a network that came, failed or went, on any thread.
+        changed: called with the name of a network that was loaded, failed, or was removed. The
+            call may come on any thread.
     """
 
     def __init__(
@@ -51,15 +54,15 @@ class Repository:
         self._own = Follower(core, files, changed)
 
     def start(self, shares: Mapping[str, Mapping[str, int]]) -> list[Future[NetworkEntry]]:
-        """As `Follower.start`."""
+        """Does the same as `Follower.start`."""
         return self._own.start(shares)
 
     def poll(self) -> None:
-        """As `Follower.poll`."""
+        """Does the same as `Follower.poll`."""
         self._own.poll()
 
     def index(self) -> list[RepositoryVersion]:
-        """All versions that are there or loaded, by name and number.
+        """All versions that are in the repository or loaded, in the order of name and number.
 
         Raises:
             FailedPrecondition: the repository cannot be read.
@@ -75,23 +78,23 @@ class Repository:
     def load(
         self, name: str, said: Reference, *, replace: bool = False, on_disk: bool = False
     ) -> list[Future[NetworkEntry]]:
-        """Loads the versions that the policy wants, of the network `said.network` as `name`.
+        """Loads the network `said.network` as `name`, in the versions that the policy chooses.
 
-        If nothing else is said, and the names are the same, this is the repository's own network,
-        which polling follows; otherwise it is the client's.
+        If the names are the same and the client sets no options, the network is the repository's
+        own, and polling follows it. Otherwise the network is the client's.
 
         Args:
-            replace: take the place of a network of that name, version by version; when all are
-                loaded, versions that are not wanted go.
-            on_disk: as `NetworkLife.load`.
+            replace: take the place of a network of that name, version by version. When all
+                versions are loaded, versions that are not wanted are unloaded.
+            on_disk: the same as in `NetworkLife.load`.
 
         Returns:
-            One for each version, the lowest first.
+            One load for each version, the lowest version first.
 
         Raises:
             NotFound, FailedPrecondition, InvalidArgument: there is no such network, or its
                 description is wrong.
-            As `Core.load_network`.
+            Also raises as `Core.load_network`.
         """
         found = self.files.find(said.network)
         description = self.files.describe(said.network, found)
@@ -115,11 +118,12 @@ class Repository:
         replace: bool = False,
         on_disk: bool = False,
     ) -> list[Future[NetworkEntry]]:
-        """Loads versions of a client's network, wherever they are read from.
+        """Loads versions of a client's network, which may come from any source.
 
         Args:
-            versions: how to load each, and what reads it on a loading thread.
-            replace, on_disk: as `load` has them.
+            versions: for each version, how to load it, and a function that reads it on a loading
+                thread.
+            replace, on_disk: the same as in `load`.
 
         Raises:
             As `Core.load_network`.
@@ -153,7 +157,7 @@ class Repository:
         """Unloads a network, or one version of it, until its files change or a client loads it.
 
         Raises:
-            NotFound: no network has the name, or none of that name the version.
+            NotFound: no network has the name, or the network does not have the version.
         """
         with self._own.lock:
             status = self._own.statuses.get(name)
@@ -167,10 +171,10 @@ class Repository:
         return unloaded
 
     def set_traffic(self, name: str, shares: Mapping[str, int]) -> None:
-        """Has versions of a network share its requests, from the next one on.
+        """Sets how versions of a network share its requests, from the next request on.
 
         Args:
-            shares: per cent by version; none to go back to what the description says.
+            shares: the per cent by version. If empty, the description's shares apply again.
 
         Raises:
             As `Core.set_traffic`.

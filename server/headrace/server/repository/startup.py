@@ -1,7 +1,7 @@
-"""What a server has from its start: the state directory's settings and networks, and those of the
-model repository.
+"""Loads the networks that a server has from its start.
 
-A network that does not come is listed as failed, with its reason, and stops no other.
+They come from the state directory, with the settings there, and from the model repository. A
+network that cannot be loaded is listed as failed, with the reason. The others still load.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ from headrace.server.storage import usable
 _log = logging.getLogger(__name__)
 
 _DEVICE = DeviceName.parse("CPU")
-"""Where a network belongs of which no device is known."""
+"""The device that a network without a known device is listed under."""
 
 
 class Startup:
-    """Its loads begin on another thread than the event loop's, for they wait for the disk.
+    """Loads the networks of a server's start.
+
+    The loads begin on a thread other than the event loop's, because they wait for the disk.
 
     Args:
         state: None if the server keeps nothing.
-        changed: told the name of a network that came or failed, on any thread.
+        changed: called with the name of a network that was loaded or failed, on any thread.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class Startup:
         self._changed = changed
 
     async def load(self) -> None:
-        """Loads them all, and is done when each has come or failed.
+        """Loads all networks, and returns when each is loaded or has failed.
 
         Raises:
             InvalidArgument: the model repository cannot be read.
@@ -62,7 +64,7 @@ class Startup:
         begun = await asyncio.to_thread(self._begin_all)
         loads = [asyncio.wrap_future(load) for load in begun]
         await asyncio.gather(*loads, return_exceptions=True)
-        # A load that has ended may not have told yet: its callbacks run on its own thread.
+        # The callbacks of a load run on its own thread, so they may not have called `changed` yet.
         for name in {entry.key.name for entry in self._core.networks.entries()}:
             self._changed(name)
 
@@ -118,7 +120,7 @@ class Startup:
     def _cannot_begin(self, request: LoadRequest, error: HeadraceError, owner: object) -> None:
         reason = text_of(error)
         _log.error("network %s was not loaded: %s", request.name, reason)
-        with suppress(HeadraceError):  # the name may be none for a network, or a client was first
+        with suppress(HeadraceError):  # the name may be invalid, or a client's network has it
             self._core.list_failed(request, reason, owner)
         self._changed(request.name)
 

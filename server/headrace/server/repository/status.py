@@ -1,4 +1,4 @@
-"""What became of one network of the repository, and why."""
+"""The status of one network of the repository, and the reasons for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.server.repository.description import Description
 from headrace.server.repository.folder import Files, NetworkFolder, Signature
 
 REPOSITORY: Final = "repository"
-"""Owns the networks that are the repository's own, and no client's."""
+"""The owner of the repository's own networks. Clients' networks have other owners."""
 
 CLIENTS: Final = "a client loaded another network under this name"
 COPYING: Final = "its files changed since the last look; it is loaded when they have come to rest"
@@ -21,22 +21,22 @@ LEFT_OUT: Final = "the version policy leaves it out"
 UNLOADED: Final = "a client unloaded it"
 
 PASSES = (AlreadyExists, Cancelled, ResourceExhausted, Unavailable)
-"""Reasons for which a load that failed is tried again though no file has changed."""
+"""A load that fails with one of these errors is tried again, although no file has changed."""
 
 
 @dataclass(eq=False, slots=True)
 class Status:
-    """What became of one network of the repository.
+    """The status of one network of the repository.
 
     Attributes:
-        seen: at the last look.
-        wanted: versions that are to be loaded.
-        tried: of each version the files and the request of its last load.
-        reasons: why a version, or with "" all of them, is not as its files are.
-        loading: versions.
-        waits: a version is wanted, and not at rest.
-        shares: that a client set.
-        takes_over: from a client's network of this name.
+        seen: the network's folder at the last look.
+        wanted: the versions to load.
+        tried: the files and the request of each version's last load.
+        reasons: why a version differs from its files. The key "" stands for all versions.
+        loading: the versions that are loading.
+        waits: whether the next look may find more to load, because files are still changing.
+        shares: the shares that a client set.
+        takes_over: whether the network is taking the place of a client's network of this name.
     """
 
     seen: NetworkFolder | None = None
@@ -52,12 +52,12 @@ class Status:
 
 
 def rests(now: Files, before: Files | None) -> bool:
-    """Whether nobody is writing these files, as far as two looks can tell."""
+    """Whether nobody seems to be writing these files, judged by two looks."""
     return now.settled or (before is not None and before.signature == now.signature)
 
 
 def error_of(load: Future[NetworkEntry]) -> BaseException | None:
-    """Why a load that has ended came to nothing."""
+    """The error that an ended load failed with, or None."""
     return Cancelled("the server is shutting down") if load.cancelled() else load.exception()
 
 

@@ -1,1 +1,1 @@
-"""What is served, apart from how it is carried."""
+"""The services of the server, apart from how calls are transported."""

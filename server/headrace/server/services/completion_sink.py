@@ -1,4 +1,4 @@
-"""Brings completions from any thread to the event loop, with one wake-up for many."""
+"""Brings completions from any thread to the event loop. One wake-up can serve many of them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from headrace.runtime.execution.job import Job
 class CompletionSink:
     """A deque and at most one pending wake-up of the loop. `put` may be called on any thread.
 
-    No lock: `deque.append` and `popleft` are atomic, and the flag is cleared before the deque is
-    emptied, so a completion that comes meanwhile arms another wake-up.
+    It needs no lock: `deque.append` and `popleft` are atomic, and the flag is cleared before the
+    deque is emptied. So a completion that arrives meanwhile schedules another wake-up.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -24,7 +24,7 @@ class CompletionSink:
         self._armed = False
 
     def put(self, deliver: Callable[[Job], None], job: Job) -> None:
-        """Has `deliver(job)` called on the loop's thread; at once if this is it."""
+        """Calls `deliver(job)` on the loop's thread, and at once if this is the loop's thread."""
         if threading.get_ident() == self._thread:
             deliver(job)
             return

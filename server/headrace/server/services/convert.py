@@ -1,4 +1,4 @@
-"""Messages to the runtime's words and back."""
+"""Converts messages to the runtime's types and back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STATES = {
 def network_options(request: pb.LoadNetworkRequest | pb.QueryNetworkRequest) -> NetworkOptions:
     """
     Raises:
-        InvalidArgument: naming the option that cannot be.
+        InvalidArgument: an option is invalid. The error names it.
     """
     for field, options in (("inputs", request.inputs), ("outputs", request.outputs)):
         if len(options) > MAX_FIELDS:
@@ -65,7 +65,7 @@ def network_options(request: pb.LoadNetworkRequest | pb.QueryNetworkRequest) -> 
 
 
 def network_info(entry: NetworkEntry) -> pb.NetworkInfo:
-    """What is known of a network in whatever state."""
+    """The message that describes a network, in any state."""
     info = pb.NetworkInfo(
         name=entry.key.name,
         version=entry.key.version,

@@ -1,4 +1,4 @@
-"""The service's methods but for inference: each decodes, delegates to the core, encodes."""
+"""The service's methods except inference. Each decodes, calls the core, and encodes."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ _STATES = {
 
 
 class Servicer:
-    """Belongs to the event loop's thread; what takes time runs on the core's load executor, and
-    what may wait on the loop's own."""
+    """Belongs to the event loop's thread. Long work runs on the core's load executor. Calls that
+    may block run on the loop's own executor."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Servicer:
     def _load_request(
         self, request: pb.LoadNetworkRequest | pb.QueryNetworkRequest, name: str = ""
     ) -> LoadRequest:
-        """What is asked for; of a network of the repository, its folder says what is left out."""
+        """The request to load. A repository network's description fills in missing options."""
         if request.model.WhichOneof("source") == "repository":
             return self._repository.files.load_request(name, _reference(request))
         options = network_options(request)
@@ -163,7 +163,7 @@ class Servicer:
         return (await self._loaded(options.name, [future]))[0]
 
     async def _imported(self, options: pb.ImportOptions, digest: str) -> Future[NetworkEntry]:
-        """The load, begun on another thread: to verify a gigabyte takes a second."""
+        """The load. It begins on another thread, because verifying a gigabyte takes a second."""
 
         def begin() -> Future[NetworkEntry]:
             name, config, blob = options.name, dict(options.config), self._uploads.read(digest)
@@ -228,7 +228,7 @@ class Servicer:
             plugin = plugins.get(name)
             if plugin is not None:
                 info.backend_version = plugin.backend_version
-                with suppress(Unavailable):  # its backend does not start, and its state says so
+                with suppress(Unavailable):  # its backend does not start; its state says so
                     info.full_name = plugin.full_name or name
                     # A virtual device is one device without an id.
                     info.device_ids.extend(filter(None, plugin.device_ids()))
@@ -243,12 +243,12 @@ class Servicer:
     async def _loaded(
         self, name: str, futures: Sequence[Future[NetworkEntry]]
     ) -> list[pb.NetworkInfo]:
-        """The versions of a network once all are loaded."""
+        """Waits until all versions of a network are loaded, and returns them."""
         loop = asyncio.get_running_loop()
 
         def tell(future: Future[NetworkEntry]) -> None:
-            # Whoever asked may be gone by now; the network is there all the same, unless somebody
-            # else has unloaded it already.
+            # The caller may have left, but the network is there, unless another caller has
+            # already unloaded it.
             if future.cancelled() or future.exception() is not None:
                 return
             if future.result().state is NetworkState.READY:
@@ -279,18 +279,20 @@ class Servicer:
 
 
 def _reference(request: pb.LoadNetworkRequest | pb.QueryNetworkRequest) -> Reference:
-    """What a client says of a network of the repository."""
+    """A client's name and options for a network of the repository."""
     options = network_options(request)
     return Reference(request.model.repository, request.device, dict(request.config), options)
 
 
 async def _result(future: Future[T]) -> T:
-    """The future's result; the caller's going away does not cancel it."""
+    """The future's result. If the caller leaves, the future is not cancelled."""
     return await asyncio.shield(asyncio.wrap_future(future))
 
 
 async def _in_thread(call: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
-    """What the call returns, on another thread, for it may wait: for a worker process, or for a
-    backend that is started when it is first needed."""
+    """Runs the call on another thread and returns its result.
+
+    The call may wait for a worker process, or for a backend that starts when it is first needed.
+    """
     run = partial(call, *arguments, **named)
     return await asyncio.get_running_loop().run_in_executor(None, run)

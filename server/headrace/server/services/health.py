@@ -1,5 +1,7 @@
-"""What grpc.health.v1 says: the server under "" and its services' names, each network under its
-name."""
+"""The grpc.health.v1 service.
+
+It lists the server under "" and the names of its services, and each network under its own name.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ _UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 class HealthService:
     """The protocol over a table of statuses. Belongs to the event loop's thread.
 
-    grpcio-health-checking's own keeps every name for ever, and a watcher that does not read keeps
-    its lock from whoever sets a status. Here a change only wakes the watchers.
+    The servicer of grpcio-health-checking keeps every name for ever. There, a watcher that does not
+    read holds the lock, so that nobody can set a status. Here, a change only wakes the watchers.
     """
 
     def __init__(self) -> None:
@@ -34,7 +36,7 @@ class HealthService:
         self._closed = False
 
     def set(self, service: str, status: int | None) -> None:
-        """Changes a status; None: there is no such service any more."""
+        """Changes a status. None removes the service."""
         if status is None:
             self._statuses.pop(service, None)
         else:
@@ -46,7 +48,7 @@ class HealthService:
         return list(self._statuses)
 
     def close(self) -> None:
-        """Ends every watch, which would else last until the server's grace period is over."""
+        """Ends every watch. Otherwise, watches would last until the end of the grace period."""
         self._closed = True
         for watchers in self._watchers.values():
             for changed in watchers:
@@ -89,14 +91,14 @@ class HealthService:
 
 
 class HealthReporter:
-    """The handle by which the server tells its health; `service` is what is registered."""
+    """Reports the server's health. `service` is the service that gRPC registers."""
 
     def __init__(self) -> None:
         self.service = HealthService()
         self._draining = False
 
     def start(self) -> None:
-        """The server listens but is not ready."""
+        """Reports that the server listens but is not ready."""
         self._set_server(_NOT_SERVING)
 
     def ready(self) -> None:
@@ -112,7 +114,7 @@ class HealthReporter:
         self._set(name, None)
 
     def network_is(self, name: str, states: Collection[NetworkState]) -> None:
-        """What the states of all versions of a network make of it."""
+        """Sets the health of a network from the states of all its versions."""
         if NetworkState.READY in states:
             self.network_ready(name)
         elif NetworkState.FAILED in states:
@@ -121,13 +123,13 @@ class HealthReporter:
             self.network_gone(name)
 
     def drain(self) -> None:
-        """Everything is NOT_SERVING from now on, whatever is said later."""
+        """Sets everything to NOT_SERVING. Later changes have no effect."""
         self._draining = True
         for service in self.service.services():
             self.service.set(service, _NOT_SERVING)
 
     def close(self) -> None:
-        """Nothing more will be told."""
+        """Ends the reports of health."""
         self.service.close()
 
     def _set_server(self, status: int) -> None:

@@ -1,4 +1,4 @@
-"""InferStream: several requests and results a message, matched by the ids that the caller gives."""
+"""InferStream: messages with several requests or results, which the caller's ids match."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class InferStreams(Streams):
     """The open InferStreams of one server. Belongs to the event loop's thread.
 
     Args:
-        max_in_flight, max_stream_bytes: as `Streams` has its limit and its memory.
+        max_in_flight, max_stream_bytes: the limit and the memory of `Streams`.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class _Stream(RequestStream):
     def __init__(self, owner: Streams, context: Any, inference: Inference) -> None:
         super().__init__(owner, context)
         self._inference = inference
-        self._in_regions: set[asyncio.Task[None]] = set()  # asyncio itself would forget them
+        self._in_regions: set[asyncio.Task[None]] = set()  # asyncio would lose them
 
     async def _requests(self, data: bytes) -> Sequence[StreamRequest | Decoded]:
-        """The requests in a message, decoded already if all are like earlier ones."""
+        """The requests in a message. They are decoded already if all are like earlier ones."""
         known = self._inference.layouts.read_stream(data)
         if known is not None:
             return known
@@ -97,7 +97,7 @@ class _Stream(RequestStream):
     def _begin_in_regions(
         self, request: StreamRequest, name: str
     ) -> Callable[[HeadraceError], object]:
-        token = CancelToken()  # made first, so that a cancel while inputs are read is not lost
+        token = CancelToken()  # made first, so that a cancel during the reading of inputs works
         run = self._infer_in_regions(request, name, token)
         task = asyncio.get_running_loop().create_task(run)
         self._in_regions.add(task)

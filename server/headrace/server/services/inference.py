@@ -1,8 +1,8 @@
 """Infer and InferStream: the hot path.
 
 Everything here runs on the event loop's thread. A request to a tiny network on an idle device is
-computed right here; any other goes to a stream of its device, whose completion comes back through
-the sink.
+computed on this thread. Any other request goes to a stream of its device, and its completion comes
+back through the sink.
 """
 
 from __future__ import annotations
@@ -50,11 +50,12 @@ class Inference:
         self._wake = partial(sink.put, _wake)
 
     async def infer(self, data: bytes, context: Any) -> bytes:
-        """The unary call, from and to serialised messages.
+        """Handles the unary call. Takes and returns serialised messages.
 
         Raises:
             CodecError: the message breaks the protocol.
-            As `NetworkRegistry.acquire` and `ExecutableNetwork.submit`, and what the job raised.
+            Also raises as `NetworkRegistry.acquire` and `ExecutableNetwork.submit`, and the job's
+                error.
         """
         known = self.layouts.read(data)
         if known is None:
@@ -86,12 +87,13 @@ class Inference:
         context: Any,
         token: CancelToken | None = None,
     ) -> tuple[pb.InferReply, list[Any]]:
-        """Infers where tensors lie in shared memory; the reply and its attachments.
+        """Computes a request with tensors in shared memory. Returns the reply and its attachments.
 
-        The regions stay open until this ends, and until a copy that it has begun has ended.
+        The regions stay open until this call ends, and until all copies that it has begun have
+        ended.
 
         Args:
-            token: cancels the request, from its beginning.
+            token: cancels the request, at any time from its beginning.
         """
         with await self._shared_memory.lease(context) as lease:
             attachments = await fetch_inputs(lease, message, attachments)
@@ -102,7 +104,7 @@ class Inference:
             return reply, await put_outputs(lease, message, job, reply)
 
     def decode(self, message: pb.InferRequest, attachments: Attachments) -> Decoded:
-        """A stream's request, which is remembered for the next one like it.
+        """Decodes a stream's request, and remembers its layout for the next request like it.
 
         Raises:
             CodecError: as `decode_request`.
@@ -124,7 +126,7 @@ class Inference:
 
         Args:
             remaining: seconds until the call's own deadline.
-            done, token: as `Job` has them.
+            done, token: the same as in `Job`.
         """
         name, identifier, outputs, priority, profile, timeout, version, session = request
         values: Any = inputs
@@ -152,9 +154,9 @@ def _wake(job: Job) -> None:
 
 
 async def _completed(job: Job, context: Any) -> None:
-    """Returns when the job has completed; raises what it has failed with."""
+    """Returns when the job has completed. Raises the job's error if it failed."""
     if job.outcome is None:
-        # `_wake` runs on this thread, so it has not been missed.
+        # `_wake` runs on this thread, so it cannot have run already.
         job.waiter = asyncio.get_running_loop().create_future()
         try:
             await job.waiter
@@ -166,7 +168,7 @@ async def _completed(job: Job, context: Any) -> None:
 
 
 def cancel(token: CancelToken, *, expired: bool) -> None:
-    """Tells a request that its caller is gone."""
+    """Cancels a request whose caller has left or whose deadline has expired."""
     token.cancel(
         DeadlineExceeded("the deadline passed before the request finished")
         if expired
@@ -175,7 +177,7 @@ def cancel(token: CancelToken, *, expired: bool) -> None:
 
 
 def encode_small(identifier: str, job: Job) -> bytes | None:
-    """The serialised reply of a completed job, if it is so plain that no message is needed."""
+    """The serialised reply of a completed job, or None if it needs a protobuf message."""
     if job.layers:
         return None
     times = job.queue_seconds, job.execution_seconds, job.inference_seconds
@@ -195,7 +197,7 @@ def build_reply(identifier: str, job: Job) -> tuple[pb.InferReply, list[Any]]:
 
 
 def _reply(identifier: str, job: Job) -> pb.InferReply:
-    """All of a reply but its outputs."""
+    """A reply without its outputs."""
     reply = pb.InferReply(id=identifier, generation=job.generation, version=job.version)
     timings = reply.timings
     timings.queue_seconds = job.queue_seconds

@@ -1,4 +1,4 @@
-"""The methods of all services, one row each, and how they are registered behind the boundary."""
+"""Lists the methods of all services, one row each, and registers them behind the boundary."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Method(NamedTuple):
     """One method.
 
     Attributes:
-        message: what a request is parsed as; None if the handler takes serialised messages, or
-            reads its stream.
-        lane: whose places its calls take.
-        names_request: its reply says itself which request it answers.
+        message: the type that a request is parsed as. None if the handler takes serialised
+            messages or reads its stream.
+        lane: the lane whose places the method's calls take.
+        names_request: whether the reply itself contains the id of its request.
     """
 
     service: str
@@ -54,7 +54,7 @@ class Method(NamedTuple):
 
 
 class Services(NamedTuple):
-    """Who handles the methods."""
+    """The objects that handle the methods."""
 
     engine: Servicer
     inference: Inference
@@ -67,8 +67,10 @@ class Services(NamedTuple):
 
 
 def all_methods(services: Services, boundary: Boundary) -> list[Method]:
-    """The table. Calls that their callers can keep open have places of their own, and so have
-    probes and watches."""
+    """The table of methods.
+
+    Calls that callers can keep open have places of their own. Probes and watches do too.
+    """
     unary, upload, download, both = Kind
     calls, streams = boundary.calls, boundary.streams
     probes, watches = boundary.probes, boundary.watches
@@ -142,11 +144,12 @@ def all_methods(services: Services, boundary: Boundary) -> list[Method]:
 
 
 def register(server: grpc.aio.Server, methods: Iterable[Method], boundary: Boundary) -> None:
-    """Registers methods with a server that has not started, each behind the boundary, which reads
-    and serialises messages itself: gRPC is told of the kinds of replies alone.
+    """Registers methods behind the boundary with a server that has not started.
 
-    Generated functions would register each method with gRPC's core as well, which then waits for
-    each one's next call by itself: 5 to 9 µs more for every call of any method.
+    The boundary reads and serialises messages itself. gRPC only knows the kinds of replies.
+
+    Generated functions would also register each method with gRPC's core. The core would then wait
+    for the next call of each method separately, which adds 5 to 9 µs to every call.
     """
     services: dict[str, dict[str, grpc.RpcMethodHandler]] = {}
     for method in methods:
@@ -181,7 +184,7 @@ def _serialize(reply: Any) -> bytes:
 
 
 def _parsing(kind: Any, handler: Callable[..., Any]) -> Callable[..., Any]:
-    """The handler for serialised requests: behind the boundary, so that garbage has its status."""
+    """Makes a handler that parses requests itself, so that a bad message gets a proper status."""
     if kind is None:
         return handler
     return lambda data, context: handler(parse_request(kind, data), context)

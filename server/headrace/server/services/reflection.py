@@ -1,5 +1,7 @@
-"""Server reflection, versions v1 and v1alpha, whose open calls end with the work, not with the
-server's grace period, and whose questions are short."""
+"""Server reflection, versions v1 and v1alpha.
+
+Open calls end when the server's work ends, not at the end of the grace period. Questions are short.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,14 @@ from headrace.wire.message import parse_request
 _OLD, _NEW = "grpc.reflection.v1alpha", "grpc.reflection.v1"
 
 SERVICES: Final = (reflection.SERVICE_NAME, f"{_NEW}.ServerReflection")
-"""The two differ in nothing but the name; tools of today ask the second one first."""
+"""The two versions differ only in the name. Current tools ask for the second one first."""
 
 MAX_QUESTION_BYTES: Final = 1 << 16
-"""Of a name; as an object a message takes up to eight times its size."""
+"""The limit for a name in a question. A parsed message takes up to eight times its size."""
 
 
 class ReflectionService(reflection.aio.ReflectionServicer):  # type: ignore[misc]
-    """grpcio's, which can be closed. Belongs to the event loop's thread."""
+    """grpcio's reflection servicer, with a `close`. Belongs to the event loop's thread."""
 
     def __init__(self, services: Iterable[str]) -> None:
         _describe_new()
@@ -40,7 +42,7 @@ class ReflectionService(reflection.aio.ReflectionServicer):  # type: ignore[misc
                 await context.write(reply.SerializeToString())
 
     def close(self) -> None:
-        """Ends every call: at once if it waits for its caller, else when it has answered."""
+        """Ends each call: at once if it waits for its caller, otherwise after its answer."""
         self._closed = True
         for call in self._waiting:
             call.cancel()
@@ -71,13 +73,13 @@ class ReflectionService(reflection.aio.ReflectionServicer):  # type: ignore[misc
                 call.uncancel()
                 return
             finally:
-                # A call that is cancelled while it writes is one that grpc.aio never ends.
+                # grpc.aio never ends a call that is cancelled while it writes.
                 self._waiting.discard(call)
             yield _question(data)
 
 
 def _describe_new() -> None:
-    """Adds the description of v1, which grpcio lacks, to the pool that the answers come from."""
+    """Adds the description of v1 to the pool that the answers come from. grpcio lacks it."""
     pool, name = descriptor_pool.Default(), "grpc/reflection/v1/reflection.proto"
     try:
         pool.FindFileByName(name)

@@ -1,7 +1,8 @@
-"""Streams of requests: many in flight, results in the order in which they finish.
+"""Streams of requests: many are in flight, and results come in the order in which they finish.
 
-The stream's own task reads; while there are results another one writes them. A full stream is not
-read from, so that the caller feels it (flow control), and a request that fails ends itself alone.
+The stream's own task reads. While there are results, another task writes them. The server does not
+read from a full stream, so that flow control slows the caller. A request that fails does not end
+the others.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from headrace.server.transport.shares import Memory, Shares
 from headrace.wire.errors import ErrorDetails
 
 OF_WHAT_IS_LEFT: Final = 1 / 8
-"""The part of the streams' memory that a connection may hold."""
+"""The part of the streams' free memory that a connection may hold."""
 
 _WORTH_RELEASING_BYTES = 64 << 20
 _RELEASE_SECONDS = 1.0
@@ -38,10 +39,11 @@ class Streams(ABC):
     """The open streams of one method. Belongs to the event loop's thread.
 
     Args:
-        max_in_flight: requests of one stream at once, those whose results are unwritten included.
-        memory: bytes of requests in flight and of results that their callers have not read yet, for
-            all streams. A stream that has its share is not read from; a request or result for which
-            there is no room is refused.
+        max_in_flight: the most requests of one stream at once. A request counts until its result
+            is written.
+        memory: the bytes that all streams together may hold in requests in flight and in results
+            that their callers have not read yet. The server does not read from a stream that has
+            used up its share. It refuses a request or result that has no room.
     """
 
     def __init__(self, boundary: Boundary, max_in_flight: int, memory: Shares) -> None:
@@ -66,7 +68,7 @@ class Streams(ABC):
             self._give_memory_back()
 
     def _give_memory_back(self) -> None:
-        """Has the C library return what was held, a moment later: gRPC still has some of it."""
+        """Makes the C library release memory, a moment later because gRPC still holds some."""
         if self.memory.peak - self.memory.taken >= _WORTH_RELEASING_BYTES:
             self.memory.peak = self.memory.taken
             loop = asyncio.get_running_loop()
@@ -75,7 +77,7 @@ class Streams(ABC):
     async def drain(self) -> None:
         """Waits until every request in flight has been answered, then ends the streams.
 
-        Cancelled, it cancels the requests, whose answers then end the streams.
+        If this call is cancelled, it cancels the requests. Their answers then end the streams.
         """
         streams = list(self._open)
         for stream in streams:
@@ -89,10 +91,10 @@ class Streams(ABC):
 
 
 class RequestStream(ABC):
-    """One stream. What a request and a result are is the protocol's: the hooks know it.
+    """One stream. The hooks define requests and results for a protocol.
 
-    A request in flight has a key of its own on this stream, and a name, which is what its caller
-    and the log call it.
+    A request in flight has a key that is unique on this stream. It also has a name, which its
+    caller and the log use.
     """
 
     method: ClassVar[str]
@@ -101,15 +103,15 @@ class RequestStream(ABC):
     def __init__(self, owner: Streams, context: Any) -> None:
         self._owner = owner
         self._context = context
-        # How each request in flight is cancelled; None until that is known.
+        # The function that cancels each request in flight; None until it is known.
         self._in_flight: dict[Hashable, Callable[[HeadraceError], object] | None] = {}
         self._memory = Memory(owner.memory, context.peer())
         self._results = ResultWriter(
             context, self._memory, self._message, self.results_a_message, self._wrote
         )
-        # Bytes, for the requests in flight and their results.
+        # Bytes that are reserved for the requests in flight and their results.
         self._reserved: dict[Hashable, int] = {}
-        self._reading = False  # a message's requests are being started; results wait for the last
+        self._reading = False  # a message's requests are starting; results wait until all have
         self._changed = asyncio.Event()
         self._closing = False
         self._fatal: BaseException | None = None
@@ -124,24 +126,26 @@ class RequestStream(ABC):
 
     @abstractmethod
     def _name(self, request: Any) -> str:
-        """What the caller calls a request."""
+        """The name that the caller gave a request."""
 
     @abstractmethod
     def _key(self, name: str) -> Hashable:
         """The key of a request that is about to start.
 
         Raises:
-            InvalidArgument: it cannot start under its name.
+            InvalidArgument: the request cannot start under its name.
         """
 
     @abstractmethod
     def _begin(self, request: Any, key: Hashable) -> Callable[[HeadraceError], object]:
-        """Starts a request, whose end is told to `_ended` with `key`; returns what cancels it."""
+        """Starts a request and returns a function that cancels it. Its end calls `_ended`."""
 
     @abstractmethod
     def _success(self, name: str, outcome: Any) -> tuple[Any, int]:
-        """The result of a request that has ended well, and its bytes; `outcome` as `_ended` has
-        it."""
+        """The result of a request that has succeeded, and the result's bytes.
+
+        `outcome` is the same as in `_ended`.
+        """
 
     @abstractmethod
     def _failure(self, name: str, details: ErrorDetails) -> Any:
@@ -151,13 +155,13 @@ class RequestStream(ABC):
     def _message(self, results: Sequence[Any]) -> bytes:
         """The reply with these results, at most `results_a_message` of them."""
 
-    # -- what all protocols have in common --
+    # -- common to all protocols --
 
     async def run(self) -> None:
         self._task = asyncio.current_task()
         try:
             await self._read()
-            self._task = None  # the caller has ended the stream, which needs no closing any more
+            self._task = None  # the caller has ended the stream, so it needs no closing
             await self._settle()
             if self._fatal is not None:
                 raise self._fatal
@@ -179,32 +183,32 @@ class RequestStream(ABC):
             self.closed.set()
 
     async def _give_up(self) -> None:
-        """Ends everything in flight, and writes what has ended before."""
+        """Cancels all requests in flight, and writes the results that were ready before."""
         if self._task is not None and self._fatal is not None:
             self._task.uncancel()
-        self.closed.set()  # what comes from now on is not written any more
+        self.closed.set()  # later results are not written
         self.cancel_all(Cancelled("the caller's stream has ended by an error"))
         self._in_flight.clear()
-        await self._settle()  # for gRPC takes no status beside a message
+        await self._settle()  # because gRPC accepts no status while a message is written
 
     def fail_all(self, error: BaseException) -> None:
-        """Ends the stream with an error, once what has been computed is written."""
+        """Ends the stream with an error, after all finished results are written."""
         if self._fatal is None:
             self._fatal = error
             if self._task is not None:
                 self._task.cancel()
 
     def forget_results(self) -> None:
-        """Drops what nobody will read."""
+        """Drops results that nobody will read."""
         self._results.forget()
 
     def close_when_idle(self) -> None:
-        """Ends the stream once nothing is in flight on it; new requests are refused meanwhile."""
+        """Refuses new requests, and ends the stream once no request is in flight."""
         self._closing = True
         self._end_if_idle()
 
     def cancel_all(self, error: HeadraceError) -> None:
-        """Cancels everything in flight."""
+        """Cancels all requests in flight."""
         for cancel in list(self._in_flight.values()):
             if cancel is not None:
                 cancel(error)
@@ -228,7 +232,7 @@ class RequestStream(ABC):
             self._results.write()
 
     def _has_room(self, size: int) -> bool:
-        """Whether a request of so many bytes, its result included, may start, and then has them."""
+        """Reserves `size` bytes for a request and its result. Returns whether there was room."""
         waiting = len(self._in_flight) + len(self._results)
         return waiting < self._owner.max_in_flight and self._memory.use(size)
 
@@ -262,10 +266,10 @@ class RequestStream(ABC):
     def _ended(
         self, key: Hashable, name: str, outcome: Any, error: BaseException | None, seconds: float
     ) -> None:
-        """A request has its outcome, or has failed with `error`, after so many seconds."""
+        """Takes a request's outcome, or the `error` that it failed with, and its duration."""
         self._forget(key)
         if self.closed.is_set():
-            return  # the caller is gone, and this the outcome of its cancelled request
+            return  # the caller has left, and its request was cancelled
         try:
             if error is not None:
                 raise error
@@ -289,7 +293,7 @@ class RequestStream(ABC):
         self._end_if_idle()
 
     async def _settle(self) -> None:
-        """Waits for everything in flight and writes what comes of it."""
+        """Waits for all requests in flight and writes their results."""
         while self._is_busy():
             self._results.write()
             await self._wait_for_change()
@@ -312,12 +316,12 @@ class RequestStream(ABC):
 
 
 def _left(context: Any) -> HeadraceError:
-    """What a request is cancelled with whose caller is gone."""
+    """The error for requests that are cancelled because their caller has left."""
     if ended_code(context) == "DEADLINE_EXCEEDED":
         return DeadlineExceeded("the deadline passed before the request finished")
     return Cancelled("the caller cancelled the request")
 
 
 def job_seconds(job: Job) -> float:
-    """From when a request was accepted until it ended."""
+    """The seconds from the acceptance of a request until its end."""
     return job.queue_seconds + job.execution_seconds

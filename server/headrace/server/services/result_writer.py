@@ -1,5 +1,8 @@
-"""Writes a stream's results: where the protocol allows it all that are ready as one message, so
-that what finishes during a write shares the next one."""
+"""Writes a stream's results.
+
+If the protocol allows it, all results that are ready go into one message. Results that finish
+during a write then share the next message.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,12 @@ class ResultWriter:
     """Holds results until they are written. Belongs to the event loop's thread.
 
     Args:
-        memory: what the stream may use; results that nobody has read yet take theirs of it.
-        message: the reply with some results, at most `results_a_message` of them.
-        changed: called when there is room again, and when everything is written.
+        memory: the memory of the stream. Results that the caller has not read yet count.
+        message: builds the reply with some results, at most `results_a_message` of them.
+        changed: called when there is room again, and when all results are written.
 
     Attributes:
-        largest_bytes: of a result so far, in memory.
+        largest_bytes: the size in memory of the largest result so far.
     """
 
     def __init__(
@@ -43,13 +46,13 @@ class ResultWriter:
         self._message = message
         self._results_a_message = results_a_message
         self._changed = changed
-        self._results: deque[tuple[Any, int]] = deque()  # and the bytes that each holds
+        self._results: deque[tuple[Any, int]] = deque()  # each result and the bytes that it holds
         self._task: asyncio.Task[None] | None = None
         self._writing = False
         self.largest_bytes = 0
 
     def __len__(self) -> int:
-        """Results that wait."""
+        """The number of results that wait."""
         return len(self._results)
 
     @property
@@ -57,10 +60,10 @@ class ResultWriter:
         return bool(self._results or self._writing)
 
     def hold(self, result: Any, size: int) -> None:
-        """Takes a result of so many bytes.
+        """Takes a result that holds `size` bytes.
 
         Raises:
-            ResourceExhausted: there is no room for it.
+            ResourceExhausted: there is no room for the result.
         """
         size *= _COPIES
         self.largest_bytes = max(self.largest_bytes, size)
@@ -69,16 +72,16 @@ class ResultWriter:
         self._results.append((result, size))
 
     def put(self, result: Any) -> None:
-        """Takes a small result, whatever room there is."""
+        """Takes a small result, even if there is no room."""
         self._results.append((result, 0))
 
     def forget(self) -> None:
-        """Drops what nobody will read."""
+        """Drops results that nobody will read."""
         self._results.clear()
         self._memory.free_all()
 
     def write(self) -> None:
-        """Sees to it that what is ready gets written."""
+        """Makes sure that the results that are ready get written."""
         if self._results and not self._writing:
             self._writing = True
             self._task = asyncio.get_running_loop().create_task(self._write_all())

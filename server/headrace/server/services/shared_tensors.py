@@ -1,4 +1,4 @@
-"""Requests of our own protocol that leave tensors in shared memory, and what registers it.
+"""The part of headrace's own protocol that registers shared memory and uses tensors in it.
 
 Belongs to the event loop's thread.
 """
@@ -24,7 +24,7 @@ class SharedMemoryService:
     """The methods about regions.
 
     Args:
-        users: of the connections to the port that this serves.
+        users: the users of the connections to the port that this service serves.
     """
 
     def __init__(self, regions: Regions, users: Users) -> None:
@@ -32,12 +32,12 @@ class SharedMemoryService:
         self._users = users
 
     async def caller(self, context: Any) -> Caller:
-        """Whose regions a call may name."""
+        """The caller, whose regions a call may name."""
         peer = context.peer()
         return Caller(await self._users.of(peer), peer)
 
     async def lease(self, context: Any) -> Lease:
-        """For one request, which closes it when it has ended."""
+        """A lease for one request. The request closes it at its end."""
         return Lease(self._regions, await self.caller(context))
 
     async def register(
@@ -65,12 +65,13 @@ class SharedMemoryService:
 async def fetch_inputs(
     lease: Lease, message: pb.InferRequest, attachments: Sequence[Buffer]
 ) -> list[Buffer]:
-    """The attachments with which the request can be decoded: its own, and its inputs' bytes. The
-    places of its outputs are checked, so that a wrong one is found before anything is computed.
+    """The attachments that decoding the request needs: its own, and the bytes of its inputs.
+
+    Also checks the places of its outputs, to find a wrong place before the network computes.
 
     Raises:
         CodecError: a tensor's place breaks the protocol.
-        As `Lease.read`.
+        Also raises as `Lease.read`.
     """
     for name, place in message.output_regions.items():
         lease.use(place.region, place.offset, place.bytes, _output_field(name))
@@ -85,13 +86,14 @@ async def fetch_inputs(
 async def put_outputs(
     lease: Lease, message: pb.InferRequest, job: Job, reply: pb.InferReply
 ) -> list[Any]:
-    """Fills in a completed job's outputs, each in its region or in the reply; the reply's
-    attachments.
+    """Writes a completed job's outputs, each into its region or the reply.
+
+    Returns the reply's attachments.
 
     Raises:
-        InvalidArgument: a region is meant for what is no output of the request.
+        InvalidArgument: a region is given for a name that is not an output of the request.
         CodecError: an output is not a tensor of numbers.
-        As `Lease.write`.
+        Also raises as `Lease.write`.
     """
     parts: list[Any] = []
     places = dict(message.output_regions)

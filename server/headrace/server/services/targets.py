@@ -1,4 +1,4 @@
-"""Metrics and configuration, of a device or of a network: what the request's target says."""
+"""Metrics and configuration of a device or a network. The request's target names it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from headrace.v1 import inference_engine_pb2 as pb
 
 
 class Targets:
-    """Thread-safe, for the core is; to be called off the event loop, for a device may have to wait
+    """Reads metrics, and reads and changes configuration.
+
+    Thread-safe, because the core is. Do not call it on the event loop: a device may have to wait
     for its worker or its backend.
 
-    All raise NotFound on an unknown target, name or key, and InvalidArgument on what breaks the
-    protocol or on a value.
+    All methods raise NotFound for an unknown target, name or key, and InvalidArgument for a bad
+    value or a request that breaks the protocol.
     """
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
     def metric(self, request: pb.GetMetricRequest) -> ParameterValue:
-        """A metric's value."""
+        """The value of a metric."""
         if _is_network(request.target):
             with self._network(request.target) as network:
                 return network.get_metric(request.name)
@@ -34,7 +36,7 @@ class Targets:
         return plugin.get_metric(request.name, _options(device, request.options))
 
     def config(self, request: pb.GetConfigRequest) -> ParameterValue:
-        """A key's value."""
+        """The value of a key."""
         if _is_network(request.target):
             with self._network(request.target) as network:
                 return network.config.get_parameter(request.name)

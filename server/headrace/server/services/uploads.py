@@ -1,4 +1,4 @@
-"""Uploaded models and blobs by their digest; for a new one, the least recently used go."""
+"""Uploaded models and blobs, by digest. A new one replaces the least recently used ones."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from typing import Any
 from headrace.runtime.errors import InvalidArgument, NotFound, ResourceExhausted
 
 MAX_MODELS = 256
-"""Kept at a time: each is an open file."""
+"""The most models that are kept at a time. Each is an open file."""
 
 _BLOB_HEADER_BYTES = 8 * 2**20
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class Uploads:
-    """Files without a name, so that they vanish with the server, however it ends.
+    """Keeps uploads in files without a name, so that they vanish however the server ends.
 
-    Thread-safe; `_lock` guards the table. No file is read under it, for uploads to come take it on
-    the event loop's thread.
+    Thread-safe: `_lock` guards the table. No file is read while `_lock` is held, because new
+    uploads take it on the event loop's thread.
 
     Args:
-        max_model_bytes: of one model.
-        max_total_bytes: of all together, those still on their way included.
+        max_model_bytes: the limit for one model.
+        max_total_bytes: the limit for all models together, including uploads in progress.
     """
 
     def __init__(self, max_model_bytes: int, max_total_bytes: int) -> None:
@@ -40,21 +40,21 @@ class Uploads:
         self._total = 0
 
     async def receive(self, chunks: AsyncIterator[bytes], *, blob: bool = False) -> tuple[str, int]:
-        """Writes the chunks to a file; returns its digest and size in bytes.
+        """Writes the chunks to a file, and returns its digest and size in bytes.
 
         Args:
-            blob: it is an exported network, which holds the backend's own bytes as well.
+            blob: whether this is an exported network, which also holds the backend's own bytes.
 
         Raises:
             InvalidArgument: no bytes came, or more than a model may have.
-            ResourceExhausted: there is no room for it.
+            ResourceExhausted: there is no room for the upload.
         """
         what, allowed = "model", self._max_model_bytes
         if blob:
             what, allowed = "blob", 2 * allowed + _BLOB_HEADER_BYTES
         sha = hashlib.sha256()
         size = reserved = 0
-        file: Any = None  # until there is something to write: idle calls hold no descriptors
+        file: Any = None  # opened at the first chunk, so that idle calls hold no descriptor
         try:
             async for chunk in chunks:
                 size += len(chunk)
@@ -74,7 +74,7 @@ class Uploads:
                 raise InvalidArgument(f"the {what} is empty", field="chunk")
         except BaseException:
             if file is not None:
-                with suppress(OSError):  # a full disk may say so once more
+                with suppress(OSError):  # a full disk may raise again
                     file.close()
             self._give_back(reserved)
             raise
@@ -88,10 +88,10 @@ class Uploads:
         return digest, size
 
     def read(self, digest: str) -> memoryview:
-        """The model's bytes, mapped for as long as somebody refers to them.
+        """The model's bytes. They stay mapped as long as there are references to them.
 
         Raises:
-            InvalidArgument: `digest` is none.
+            InvalidArgument: `digest` is not a digest.
             NotFound: no such model was uploaded, or it has been dropped for newer ones.
         """
         if not _DIGEST.fullmatch(digest):
@@ -149,6 +149,6 @@ def _write(file: Any, data: bytes) -> None:
 
 
 def _no_room(error: OSError) -> ResourceExhausted:
-    # Where no folder for temporary files can be used, the error's own text names all of them.
+    # If no temporary folder can be used, the error's own text names all of them.
     why = os.strerror(error.errno) if error.errno else "it has no temporary file"
     return ResourceExhausted(f"there is no room for an upload on the server: {why}")

@@ -1,1 +1,1 @@
-"""The server's settings: each declared once, and where their values come from."""
+"""The server's settings: their declarations, and the sources of their values."""

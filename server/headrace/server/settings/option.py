@@ -1,6 +1,6 @@
-"""One setting's declaration: what it is, its default, and how its value is read.
+"""The declaration of one setting: its meaning, its default, and how its value is read.
 
-A value comes as text (command line, environment) or typed (TOML); `Option.parse` takes either.
+A value is text (command line, environment) or typed (TOML). `Option.parse` takes either.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Kind:
     """A kind of value.
 
     Attributes:
-        expects: what a right value is, to end the sentence "... is not".
-        parse: the value from text or from a TOML value; raises ValueError.
-        show: a value as a person writes it.
-        placeholder: what help shows for a value.
+        expects: describes a valid value. It ends the sentence "... is not".
+        parse: makes the value from text or from a TOML value. Raises ValueError.
+        show: writes a value as a person would.
+        placeholder: the word that help shows for a value.
     """
 
     expects: str
@@ -40,7 +40,7 @@ class Option:
     """One setting, declared once; parsing, help and documentation derive from it.
 
     Attributes:
-        former: a name that the setting had once and that still works; "" if there is none.
+        former: a former name that still works, or "".
     """
 
     name: str
@@ -51,7 +51,7 @@ class Option:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name, then the former one if there is one."""
+        """The name, and then the former name if there is one."""
         return (self.name, self.former) if self.former else (self.name,)
 
     @property
@@ -64,24 +64,24 @@ class Option:
 
     @property
     def shown_default(self) -> str:
-        """The default as a person writes it; empty if there is none."""
+        """The default as a person would write it. Empty if there is no default."""
         if self.default is None or self.default in ("", ()):
             return ""
         return self.kind.show(self.default)
 
 
 def flag(name: str) -> str:
-    """A setting on the command line."""
+    """The option of a setting on the command line."""
     return "--" + name.replace("_", "-")
 
 
 def variable(name: str) -> str:
-    """A setting in the environment."""
+    """The variable of a setting in the environment."""
     return "HEADRACE_" + name.upper()
 
 
 def option(default: Any, kind: Kind, description: str, *, former: str = "") -> Any:
-    """A dataclass field that is an option; `options` finds it again."""
+    """A dataclass field that is an option. `options` finds it."""
     metadata = {"kind": kind, "description": description, "former": former}
     return field(default=default, metadata=metadata)
 
@@ -154,14 +154,14 @@ HOST = Kind("an address or a host's name", _host, placeholder="HOST")
 PATH = Kind("a path", _path, placeholder="PATH")
 NAMES = Kind("a list of names", _names, placeholder="NAMES")
 SWITCH = Kind("true or false", _switch, lambda value: "yes" if value else "no")
-"""Needs no value on the command line: the option's name alone means true."""
+"""The kind of a switch. On the command line, the option's name without a value means true."""
 SECONDS = Kind(
     "a number of seconds, 0 or more", _seconds, lambda seconds: f"{seconds:g}", "SECONDS"
 )
 
 
 def size(minimum: int) -> Kind:
-    """Sizes in bytes from `minimum` on."""
+    """The kind of sizes in bytes from `minimum` on."""
 
     def parse(value: object) -> int:
         found = _size(value)
@@ -175,7 +175,7 @@ def size(minimum: int) -> Kind:
 
 
 def integer(minimum: int, maximum: int | None = None) -> Kind:
-    """Whole numbers from `minimum` to `maximum`, both included."""
+    """The kind of whole numbers from `minimum` to `maximum`, both included."""
 
     def parse(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, str | int):
@@ -190,7 +190,7 @@ def integer(minimum: int, maximum: int | None = None) -> Kind:
 
 
 def choice(*values: str) -> Kind:
-    """One of a few words, in any case."""
+    """The kind of a choice of words, in upper or lower case."""
 
     def parse(value: object) -> str:
         word = _text(value).lower()

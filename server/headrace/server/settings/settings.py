@@ -37,7 +37,7 @@ class PluginSettings:
         name: the device's name on this server.
         factory: ``module:function`` that makes the plugin, instead of an installed one.
         device: the installed plugin to register under this name; "" means `name` itself.
-        config: what the plugin is configured with before any client configures it.
+        config: the plugin's configuration before any client configures it.
         enabled: whether the device exists at all.
     """
 

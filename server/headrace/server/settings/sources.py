@@ -1,6 +1,7 @@
-"""Where settings come from: command line, over environment, over TOML file, over defaults.
+"""Reads settings from the command line, the environment, a TOML file and the defaults.
 
-An unknown setting is an error wherever it stands, since a misspelt limit is a limit not set.
+The earlier source in this order wins. An unknown setting in any source is an error, because a
+misspelt limit would not be set.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from headrace.server.settings.option import Option, variable
 from headrace.server.settings.settings import PluginSettings, Settings, options
 
 PREFIX = "HEADRACE_"
-# Variables of the command-line client, which may run in the same environment.
+# Variables of the command-line client. It may run in the same environment.
 _CLIENT_VARIABLES = frozenset({"HEADRACE_SERVER"})
 _PLUGIN_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -28,13 +29,14 @@ def load_settings(
     """The settings in effect.
 
     Args:
-        arguments: options given on the command line, by name as `max_networks`; None: not given.
-        environment: the process's; only variables that start with ``HEADRACE_`` matter, and an
-            empty one counts as not set.
+        arguments: the options on the command line, by name, for example `max_networks`. None means
+            that the option is not given.
+        environment: the process's environment. Only variables that start with ``HEADRACE_``
+            matter. An empty variable counts as not set.
 
     Raises:
-        NotFound: a setting that does not exist; says "did you mean".
-        InvalidArgument: a value that is not of its setting's kind, or a file that cannot be read.
+        NotFound: a setting does not exist. The error suggests a similar name.
+        InvalidArgument: a value is not of its setting's kind, or the file cannot be read.
     """
     known = {each.name: each for each in options()}
     given = {name: value for name, value in arguments.items() if value is not None}
@@ -165,7 +167,7 @@ def _plugin(name: str, table: object, source: str) -> PluginSettings:
 
 
 def _config_text(value: object, field: str, key: str, source: str) -> str:
-    """A TOML value as a client would write it: devices are configured with strings."""
+    """A TOML value as a client would write it, because devices are configured with strings."""
     if isinstance(value, bool):
         return "YES" if value else "NO"
     if isinstance(value, str | int | float):
@@ -178,7 +180,7 @@ def _wrong(field: str, key: str, expected: str, source: str) -> InvalidArgument:
 
 
 def _check(settings: Settings) -> None:
-    """Refuses settings that are right one by one but not together."""
+    """Refuses settings that are valid one by one but not together."""
     if not settings.host:
         raise InvalidArgument(
             "host is empty: give an address, as 127.0.0.1, or 0.0.0.0 for all interfaces",

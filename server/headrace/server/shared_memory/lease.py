@@ -1,4 +1,4 @@
-"""What one request reads from clients' regions and writes to them."""
+"""Reads and writes clients' regions for one request."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from headrace.server.shared_memory.regions import Caller, Regions
 T = TypeVar("T")
 
 INLINE_BYTES: Final = 1 << 20
-"""What one request may copy on the event loop, which takes a fifth of a millisecond. A thread's
-turn costs as much, so larger copies are made on one."""
+"""The most bytes that one request may copy on the event loop, which takes 0.2 ms. Switching to a
+thread costs as much, so larger copies run on a thread."""
 
 
 class RegionTooSmall(InvalidArgument):
-    """An output does not fit into its place; the metadata ``bytes`` says what it needs."""
+    """An output does not fit into its place. The metadata ``bytes`` says how much it needs."""
 
     reason = "REGION_TOO_SMALL"
 
 
 class Lease:
-    """What one request uses of the regions. Belongs to one event loop.
+    """The regions that one request uses. Belongs to one event loop.
 
-    A region that was named once stays open until the lease is closed and the last of its transfers
-    has ended, even if it is unregistered meanwhile.
+    A region that the request has named stays open until the lease is closed and its last transfer
+    has ended, even if the region is unregistered meanwhile.
 
     Raises:
         FailedPrecondition: shared memory is off, or the client is not on this machine.
@@ -56,15 +56,15 @@ class Lease:
         self.close()
 
     def close(self) -> None:
-        """The request has ended. Call it once."""
+        """Ends the lease with the request. Call this once."""
         self._drop()
 
     def use(self, name: str, offset: int, size: int, field: str) -> Region:
-        """The region, in which these bytes lie.
+        """The region of that name, after a check that these bytes lie inside it.
 
         Raises:
-            UnknownRegion: there is none of that name.
-            InvalidArgument: some bytes lie outside of it.
+            UnknownRegion: there is no region of that name.
+            InvalidArgument: some bytes lie outside the region.
         """
         region = self._used.get(name)
         if region is None:
@@ -73,15 +73,15 @@ class Lease:
         return region
 
     async def read(self, name: str, offset: int, size: int, field: str) -> Array:
-        """These bytes of a region, as a read-only array of uint8 that nobody else has.
+        """Copies these bytes of a region into a new read-only array of uint8.
 
         Args:
-            field: of the request, which an error names.
+            field: the field of the request that an error names.
 
         Raises:
-            UnknownRegion: there is none of that name.
-            InvalidArgument: some bytes lie outside of it, or its file has become shorter.
-            ResourceExhausted: requests in flight have read as much as may be.
+            UnknownRegion: there is no region of that name.
+            InvalidArgument: some bytes lie outside the region, or its file has become shorter.
+            ResourceExhausted: requests in flight have read as many bytes as allowed.
         """
         region = self.use(name, offset, size, field)
         self._regions.take_bytes(self._caller, size, field)
@@ -89,14 +89,14 @@ class Lease:
         return await self._move(partial(region.read, offset, size, field), size)
 
     async def write(self, name: str, offset: int, room: int, data: Array, field: str) -> None:
-        """Puts an array's elements into a region, in C order.
+        """Writes an array's elements into a region, in C order.
 
         Args:
-            room: how many bytes the client has left for it.
+            room: how many bytes the client has reserved for the array.
 
         Raises:
-            UnknownRegion: there is none of that name.
-            RegionTooSmall: the array needs more.
+            UnknownRegion: there is no region of that name.
+            RegionTooSmall: the array needs more bytes.
             InvalidArgument: the bytes lie outside of the region, or its file has become shorter.
             ResourceExhausted: /dev/shm is full.
         """
@@ -111,7 +111,7 @@ class Lease:
         await self._move(partial(_write, region, offset, data, field), data.nbytes)
 
     async def _move(self, call: Callable[[], T], size: int) -> T:
-        """Small copies happen here and now, until there have been many of them."""
+        """Runs a copy. Small copies run on the event loop until their sum reaches a limit."""
         self._moved_bytes += size
         if self._moved_bytes <= INLINE_BYTES:
             return call()

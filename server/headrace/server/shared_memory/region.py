@@ -1,8 +1,8 @@
-"""One client's region: an open file of /dev/shm, read and written without being mapped.
+"""One client's region: an open file of /dev/shm, which is read and written without a mapping.
 
-The client can make its file shorter at any time. A mapping of it would then end the server with
-SIGBUS at the next access. A read of the file only comes back short, which is an error of the one
-request. What is read lies in memory of the server's own, so it cannot change after it was checked.
+The client can make its file shorter at any time. If the file were mapped, the next access would end
+the server with SIGBUS. A read of the file only returns fewer bytes, which is an error of one
+request. The server reads into its own memory, so the data cannot change after its check.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headrace.runtime.network.values import Array
 FOLDER: Final = "/dev/shm"  # noqa: S108 - where shm_open(3) keeps its files
 MAX_KEY_BYTES: Final = 255
 _SEMAPHORE = "sem."  # sem_open(3) keeps semaphores in the same folder
-# O_NONBLOCK: neither a FIFO nor a lease that the owner holds on the file keeps the server waiting.
+# O_NONBLOCK: the server does not wait for a FIFO, or for a lease that the owner has on the file.
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _FULL = (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT)
 
@@ -35,7 +35,8 @@ class Region:
     """`byte_size` bytes from `offset` of a client's file. Reads and writes are thread-safe.
 
     Attributes:
-        uses: how many requests and transfers refer to it; its owner's, who closes it at none.
+        uses: how many requests and transfers refer to the region. `Regions` counts them, and closes
+            the region at 0.
     """
 
     __slots__ = ("byte_size", "descriptor", "holder", "key", "name", "offset", "uses")
@@ -54,7 +55,7 @@ class Region:
     def check(self, offset: int, size: int, field: str) -> None:
         """
         Raises:
-            InvalidArgument: a part of these bytes lies outside of the region.
+            InvalidArgument: some of these bytes lie outside the region.
         """
         if offset < 0 or size < 0 or offset + size > self.byte_size:
             raise InvalidArgument(
@@ -64,7 +65,7 @@ class Region:
             )
 
     def read(self, offset: int, size: int, field: str) -> Array:
-        """These bytes, copied into memory of the server's own.
+        """Copies these bytes into the server's own memory.
 
         Raises:
             InvalidArgument: the file has become shorter.
@@ -81,7 +82,7 @@ class Region:
         return data
 
     def write(self, offset: int, data: Array, field: str) -> None:
-        """Puts `data`, an array of bytes, there.
+        """Writes `data`, an array of bytes, at `offset`.
 
         Raises:
             InvalidArgument: the file has become shorter.
@@ -104,7 +105,7 @@ class Region:
             ) from None
 
     def is_deleted(self) -> bool:
-        """Whether its file has no name any more."""
+        """Whether the region's file has been deleted."""
         return os.fstat(self.descriptor).st_nlink == 0
 
     def close(self) -> None:
@@ -120,7 +121,7 @@ class Region:
 
 
 def open_key(key: str, offset: int, byte_size: int, user: int, folder: str = FOLDER) -> int:
-    """The descriptor of a client's file.
+    """Opens a client's file, and returns the descriptor.
 
     Args:
         key: the name that the client gave to shm_open(3), with or without its slash.
@@ -129,7 +130,7 @@ def open_key(key: str, offset: int, byte_size: int, user: int, folder: str = FOL
     Raises:
         InvalidArgument: the key, the offset or the size is wrong, or the file is not a regular one.
         NotFound: there is no such file here.
-        FailedPrecondition: it belongs to another user, or the server may not open it.
+        FailedPrecondition: the file belongs to another user, or the server may not open it.
         ResourceExhausted: the server has no descriptor left.
     """
     name = _file_name(key)

@@ -1,8 +1,8 @@
-"""The regions that clients have registered, and what requests read from them and write to them.
+"""Keeps the regions that clients have registered, and counts how requests use them.
 
-A client sees only its own user's regions: it registers files that its user owns, and each user has
-names of its own. A region that is unregistered can no longer be named; its file is closed when the
-last request that uses it has ended.
+A client sees only the regions of its own user. It can only register files that its user owns, and
+each user has separate names. Requests cannot name a region after it is unregistered. Its file is
+closed when the last request that uses it has ended.
 """
 
 from __future__ import annotations
@@ -35,15 +35,17 @@ class UnknownRegion(NotFound):
 
 
 class Caller(NamedTuple):
-    """Who asks: the user of the connection's other end, None if it is not on this machine; and its
-    address."""
+    """The client of a call: its user and its address.
+
+    The user is None if the client is not on this machine.
+    """
 
     user: int | None
     peer: str
 
 
 class RegionStatus(NamedTuple):
-    """What a client has registered."""
+    """A region that a client has registered."""
 
     name: str
     key: str
@@ -54,13 +56,13 @@ class RegionStatus(NamedTuple):
 class Regions:
     """All regions of one server. Thread-safe: gRPC and HTTP have an event loop each.
 
-    `_lock` guards the tables and all counts. No file is opened, read or written under it.
+    `_lock` guards the tables and all counts. No file is opened, read or written while it is held.
 
     Args:
         allowed: whether clients may register regions at all.
-        max_bytes: of all regions together, and again of what requests in flight have read from
-            them. One connection gets half of either at most.
-        folder: where the files are.
+        max_bytes: the most bytes of all regions together. The bytes that requests in flight have
+            read have the same limit. One connection gets at most half of either.
+        folder: the folder of the files.
     """
 
     def __init__(self, *, allowed: bool, max_bytes: int, folder: str = FOLDER) -> None:
@@ -68,22 +70,22 @@ class Regions:
         self._folder = folder
         self._lock = threading.Lock()
         self._regions: dict[tuple[int, str], Region] = {}
-        self._waiting: dict[Region, list[Future[None]]] = {}  # those who unregistered it
+        self._waiting: dict[Region, list[Future[None]]] = {}  # callers that wait for its end
         self._places = Shares(MAX_REGIONS)
         self._registered = Shares(max_bytes)
         self._copied = Shares(max_bytes)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="headrace-shared-memory")
 
     def register(self, caller: Caller, name: str, key: str, offset: int, byte_size: int) -> None:
-        """Makes a part of a client's file known by a name.
+        """Registers a part of a client's file under a name.
 
         Raises:
             FailedPrecondition: shared memory is off, the client is not on this machine, or the file
                 is not its own.
             AlreadyExists: the name is in use.
-            InvalidArgument: the name or what it is to stand for is wrong.
+            InvalidArgument: the name, the key, the offset or the size is wrong.
             NotFound: there is no such file.
-            ResourceExhausted: there are as many regions or bytes as may be.
+            ResourceExhausted: there are as many regions or bytes as allowed.
         """
         user = self._user(caller)
         if not 0 < len(name) <= MAX_NAME_LENGTH:
@@ -103,11 +105,12 @@ class Regions:
             raise
 
     async def unregister(self, caller: Caller, name: str = "") -> None:
-        """Takes a region's name away at once, or those of all regions of the client's user, and
-        returns when no request uses them any more. Cancelled, it stops waiting.
+        """Unregisters a region at once, or all regions of the client's user.
+
+        Returns when no request uses them any more. If this call is cancelled, it stops waiting.
 
         Raises:
-            UnknownRegion: there is none of that name.
+            UnknownRegion: there is no region of that name.
         """
         if caller.user is None and not name:
             return
@@ -121,10 +124,10 @@ class Regions:
         await asyncio.gather(*map(asyncio.wrap_future, unused))
 
     def status(self, caller: Caller, name: str = "") -> list[RegionStatus]:
-        """The region of that name, or all of the client's user.
+        """The region of that name, or all regions of the client's user.
 
         Raises:
-            UnknownRegion: there is none of that name.
+            UnknownRegion: there is no region of that name.
         """
         with self._lock:
             if name:
@@ -136,7 +139,7 @@ class Regions:
             ]
 
     def close(self) -> None:
-        """Forgets all regions; requests that use some of them still may."""
+        """Forgets all regions. Requests that already use some may continue."""
         with self._lock:
             gone = self._pop(lambda *_: True)
         self._release(gone)
@@ -152,10 +155,10 @@ class Regions:
         self._user(caller)
 
     def use(self, caller: Caller, name: str, field: str) -> Region:
-        """The region, which stays open until `release`.
+        """The region of that name. It stays open until `release`.
 
         Raises:
-            UnknownRegion: there is none of that name.
+            UnknownRegion: there is no region of that name.
         """
         with self._lock:
             region = self._regions[self._key(caller, name, field)]
@@ -163,7 +166,7 @@ class Regions:
             return region
 
     def release(self, regions: Iterable[Region], caller: Caller, copied_bytes: int) -> None:
-        """Gives back what a request has used."""
+        """Gives back the regions and bytes that a request has used."""
         if copied_bytes:
             with self._lock:
                 self._copied.give_back(_holder(caller), copied_bytes)
@@ -172,7 +175,7 @@ class Regions:
     def take_bytes(self, caller: Caller, size: int, field: str) -> None:
         """
         Raises:
-            ResourceExhausted: requests in flight have read as much as may be.
+            ResourceExhausted: requests in flight have read as many bytes as allowed.
         """
         with self._lock:
             if size and not self._copied.take(_holder(caller), size):
@@ -183,8 +186,11 @@ class Regions:
                 )
 
     async def run(self, call: Callable[[], T], done: Callable[[object], None]) -> T:
-        """What the call returns, on a thread; `done` is called when it has ended or is not to run
-        any more, which may be after this was cancelled."""
+        """Runs the call on a thread and returns its result.
+
+        `done` is called when the call has ended or will not run. This may happen after `run` itself
+        was cancelled.
+        """
         future = self._threads.submit(call)
         future.add_done_callback(done)
         return await asyncio.wrap_future(future)
@@ -206,7 +212,7 @@ class Regions:
         return caller.user
 
     def _key(self, caller: Caller, name: str, field: str = "name") -> tuple[int, str]:
-        """The key of a region that is there; with the lock held."""
+        """The key of a region that exists. Call this with the lock held."""
         user = caller.user
         if user is None or (user, name) not in self._regions:
             known = [each for owner, each in self._regions if owner == user]
@@ -238,12 +244,12 @@ class Regions:
             )
 
     def _pop(self, chosen: Callable[[int, Region], bool]) -> list[Region]:
-        """Takes regions out of the table; with the lock held."""
+        """Takes regions out of the table. Call this with the lock held."""
         keys = [key for key, region in self._regions.items() if chosen(key[0], region)]
         return [self._regions.pop(key) for key in keys]
 
     def _forget_deleted(self) -> None:
-        """Whoever deleted a file has no use for the region, which keeps its memory."""
+        """Forgets regions with deleted files: nobody needs them, but they still hold memory."""
         with self._lock:
             gone = self._pop(lambda _, region: region.is_deleted())
         self._release(gone)
@@ -269,5 +275,5 @@ class Regions:
 
 
 def _holder(caller: Caller) -> str:
-    """For whom bytes and places are counted: each user's connections together and each alone."""
+    """The name to count bytes and places under, for each connection and for each user."""
     return f"{caller.user} {caller.peer}"

@@ -1,9 +1,9 @@
-"""Which user of this machine a connection belongs to.
+"""Finds the user of this machine that a connection belongs to.
 
-gRPC and HTTP tell a client's address and no more. The kernel knows more: a client on this machine
-has a socket of its own, whose addresses are those of the server's socket the other way round, and
-/proc/net/tcp says which user made it. A client on another machine, or in a container with a network
-of its own, has no socket there and so no user.
+gRPC and HTTP only report a client's address. The kernel knows more: a client on this machine has a
+socket with the addresses of the server's socket in reverse, and /proc/net/tcp lists the user that
+made the socket. A client on another machine, or in a container with a network of its own, has no
+socket in that list and so no user.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ Address: TypeAlias = tuple[ipaddress.IPv6Address, int]
 
 class _Known(NamedTuple):
     user: int
-    descriptor: int  # of the server's socket, which is the same one as long as it is this inode
+    descriptor: int  # of the server's socket; the inode shows if it is still the same
     inode: int
 
 
 class Users:
     """The users of one listening socket's connections. Belongs to one event loop.
 
-    A peer is known for as long as the server's socket of its connection is open, since another
-    user's connection may have the same address afterwards. Listening sockets have one `Users` each:
-    two connections to different ports of a server may come from the same port.
+    A peer is remembered only while the server's socket of its connection is open, because another
+    user's connection may have the same address later. Each listening socket has its own `Users`,
+    because two connections to different ports of a server may come from the same port.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
 
     async def of(self, peer: str) -> int | None:
-        """The user id of the client; None if it is not a client on this machine.
+        """The user id of the client, or None if the client is not on this machine.
 
         Args:
-            peer: the client's address, as gRPC names it: ``ipv4:127.0.0.1:5000``.
+            peer: the client's address in gRPC's form, for example ``ipv4:127.0.0.1:5000``.
         """
         known = self._known.get(peer)
         if known is not None:
@@ -71,7 +71,7 @@ class Users:
 
 
 def parse_peer(peer: str) -> Address | None:
-    """A TCP peer's address; None for any other. IPv4 is mapped into IPv6."""
+    """A TCP peer's address, or None for any other peer. IPv4 is mapped into IPv6."""
     family, _, rest = unquote(peer).partition(":")
     host, _, port = rest.rpartition(":")
     if family not in ("ipv4", "ipv6") or not port.isdecimal():
@@ -96,7 +96,7 @@ def _address(host: str, port: int) -> Address | None:
 
 def _look_up(peer: Address) -> _Known | None:
     found = list(_own_sockets(peer))
-    if len(found) != 1:  # gone by now, or from one port to two of the server's
+    if len(found) != 1:  # closed already, or connected to two of the server's ports
         return None
     descriptor, inode, own = found[0]
     user = _user_of_socket(peer, own)
@@ -118,7 +118,7 @@ def _own_sockets(peer: Address) -> Iterator[tuple[int, int, Address]]:
             try:
                 theirs, ours = copy.getpeername(), copy.getsockname()
             except OSError:
-                continue  # it listens, or has ended
+                continue  # the socket listens, or has ended
             own = _address(ours[0], ours[1])
             inode = os.fstat(copy.fileno()).st_ino
             if own is not None and _address(theirs[0], theirs[1]) == peer:
@@ -126,7 +126,7 @@ def _own_sockets(peer: Address) -> Iterator[tuple[int, int, Address]]:
 
 
 def _user_of_socket(local: Address, remote: Address) -> int | None:
-    """Who made the connected socket with these addresses in this network namespace."""
+    """The user that made the connected socket with these addresses in this network namespace."""
     wanted = {
         (_table_form(local, family), _table_form(remote, family))
         for family in (socket.AF_INET, socket.AF_INET6)
@@ -148,7 +148,7 @@ def _user_of_socket(local: Address, remote: Address) -> int | None:
 
 
 def _table_form(address: Address, family: int) -> bytes:
-    """An address as /proc/net/tcp writes it: its words in the machine's byte order."""
+    """An address in the form of /proc/net/tcp: its words in the machine's byte order."""
     host, port = address
     packed = host.packed
     if family == socket.AF_INET:
@@ -160,7 +160,7 @@ def _table_form(address: Address, family: int) -> bytes:
 
 
 def _unmapped_user() -> int:
-    """The number that stands for all users who have none in this user namespace."""
+    """The number for all users that have no number in this user namespace."""
     try:
         return int(_OVERFLOW.read_text("ascii"))
     except (OSError, ValueError):

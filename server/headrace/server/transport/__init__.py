@@ -1,1 +1,1 @@
-"""How calls come in: gRPC's connections, places for calls, statuses."""
+"""The transport of calls: gRPC's connections, places for calls, and statuses."""

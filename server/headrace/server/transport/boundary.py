@@ -1,7 +1,7 @@
 """The one place where errors become statuses, and where RPCs are counted.
 
-Every method of the service is wrapped when it is registered, so that a request pays for no chain of
-interceptors.
+Every method of the service is wrapped when it is registered, so that a request does not go through
+a chain of interceptors.
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ from headrace.wire.errors import REQUEST_ID_KEY, ErrorDetails, bounded, to_trail
 _log = logging.getLogger(__name__)
 
 _ON_THE_WAY = 0.05
-"""Seconds that a message takes to come, and to be read, on a busy machine."""
+"""The seconds that a message takes to arrive and to be read on a busy machine."""
 
 
 def describe(error: BaseException, *, where: str, request: str = "") -> ErrorDetails:
-    """What the caller is told of an error, short enough to arrive; a bug's text goes to the log
-    alone, the facts that our own code put beside it do not: such as the place where a device
-    failed."""
+    """The details of an error for the caller, short enough to be sent.
+
+    The text of a bug goes only to the log. The caller still gets the facts that our own code added
+    to it, for example the place where a device failed.
+    """
     return bounded(_describe(error, where, request))
 
 
@@ -78,12 +80,13 @@ def _describe(error: BaseException, where: str, request: str) -> ErrorDetails:
 
 
 class Lane(NamedTuple):
-    """Calls that share places, so that calls of one kind leave those of another theirs.
+    """Calls that share places. Calls of one kind cannot take the places of another kind.
 
     Attributes:
-        name: what a refusal calls them.
-        places: how many may be open at a time.
-        work: the server refuses these while it stops, and waits for those that it has begun.
+        name: the name of the calls in a refusal.
+        places: how many calls may be open at a time.
+        work: whether the calls are work. While the server stops, it refuses new work and waits for
+            work that has begun.
     """
 
     name: str
@@ -94,14 +97,14 @@ class Lane(NamedTuple):
 class Boundary:
     """Wraps the methods of all services. Belongs to the event loop's thread.
 
-    A method begins when its call arrives, and reads its message itself: gRPC knows it as one that
-    takes a stream of messages. So a call counts from its first byte, and who sends only half a
-    message holds a place of his own lane, and gets no more of them than is fair.
+    A method begins when its call arrives, and reads its message itself. gRPC treats each method as
+    one with a stream of messages. So a call counts from its first byte. A caller that sends only
+    half a message holds a place in its lane, and gets only a fair share of the places.
 
     Args:
-        max_calls: at a time, and as many streams, watches and probes. Calls that their callers can
-            keep open leave the others their places, and a server that is busy is not taken for one
-            that is broken.
+        max_calls: the most calls at a time. Streams, watches and probes each have the same limit.
+            So calls that callers keep open do not take the places of others, and a busy server does
+            not look like a broken one.
     """
 
     def __init__(self, counters: Counters, max_calls: int) -> None:
@@ -110,24 +113,26 @@ class Boundary:
         self.streams = Lane("streams", Shares(max_calls), work=True)
         self.watches = Lane("watches", Shares(max_calls), work=False)
         self.probes = Lane("probes", Shares(max_calls), work=False)
-        self._active = 0  # of work but streams, until the status is sent
-        self._open = 0  # of everything else
+        self._active = 0  # calls of work except streams, until their status is sent
+        self._open = 0  # all other calls
         self._ended = asyncio.Event()
         self.draining = False
 
     @property
     def _verbose(self) -> bool:
-        """Whether each request has its line; clients may change that while the server runs."""
+        """Whether each request is logged. Clients may change that while the server runs."""
         return _log.isEnabledFor(logging.DEBUG)
 
     async def wait_idle(self) -> None:
-        """Returns when no work but open streams is under way and all of its replies are sent; new
-        work is refused meanwhile."""
+        """Returns when no work except open streams is in progress, and all its replies are sent.
+
+        New work is refused meanwhile.
+        """
         while self._active:
             await self._wait_for_an_end()
 
     async def wait_closed(self) -> None:
-        """Returns when no call is open but such as are being refused."""
+        """Returns when no call is open, except calls that are being refused."""
         while self._active or self._open:
             await self._wait_for_an_end()
 
@@ -154,8 +159,8 @@ class Boundary:
         """A method with one message and one reply, for a handler of serialised messages.
 
         Args:
-            names_request: the reply says itself which request it answers. Any other call says so
-                in its trailing metadata.
+            names_request: whether the reply itself contains the id of its request. Otherwise the
+                trailing metadata contain the id.
         """
 
         async def serve(context: Any) -> Any:
@@ -192,7 +197,7 @@ class Boundary:
     def stream(
         self, method: str, handler: Callable[[Any], Awaitable[None]], lane: Lane
     ) -> Callable[[Any, Any], Awaitable[None]]:
-        """A bidirectional stream, which keeps count of its own work."""
+        """A bidirectional stream, which counts its own work."""
         return self._method(method, handler, lane, active=False)
 
     def _method(
@@ -255,7 +260,7 @@ class Boundary:
     def log_ended(
         self, method: str, code: str, seconds: float, identifier: str, said: str = ""
     ) -> None:
-        """A line for one request, at debug."""
+        """Logs one request, at level debug."""
         if self._verbose:
             with request_id(identifier):
                 reason = f": {said}" if said else ""
@@ -265,7 +270,7 @@ class Boundary:
         """
         Raises:
             Unavailable: the server is shutting down.
-            ResourceExhausted: there are as many calls as may be, or this caller has its share.
+            ResourceExhausted: there are as many calls as allowed, or the caller has its share.
         """
         if lane.work:
             self.refuse_if_draining()
@@ -282,21 +287,26 @@ class Boundary:
         try:
             await context.abort(details.code, details.message, trailing)
         except grpc.aio.InternalError:
-            # The call has just ended by itself, as gRPC would say in a moment by cancelling this.
+            # The call has just ended by itself. gRPC would cancel this task in a moment.
             raise asyncio.CancelledError from None
         raise AssertionError("abort returned")
 
 
 def ended_code(context: Any) -> str:
-    """Why grpc.aio cancelled a handler: it tells a deadline from a cancel only by the time left.
-    The caller's began when the call was sent, and ends by so much before ours, with a cancel."""
+    """The status of a handler that grpc.aio cancelled: a deadline or a cancel.
+
+    Only the time left shows which one it was. The caller's deadline began when the call was sent,
+    so it ends slightly before the server's, and the caller then sends a cancel.
+    """
     remaining = context.time_remaining()
     return "CANCELLED" if remaining is None or remaining > _ON_THE_WAY else "DEADLINE_EXCEEDED"
 
 
 def _naming_request(handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
-    """The handler, which first sees to it that the call ends with the request's id; an error's own
-    trailing metadata replace this."""
+    """A handler that first puts the request's id into the call's trailing metadata.
+
+    The trailing metadata of an error replace this.
+    """
 
     def call(context: Any) -> Awaitable[Any]:
         context.set_trailing_metadata(_id_metadata(_request_id(context)))
@@ -306,13 +316,13 @@ def _naming_request(handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any],
 
 
 def _id_metadata(identifier: str) -> tuple[tuple[str, str], ...]:
-    """Trailing metadata with the request's id; none where it is text that gRPC does not take."""
+    """Trailing metadata with the request's id. Empty if gRPC does not accept the id's text."""
     sendable = identifier.isascii() and identifier.isprintable()
     return ((REQUEST_ID_KEY, identifier),) if sendable else ()
 
 
 def _request_id(context: Any) -> str:
-    """That of the request, else what the caller's metadata says, else a new one."""
+    """The request's id, otherwise the id in the caller's metadata, otherwise a new id."""
     if identifier := CURRENT_REQUEST.get():
         return identifier
     for key, value in context.invocation_metadata() or ():

@@ -1,9 +1,9 @@
-"""Closes the connections of a server, for which gRPC has no call.
+"""Closes the connections of a server, because gRPC has no function for that.
 
-When a gRPC server stops, its core answers every call that it has read and not yet handed to Python
-with CANCELLED, and goes on doing so until the client has heard that the server goes away. Nobody
-cancelled these calls, and no client sends such a call again. If its connection ends, a client takes
-its open calls for UNAVAILABLE. So the connections are closed before the core is stopped.
+When a gRPC server stops, its core answers calls that it has read and not yet handed to Python with
+CANCELLED. It does so until the client learns that the server goes away. Nobody cancelled these
+calls, and clients do not retry a cancelled call. If the connection ends, a client treats its open
+calls as UNAVAILABLE. So the connections are closed before the core stops.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ _DESCRIPTORS = Path("/proc/self/fd")
 
 
 def cut_connections(port: int) -> int:
-    """Closes every TCP socket of this process whose own port this is: first the one that listens,
-    so that no client comes back meanwhile. What has been written is still delivered.
+    """Closes every TCP socket of this process with this local port.
+
+    The listening socket is closed first, so that no client connects again meanwhile. Data that was
+    written is still delivered.
 
     Returns:
-        How many connections there were; 0 where the system does not list a process's descriptors.
+        The number of connections. 0 if the system does not list a process's descriptors.
     """
     for number, listener in _sockets(port, listening=True):
         # gRPC logs an error if its socket stops listening; one that never did tells it nothing.
@@ -31,14 +33,14 @@ def cut_connections(port: int) -> int:
             os.dup2(deaf.fileno(), number, inheritable=False)
     cut = 0
     for _, connection in _sockets(port, listening=False):
-        with suppress(OSError):  # its client was faster
+        with suppress(OSError):  # the client has closed it first
             connection.shutdown(socket.SHUT_RDWR)
         cut += 1
     return cut
 
 
 def _sockets(port: int, *, listening: bool) -> Iterator[tuple[int, socket.socket]]:
-    """Each one's descriptor, and a second one of it, since gRPC may close its own at any time."""
+    """Each socket's descriptor and a copy of the socket. gRPC may close its own at any time."""
     numbers = [int(each.name) for each in _DESCRIPTORS.glob("*")]
     for number in numbers:
         try:
@@ -46,7 +48,7 @@ def _sockets(port: int, *, listening: bool) -> Iterator[tuple[int, socket.socket
                 continue
             found = socket.socket(fileno=os.dup(number))
         except OSError:
-            continue  # closed by now
+            continue  # closed already
         with closing(found):
             if found.family not in (socket.AF_INET, socket.AF_INET6):
                 continue

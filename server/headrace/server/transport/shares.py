@@ -1,4 +1,4 @@
-"""A capacity that many callers share, and that none of them can take whole."""
+"""A capacity that many callers share. No caller can take all of it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ _STEP_BYTES = 1 << 16
 class Shares:
     """Counts what each connection holds of a capacity. Belongs to the event loop's thread.
 
-    A connection that already holds more than a certain part of what is left gets nothing more. So
-    a greedy one always leaves something, and who has little gets more before who has much. An
-    attacker can open many connections: those of one address together get at most seven times what
-    is left, so that an eighth of the capacity stays for other addresses. (This is the dynamic
-    threshold of Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
-    switches", 1998.)
+    A connection that already holds more than a certain part of the free capacity gets no more. So a
+    greedy connection always leaves something, and connections that hold little get more first. An
+    attacker can open many connections. The connections of one address together get at most seven
+    times the free capacity, so that an eighth of the capacity stays for other addresses.
+    (This is the dynamic threshold of Choudhury and Hahne, "Dynamic queue length thresholds for
+    shared-memory packet switches", 1998.)
 
     Args:
-        part: of what is left, which a connection may hold: with 1 it gets half of the capacity at
-            most, with 1/8 a ninth.
+        part: the part of the free capacity that a connection may hold. With 1, a connection gets at
+            most half of the capacity. With 1/8, it gets at most a ninth.
     """
 
     __slots__ = ("_addresses", "_held", "_part", "capacity", "peak", "taken")
@@ -26,17 +26,17 @@ class Shares:
     def __init__(self, capacity: int, part: float = 1.0) -> None:
         self.capacity = capacity
         self.taken = 0
-        self.peak = 0  # of what was taken, until somebody sets it
+        self.peak = 0  # the most that was taken since it was last set
         self._part = part
         self._held: dict[str, int] = {}  # by peer
-        self._addresses: dict[str, int] = {}  # apart: gRPC names a peer that has gone "", as both
+        self._addresses: dict[str, int] = {}  # separate: gRPC names a lost peer "", which is both
 
     @property
     def left(self) -> int:
         return self.capacity - self.taken
 
     def take(self, peer: str, amount: int = 1) -> bool:
-        """Whether the peer, as gRPC names it (``ipv4:10.0.0.1:5000``), gets so much more."""
+        """Takes `amount` for a peer in gRPC's form, ``ipv4:10.0.0.1:5000``, if that is possible."""
         left = self.capacity - self.taken
         address = peer.rpartition(":")[0]
         mine, ours = self._held.get(peer, 0), self._addresses.get(address, 0)
@@ -60,8 +60,11 @@ class Shares:
 
 
 class Memory:
-    """What one stream uses of a capacity of bytes. It is taken in steps, so that tiny amounts cost
-    no book-keeping, and all given back at the end."""
+    """The bytes that one stream uses of a shared capacity.
+
+    They are taken in steps, so that tiny amounts need no bookkeeping. They are all given back
+    at the end.
+    """
 
     __slots__ = ("_peer", "_shares", "_taken", "_used")
 
@@ -72,7 +75,7 @@ class Memory:
         self._taken = 0
 
     def use(self, size: int) -> bool:
-        """Whether there is room for so many bytes more, which are used from now on."""
+        """Takes `size` more bytes if there is room. Returns whether there was room."""
         lacking = self._used + size - self._taken
         if lacking > 0:
             step = max(lacking, _STEP_BYTES)
@@ -83,7 +86,7 @@ class Memory:
         return True
 
     def free(self, size: int) -> None:
-        """After `free_all` there is nothing left to free."""
+        """Frees `size` bytes. After `free_all`, this does nothing."""
         self._used = max(self._used - size, 0)
         spare = self._taken - self._used - _STEP_BYTES
         if spare > 0:

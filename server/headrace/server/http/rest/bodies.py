@@ -1,4 +1,4 @@
-"""Bodies of requests, collected and inflated within bounds."""
+"""Collects and inflates the bodies of requests within bounds."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _MEMBERS: Final = 4096
 _FIRST_STEP: Final = 1 << 18
 """Bytes that are inflated on the event loop's thread."""
 _STEP: Final = 4 << 20
-"""Bytes that are inflated at a time on another thread, where the interpreter is free."""
+"""Bytes that are inflated at a time on another thread, without holding the interpreter."""
 
 ENCODINGS: Final[Mapping[str, int]] = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
-"""What zlib calls each encoding."""
+"""The number that zlib uses for each encoding."""
 
 
 class Body:
@@ -36,7 +36,7 @@ class Body:
 
     Attributes:
         text: the JSON.
-        binary: what is behind it.
+        binary: the bytes behind the JSON.
     """
 
     def __init__(self, buffer: bytearray, padding: int, text_bytes: int | None) -> None:
@@ -52,11 +52,11 @@ class Body:
 
 
 class Bodies:
-    """How much memory the bodies of all connections take together. Belongs to the loop's thread.
+    """Limits the memory that the bodies of all connections share. Belongs to the loop's thread.
 
     Args:
-        limit: bytes of one body, before and after it is inflated.
-        capacity: bytes of all bodies, of requests and replies.
+        limit: the most bytes of one body, before and after it is inflated.
+        capacity: the most bytes of all bodies together, of requests and replies.
     """
 
     def __init__(self, limit: int, capacity: int) -> None:
@@ -67,22 +67,24 @@ class Bodies:
     async def collected(
         self, request: Request, *, required: bool = True
     ) -> AsyncIterator[tuple[Body, Memory]]:
-        """The request's body, and its memory, which is given back at the end.
+        """The request's body and its memory. The memory is given back at the end.
 
         Args:
             required: whether a request without a body is refused.
 
         Raises:
-            HTTPException: 411, no length; 413, too large; 415, an unknown encoding.
+            HTTPException: 411 if there is no length, 413 if the body is too large, 415 if its
+                encoding is unknown.
             ResourceExhausted: other bodies take the memory.
-            CodecError: the body is not of its encoding, or shorter than its JSON is said to be.
+            CodecError: the body does not match its encoding, or is shorter than the stated length
+                of its JSON.
         """
         encoding = self._check(request, required)
         text_bytes = _text_bytes(request)
         host, port = request.client or ("", 0)
         memory = Memory(self._shares, f"{host}:{port}")
         try:
-            # So that the first tensor behind the JSON is aligned, and can be used where it lies.
+            # Aligns the first tensor behind the JSON, so that it can be used in place.
             padding = -(text_bytes or 0) % _ALIGNMENT
             buffer = bytearray(padding)
             async for chunk in request.stream():
@@ -101,11 +103,11 @@ class Bodies:
         """Takes the memory of a reply.
 
         Args:
-            size: of what there is of the reply so far.
-            more: so much of it is new.
+            size: the bytes of the reply so far.
+            more: how many of these bytes are new.
 
         Raises:
-            FailedPrecondition: it is larger than a message may be.
+            FailedPrecondition: the reply is larger than a message may be.
             ResourceExhausted: other bodies take the memory.
         """
         if size > self._limit:
@@ -116,7 +118,7 @@ class Bodies:
         self._take(more, memory)
 
     def _check(self, request: Request, required: bool) -> int | None:
-        """Of the headers; zlib's name for the encoding."""
+        """Checks the headers, and returns zlib's number for the encoding, or None."""
         headers = request.headers
         length = headers.get("content-length")
         if required and length is None and "transfer-encoding" not in headers:
@@ -184,13 +186,13 @@ async def _inflated(packed: bytes, encoding: int) -> AsyncIterator[bytes]:
 async def read_object(
     bodies: Bodies, request: Request, known: tuple[str, ...] | None = None
 ) -> dict[str, Any]:
-    """The object in the body of a request that is no inference; empty if there is no body.
+    """The JSON object in the body of a request other than inference. Empty without a body.
 
-    Such a body may be as large as the files in it. So not its bytes are bounded here, but how many
-    members it has.
+    Such a body may contain large files. So this does not bound its bytes, but the number of its
+    members.
 
     Args:
-        known: what the object may have; None for anything.
+        known: the members that the object may have. None allows any.
 
     Raises:
         HTTPException, ResourceExhausted: as `Bodies.collected`.

@@ -1,4 +1,4 @@
-"""What clients change beside models: regions of shared memory, settings of log and traces."""
+"""Routes for regions of shared memory, and for settings of the log and of traces."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ControlRoutes:
     """Belongs to the thread of the HTTP server's loop.
 
     Args:
-        caller: who a request comes from.
+        caller: returns the caller of a request.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class ControlRoutes:
         given = await read_object(self._bodies, request) if request.method == "POST" else {}
         values = {name: _trace_values(name, value) for name, value in given.items()}
         shown = rendered(trace_settings(values))["settings"]
-        # As Triton says them: levels are a list, all others single.
+        # The form of Triton: levels are a list, and all other settings are single values.
         return said(
             {
                 name: setting["value"] if name == "trace_level" else setting["value"][0]
@@ -129,7 +129,7 @@ def _name(request: Request) -> str:
 
 
 def _listed(message: Any) -> Response:
-    """The regions, as Triton lists them."""
+    """The regions, in the form of Triton's list."""
     return said(list(rendered(message)["regions"].values()))
 
 

@@ -1,7 +1,7 @@
-"""JSON of strangers, parsed within bounds.
+"""Parses JSON from untrusted clients within bounds.
 
-A parser holds the interpreter from begin to end: for 3 to 8 ms a MiB of numbers, and for 0.1 ms a
-thousand lists, where this was measured. So bytes and lists are bounded before it begins.
+A parser holds the interpreter from start to end. In measurements this took 3 to 8 ms for each MiB
+of numbers, and 0.1 ms for each thousand lists. So bytes and lists are bounded before it starts.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from starlette.exceptions import HTTPException
 from headrace.wire.codec import CodecError
 
 MAX_JSON_BYTES: Final = 4 << 20
-"""Of an inference request's JSON: some 30 ms. Binary data behind it does not count."""
+"""The limit for an inference request's JSON, about 30 ms. Binary data behind it does not count."""
 
 MAX_CONTAINERS: Final = 1 << 17
-"""Lists and objects in one document."""
+"""The most lists and objects in one document."""
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 
 def parse_object(text: bytes, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
-    """The object that a body holds; an empty body is an empty object.
+    """The JSON object in a body. An empty body gives an empty object.
 
     Args:
-        limit: in bytes.
+        limit: the most bytes.
 
     Raises:
-        HTTPException: 413, the document is too large.
-        CodecError: it is not JSON, not an object, or one of its objects has a name twice.
+        HTTPException: 413 if the document is too large.
+        CodecError: the body is not JSON, is not an object, or has a name twice in an object.
     """
     if len(text) > limit:
         raise HTTPException(
@@ -59,8 +59,12 @@ def parse_object(text: bytes, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
 
 
 def _check_names(text: bytes, document: dict[str, Any]) -> None:
-    """The parser takes the last of two members with one name. So their colons are counted: in the
-    text, and again without its strings if these may hold some."""
+    """Raises CodecError if an object has a name twice.
+
+    The parser keeps only the last of two members with the same name. So this compares the number of
+    colons with the number of members. It counts in the whole text first, and then in the text
+    without strings, because strings may contain colons.
+    """
     members = _members(document)
     if text.count(b":") == members or _STRING.sub(b"", text).count(b":") == members:
         return

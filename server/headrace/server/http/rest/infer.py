@@ -1,4 +1,4 @@
-"""POST .../infer: collects, decodes, computes, encodes."""
+"""Handles POST .../infer: collects, decodes, computes and encodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headrace.server.transport.shares import Memory
 from headrace.wire.codec import Buffer
 
 _LARGE: Final = 64 << 10
-"""Bytes from which JSON and text are decoded on a thread: that takes milliseconds."""
+"""From this many bytes on, JSON and text are decoded on a thread: it takes milliseconds."""
 _DECODERS: Final = 2
 
 
@@ -31,7 +31,7 @@ class Infer:
     """Belongs to the thread of the HTTP server's loop.
 
     Args:
-        caller: who a request comes from, for its regions of shared memory.
+        caller: returns the caller of a request, whose regions of shared memory it may name.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Infer:
         """
         Raises:
             HTTPException, CodecError: as `Bodies.collected` and `messages.decode`.
-            As `OpenInference.infer`.
+            Also raises as `OpenInference.infer`.
         """
         request = Request(scope, receive)
         async with self._bodies.collected(request) as (body, memory):

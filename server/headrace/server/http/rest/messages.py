@@ -1,4 +1,7 @@
-"""An inference request's body → call, and result → body: JSON, with tensors in it or behind it."""
+"""Decodes an inference request's body to a call, and encodes a result as a body.
+
+A body is JSON, with tensors in the JSON or as bytes behind it.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +48,11 @@ def decode(model: str, version: str, text: bytes, binary: memoryview) -> InferCa
     """
     Args:
         text: the JSON.
-        binary: what is behind it.
+        binary: the bytes behind the JSON.
 
     Raises:
         HTTPException: as `parse_object`.
-        CodecError: the request breaks the protocol; names the tensor or the parameter.
+        CodecError: the request breaks the protocol. The error names the tensor or parameter.
     """
     document = parse_object(text)
     _check_keys(document, _REQUEST, "")
@@ -74,12 +77,13 @@ class Reply:
         self.binary: list[Buffer] = []
 
     async def text(self) -> AsyncIterator[bytes]:
-        """The JSON in pieces, between which the event loop goes on; when the last one is there, so
-        is `binary`.
+        """The JSON in pieces. The event loop can run other work between them.
+
+        `binary` is complete when the last piece is.
 
         Raises:
-            FailedPrecondition: an output that JSON cannot hold.
-            Unimplemented: an output is not a tensor, or of a type that the protocol lacks.
+            FailedPrecondition: JSON cannot hold an output.
+            Unimplemented: an output is not a tensor, or the protocol lacks its type.
         """
         result = self._result
         head: dict[str, Any] = {"model_name": result.model, "model_version": result.version}
@@ -98,7 +102,7 @@ class Reply:
     async def _output(self, output: RequestedOutput, value: Any) -> AsyncIterator[bytes]:
         array = tensor(value, output.name)
         datatype = datatype_of(array.dtype, f"output {output.name!r}")
-        # Clients take an output with parameters for one with binary_data_size.
+        # Clients expect binary_data_size in every output that has parameters.
         said: dict[str, Any] = {
             "name": output.name,
             "datatype": datatype,
@@ -140,7 +144,7 @@ def _inputs(tensors: list[Any], binary: memoryview) -> dict[str, Input]:
 
 
 def _input(given: dict[str, Any], binary: memoryview, used: int) -> tuple[Input, int]:
-    """The tensor, and how many of the binary bytes are used now."""
+    """The tensor, and how many of the binary bytes are used so far."""
     datatype, shape = _datatype(given), _shape(given)
     parameters = _parameters(given)
     region, size = input_parameters(parameters) if parameters else (None, None)
@@ -221,7 +225,7 @@ def _parameters(given: dict[str, Any]) -> Mapping[str, Parameter]:
 
 
 def _version(document: dict[str, Any], model: str, version: str) -> str:
-    """The version that the path or the body names. KServe's client repeats the path's model."""
+    """The version that the path or the body names. KServe's client repeats the model's name."""
     if _text(document, "model_name") not in ("", model):
         raise CodecError("model_name", f"is not {model!r}, the model in the path; leave it out")
     in_body = _text(document, "model_version")

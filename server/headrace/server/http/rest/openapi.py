@@ -1,4 +1,4 @@
-"""The OpenAPI document of REST, made from the table of paths, and the page that shows it."""
+"""Makes the OpenAPI document of REST from the table of paths, and a page that shows it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ _MESSAGES: Final = (
     oip.SystemSharedMemoryStatusResponse.RegionStatus,
     oip.CudaSharedMemoryStatusResponse.RegionStatus,
 )
-"""The messages that replies render, each a schema under its name."""
+"""The messages in replies. Each has a schema under its name."""
 
 
 def _schemas() -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _schemas() -> dict[str, Any]:
 
 
 def _add(schemas: dict[str, Any], message: Any) -> str:
-    """Adds the message's schema and those of its parts; returns its name."""
+    """Adds the schemas of the message and its parts, and returns the message's name."""
     name: str = message.full_name.partition(".")[2]
     if name not in schemas:
         schemas[name] = schema = _of({})
@@ -147,10 +147,10 @@ def _field(schemas: dict[str, Any], field: Any) -> Any:
 
 
 def document(rows: Iterable[Row], version: str) -> dict[str, Any]:
-    """The document.
+    """The OpenAPI document.
 
     Args:
-        version: the server's.
+        version: the server's version.
     """
     paths: dict[str, dict[str, Any]] = {}
     for row in rows:
@@ -196,7 +196,7 @@ def _json(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def page(rows: Iterable[Row]) -> str:
-    """A page that lists the paths; it loads nothing else."""
+    """A page that lists the paths. It loads no other resources."""
     lines = "\n".join(
         f"<tr><td><code>{row.method}</code></td><td><code>{escape(row.path)}</code></td>"
         f"<td>{escape(row.summary)}</td></tr>"

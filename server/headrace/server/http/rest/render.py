@@ -1,6 +1,7 @@
-"""Messages of the protocol as JSON: names as in the .proto, all numbers as numbers.
+"""Renders messages of the protocol as JSON, with the names of the .proto.
 
-protobuf's own JSON writes 64-bit numbers as text, which clients of this protocol do not read.
+All numbers stay numbers. protobuf's own JSON writes 64-bit numbers as text, which clients of this
+protocol cannot read.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 
 def rendered(message: Any) -> dict[str, Any]:
-    """The message's fields by name; those with presence are left out where they are not set."""
+    """The message's fields by name. Optional fields that are not set are left out."""
     shown: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         if field.has_presence and not message.HasField(field.name):

@@ -1,4 +1,4 @@
-"""Bodies of replies: deflated if the client takes that, and sent in pieces."""
+"""Sends the bodies of replies in pieces, and deflates them if the client accepts that."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from headrace.server.http.rest.bodies import ENCODINGS
 from headrace.wire.codec import Buffer
 
 _STEP: Final = 1 << 18
-"""Bytes that are deflated on the event loop's thread, and that are written at a time."""
+"""The most bytes that are deflated on the event loop's thread, or written at a time."""
 _WORTH_DEFLATING: Final = 1 << 10
 _FAST: Final = 1
 
 
 class Pieces(Response):
-    """A reply of several buffers, which are not copied together."""
+    """A reply of several buffers. The buffers are not copied into one."""
 
     def __init__(self, parts: Iterable[Buffer], headers: Mapping[str, str]) -> None:
         self._parts = [memoryview(part) for part in parts]
@@ -37,7 +37,7 @@ class Pieces(Response):
 
 
 def accepted_encoding(request: Request) -> str | None:
-    """The encoding in which the client wants large replies: gzip or deflate, if it takes them."""
+    """The encoding that the client accepts for large replies: gzip, deflate or None."""
     given = request.headers.get("accept-encoding", "")
     wanted = {}
     for each in given.lower().split(","):
@@ -47,7 +47,7 @@ def accepted_encoding(request: Request) -> str | None:
 
 
 async def deflated(parts: list[Buffer], encoding: str | None) -> tuple[list[Buffer], str | None]:
-    """The parts in the encoding, and the encoding; as they are if that is not worth while."""
+    """The deflated parts and the encoding. Unchanged parts if deflating does not pay."""
     size = sum(map(len, parts))
     if encoding is None or size < _WORTH_DEFLATING:
         return parts, None

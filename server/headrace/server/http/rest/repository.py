@@ -1,4 +1,4 @@
-"""The model repository over REST: what is there, loads with a configuration and files, unloads."""
+"""The model repository over REST: the index, loads with a configuration and files, and unloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""REST as a whole: its routes, and what they share."""
+"""All of REST: the routes, and the objects that they share."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Rest:
     """The routes of REST.
 
     Args:
-        networks: what requests are computed on.
-        models: what is told of them.
-        repository: loads and unloads them.
-        regions: what clients have registered.
-        message_bytes: the largest body; the bodies of all connections together take eight times as
-            much at most.
+        networks: the networks that compute requests.
+        models: describes the networks.
+        repository: loads and unloads the networks.
+        regions: the regions that clients have registered.
+        message_bytes: the largest body. The bodies of all connections together may take eight times
+            as much.
 
     Attributes:
-        probes, routes: for `Application`.
+        probes, routes: the arguments for `Application`.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Rest:
 
     @asynccontextmanager
     async def lifespan(self, _: Router) -> AsyncIterator[dict[str, object]]:
-        """Makes what belongs to the loop of the HTTP server."""
+        """Makes the objects that belong to the loop of the HTTP server."""
         sink = CompletionSink(asyncio.get_running_loop())
         inference = OpenInference(self._networks, sink, self._regions)
         yield {"infer": Infer(inference, self._bodies, self._caller)}
@@ -104,7 +104,7 @@ _NOTHING_ELSE = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 class _FromState:
-    """The application that the lifespan has made, under its name."""
+    """Forwards to the application that the lifespan has stored under this name."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""The paths of REST: one table, from which routes and the OpenAPI document are made."""
+"""The table of REST's paths. Routes and the OpenAPI document are made from it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Row(NamedTuple):
 
     Attributes:
         method: GET or POST.
-        path: with placeholders.
-        handler: as Starlette takes it.
-        summary: what it does, for the document.
-        request: the schema of its body in the document; "" if it takes none.
-        reply: that of its reply.
-        probe: whether it is answered even while the server stops.
+        path: the path, with placeholders.
+        handler: a handler for Starlette.
+        summary: what the method does, for the document.
+        request: the schema of the body in the document. "" if the method takes no body.
+        reply: the schema of the reply.
+        probe: whether the server answers the method even while it stops.
     """
 
     method: str
@@ -71,9 +71,9 @@ def said(message: Any, status: int = HTTPStatus.OK) -> Response:
 
 
 class ModelRoutes:
-    """What is told of the server and its models.
+    """The routes that describe the server and its models.
 
-    A server or model that is not ready says so with 503, which is all that many clients look at.
+    If the server or model is not ready, the status is 503. Many clients look only at the status.
     """
 
     def __init__(self, models: Models) -> None:
@@ -132,7 +132,7 @@ class ModelRoutes:
 
 
 def named(request: Request) -> tuple[str, str]:
-    """The model and the version that the path names; "" for no version."""
+    """The model and the version that the path names. "" means no version."""
     return request.path_params.get("model", ""), request.path_params.get("version", "")
 
 

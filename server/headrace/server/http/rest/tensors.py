@@ -1,6 +1,6 @@
-"""A tensor's ``data`` in JSON, flat or nested as its shape, and as an array.
+"""Converts a tensor's ``data`` in JSON, flat or nested like its shape, to an array and back.
 
-Errors are `CodecError`s whose field is relative to the tensor, as ``.data``.
+Errors are `CodecError`s. Their field is relative to the tensor, for example ``.data``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def decode_data(datatype: str, shape: Sequence[int], data: Any) -> Array:
     Raises:
         CodecError: the data are not of this type and shape.
     """
-    numpy_type(datatype)  # says which there are
+    numpy_type(datatype)  # raises an error that lists the datatypes
     check_shape(shape)
     if datatype in _BINARY_ONLY:
         raise CodecError(".data", f"cannot hold {datatype}; send it as binary data")
@@ -91,10 +91,10 @@ def _check_elements(flat: list[Any], datatype: str) -> None:
 
 
 def encode_data(array: Array, datatype: str, name: str) -> Iterator[bytes]:
-    """The list in JSON, flat, in pieces that each take a millisecond or two.
+    """The flat JSON list, in pieces that each take one or two milliseconds.
 
     Raises:
-        FailedPrecondition: JSON cannot hold the output `name`; says that binary data can.
+        FailedPrecondition: JSON cannot hold the output `name`. The error suggests binary data.
     """
     if datatype in _BINARY_ONLY:
         raise _unspeakable(name, f"is of {datatype}")

@@ -1,1 +1,1 @@
-"""The Open Inference Protocol over the same core: its gRPC service, and what REST shares."""
+"""The Open Inference Protocol over the same core: its gRPC service, and code shared with REST."""

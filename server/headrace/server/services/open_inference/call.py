@@ -1,4 +1,4 @@
-"""What an inference request says and what comes of it, free of gRPC and JSON."""
+"""An inference request and its result, independent of gRPC and JSON."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ class RequestedOutput(NamedTuple):
     """An output that a client asks for.
 
     Attributes:
-        classification: the number of classes to return instead of the tensor; 0 for the tensor.
-        region: where its bytes go; None for the response.
-        binary: as bytes behind JSON; None where the request as a whole says so. REST alone.
+        classification: the number of classes to return instead of the tensor. 0 returns the tensor.
+        region: where the output's bytes go. None puts them into the response.
+        binary: whether the tensor is sent as bytes behind the JSON. If None, the request's
+            `binary_outputs` decides. Only REST uses this.
     """
 
     name: str
@@ -49,13 +50,13 @@ class InferCall:
     """One inference request.
 
     Attributes:
-        version: empty for the one that the name stands for.
-        outputs: empty for all.
-        priority: as `Job` has it.
-        timeout_seconds: 0 for none.
-        empty_final: on a stream, whether the caller waits for a response that says that it is the
-            last; every response here says so.
-        binary_outputs: REST alone: what an output's `binary` is where it says nothing.
+        version: empty for the version that the name stands for.
+        outputs: empty for all outputs.
+        priority: the same as in `Job`.
+        timeout_seconds: 0 for no timeout.
+        empty_final: on a stream, whether the caller waits for a response that is marked as the
+            last. Every response here is marked so.
+        binary_outputs: the default for an output's `binary`. Only REST uses this.
     """
 
     model: str
@@ -77,7 +78,7 @@ class InferCall:
         )
 
     def output_regions(self) -> Iterator[tuple[RequestedOutput, Region]]:
-        """The outputs that go to shared memory, and where."""
+        """The outputs that go to shared memory, with their regions."""
         for output in self.outputs:
             if output.region is not None:
                 yield output, output.region
@@ -85,7 +86,7 @@ class InferCall:
 
 @dataclass(slots=True)
 class InferResult:
-    """What came of a request: the outputs in the order in which they were asked for."""
+    """The result of a request. Its outputs are in the order of the request."""
 
     model: str
     version: str

@@ -14,16 +14,16 @@ _KINDS = "fiu"
 
 
 def labels_of(presentation: Presentation, output: str) -> Sequence[str]:
-    """The labels of an output's classes; empty if there are none."""
+    """The labels of an output's classes. Empty if there are none."""
     labels: Mapping[str, Sequence[str]] = presentation.labels
     return labels.get(output) or labels.get("", ())
 
 
 def classify(array: Array, name: str, count: int, labels: Sequence[str], *, rows: bool) -> Array:
-    """The highest `count` values, or as many as there are, the highest first.
+    """The highest `count` values, the highest first. Smaller outputs give all their values.
 
     Args:
-        rows: the first dimension is a batch's, and each row of it is classified by itself.
+        rows: whether the first dimension is a batch. Each row of a batch is classified separately.
 
     Returns:
         Text of shape [rows, count] or [count].
@@ -32,7 +32,7 @@ def classify(array: Array, name: str, count: int, labels: Sequence[str], *, rows
         InvalidArgument: the output does not hold numbers.
     """
     kind = array.dtype.kind
-    # bfloat16 is of a kind of its own.
+    # The kind of bfloat16 is "V".
     numbers = array.astype(np.float32) if kind == "V" or array.dtype.itemsize == 2 else array
     if numbers.dtype.kind not in _KINDS:
         raise InvalidArgument(
@@ -53,7 +53,7 @@ def classify(array: Array, name: str, count: int, labels: Sequence[str], *, rows
 
 
 def _highest(values: Array, count: int) -> list[int]:
-    """Indices of the highest values; of equal ones the first goes first, NaN goes last."""
+    """Indices of the highest values. Equal values keep their order, and NaN goes last."""
     if not count:
         return []
     ranked = -values.astype(np.float64)

@@ -1,4 +1,4 @@
-"""A loaded network as Triton's ModelConfig, as far as its words mean something here."""
+"""Describes a loaded network as Triton's ModelConfig, in the fields that apply here."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _KINDS: Final = {
     "TEMPLATE": _GROUP.KIND_CPU,
     "AUTO": _GROUP.KIND_AUTO,
 }
-"""Of devices; any other decides by itself where it computes."""
+"""The kinds of devices. Any other device decides by itself where it computes."""
 
 
 def model_config(entry: NetworkEntry, executable: ExecutableNetwork) -> oip.ModelConfig:
     """
     Raises:
-        Unimplemented: it has an input or output that the protocol has no words for.
+        Unimplemented: the protocol cannot describe an input or output of the network.
     """
     request = entry.record.request
     presentation: Presentation = request.presentation

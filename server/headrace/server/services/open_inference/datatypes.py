@@ -1,6 +1,6 @@
-"""The protocol's datatypes and NumPy's; tensors as raw bytes, as typed contents, and as arrays.
+"""Converts the protocol's datatypes to NumPy's, and raw bytes and typed contents to arrays.
 
-Errors are `CodecError`s whose field is relative to the tensor, as ``.shape``.
+Errors are `CodecError`s. Their field is relative to the tensor, for example ``.shape``.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ NUMPY_TYPES: Final[Mapping[str, np.dtype[Any]]] = MappingProxyType(
         "BF16": np.dtype(ml_dtypes.bfloat16),
     }
 )
-"""Datatype → NumPy dtype in native byte order. Elements of BYTES are `str`, or `bytes` where they
+"""Datatype → NumPy dtype in native byte order. Elements of BYTES are `str`, or `bytes` if they
 are not UTF-8."""
 
 MAX_ELEMENTS: Final = MAX_PARTS
-"""Of a tensor of BYTES, each of which is an object."""
+"""The most elements of a BYTES tensor. Each element is a Python object."""
 
 CHUNK: Final = 1 << 15
-"""Numbers that are converted at a time: so much holds the event loop back at most."""
+"""Numbers that are converted at a time. This limits how long the event loop waits."""
 
 _DATATYPES = {dtype: name for name, dtype in NUMPY_TYPES.items()}
 _LENGTH = struct.Struct("<I")
@@ -59,7 +59,7 @@ def datatype_of(dtype: np.dtype[Any] | ir.DataType, what: str) -> str:
     """The protocol's name of a type.
 
     Args:
-        what: has that type, for the error.
+        what: the thing that has the type, for the error.
 
     Raises:
         Unimplemented: the protocol has no such type.
@@ -87,8 +87,11 @@ def numpy_type(datatype: str) -> np.dtype[Any]:
 
 
 def decode_raw(datatype: str, shape: Sequence[int], data: Buffer) -> Array:
-    """A tensor of its little-endian, row-major bytes: a read-only view of them, or a copy where
-    they do not lie at a multiple of an element's size."""
+    """Makes a tensor from its little-endian, row-major bytes.
+
+    The tensor is a read-only view of the bytes. It is a copy if the address of the bytes is not a
+    multiple of an element's size.
+    """
     dtype = numpy_type(datatype)
     check_shape(shape)
     if datatype == BYTES:
@@ -108,7 +111,7 @@ def decode_raw(datatype: str, shape: Sequence[int], data: Buffer) -> Array:
 
 
 def decode_numbers(datatype: str, shape: Sequence[int], numbers: Numbers) -> Array:
-    """A tensor of its elements as numbers, row-major; not of BYTES."""
+    """Makes a tensor from its elements as numbers in row-major order. BYTES is not allowed."""
     dtype = numpy_type(datatype)
     check_shape(shape)
     _check_count(len(numbers), shape, datatype)
@@ -125,17 +128,17 @@ def decode_numbers(datatype: str, shape: Sequence[int], numbers: Numbers) -> Arr
 
 
 def decode_bytes(shape: Sequence[int], elements: Sequence[bytes]) -> Array:
-    """A tensor of BYTES of its elements, row-major."""
+    """Makes a BYTES tensor from its elements in row-major order."""
     check_shape(shape)
     _check_count(len(elements), shape, BYTES)
     return _strings(elements, shape)
 
 
 def encode_raw(array: Array, datatype: str) -> Buffer:
-    """The inverse of `decode_raw`; a view of the array's memory where that is possible.
+    """The inverse of `decode_raw`. Returns a view of the array's memory if possible.
 
     Raises:
-        CodecError: an element is no text and no bytes.
+        CodecError: an element is neither text nor bytes.
     """
     if datatype == BYTES:
         return b"".join(
@@ -143,15 +146,15 @@ def encode_raw(array: Array, datatype: str) -> Buffer:
         )
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    # ml_dtypes arrays have no buffer protocol of their own, their bytes do.
+    # ml_dtypes arrays do not support the buffer protocol, but views of their bytes do.
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def encode_bytes(array: Array) -> Iterable[bytes]:
-    """The elements of a tensor of BYTES.
+    """The elements of a BYTES tensor.
 
     Raises:
-        CodecError: an element is no text and no bytes.
+        CodecError: an element is neither text nor bytes.
     """
     for element in array.reshape(-1).tolist():
         if isinstance(element, bytes):
@@ -164,7 +167,7 @@ def encode_bytes(array: Array) -> Iterable[bytes]:
 
 
 _WIDE: Final = {"i": np.dtype(np.int64), "u": np.dtype(np.uint64)}
-"""What integers are read as, before it is known that they fit."""
+"""The types that integers are read as, before the check that they fit their own type."""
 
 
 def _converted(numbers: Any, dtype: np.dtype[Any], datatype: str) -> Array:
@@ -200,7 +203,7 @@ def _check_count(count: int, shape: Sequence[int], datatype: str) -> None:
 
 
 def _split(data: Buffer, count: int) -> list[bytes]:
-    """The elements of BYTES in raw data: each is its length in four bytes, then its bytes."""
+    """Splits raw BYTES data into elements. Each has its length in four bytes, then its bytes."""
     elements = []
     position, end = 0, len(data)
     for index in range(count):

@@ -1,4 +1,4 @@
-"""Inference as the protocol has it, over the runtime: what gRPC and REST have in common."""
+"""Inference of the protocol over the runtime. gRPC and REST share this code."""
 
 from __future__ import annotations
 
@@ -39,18 +39,20 @@ from headrace.wire.layouts import MAX_ID_LENGTH
 T = TypeVar("T")
 
 HEAVY_ELEMENTS: Final = 1 << 14
-"""What goes through more objects or sorts more numbers is done on another thread, so that the event
-loop goes on."""
+"""Work on more objects than this, or a sort of more numbers, runs on another thread.
+
+So it does not block the event loop.
+"""
 
 _ON_THE_WAY = 0.05
-"""Seconds by which a caller's deadline may pass before ours."""
+"""The seconds by which a caller's deadline may pass before the server's deadline."""
 
 
 class OpenInference:
-    """Belongs to the thread of one event loop, that of `sink`: gRPC and REST have one each.
+    """Belongs to the thread of the event loop of `sink`. gRPC and REST have one object each.
 
     Args:
-        regions: of the shared memory that clients have registered.
+        regions: the regions of shared memory that clients have registered.
     """
 
     def __init__(self, networks: NetworkRegistry, sink: CompletionSink, regions: Regions) -> None:
@@ -66,12 +68,12 @@ class OpenInference:
 
         Args:
             remaining: seconds until the caller's own deadline.
-            caller: whose regions the request may name.
+            caller: the caller, whose regions the request may name.
 
         Raises:
             CodecError: the request breaks the protocol.
-            As `NetworkRegistry.acquire`, `ExecutableNetwork.submit` and `Lease`, and what the job
-            raised.
+            Also raises as `NetworkRegistry.acquire`, `ExecutableNetwork.submit` and `Lease`, and
+            the job's error.
         """
         if len(call.id) > MAX_ID_LENGTH:
             raise CodecError("id", f"has at most {MAX_ID_LENGTH} characters")
@@ -123,10 +125,10 @@ class OpenInference:
         )
 
     async def _finished(self, entry: NetworkEntry, job: Job) -> None:
-        """Submits the job and returns when it has its outcome."""
+        """Submits the job and returns when it has ended."""
         self._networks.submit(entry, job)
         if job.outcome is None:
-            # `_wake` runs on this thread, so it has not been missed.
+            # `_wake` runs on this thread, so it cannot have run already.
             job.waiter = asyncio.get_running_loop().create_future()
             try:
                 await job.waiter
@@ -136,17 +138,17 @@ class OpenInference:
 
 
 async def aside(call: Callable[[], T], size: int) -> T:
-    """What the call returns, from another thread if it goes through so many elements."""
+    """The result of the call. It runs on another thread if `size` elements are many."""
     if size <= HEAVY_ELEMENTS:
         return call()
     return await asyncio.get_running_loop().run_in_executor(None, call)
 
 
 def tensor(value: Value, name: str) -> Array:
-    """An output's value as the tensor that it has to be.
+    """An output's value, which has to be a tensor.
 
     Raises:
-        Unimplemented: it is a sequence or absent.
+        Unimplemented: the value is a sequence or absent.
     """
     if value is None or isinstance(value, list):
         kind = "a sequence" if isinstance(value, list) else "absent"
@@ -209,7 +211,7 @@ def _output_field(name: str) -> str:
 
 
 def _cancel(job: Job) -> None:
-    """Tells a job that its caller is gone."""
+    """Cancels a job whose caller has left."""
     late = job.deadline is not None and time.monotonic() > job.deadline - _ON_THE_WAY
     job.token.cancel(
         DeadlineExceeded("the deadline passed before the request finished")

@@ -1,4 +1,4 @@
-"""The model repository extension: what is there, loads with a configuration and files, unloads."""
+"""The model repository extension: the index, loads with a configuration and files, and unloads."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ _STATES: Final = {
 
 
 class ModelRepository:
-    """May be used on any event loop: what waits for the disk runs on its threads, and loads on the
-    core's."""
+    """May be used on any event loop. Calls that wait for the disk run on the loop's threads. Loads
+    run on the core's threads."""
 
     def __init__(self, core: Core, repository: Repository) -> None:
         self._core = core
         self._repository = repository
 
     async def index(self, repository: str = "", *, ready: bool) -> oip.RepositoryIndexResponse:
-        """What is loaded, and what the model repository holds.
+        """Lists the loaded models and the models in the repository.
 
         Args:
-            repository: empty, for there is one alone.
-            ready: only models that take requests.
+            repository: has to be empty, because there is only one repository.
+            ready: whether to list only models that take requests.
 
         Raises:
             NotFound: another repository is named.
@@ -77,16 +77,16 @@ class ModelRepository:
     async def load(
         self, name: str, parameters: Mapping[str, Parameter], repository: str = ""
     ) -> oip.RepositoryModelLoadResponse:
-        """Loads a model, or loads it again beside the one that serves until the new one is ready.
+        """Loads a model. A loaded model serves until the new load is ready.
 
         Args:
             parameters: ``config`` is a ModelConfig as JSON; ``file:1/model.onnx`` is version 1 of
                 the model, and ``file:NAME`` is the file of labels that the configuration names.
 
         Raises:
-            NotFound: there is no such model, and no file.
-            CodecError, InvalidArgument, Unimplemented: a parameter cannot be.
-            What the load raises.
+            NotFound: there is no such model, and the request has no file.
+            CodecError, InvalidArgument, Unimplemented: a parameter is invalid.
+            Also raises the errors of the load.
         """
         _check_repository(repository)
         check_network_name(name)
@@ -106,11 +106,11 @@ class ModelRepository:
     async def unload(
         self, name: str, parameters: Mapping[str, Parameter], repository: str = ""
     ) -> oip.RepositoryModelUnloadResponse:
-        """Unloads all versions of a model; returns when its memory is given back.
+        """Unloads all versions of a model. Returns when its memory is free.
 
         Raises:
             NotFound: no model has the name.
-            CodecError: a parameter cannot be.
+            CodecError: a parameter is invalid.
         """
         _check_repository(repository)
         for key, value in parameters.items():
@@ -168,7 +168,7 @@ def _files(parameters: Mapping[str, Parameter]) -> tuple[dict[str, bytes], dict[
     """The models by their version, and other files by their name.
 
     Raises:
-        CodecError: a parameter is unknown, or no file.
+        CodecError: a parameter is unknown, or is not a file.
     """
     models: dict[str, bytes] = {}
     others: dict[str, bytes] = {}
@@ -225,7 +225,7 @@ def _overridden(
 
 
 def _checked(read: Callable[[], Network], request: LoadRequest, override: Override) -> Network:
-    """The network, if it is what the configuration says."""
+    """Reads the network, and checks that it matches the configuration."""
     network = read()
     states = dict(pairs(request.config.get("STATES", "")))
     hidden = {*states, *states.values()}

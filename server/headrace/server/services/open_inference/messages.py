@@ -1,4 +1,4 @@
-"""ModelInferRequest → call, and result → ModelInferResponse."""
+"""Decodes a ModelInferRequest to a call, and encodes a result as a ModelInferResponse."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from headrace.wire.codec import Array, Buffer, CodecError
 from headrace.wire.message import SMALL_BYTES, parse_plain
 
 MAX_TENSORS: Final = 4096
-"""Inputs of a request, and outputs that it asks for."""
+"""The most inputs of a request, and the most outputs that it asks for."""
 
 _RAW: Final = 7  # number of raw_input_contents in ModelInferRequest
 _RAW_TAG: Final = bytes((6 << 3 | 2,))  # of raw_output_contents in ModelInferResponse
@@ -57,14 +57,14 @@ _CONTENTS: Final[Mapping[str, str]] = {
     "FP64": "fp64_contents",
     BYTES: "bytes_contents",
 }
-"""The field of InferTensorContents for each datatype; FP16 and BF16 have none."""
+"""The field of InferTensorContents for each datatype. FP16 and BF16 have no field."""
 
 
 def parse(data: bytes) -> tuple[Any, Sequence[Buffer]]:
-    """The ModelInferRequest, and its raw contents: views of `data` where that is large.
+    """The ModelInferRequest and its raw contents. They are views of `data` if it is large.
 
     Raises:
-        CodecError: `data` is no such message, or one of very many parts.
+        CodecError: `data` is not a ModelInferRequest, or has too many parts.
     """
     kind = oip.ModelInferRequest
     if len(data) < SMALL_BYTES:
@@ -76,17 +76,17 @@ def parse(data: bytes) -> tuple[Any, Sequence[Buffer]]:
         view = memoryview(data)
         message = parse_plain(kind, framing.join(data, parts.rest))
         return message, [view[start:end] for start, end in parts.payloads]
-    if framing.is_long(data):  # before protobuf takes thirty times the message's size for it
+    if framing.is_long(data):  # protobuf would need thirty times the message's size
         raise CodecError("", f"a request of more than {framing.MAX_FIELDS} parts; send several")
     message = parse_plain(kind, data)
     return message, message.raw_input_contents
 
 
 async def read(data: bytes) -> tuple[Any, Awaitable[InferCall]]:
-    """The message, and the call in it, on another thread where that would hold the event loop.
+    """The message and its call. A call that takes long is decoded on another thread.
 
     Raises:
-        CodecError: as `parse`; the awaitable as `decode`.
+        CodecError: as `parse`. The awaitable raises as `decode`.
     """
     if not _is_heavy(data):
         message, raw = parse(data)
@@ -101,7 +101,7 @@ async def _decoded(message: Any, raw: Sequence[Buffer]) -> InferCall:
 
 
 def _is_heavy(data: bytes) -> bool:
-    """Whether a request is large, and not all of that are raw numbers, which are read in place."""
+    """Whether a request is large, not counting raw numbers, which are read in place."""
     if len(data) < SMALL_BYTES:
         return False
     parts = framing.split(data, 0, len(data), _RAW)
@@ -113,7 +113,7 @@ def _is_heavy(data: bytes) -> bool:
 def decode(message: Any, raw: Sequence[Buffer]) -> InferCall:
     """
     Raises:
-        CodecError: the message breaks the protocol; names the tensor or the parameter.
+        CodecError: the message breaks the protocol. The error names the tensor or parameter.
     """
     given = message.parameters
     parameters = request_parameters(plain(given)) if given else NO_PARAMETERS
@@ -121,11 +121,13 @@ def decode(message: Any, raw: Sequence[Buffer]) -> InferCall:
 
 
 def encode(result: InferResult) -> bytes:
-    """The serialised ModelInferResponse: written as bytes, because protobuf would copy the tensors
-    twice more, and take as long for a small response as all the rest.
+    """The serialised ModelInferResponse.
+
+    It is written as bytes directly. protobuf would copy the tensors twice more, and would take as
+    long for a small response as all other steps together.
 
     Raises:
-        Unimplemented: an output is not a tensor, or of a type that the protocol lacks.
+        Unimplemented: an output is not a tensor, or the protocol lacks its type.
     """
     head = [_text(1, result.model), _text(2, result.version)]
     if result.id:
@@ -140,14 +142,14 @@ def encode(result: InferResult) -> bytes:
         array = tensor(value, output.name)
         datatype = datatype_of(array.dtype, f"output {output.name!r}")
         head.append(_described(output.name, datatype, array.shape, output.region))
-        # One in shared memory has an empty entry: perf_analyzer looks for it by its number.
+        # An output in shared memory has an empty entry: perf_analyzer finds outputs by number.
         raw = encode_raw(array, datatype) if output.region is None else b""
         contents += (_RAW_TAG + framing.varint(len(raw)), raw)
     return b"".join((*head, *contents))
 
 
 def encode_on_stream(result: InferResult) -> bytes:
-    """The serialised ModelStreamInferResponse; raises as `encode`."""
+    """The serialised ModelStreamInferResponse. Raises as `encode`."""
     response = encode(result)
     return b"".join((_RESPONSE_TAG, framing.varint(len(response)), response))
 
@@ -225,7 +227,7 @@ def _typed(each: Any, shape: tuple[int, ...]) -> Array:
     if field is None:
         if datatype in NUMPY_TYPES:
             raise CodecError(".contents", f"cannot hold {datatype}; send raw_input_contents")
-        return decode_numbers(datatype, shape, ())  # which says what is wrong
+        return decode_numbers(datatype, shape, ())  # raises an error that says what is wrong
     for other, _ in contents.ListFields():
         if other.name != field:
             raise CodecError(f".contents.{other.name}", f"is not for {datatype}; fill {field}")
@@ -260,10 +262,10 @@ def _of_tensor(error: CodecError, field: str, name: str) -> CodecError:
 
 
 def plain(parameters: Any, field: str = "parameters") -> dict[str, Any]:
-    """The values of a map of parameters, whatever their messages are called.
+    """The values of a map of parameters, for any of the protocol's parameter messages.
 
     Raises:
-        CodecError: one has none.
+        CodecError: a parameter has no value.
     """
     values: dict[str, Any] = {}
     for name, parameter in parameters.items():

@@ -1,4 +1,4 @@
-"""What the protocol says of the server and of its models, as the messages of its .proto."""
+"""Describes the server and its models in the messages of the protocol's .proto."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _EXTENSIONS: Final = (
 )
 _SHARED_MEMORY: Final = "system_shared_memory"
 _ANY_WILL_DO: Final = ("MULTI", "AUTO")
-"""Devices that serve as long as one of their list works."""
+"""Virtual devices that serve as long as one device of their list works."""
 
 
 class Models:
-    """Thread-safe: gRPC and REST ask it on threads of their own.
+    """Thread-safe: gRPC and REST call it on threads of their own.
 
     Args:
-        unready: why the server takes no requests; None if it does.
-        shared_memory: clients may register regions.
+        unready: returns why the server takes no requests, or None if it does.
+        shared_memory: whether clients may register regions.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Models:
     # -- the server --
 
     def live(self) -> oip.ServerLiveResponse:
-        """Whether the server answers: it does."""
+        """Whether the server answers. Always true."""
         return oip.ServerLiveResponse(live=True)
 
     def ready(self) -> oip.ServerReadyResponse:
@@ -57,7 +57,7 @@ class Models:
         return oip.ServerReadyResponse(ready=self._unready() is None)
 
     def server_metadata(self) -> oip.ServerMetadataResponse:
-        """What the server is, and which extensions of the protocol it serves."""
+        """The server's name, its version, and the extensions of the protocol that it serves."""
         return oip.ServerMetadataResponse(
             name=NAME, version=self._version, extensions=self._extensions
         )
@@ -65,8 +65,10 @@ class Models:
     # -- a model --
 
     def model_ready(self, name: str, version: str = "") -> oip.ModelReadyResponse:
-        """Whether a model takes requests: it is loaded, and its device works. One that is not there
-        is not ready."""
+        """Whether a model takes requests: it is loaded, and its device works.
+
+        A model that does not exist is not ready.
+        """
         try:
             entry = self._core.networks.find(name, version)
         except NotFound:
@@ -79,7 +81,7 @@ class Models:
 
         Raises:
             NotFound, Unavailable, FailedPrecondition: as `NetworkRegistry.acquire`.
-            Unimplemented: it has an input or output that the protocol has no words for.
+            Unimplemented: the protocol cannot describe an input or output of the model.
         """
         with self._executable(name, version) as (_, executable):
             return oip.ModelMetadataResponse(
@@ -100,10 +102,10 @@ class Models:
 
         Raises:
             NotFound: there is no such model or version.
-            Unavailable, FailedPrecondition: it is not loaded.
+            Unavailable, FailedPrecondition: the model is not loaded.
         """
         if version or name:
-            with self._executable(name, version):  # which raises if there is none
+            with self._executable(name, version):  # raises if there is none
                 entries = self._ready(name)
         else:
             entries = [
@@ -173,7 +175,7 @@ def _fill(message: Any, entry: NetworkEntry, totals: Totals) -> None:
     _stages(stats, totals.stages)
     for rows, run in sorted(totals.runs.items()):
         _stages(message.batch_stats.add(batch_size=rows), run)
-    response = message.response_stats["0"]  # of the first response, which is the only one
+    response = message.response_stats["0"]  # of the first and only response
     _duration(response.compute_infer, totals.stages.inference)
     _duration(response.compute_output, totals.stages.completion)
     _duration(response.success, totals.outcomes[Outcome.COMPLETED])

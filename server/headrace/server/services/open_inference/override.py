@@ -1,7 +1,7 @@
-"""A ModelConfig that a client sends with a load: what of it is honoured, and what it becomes.
+"""Reads a ModelConfig that a client sends with a load, and applies the fields that it supports.
 
-A field without a meaning here is refused by name, unless it has its default value: a client that
-sets it would not get what it asks for.
+A field that has no meaning here is refused by name, unless it has its default value. A client that
+sets such a field would not get what it asks for.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BACKENDS: Final = ("", BACKEND, "onnx", "onnxruntime", _OPENVINO)
 _GROUP = oip.ModelInstanceGroup
 _DEVICES: Final = {_GROUP.KIND_AUTO: "AUTO", _GROUP.KIND_CPU: "CPU", _GROUP.KIND_GPU: "CUDA"}
 
-# Fields that are honoured, in messages of which others are not.
+# The supported fields of messages that also have unsupported fields.
 _HONOURED: Final[Mapping[str, frozenset[str]]] = {
     "ModelConfig": frozenset(
         (
@@ -61,10 +61,10 @@ _HONOURED: Final[Mapping[str, frozenset[str]]] = {
 class Override:
     """
     Attributes:
-        device: None where the configuration says nothing of it.
-        batch: join requests to batches of at most so many rows; 0 to leave that as it is.
-        label_files: by output.
-        ports: what the configuration says of inputs and outputs, to be compared with the model's.
+        device: the device, or None if the configuration does not set it.
+        batch: the most rows of a batch that requests are joined to. 0 changes nothing.
+        label_files: the files of labels, by output.
+        ports: the inputs and outputs in the configuration, to compare with the model's.
     """
 
     device: str | None = None
@@ -80,10 +80,10 @@ class Override:
         """The device to load onto.
 
         Args:
-            described: what the repository says.
+            described: the device in the repository's description.
 
         Raises:
-            InvalidArgument: it is no device name.
+            InvalidArgument: the configuration's device is not a device name.
         """
         text = self.device or str(described)
         if self.batch and not text.startswith("BATCH:"):
@@ -96,11 +96,11 @@ def read_override(text: str, name: str) -> Override:
     """
     Args:
         text: a ModelConfig as JSON.
-        name: of the model that is loaded.
+        name: the name of the model to load.
 
     Raises:
-        InvalidArgument: it is no ModelConfig, or a value cannot be.
-        Unimplemented: it sets a field that has no meaning here.
+        InvalidArgument: the text is not a ModelConfig, or a value is invalid.
+        Unimplemented: the text sets a field that has no meaning here.
     """
     facts, config = _parse(text)
     _check_honoured(config)
@@ -159,7 +159,7 @@ def _parse(text: str) -> tuple[dict[str, Any], oip.ModelConfig]:
 
 
 def _names(facts: Mapping[str, Any]) -> set[str]:
-    """The fields that JSON sets, which may write them in either way."""
+    """The names of the fields that the JSON sets. JSON may write a name in either of two ways."""
     return {"max_batch_size" if name == "maxBatchSize" else name for name in facts}
 
 
@@ -186,7 +186,7 @@ def _check_honoured(message: Any, path: str = "") -> None:
 
 
 def _is_empty(value: Any) -> bool:
-    """Whether a message that is there sets nothing, which asks for nothing."""
+    """Whether a message is present but sets no field, so that it asks for nothing."""
     return hasattr(value, "ListFields") and not value.ListFields()
 
 

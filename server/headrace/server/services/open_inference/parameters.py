@@ -1,4 +1,4 @@
-"""The parameters of a request, of its inputs and of its outputs. Unknown ones are refused."""
+"""The parameters of a request, its inputs and its outputs. Unknown parameters are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.wire.request import MAX_PRIORITY, MAX_TIMEOUT_SECONDS
 Parameter: TypeAlias = bool | int | float | str
 
 LOWEST_PRIORITY: Final = 2 * MAX_PRIORITY + 1
-"""Priorities of the protocol are from 1, the highest, to this; 0 is the default."""
+"""The protocol's priorities go from 1, the highest, to this. 0 is the default."""
 
 MAX_CLASSES: Final = 1 << 16
 
@@ -23,7 +23,7 @@ _REGION = "shared_memory_region"
 _OFFSET = "shared_memory_offset"
 _BYTE_SIZE = "shared_memory_byte_size"
 _SHARED = (_REGION, _OFFSET, _BYTE_SIZE)
-_CONTENT_TYPE = "content_type"  # what MLServer's clients decode a tensor to; not for the server
+_CONTENT_TYPE = "content_type"  # for MLServer's clients, not for the server
 _OF_REQUEST = (
     _CONTENT_TYPE,
     *("sequence_id", "sequence_start", "sequence_end", "priority", "timeout"),
@@ -34,7 +34,7 @@ _OF_OUTPUT = (_CONTENT_TYPE, *_SHARED, "classification", "binary_data")
 
 
 class RequestParameters(NamedTuple):
-    """The parameters of a whole request; `InferCall` says what they mean."""
+    """The parameters of a whole request. `InferCall` says what they mean."""
 
     priority: int = 0
     timeout_seconds: float = 0.0
@@ -49,7 +49,7 @@ NO_PARAMETERS: Final = RequestParameters()
 def request_parameters(given: Mapping[str, Parameter]) -> RequestParameters:
     """
     Raises:
-        CodecError: a parameter is unknown, or has a value that it cannot have.
+        CodecError: a parameter is unknown, or its value is invalid.
     """
     _check_known(given, _OF_REQUEST)
     return RequestParameters(
@@ -62,7 +62,7 @@ def request_parameters(given: Mapping[str, Parameter]) -> RequestParameters:
 
 
 def input_parameters(given: Mapping[str, Parameter]) -> tuple[Region | None, int | None]:
-    """Where an input's bytes lie in shared memory, and how many lie behind the JSON of REST.
+    """An input's region of shared memory, and how many of its bytes lie behind the JSON of REST.
 
     Raises:
         CodecError: as `request_parameters`.
@@ -128,7 +128,7 @@ def _sequence(given: Mapping[str, Parameter]) -> Sequence | None:
 
 
 def region_parameters(region: Region) -> dict[str, int | str]:
-    """What an output's parameters say of its place in shared memory."""
+    """An output's parameters that say where it lies in shared memory."""
     return {_REGION: region.name, _OFFSET: region.offset, _BYTE_SIZE: region.byte_size}
 
 
@@ -148,7 +148,7 @@ def _region(given: Mapping[str, Parameter]) -> Region | None:
 
 
 def _integer(given: Mapping[str, Parameter], name: str) -> int | None:
-    """A whole number from 0."""
+    """The parameter's value, which has to be a whole number from 0."""
     value = given.get(name)
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""The extensions for shared memory: a host's regions, and that there are none of a GPU."""
+"""The extensions for shared memory. Regions of the host are supported, regions of a GPU are not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.server.shared_memory.regions import Caller, Regions, UnknownRegion
 
 
 class RegionMethods:
-    """Thread-safe, as the regions are."""
+    """Thread-safe, because the regions are."""
 
     def __init__(self, regions: Regions) -> None:
         self._regions = regions
@@ -19,7 +19,7 @@ class RegionMethods:
         """The caller's regions, or one of them.
 
         Raises:
-            UnknownRegion: there is none of that name.
+            UnknownRegion: there is no region of that name.
         """
         reply = oip.SystemSharedMemoryStatusResponse()
         for region in self._regions.status(caller, name):
@@ -38,16 +38,16 @@ class RegionMethods:
     async def system_unregister(
         self, caller: Caller, name: str = ""
     ) -> oip.SystemSharedMemoryUnregisterResponse:
-        """Takes a region away, or all of the caller's. One that is not there is gone already."""
+        """Removes one or all regions of the caller. An unknown name is not an error."""
         with suppress(UnknownRegion):
             await self._regions.unregister(caller, name)
         return oip.SystemSharedMemoryUnregisterResponse()
 
     def cuda_status(self, name: str = "") -> oip.CudaSharedMemoryStatusResponse:
-        """No region.
+        """An empty list, because there are no GPU regions.
 
         Raises:
-            NotFound: one is named.
+            NotFound: the request names a region.
         """
         if name:
             raise NotFound(f"unknown region {name[:200]!r} of a GPU; there are none", field="name")
@@ -64,5 +64,5 @@ class RegionMethods:
         )
 
     def cuda_unregister(self) -> oip.CudaSharedMemoryUnregisterResponse:
-        """There is nothing to unregister; clients do so at their start."""
+        """Does nothing, because there are no regions. Clients call this at their start."""
         return oip.CudaSharedMemoryUnregisterResponse()

@@ -1,4 +1,7 @@
-"""The gRPC service: each method decodes, delegates, encodes. Belongs to the event loop's thread."""
+"""The gRPC service. Each method decodes, calls the core, and encodes.
+
+Belongs to the event loop's thread.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ SERVICE = "inference.GRPCInferenceService"
 class OpenInferenceService:
     """
     Args:
-        caller: whose regions of shared memory a call may name.
+        caller: returns the caller, whose regions of shared memory a call may name.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class OpenInferenceService:
     async def infer_on_stream(
         self, call: InferCall, context: Any, parameters: Mapping[str, Any]
     ) -> bytes:
-        """The serialised ModelStreamInferResponse; the parameters are added to the response's."""
+        """The serialised ModelStreamInferResponse, with these parameters added."""
         result = await self._result(call, context)
         result.parameters.update(parameters)
         return await aside(partial(encode_on_stream, result), _elements(result))
@@ -141,7 +144,7 @@ class OpenInferenceService:
 
 
 def _elements(result: InferResult) -> int:
-    """Strings that have to be encoded one by one."""
+    """The number of strings that have to be encoded one by one."""
     return sum(
         value.size
         for _, value in result.outputs

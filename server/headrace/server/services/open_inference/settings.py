@@ -1,4 +1,4 @@
-"""The logging and trace extensions: what the server's log holds, and that it writes no traces."""
+"""The logging and trace extensions. Log settings can change. The server writes no traces."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _NO_TRACES: Final = {
 
 
 def log_settings(given: Mapping[str, bool | int | str]) -> oip.LogSettingsResponse:
-    """Changes what is logged, if anything is given, and says what is.
+    """Changes the given log settings, if any, and returns all log settings.
 
-    A log has levels here: a setting that is switched on brings those before it along, in the order
-    error, warning, info, verbose; one that is switched off takes those behind it away.
+    The settings are levels, in the order error, warning, info, verbose. Switching a setting on also
+    switches on those before it. Switching a setting off also switches off those after it.
 
     Raises:
         NotFound: there is no such setting.
-        InvalidArgument: a value is of another kind.
+        InvalidArgument: a value has the wrong type.
         Unimplemented: the setting cannot change while the server runs.
     """
     logger = logging.getLogger(ROOT)
@@ -53,16 +53,16 @@ def log_settings(given: Mapping[str, bool | int | str]) -> oip.LogSettingsRespon
 
 
 def trace_settings(given: Mapping[str, Sequence[str]]) -> oip.TraceSettingResponse:
-    """Says that nothing is traced.
+    """Returns the trace settings, which say that nothing is traced.
 
     Raises:
         NotFound: there is no such setting.
-        Unimplemented: a setting is to change.
+        Unimplemented: the request changes a setting.
     """
     for name, values in given.items():
         if name not in _NO_TRACES:
             raise NotFound.unknown("trace setting", name[:100], _NO_TRACES, field="settings")
-        if values and tuple(values) != _NO_TRACES[name]:  # none: back to the default
+        if values and tuple(values) != _NO_TRACES[name]:  # no values ask for the default
             raise Unimplemented(
                 f"trace setting {name!r} cannot change: headrace writes no traces; load the "
                 "network with PERF_COUNT=YES and ask GetNetwork for the time of each layer"

@@ -1,4 +1,4 @@
-"""The short way to small ModelInferRequests that are like earlier ones."""
+"""Decodes small ModelInferRequests that are like earlier ones, without parsing them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.server.services.open_inference.call import InferCall
 from headrace.wire import framing
 from headrace.wire.layouts import Layouts, Places, only
 
-_ID: Final = 3  # of ModelInferRequest
+_ID: Final = 3  # the number of id in ModelInferRequest
 _RAW: Final = 7
 
 
@@ -21,7 +21,7 @@ class CallLayouts:
         self._layouts: Layouts[InferCall] = Layouts(_places)
 
     def read(self, data: bytes) -> InferCall | None:
-        """The call in the message `data`, or None: then it has to be parsed."""
+        """The call in the message `data`, or None if the message has to be parsed."""
         known = self._layouts.read(data)
         if known is None:
             return None
@@ -38,7 +38,7 @@ class CallLayouts:
         )
 
     def learn(self, data: bytes, call: InferCall) -> None:
-        """Takes note of a call that had to be parsed."""
+        """Remembers the layout of a call that had to be parsed."""
         if call.sequence is None and not call.empty_final:
             inputs: Any = call.inputs
             said = replace(call, inputs={})

@@ -1,4 +1,4 @@
-"""ModelStreamInfer: one request or response a message, in the order in which requests finish."""
+"""ModelStreamInfer: one request or response a message. Responses come as requests finish."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from headrace.wire.codec import CodecError
 from headrace.wire.errors import ErrorDetails
 
 FINAL: Final = "triton_final_response"
-"""A parameter of each response on a stream: a request has one response, which is its last."""
+"""A parameter of each response on a stream. A request has only one response, its last."""
 
 ERRORS_AS_STATUS: Final = "triton_grpc_error"
-"""Metadata with which a client asks for the status of the first error, which ends its stream."""
+"""The metadata key with which a client asks that the first error end its stream, as a status."""
 
 Infer: TypeAlias = Callable[[InferCall, Any, dict[str, Any]], Coroutine[Any, Any, bytes]]
-"""The serialised response to a call: of the call, its context, and parameters of the response."""
+"""A function from a call, its context and the response's parameters to a serialised response."""
 
 
 class Asked(NamedTuple):
-    """A request that has been read, or what is wrong with it."""
+    """A request that has been read, or its error."""
 
     id: str
     call: InferCall | None
@@ -40,7 +40,7 @@ class ModelStreams(Streams):
     """The open streams of one server. Belongs to the event loop's thread.
 
     Args:
-        max_in_flight, memory: as `Streams`.
+        max_in_flight, memory: the same as in `Streams`.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class _Stream(RequestStream):
         super().__init__(owner, context)
         self._infer = infer
         self._keys = itertools.count()  # ids may be empty, and may repeat
-        self._tasks: set[asyncio.Task[bytes]] = set()  # asyncio itself would forget them
+        self._tasks: set[asyncio.Task[bytes]] = set()  # asyncio would lose them
         metadata = dict(context.invocation_metadata() or ())
         self._errors_as_status = metadata.get(ERRORS_AS_STATUS) == "true"
 
