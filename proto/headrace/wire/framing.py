@@ -158,7 +158,7 @@ class Writer:
         self.put(payload)
 
     def put_attachments(self, attachments: Sequence[Buffer]) -> None:
-        """Appends attachments as field ATTACHMENTS, each at a multiple of ALIGNMENT from the start."""
+        """Appends attachments as field ATTACHMENTS, each at a multiple of ALIGNMENT."""
         for attachment in attachments:
             header = _ATTACHMENT_TAG + varint(len(attachment))
             padding = -(self.position + len(header)) % ALIGNMENT
