@@ -172,7 +172,7 @@ class Session:
         self._advance()
 
     def _advance(self) -> None:
-        """Sends the first request in the queue, on the thread whose request has just ended."""
+        """Sends the first request in the queue. Nobody calls this while a request is in flight."""
         while True:
             with self._lock:
                 if not self._line:
