@@ -1,4 +1,4 @@
-"""The client: numpy in, numpy out, over gRPC. `headrace.client.aio` has the same, awaited."""
+"""The client: it takes and returns NumPy arrays over gRPC. `headrace.client.aio` is for asyncio."""
 
 from headrace.client.errors import Error
 from headrace.client.infer_many import InferMany

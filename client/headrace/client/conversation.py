@@ -1,6 +1,6 @@
 """One InferStream as a state machine: which requests are in flight, which messages to send.
 
-No input or output, no threads: the synchronous and the asyncio client drive it.
+It does no input or output and has no threads. The synchronous and the asyncio client drive it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ MAX_COALESCED_BYTES: Final = 256 * 1024
 
 
 class Conversation:
-    """Numbers requests from 0, packs those that wait together into one message, matches replies.
+    """Numbers requests from 0, packs waiting requests into one message, and matches replies.
 
     A request with attachments is serialised when it is submitted, and its arrays may change
     afterwards.
 
     Args:
         in_flight: how many requests may be unanswered at a time.
-        timeout: of each request, in seconds.
+        timeout: the time limit of each request, in seconds.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Conversation:
 
     @property
     def unanswered(self) -> int:
-        """Requests without a result."""
+        """The number of requests without a result."""
         return len(self._unanswered)
 
     @property
@@ -72,11 +72,11 @@ class Conversation:
 
     @property
     def has_full_message(self) -> bool:
-        """Whether there is something to send that will not grow any more."""
+        """Whether there is a message to send that will not grow any more."""
         return bool(self._messages)
 
     def submit(self, inputs: Mapping[str, Any]) -> Result | None:
-        """Adds a request; the result at once, if the inputs do not fit the network."""
+        """Adds a request. Returns its result at once if the inputs do not fit the network."""
         index = self._next_index
         self._next_index += 1
         try:
@@ -105,13 +105,13 @@ class Conversation:
             self._messages.append(stream.serialize_infer_stream_request([], names))
 
     def full_messages(self) -> list[bytes]:
-        """Messages to send at once; what is left may still grow."""
+        """The full messages, to be sent at once. What is left may still grow."""
         messages = list(self._messages)
         self._messages.clear()
         return messages
 
     def all_messages(self) -> list[bytes]:
-        """Messages to send at once, of everything that waits."""
+        """The messages with everything that waits, to be sent at once."""
         self._pack()
         return self.full_messages()
 
@@ -128,7 +128,7 @@ class Conversation:
         return [(self._answered(result.id), _outcome(result)) for result in results]
 
     def ended(self) -> errors.Error | None:
-        """What the end of the stream means: an error if requests are unanswered."""
+        """Handles the end of the stream, which is an error if requests are unanswered."""
         if not self._unanswered:
             return None
         return errors.bad_reply(f"the stream ended with {self.unanswered} request(s) unanswered")

@@ -98,12 +98,12 @@ CLASSES = {
 }
 
 
-# What gRPC's Python clients say if the call or the channel was closed on their side.
+# The texts of gRPC's Python clients if the call or the channel was closed on their side.
 _OWN_CANCELS = ("Locally cancelled", "Channel closed", "Channel is closed")
 
 
 def from_details(details: ErrorDetails) -> Error:
-    """The error of the class that its status has."""
+    """The error, of the class that belongs to its status."""
     return CLASSES.get(details.code, Error)(details)
 
 
@@ -121,7 +121,7 @@ def from_status(
     """The error of a call that ended with this status, as gRPC's core or the server gave it.
 
     gRPC's core answers CANCELLED where it drops a call: when a server stops, or has too many calls.
-    If the client itself has not cancelled the call, the server is therefore taken for UNAVAILABLE.
+    So if the client itself has not cancelled the call, this counts as UNAVAILABLE.
     """
     details = wire.from_trailing_metadata(code, message, trailing)
     if code is grpc.StatusCode.CANCELLED and not message.startswith(_OWN_CANCELS):
@@ -167,7 +167,7 @@ def cancelled(message: str = "the request was cancelled") -> Cancelled:
 
 
 def late(target: str) -> Error:
-    """The error for a call whose time was up before it could be sent."""
+    """The error for a call whose timeout passed before it could be sent."""
     return from_status(grpc.StatusCode.DEADLINE_EXCEEDED, "", None, target)
 
 
@@ -180,7 +180,7 @@ def client_closed() -> FailedPrecondition:
 
 
 def still_loading(network: str) -> FailedPrecondition:
-    """The error for a request to a network of which nothing was known yet when it was looked up."""
+    """The error for a request to a network that was still loading when it was looked up."""
     message = f"network {network!r} was still loading when it was looked up; look it up again"
     return FailedPrecondition(
         ErrorDetails(grpc.StatusCode.FAILED_PRECONDITION, message, reason="NETWORK_LOADING")

@@ -1,9 +1,9 @@
-"""A model whose weights lie in files beside it, as the one serialised model that a server takes.
+"""Joins a model and the files with its weights into the one serialised model that a server takes.
 
-The wire format is walked without parsing it: where a tensor names a file, the piece of that file
-takes its place, to be read while it is sent. So neither 2 GiB, where protobuf ends, nor the memory
-bounds the weights, and no name of a file reaches the server. What a model may name is bounded: only
-files inside its folder, so that no model that came from elsewhere sends other files along.
+This walks the wire format without parsing it. Where a tensor names a file, the piece of that file
+replaces the name, and is read while it is sent. So the weights may exceed protobuf's limit of 2 GiB
+and the memory, and the server sees no file name. A model may name files inside its folder only, so
+that a model from elsewhere cannot make you send other files.
 
 The wire format: https://protobuf.dev/programming-guides/encoding/. Field numbers: onnx.proto.
 """
@@ -33,11 +33,11 @@ _CHILDREN: Final[Mapping[int, Mapping[int, int]]] = {
     _ATTRIBUTE: {5: _TENSOR, 6: _GRAPH, 10: _TENSOR, 11: _GRAPH},
     _FUNCTION: {7: _NODE, 11: _ATTRIBUTE},
 }
-"""Which fields of which message lead to tensors."""
+"""The fields of each message that lead to tensors."""
 
 _DIMS, _DATA_TYPE, _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 1, 2, 9, 13, 14
 _EXTERNAL = 1
-_KEY = b"location"  # what a tensor names its file under
+_KEY = b"location"  # the key of a tensor's file name
 _MAX_DEPTH = 200  # messages in messages: the server takes fewer
 _PACKED_BITS = {"int4": 4, "uint4": 4, "float4_e2m1fn": 4, "int2": 2, "uint2": 2}
 
@@ -48,7 +48,7 @@ class FilePiece:
 
     Attributes:
         name: the file's name as the model has it.
-        version: tells whether the file is still the one that was looked at.
+        version: shows whether the file has changed since it was checked.
     """
 
     path: Path
@@ -58,7 +58,7 @@ class FilePiece:
     size: int
 
     def read(self) -> Iterator[bytes]:
-        """The bytes, some at a time.
+        """Yields the bytes in pieces.
 
         Raises:
             InvalidArgument: the file cannot be read, or has changed meanwhile.
@@ -89,11 +89,11 @@ def inlined(data: bytes, folder: Path) -> list[Piece]:
     """The pieces of the model `data`, each tensor with its data inside.
 
     Args:
-        folder: the model's, where the files have to be, or below.
+        folder: the model's folder. The files have to be in it or below it.
 
     Raises:
-        InvalidArgument: a tensor names a file outside the folder, or one that is not there, too
-            short, or no regular file.
+        InvalidArgument: a tensor names a file outside the folder, or a file that does not exist,
+            is too short, or is no regular file.
     """
     if _KEY not in data:
         return [data]
@@ -125,7 +125,7 @@ class _Inliner:
         self._files: dict[str, tuple[Path, os.stat_result]] = {}
 
     def message(self, kind: int, position: int, end: int, depth: int) -> list[Piece] | None:
-        """The pieces that replace ``data[position:end]``; None where it stays as it is."""
+        """The pieces that replace ``data[position:end]``; None if it stays as it is."""
         if depth > _MAX_DEPTH:
             raise _NotAModelError
         children = _CHILDREN[kind]
@@ -146,7 +146,7 @@ class _Inliner:
         return [*pieces, self._view[kept:end]] if pieces else None
 
     def _tensor(self, position: int, end: int) -> list[Piece] | None:
-        """The TensorProto with its data inside; None if they are, or if it is no sound one."""
+        """The TensorProto with its data inside; None if it has them already, or is not valid."""
         fields = list(self._fields(position, end))
         entries: dict[str, str] = {}
         dims: list[int] = []
@@ -245,10 +245,10 @@ class _Inliner:
 
 
 def _size(dims: list[int], data_type: int) -> int:
-    """Bytes of a tensor.
+    """The size of a tensor in bytes.
 
     Raises:
-        ValueError: of this type it has no fixed size.
+        ValueError: elements of this type have no fixed size.
     """
     if data_type == dtypes.STRING:
         raise ValueError

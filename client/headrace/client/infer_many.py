@@ -18,10 +18,10 @@ from headrace.client.outputs import Outputs
 class InferMany(Iterator[Result]):
     """Iterates over (index, outputs or error) in the order in which requests finish.
 
-    The inputs are drawn in the iterating thread, as many as may be in flight before each wait for
-    results; requests that are drawn together travel together. One thread may iterate; any may
-    cancel and close. `_lock` guards the conversation and the order of what it sends; it is not held
-    while the iterable is drawn from, nor while waiting.
+    The iterating thread draws the inputs. Before each wait for results it draws as many as may be
+    in flight. Requests that are drawn together travel together. Only one thread may iterate; any
+    thread may cancel and close. `_lock` guards the conversation and the order of its messages. It
+    is not held while an input is drawn, nor during a wait.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class InferMany(Iterator[Result]):
         self._exhausted = False
         self._target = target
         self._results: deque[Result] = deque()
-        # gRPC draws the messages to send on a thread of its own; None ends them.
+        # gRPC takes the messages from this queue on a thread of its own; None ends them.
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._call = start(iter(self._outgoing.get, None))
         self._closed = False
@@ -54,14 +54,14 @@ class InferMany(Iterator[Result]):
     def cancel(self, index: int | None = None) -> None:
         """Cancels one request, or all in flight: their results are `Cancelled`.
 
-        Inputs not yet drawn are still sent, see `close`.
+        Inputs that are not drawn yet are still sent; `close` stops that.
         """
         with self._lock:
             self._conversation.cancel(index)
             self._send(self._conversation.all_messages())
 
     def close(self) -> None:
-        """Gives up: cancels what is in flight and ends the iteration. Idempotent."""
+        """Cancels the requests in flight and ends the iteration. Idempotent."""
         if not self._closed:
             self._closed = True
             self._results.clear()
@@ -91,7 +91,7 @@ class InferMany(Iterator[Result]):
                     self._send(self._conversation.full_messages())
                 if failed is not None:
                     self._results.append(failed)
-        except BaseException:  # of the user's iterable: nobody will read the results
+        except BaseException:  # an error of the user's iterable: nobody will read the results
             self.close()
             raise
         with self._lock:
@@ -110,7 +110,7 @@ class InferMany(Iterator[Result]):
                 self._results.extend(results)
                 return
         except grpc.RpcError as error:
-            if not finished:  # else every request has its result, and this ends nothing
+            if not finished:  # otherwise every request has its result, and there is nothing to end
                 self.close()
                 raise errors.from_call(error, self._target) from None
         except errors.Error:

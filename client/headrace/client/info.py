@@ -18,8 +18,8 @@ class Port:
 
     Attributes:
         dtype: NumPy's name of the elements' type, as ``float32``; ``string`` for text.
-        shape: a number where the size is fixed, its symbol where it has one, else None; None for
-            the whole where even the rank is unknown.
+        shape: for each axis a number if its size is fixed, its symbol if it has one, otherwise
+            None. The whole shape is None if the rank is unknown.
         kind: whether one tensor or a list of them is expected.
         optional: whether it may be left out, or be None.
         layout: as ``NHWC``, where known.
@@ -60,12 +60,12 @@ class NetworkInfo:
     """A version of a loaded network.
 
     Attributes:
-        version: a number, as text; "1" where nobody said another.
+        version: a number, as text; "1" by default.
         generation: grows when a network of this name is replaced.
         state: LOADING, READY, DRAINING or FAILED, then `reason` says why.
         config: the effective configuration.
-        from_cache: whether compilation was skipped; by a virtual device, for one of its devices at
-            least.
+        from_cache: whether compilation was skipped. On a virtual device, whether it was skipped
+            for at least one of its devices.
         notes: what the server did that the caller did not ask for.
         execution_devices: the physical devices that run it.
         origin: ``client``, ``repository`` or ``import``.
@@ -97,8 +97,8 @@ class RepositoryVersion:
     Attributes:
         version: empty if the network has a fault, and no version.
         state: as `NetworkInfo.state`; empty if it is not loaded.
-        reason: why it is not loaded or, of one that is, why its newest files are not.
-        share: per cent of the requests that name no version.
+        reason: why it is not loaded. If it is loaded, why its newest files are not.
+        share: its share of the requests that name no version, in per cent.
     """
 
     name: str
@@ -166,9 +166,9 @@ class Graph:
     """A network as it was given, without weights.
 
     Attributes:
-        layers: in order, those in bodies left out; what bodies read from outside is among the
-            inputs of the layer that holds them.
-        tensors: what layers make, with types and shapes as far as the server can tell them.
+        layers: in order, without those in bodies. Tensors that a body reads from outside are among
+            the inputs of the layer that holds the body.
+        tensors: the outputs of layers, with types and shapes as far as the server knows them.
     """
 
     layers: tuple[ExecutableLayer, ...]
@@ -183,9 +183,9 @@ class QueryResult:
 
     Attributes:
         supported_layers: layer → device, in the order of names.
-        unsupported: all others, with reasons.
-        subgraphs: in execution order, of a network split over devices.
-        graph: the network that was asked about, where that was wanted.
+        unsupported: all other layers, with reasons.
+        subgraphs: those of a network that is split over devices, in execution order.
+        graph: the network that was asked about, if you asked for its graph.
     """
 
     supported_layers: dict[str, str]
@@ -231,7 +231,7 @@ def network_info(message: pb.NetworkInfo) -> NetworkInfo:
         states=dict(message.states),
         execution_devices=tuple(message.execution_devices),
         origin=message.origin,
-        version=message.version or "1",  # of an older server
+        version=message.version or "1",  # an older server does not send it
     )
 
 
@@ -310,5 +310,5 @@ def _graph(message: pb.Graph) -> Graph:
 
 
 def _enum_name(enum: type[pb.NetworkState] | type[pb.DeviceState], number: int) -> str:
-    """The name, or the number of a newer server's state."""
+    """The state's name, or its number if only a newer server knows it."""
     return enum.Name(number) if number in enum.values() else str(number)

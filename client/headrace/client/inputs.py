@@ -1,8 +1,8 @@
 """What a user passes as inputs → values for the wire, checked against the network's ports.
 
 Arrays must have the port's own type: silently converting a float64 array to float32 on each call
-costs time and hides mistakes. Python numbers and lists have no type of their own and take the
-port's, as long as no value changes by it.
+costs time and hides mistakes. Python numbers and lists have no type of their own. They take the
+port's type if that changes no value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RequestEncoder:
     """Makes InferRequests for one network. Thread-safe: it never changes.
 
     Args:
-        version: that the requests ask for; empty for the one that serves.
+        version: the version that the requests ask for; empty for the one that serves.
     """
 
     def __init__(self, network: NetworkInfo, version: str = "") -> None:
@@ -50,8 +50,9 @@ class RequestEncoder:
         """A request and its attachments, which are views of the arrays passed in.
 
         Raises:
-            InvalidArgument: an input or output that does not fit the network.
-            FailedPrecondition: its inputs are not known, for it was loading when it was looked up.
+            InvalidArgument: an input or output does not fit the network.
+            FailedPrecondition: the network's inputs are unknown, because it was loading when it
+                was looked up.
         """
         if self._loading:
             raise still_loading(self._network)
@@ -210,7 +211,7 @@ class _PortEncoder:
         order = _KIND_ORDER.get(natural.dtype.kind)
         if order is None or order > target_order:
             raise self._lossy(path, natural)
-        with np.errstate(all="ignore"):  # what overflows is found below
+        with np.errstate(all="ignore"):  # overflows are found below
             converted = natural.astype(wanted)
         if target_order == 1 and not np.array_equal(
             converted.astype(object), natural.astype(object)

@@ -13,12 +13,12 @@ from headrace.client.external_data import FilePiece, Piece, inlined, piece_size
 
 CHUNK_BYTES: Final = 256 * 1024
 INLINE_BYTES: Final = 512 * 1024
-"""Models larger than this are uploaded in chunks, so that no message limit stops them. Chunks fit
-any limit that leaves room for a request."""
+"""Models larger than this are uploaded in chunks, so that no limit on messages stops them. A chunk
+fits into any limit that leaves room for a request."""
 
 
 class SupportsSerializeToString(Protocol):
-    """Such as an onnx.ModelProto."""
+    """An object that can serialise itself, for example an onnx.ModelProto."""
 
     def SerializeToString(self) -> bytes: ...  # noqa: N802 - protobuf's name
 
@@ -27,7 +27,7 @@ Model: TypeAlias = (
     "str | os.PathLike[str] | bytes | bytearray | memoryview | SupportsSerializeToString"
 )
 Progress: TypeAlias = Callable[[int, int], None]
-"""Called with bytes sent and bytes in all, on a thread of gRPC's."""
+"""A function that gRPC's thread calls with the bytes sent and the bytes in all."""
 
 
 class ModelContent:
@@ -46,7 +46,8 @@ class ModelContent:
     def chunks(self, progress: Progress | None = None) -> Iterator[bytes]:
         """The bytes in chunks of CHUNK_BYTES; at least one, which may be empty.
 
-        gRPC logs what an iterator of its raises, so this ends instead, and keeps the `error`.
+        gRPC logs the errors of an iterator. So this one ends instead of raising, and keeps the
+        `error`.
         """
         sent = 0
         try:
@@ -68,10 +69,11 @@ class ModelContent:
 
 
 def read_model(model: Model | Any) -> ModelContent:
-    """The bytes of a model, its external data inside.
+    """The bytes of a model with its external data inside.
 
     Raises:
-        InvalidArgument: no such file, weights that cannot be sent, or something that is no model.
+        InvalidArgument: the file does not exist, its weights cannot be sent, or the argument is no
+            model.
     """
     if isinstance(model, str | os.PathLike):
         data = read_bytes(model, "model")
@@ -87,7 +89,7 @@ def read_model(model: Model | Any) -> ModelContent:
 def read_bytes(
     content: str | os.PathLike[str] | bytes | bytearray | memoryview, field: str
 ) -> bytes:
-    """Bytes as they are, or those of the file at a path.
+    """The bytes themselves, or the bytes of the file at a path.
 
     Raises:
         InvalidArgument: the file cannot be read.
@@ -102,7 +104,7 @@ def read_bytes(
 
 
 def suggested_name(path: str | os.PathLike[str]) -> str:
-    """What to call a network that a file holds: its name without the suffix."""
+    """The default name of a network in a file: the file's name without the suffix."""
     # A network's name is [A-Za-z0-9][A-Za-z0-9._-]{0,127}.
     return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(path).stem).lstrip("._-")[:128]
 

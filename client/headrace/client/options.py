@@ -13,15 +13,15 @@ ConfigValue: TypeAlias = str | int | float | bool
 
 
 class InputOptions(TypedDict, total=False):
-    """What the client sends for an input, where it differs from what the network takes.
+    """How the input that the client sends differs from the input that the network takes.
 
     Attributes:
-        dtype: of what the client sends, as ``uint8``.
-        layout: of what the client sends, as ``NHWC``.
-        network_layout: of the network's own input, as ``NCHW``.
-        resize: LINEAR, NEAREST or CUBIC; what the client sends may then have any height and width.
-        mean: subtracted, one value or one a channel.
-        scale: divided by, after the mean, one value or one a channel.
+        dtype: the type that the client sends, as ``uint8``.
+        layout: the layout that the client sends, as ``NHWC``.
+        network_layout: the layout of the network's own input, as ``NCHW``.
+        resize: LINEAR, NEAREST or CUBIC. The client may then send any height and width.
+        mean: is subtracted; one value, or one for each channel.
+        scale: divides, after the mean is subtracted; one value, or one for each channel.
     """
 
     dtype: Any
@@ -33,7 +33,7 @@ class InputOptions(TypedDict, total=False):
 
 
 class OutputOptions(TypedDict, total=False):
-    """How the client wants an output, where that differs from what the network gives."""
+    """How the output that the client wants differs from the output that the network gives."""
 
     dtype: Any
     layout: str
@@ -48,7 +48,7 @@ def input_options(preprocessing: Preprocessing | None) -> dict[str, pb.InputOpti
     """The messages for `preprocessing`.
 
     Raises:
-        InvalidArgument: an unknown option or a value of the wrong kind.
+        InvalidArgument: an option is unknown, or a value has the wrong kind.
     """
     return _all_options(preprocessing, pb.InputOptions, "preprocessing")
 
@@ -59,10 +59,10 @@ def output_options(postprocessing: Postprocessing | None) -> dict[str, pb.Output
 
 
 def config(values: Mapping[str, ConfigValue] | None) -> dict[str, str]:
-    """Configuration as the wire has it: text; booleans are YES and NO.
+    """The configuration in the protocol's form: values are text, and booleans are YES and NO.
 
     Raises:
-        InvalidArgument: a value that is neither text nor a number nor a boolean.
+        InvalidArgument: a value is neither text nor a number nor a boolean.
     """
     texts = {}
     untrusted: Mapping[str, object] = values or {}

@@ -13,8 +13,8 @@ from headrace.client.info import LayerProfile, layer_profiles
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import codec, message
 
-# Type checkers see the common case, an array: sequences and absent optionals are for those who
-# load networks that have them, and know it.
+# Type checkers see the common case, an array. Few networks have sequences and absent optionals,
+# and their users know it.
 if TYPE_CHECKING:
     OutputValue: TypeAlias = npt.NDArray[Any]
 else:
@@ -26,9 +26,9 @@ class Timings:
     """Where the server spent the time, in seconds.
 
     Attributes:
-        queue_seconds: accepted until started.
-        execution_seconds: started until finished.
-        inference_seconds: of these, in the backend.
+        queue_seconds: from the request's acceptance to its start.
+        execution_seconds: from its start to its end.
+        inference_seconds: the part of the execution in the backend.
     """
 
     queue_seconds: float
@@ -39,14 +39,14 @@ class Timings:
 class Outputs(dict[str, OutputValue]):
     """Output name → array; a list for a sequence, None for an absent optional.
 
-    The arrays are read-only views of the received message, which they keep alive: copy what is to
-    be changed, or a small part that is to be kept long.
+    The arrays are read-only views of the received message and keep it alive. Copy an array before
+    you change it. Copy a small part if you keep it for long.
 
     Attributes:
         timings: where the server spent the time.
         performance_counts: per layer, if they were asked for.
-        request_id: under which the server's log knows the request.
-        generation, version: of the network that answered.
+        request_id: the id of the request in the server's log.
+        generation, version: those of the network that answered.
     """
 
     def __init__(self, reply: pb.InferReply, attachments: message.Attachments) -> None:

@@ -66,19 +66,19 @@ def _network_method(
 class Client:
     """A connection to a server. Thread-safe; use one for all threads.
 
-    Connecting happens with the first call.
+    The first call connects.
 
     Args:
-        target: the server's address, as ``host:port``; the port is 9000 unless given. Names of
-            gRPC's other schemes, as ``unix:path``, are taken as they are.
-        timeout: of a call without one of its own, in seconds; loads have none.
+        target: the server's address, as ``host:port``; the default port is 9000. Names of gRPC's
+            other schemes, for example ``unix:path``, are passed on unchanged.
+        timeout: the timeout of a call without one of its own, in seconds; loads have none.
         credentials: for TLS, as grpc.ssl_channel_credentials() makes them.
-        max_message_bytes: largest message sent or taken.
+        max_message_bytes: the largest message that is sent or received.
         shared_memory: pass large tensors of `infer` and `start_async` through shared memory, if the
-            server is on this machine and allows it; else in messages, as without.
+            server is on this machine and allows it. Otherwise they travel in messages.
 
     Raises:
-        InvalidArgument: the target is no address, or the timeout no number.
+        InvalidArgument: the target is no address, or the timeout is no number.
     """
 
     def __init__(
@@ -116,21 +116,21 @@ class Client:
     add_extension = _method(client_plans.add_extension)
 
     def network(self, name: str, version: str = "", *, timeout: float | None = None) -> Network:
-        """A network that is loaded already.
+        """A network that is already loaded.
 
         Args:
-            version: which one all requests go to; default: the one that serves when a request
-                comes, or whose turn it is.
+            version: the version that all requests go to. By default each request goes to the
+                version that serves when it comes, or whose turn it is.
 
         Raises:
-            NotFound: none is called so, or has this version.
+            NotFound: no network has this name or this version.
         """
         version = str(version)
         found = self.run(client_plans.network(name, version, timeout=timeout))
         return Network(self, found, pinned=version)
 
     def networks(self, *, timeout: float | None = None) -> list[Network]:
-        """All versions of all networks of the server, those that are loading or failed included."""
+        """All versions of all networks of the server, including loading and failed ones."""
         found = self.run(client_plans.networks(timeout=timeout))
         return [Network(self, network, pinned=network.version) for network in found]
 
@@ -153,7 +153,7 @@ class Client:
         self.close()
 
     def callable(self, method: str, *, once: bool = False) -> Any:
-        """gRPC's callable of a method; `once` as of `Call`.
+        """gRPC's callable of a method; `once` is as in `Call`.
 
         Raises:
             FailedPrecondition: the client is closed.
@@ -178,7 +178,7 @@ class Client:
             steps.close()
 
     def run_aside(self, steps: Plan[None]) -> None:
-        """Runs a plan, whose end nobody waits for, on a thread of its own."""
+        """Runs a plan on a thread of its own; nobody waits for its end."""
         threading.Thread(target=self.run, args=(steps,), daemon=True).start()
 
     def _do(self, step: Call | Pause) -> Any:
@@ -232,7 +232,7 @@ class Network(LoadedNetwork):
         The arguments are those of `infer`.
 
         Raises:
-            InvalidArgument: an input that does not fit the network; all else comes with the result.
+            InvalidArgument: an input does not fit the network. The result raises all other errors.
         """
         request, attachments = self.encoder.encode(
             inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
@@ -252,7 +252,7 @@ class Network(LoadedNetwork):
         """A session of a network that was loaded with STATES, for a ``with`` block.
 
         Args:
-            id: 1 to 128 characters, which others may use too; a random one if it is left out.
+            id: 1 to 128 characters. Others may use the same id. The default is a random one.
 
         Raises:
             InvalidArgument: the network keeps no states, or the id is too long.
@@ -272,15 +272,17 @@ class Network(LoadedNetwork):
     ) -> InferMany:
         """Runs the network once for each of many inputs, over one stream.
 
-        Much cheaper than a call each. Inputs are drawn when there is room for them, in this thread.
+        This is much cheaper than one call for each input. This thread draws inputs when there is
+        room for them.
 
         Args:
-            in_flight: how many may be unanswered at a time.
-            timeout: of each request.
+            in_flight: how many requests may be unanswered at a time.
+            timeout: the time limit of each request.
 
         Returns:
-            An iterator over (index, outputs or error) in the order in which requests finish; one
-            that fails ends nothing but itself. Iterating raises `Error` where the stream fails.
+            An iterator over (index, outputs or error) in the order in which requests finish. A
+            request that fails does not end the others. Iterating raises `Error` if the stream
+            fails.
         """
         conversation = Conversation(
             self.encoder,

@@ -44,9 +44,9 @@ _IDEMPOTENT = (
     "ListRepository",
     "SetTraffic",
 )
-# What gRPC's names may begin with; they say themselves where a port belongs.
+# The schemes of gRPC's names. Each scheme defines where a port belongs.
 _SCHEMES = re.compile(r"(unix|unix-abstract|vsock|dns|ipv4|ipv6|xds|google-c2p):")
-# Of these, the names that hold hosts and ports, several by commas; others hold paths or services.
+# The schemes whose names hold hosts and ports, separated by commas. Others hold paths or services.
 _HOST_SCHEMES = re.compile(r"(dns:(//[^/]*/)?|ipv4:|ipv6:)")
 _PORT = re.compile(r":([^:\]]*)$")
 _LOOPBACK = re.compile(r"localhost|127\.[\d.]+|\[::1\]")
@@ -56,7 +56,7 @@ _RETRY_BUFFER_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One of the service's methods, as gRPC's channels want it described."""
+    """One of the service's methods, in the form that gRPC's channels need."""
 
     name: str
     kind: str  # the channel's function: unary_unary, stream_unary, ...
@@ -94,7 +94,7 @@ def callables(channel: Any) -> dict[str, Any]:
 
 
 def unregistrations(names: Iterable[str]) -> list[pb.UnregisterSharedMemoryRequest]:
-    """What tells the server to forget these regions."""
+    """The requests that tell the server to forget these regions."""
     return [pb.UnregisterSharedMemoryRequest(name=name) for name in names]
 
 
@@ -131,7 +131,7 @@ class Channels:
         return callables[method]
 
     def close(self) -> list[Any]:
-        """Gives the channels, for the caller to close. Idempotent."""
+        """Returns the channels, for the caller to close. Idempotent."""
         with self._lock:
             self._closed = True
             return [channel for channel, _ in self._opened.values()]
@@ -147,24 +147,24 @@ class Channels:
 
 
 def logs_requests() -> bool:
-    """Whether somebody wants to read what `log_request` says."""
+    """Whether the log takes the messages of `log_request`."""
     return _log.isEnabledFor(logging.DEBUG)
 
 
 def log_request(method: str, trailing: Iterable[tuple[str, str | bytes]] | None) -> None:
-    """At debug: under which id the server's log knows a call that went well. An inference's is its
-    outputs' `request_id`, an error's is in its details."""
+    """Logs, at level debug, the id of a successful call in the server's log. For an inference, the
+    outputs have it as `request_id`. For an error, the details have it."""
     for key, value in trailing or ():
         if key == REQUEST_ID_KEY:
             _log.debug("%s was request %s", method, value)
 
 
 def address(target: str) -> str:
-    """The server's address as gRPC takes it: with port 9000 where it has none.
+    """The server's address as gRPC takes it, with port 9000 if it has none.
 
     Raises:
-        InvalidArgument: it is empty, begins with a scheme that gRPC does not know, as http, or has
-            a port that no server can have.
+        InvalidArgument: it is empty, begins with a scheme that gRPC does not know, for example
+            http, or has a port that no server can have.
     """
     if _SCHEMES.match(target):
         for host in _hosts(target):
@@ -181,7 +181,7 @@ def address(target: str) -> str:
 
 
 def _hosts(target: str) -> list[str]:
-    """``host:port`` of all that `target` names, as far as it names hosts."""
+    """``host:port`` of each host that `target` names."""
     scheme = _HOST_SCHEMES.match(target)
     if scheme is None:
         return [] if _SCHEMES.match(target) else [target]
@@ -189,7 +189,7 @@ def _hosts(target: str) -> list[str]:
 
 
 def _check_port(target: str, host: str) -> None:
-    """gRPC would take the last 16 bits of a larger number."""
+    """Refuses a port that is too large, because gRPC would take its last 16 bits."""
     port = _PORT.search(host)
     if port is None or (port[1].isdecimal() and 1 <= int(port[1][:6]) <= 65535):
         return
@@ -201,12 +201,12 @@ def channel_options(
 ) -> list[tuple[str, Any]]:
     """gRPC channel arguments: message limits, and the retry policy as a service configuration.
 
-    A proxy that the environment names is passed by on the way to this machine itself: it could not
-    reach it.
+    Connections to this machine do not use the environment's proxy, because it could not reach this
+    machine.
 
-    An idempotent call that the server could not take (UNAVAILABLE, or CANCELLED by nobody here) is
-    sent up to four times within about two seconds, and never past its deadline. With `once` no call
-    is that may have reached the server.
+    If the server could not take an idempotent call (UNAVAILABLE, or CANCELLED although nobody here
+    cancelled it), the call is sent up to four times within about two seconds, and never past its
+    deadline. With `once`, a call that may have reached the server is not sent again.
     """
     service_config = {
         "methodConfig": [

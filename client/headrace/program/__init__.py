@@ -1,6 +1,6 @@
-"""The console script ``headrace``: the command line, and how it ends whatever happens.
+"""The console script ``headrace``: runs the command line and makes sure that it ends properly.
 
-A package of its own, so that nothing large is imported before Ctrl-C is provided for.
+It is a package of its own, so that it handles Ctrl-C before anything large is imported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import Final
 
 INTERRUPTED: Final = 130
-"""The exit status after Ctrl-C, as shells have it: 128 and the signal's number."""
+"""The exit status after Ctrl-C, as shells define it: 128 plus the signal's number."""
 
 
 def main() -> None:
@@ -47,7 +47,9 @@ def _run() -> None:
 
 @contextmanager
 def _interrupts_ending_it_at_once() -> Iterator[None]:
-    """While modules are imported: some would take a KeyboardInterrupt for an import that failed."""
+    """Lets Ctrl-C end the program at once during imports, because some modules take a
+    KeyboardInterrupt for a failed import.
+    """
     usual = signal.getsignal(signal.SIGINT)
     if usual is not signal.default_int_handler:  # ignored, as in the background of a script
         yield

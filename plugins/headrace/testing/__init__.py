@@ -1,6 +1,6 @@
 """The conformance suite for device plugins, and tiny networks to try them with.
 
-A plugin's instance is a file that pytest collects:
+To test a plugin, write a file like this one, which pytest collects:
 
     class TestTemplate(DeviceConformance):
         @pytest.fixture

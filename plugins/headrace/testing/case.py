@@ -20,8 +20,8 @@ class Case:
     """A model and example inputs by name.
 
     Attributes:
-        tolerance: relative, and absolute in units of the largest output, beyond the device's own;
-            for arithmetic in few bits.
+        tolerance: the error that arithmetic in few bits may add to the device's own tolerance. It
+            is relative, and absolute in units of the largest output.
     """
 
     name: str

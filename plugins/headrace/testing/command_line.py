@@ -1,4 +1,4 @@
-"""What the command lines of this package share."""
+"""Functions that the command lines of this package share."""
 
 from __future__ import annotations
 

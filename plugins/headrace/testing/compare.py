@@ -1,4 +1,4 @@
-"""Whether two values are the same, as far as a device's arithmetic can be."""
+"""Compares two values, within the precision of a device's arithmetic."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def assert_same_outputs(
 
 
 def assert_same(actual: Any, expected: Any, tolerance: float, name: str = "value") -> None:
-    """Fails unless kind, dtype and shape are equal and so is what is in it.
+    """Fails unless kind, dtype, shape and contents are equal.
 
     Args:
-        tolerance: of floating-point elements; relative, and absolute in units of the largest
-            expected one. Everything else is equal exactly.
+        tolerance: the allowed error of floating-point elements. It is relative, and absolute in
+            units of the largest expected one. Everything else has to be exactly equal.
     """
     if isinstance(expected, list):
         assert isinstance(actual, list), f"{name} is a {type(actual).__name__}, not a sequence"

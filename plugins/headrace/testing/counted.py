@@ -1,4 +1,4 @@
-"""Looks up what was counted."""
+"""Looks up the values of counters, gauges and histograms."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class GuardedProcess:
         theirs.close()
 
     def exit_code(self) -> int | None:
-        """How the process ended; waits some seconds for one that is about to end."""
+        """The exit code of the process. Waits some seconds if the process is about to end."""
         self._process.join(_END_SECONDS)
         return self._process.exitcode
 

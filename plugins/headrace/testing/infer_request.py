@@ -132,7 +132,7 @@ class InferRequest:
         return list(job.layers) if job is not None else []
 
     def close(self) -> None:
-        """Takes no more, cancels what runs and waits for its end."""
+        """Refuses further inferences, cancels the one under way and waits for its end."""
         with self._changed:
             self._state = RequestState.STOPPED
         self.cancel()

@@ -16,10 +16,10 @@ _PATIENCE_SECONDS = 5.0
 def no_leaks() -> Iterator[None]:
     """Fails if more Python threads or descriptors are left than there were before.
 
-    What a driver keeps open under ``/dev`` after its first use is not counted.
+    Files under ``/dev`` that a driver keeps open after its first use do not count.
     """
     threads, descriptors = set(threading.enumerate()), _open_descriptors()
-    gc.freeze()  # so that collecting what is new does not look at all that is there, each time
+    gc.freeze()  # so that each collection looks at new objects only
     try:
         yield
         gc.collect()
@@ -34,7 +34,7 @@ def no_leaks() -> Iterator[None]:
 
 
 def _open_descriptors() -> set[tuple[str, str]]:
-    """Number and target of each; none where the system does not tell."""
+    """The number and target of each open descriptor; empty if the system does not list them."""
     found = set()
     for link in _DESCRIPTORS.iterdir() if _DESCRIPTORS.is_dir() else ():
         try:

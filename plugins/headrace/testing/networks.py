@@ -178,10 +178,10 @@ def reshape() -> Case:
 
 
 def scatter(size: str = "3", reduction: str = "none") -> Case:
-    """Writes to one element of its input, as it seems: the result is a tensor of its own.
+    """Seems to write to one element of its input, but the result is a tensor of its own.
 
     Args:
-        size: of the input; a number or a name.
+        size: the size of the input; a number or a name.
     """
     text = f"""scatter (float[{size}] x, int64[1,1] at, float[1] update) => (float[{size}] y) {{
         [write] y = ScatterND<reduction = "{reduction}">(x, at, update)
@@ -204,7 +204,7 @@ def string_join() -> Case:
 
 
 def string_identity() -> Case:
-    """Passes texts through a Reshape, which most devices have for strings."""
+    """Passes texts through a Reshape. Most devices have one for strings."""
     text = """string_identity (string[N,2] x) => (string[M] y) {
         flat = Constant<value = int64[1] {-1}>()
         [reshape] y = Reshape(x, flat)
@@ -281,7 +281,7 @@ def local_function(body: str = "Add(v, v)") -> Case:
 
 
 def endless() -> Case:
-    """A Loop that never ends; only a cancel does it."""
+    """A Loop that never ends by itself. Only a cancel ends it."""
     text = """endless (float[2] x) => (float[2] y) {
         yes = Constant<value = bool {1}>()
         none = Constant<value = int64 {9223372036854775807}>()

@@ -1,4 +1,4 @@
-"""A device that is kept busy for a while, so that what happens in its queue can be looked at."""
+"""Keeps a device busy for a while, so that tests can observe its queue."""
 
 from __future__ import annotations
 

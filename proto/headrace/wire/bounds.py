@@ -1,10 +1,10 @@
-"""Bounds what is built of a message, before it is built.
+"""Bounds the memory that a message takes, before protobuf builds the message.
 
 A part of a message, such as an empty string or an entry of a map, takes two bytes on the wire and
 up to seventy in memory. So the parts of a large message are counted first, at all depths, by
-walking the wire format (https://protobuf.dev/programming-guides/encoding/). Of a message whose
-bytes cannot hold more parts than are allowed nothing is read, and a long field is passed over in
-one step.
+walking the wire format (https://protobuf.dev/programming-guides/encoding/). A message is not read
+at all if its bytes cannot hold more parts than are allowed. A long field is passed over in one
+step.
 """
 
 from __future__ import annotations
@@ -18,28 +18,30 @@ from headrace.wire.codec import CodecError
 from headrace.wire.framing import read_varint
 
 MAX_PARTS: Final = 1 << 20
-"""Of a message of Infer or InferStream: with all that is built of them 100 MB at most."""
+"""The most parts of a message of Infer or InferStream. They take at most 100 MB in memory, with
+everything that is built from them."""
 MAX_CONTROL_PARTS: Final = 1 << 17
-"""Of a message of any other method: a load may name a device for each layer of a large network."""
+"""The most parts of a message of any other method. A load may name a device for each layer of a
+large network."""
 
 _LEAST_BYTES: Final = 2
-"""Of a part: its tag and its length or value."""
+"""The fewest bytes that a part takes: its tag, and its length or value."""
 _SHORT: Final = 24
-"""Messages of fewer bytes are not looked into, but counted as if they were of the least parts."""
+"""Messages of fewer bytes are not read. They count as if they held the smallest parts only."""
 _DEPTH: Final = 100
-"""Of messages in messages; protobuf takes no more either."""
+"""How deep messages may be nested. protobuf has the same limit."""
 
 _32_BITS: Final = 0xFFFF_FFFF
-"""What protobuf reads of a tag and of a length; it ignores higher bits."""
+"""The bits that protobuf reads of a tag and of a length. It ignores higher ones."""
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 
 
 def check_parts(message_type: Any, data: bytes, limit: int) -> None:
-    """Sees to it that a message has at most `limit` parts, those in its parts included.
+    """Checks that a message has at most `limit` parts, including the parts in its parts.
 
-    An entry of a map of strings is one part, and so are two bytes of a packed field or of a message
-    of less than 24. A message of at most two bytes for each part that is allowed is not looked at,
-    nor is the rest of one once it is no longer.
+    An entry of a map of strings counts as one part. In a packed field, and in a message of fewer
+    than 24 bytes, every two bytes count as one part. The check ends as soon as the bytes that are
+    left cannot hold more parts than are still allowed: a part takes at least two bytes.
 
     Raises:
         CodecError: `data` has more parts, is no message of this type, or holds groups, which
@@ -50,12 +52,12 @@ def check_parts(message_type: Any, data: bytes, limit: int) -> None:
 
 
 def malformed(descriptor: Any) -> CodecError:
-    """What is said of bytes that are no such message."""
+    """The error for bytes that are not a message of this type."""
     return CodecError("", f"the bytes are not a {descriptor.full_name}")
 
 
 class _Kind:
-    """What those of a message's fields hold that can have parts: messages, or numbers (None)."""
+    """The fields of a message that can have parts: they hold messages, or numbers (None)."""
 
     __slots__ = ("fields",)
 
@@ -84,7 +86,7 @@ def _kind(descriptor: Descriptor) -> _Kind:
 
 
 def _is_plain_entry(descriptor: Descriptor) -> bool:
-    """Whether it is the entry of a map to values that hold nothing else."""
+    """Whether the message is the entry of a map whose values have no parts."""
     value = descriptor.fields_by_name.get("value")
     entry: bool = descriptor.GetOptions().map_entry
     return entry and value is not None and value.message_type is None
@@ -149,7 +151,7 @@ def _count(descriptor: Descriptor, data: bytes, limit: int) -> None:
                 position += 4
             else:
                 raise malformed(descriptor)
-    except IndexError:  # a number or a length runs over the end
+    except IndexError:  # a number or a length runs past the end
         raise malformed(descriptor) from None
 
 
@@ -185,7 +187,7 @@ def _pass_short(data: bytes, position: int, end: int, left: int) -> tuple[int, i
 def _too_many(
     descriptor: Descriptor, enclosing: list[tuple[int, Any, int]], tag: int, limit: int
 ) -> CodecError:
-    """Names the repeated field at which there were too many."""
+    """The error for too many parts. It names the repeated field that has them."""
     path: list[str] = []
     repeated = 0
     message: Descriptor | None = descriptor

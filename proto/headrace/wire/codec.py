@@ -1,8 +1,8 @@
 """Values: the protocol's `Value` ↔ ndarray, list of values, or None for an absent optional.
 
 Decoding copies nothing: an array is a read-only view of the message's bytes. The one exception is
-an attachment that does not lie at a multiple of its element's size, which no backend should have to
-expect (`headrace.wire.message` places them so that it does not happen).
+an attachment that does not lie at a multiple of its element's size. It is copied, because
+backends need aligned arrays. `headrace.wire.message` aligns what it writes, to avoid this copy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CodecError(ValueError):
         self.message = message
 
     def under(self, parent: str) -> CodecError:
-        """The same error, its field seen from an enclosing message."""
+        """The same error, with the path of its field as seen from an enclosing message."""
         return CodecError(parent + self.field, self.message)
 
 
@@ -57,10 +57,10 @@ def decode_values(
 
     Args:
         attachments: those of the enclosing message; each may be used once.
-        root: how the error paths call the repeated field.
+        root: the name of the repeated field in the paths of errors.
 
     Raises:
-        CodecError: a name twice, or a value that breaks the protocol.
+        CodecError: a name appears twice, or a value breaks the protocol.
     """
     pool: list[Buffer | None] = list(attachments) if attachments else []
     decoded: dict[str, Value] = {}
@@ -199,8 +199,8 @@ def encode_values(
     """Adds values to the repeated field `into` of an InferRequest or InferReply.
 
     Arrays may be of any memory order and either byte order. Those above ATTACHMENT_BYTES are
-    appended to `attachments`: as views of the array's own memory where it is C-contiguous, which
-    must therefore not change until the message is serialised.
+    appended to `attachments`. A C-contiguous array is appended as a view of its own memory, so it
+    must not change until the message is serialised.
 
     Raises:
         CodecError: a value that ONNX has no type for.
@@ -241,7 +241,7 @@ def _encode_tensor(array: Array, tensor: pb.Tensor, attachments: list[Buffer]) -
         number = number_of(array.dtype)
     except ValueError as error:
         raise CodecError(".dtype", str(error)) from None
-    tensor.dtype = number  # type: ignore[assignment]  # the stubs want the enum's own class
+    tensor.dtype = number  # type: ignore[assignment]  # the stubs expect the enum's own class
     tensor.shape.extend(array.shape)
     if number == STRING:
         tensor.strings.extend(_encode_strings(array))
@@ -251,7 +251,7 @@ def _encode_tensor(array: Array, tensor: pb.Tensor, attachments: list[Buffer]) -
     if array.nbytes <= ATTACHMENT_BYTES:
         tensor.data = array.tobytes()
         return
-    # ml_dtypes arrays have no buffer protocol of their own, their bytes do.
+    # ml_dtypes arrays do not support the buffer protocol; a view of their bytes does.
     attachments.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     tensor.attachment = len(attachments)
 

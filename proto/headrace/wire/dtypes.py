@@ -1,7 +1,7 @@
-"""The table between the protocol's data types, whose numbers are ONNX's, and NumPy's.
+"""The table of the protocol's data types and NumPy's. The protocol's numbers are those of ONNX.
 
-NumPy lacks bfloat16, float8 and the 2- and 4-bit types; ml_dtypes brings them, one byte an element
-for the small ones. Strings are object arrays of `str`, or of `bytes` where they are not UTF-8.
+NumPy lacks bfloat16, float8 and the 2- and 4-bit types. ml_dtypes adds them; an element of a small
+type takes one byte. Strings are object arrays of `str`, or of `bytes` where they are not UTF-8.
 """
 
 from __future__ import annotations
@@ -109,10 +109,10 @@ def name_of(number: int) -> str:
 def parse_name(name: str) -> int:
     """The DataType called `name`: NumPy's ``float32``, or ONNX's ``FLOAT`` in any case.
 
-    ``float`` is ONNX's, that is float32.
+    ``float`` is ONNX's name of float32.
 
     Raises:
-        ValueError: no type is called so; the message lists those that are.
+        ValueError: no type has this name; the message lists the names that exist.
     """
     number = _BY_NAME.get(name.casefold())
     if number is None:

@@ -2,7 +2,7 @@
 
 Details are those of google/rpc/error_details.proto: ErrorInfo (domain ``headrace``, reason and
 metadata), BadRequest (the field at fault), RetryInfo (after how long to try again), RequestInfo
-(the id under which the server's log knows the request).
+(the id of the request in the server's log).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from google.rpc import error_details_pb2, status_pb2
 DOMAIN: Final = "headrace"
 STATUS_KEY: Final = "grpc-status-details-bin"
 REQUEST_ID_KEY: Final = "x-request-id"
-"""Of metadata: the id under which the server's log knows a call. Callers may send their own."""
+"""The metadata key of a call's id in the server's log. Callers may send an id of their own."""
 
 MAX_TEXT_BYTES: Final = 2048
-"""Of an error's text in gRPC's header."""
+"""The most bytes that an error's text takes in gRPC's header."""
 
 _FIELD_BYTES = 256
 _METADATA_BYTES = 512
@@ -38,16 +38,16 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ErrorDetails:
-    """All that is known of an error.
+    """Everything that is known about an error.
 
     Attributes:
-        code: the status; its name is taken too.
+        code: the status; you may also pass its name.
         message: says what is wrong and what to do about it.
         reason: a constant in capitals, as QUEUE_FULL.
         field: path of the request's field at fault, as ``inputs['x'].shape``.
         metadata: machine-readable facts.
-        retry_delay_seconds: after which to try again, if that makes sense.
-        request_id: under which the server's log knows the request.
+        retry_delay_seconds: how long to wait before another try, if another try makes sense.
+        request_id: the id of the request in the server's log.
     """
 
     code: grpc.StatusCode
@@ -64,8 +64,10 @@ class ErrorDetails:
 
 
 def shorten(text: str, limit: int = MAX_TEXT_BYTES) -> str:
-    """The text, or as much of its beginning and its end as takes at most `limit` bytes in a header
-    of gRPC. Of a text that is too long, each very long name is cut first."""
+    """The text, shortened in the middle if it takes more than `limit` bytes in a header of gRPC.
+
+    Very long names in the text are cut first.
+    """
     text = text.encode("utf-8", "replace").decode()
     if _sent_bytes(text) <= limit:
         return text
@@ -92,14 +94,16 @@ def _beginning(text: str, limit: int) -> str:
 
 
 def _sent_bytes(text: str) -> int:
-    """As gRPC sends it: whatever is not printable ASCII takes three bytes for each of its own."""
+    """How many bytes gRPC sends for it: a byte that is not printable ASCII takes three."""
     data = text.encode()
     return len(data) + 2 * len(data.translate(None, _SENT_AS_THEY_ARE))
 
 
 def bounded(error: ErrorDetails) -> ErrorDetails:
-    """The error, short enough for the 8 KiB that gRPC's clients take of trailing metadata: the
-    text is in there three times, and binary values grow by a third."""
+    """The error, shortened to fit into the 8 KiB of trailing metadata that gRPC's clients accept.
+
+    The metadata holds the text three times, and binary values grow by a third.
+    """
     left = _METADATA_BYTES
     metadata = {}
     for key, value in error.metadata.items():
@@ -118,8 +122,10 @@ def bounded(error: ErrorDetails) -> ErrorDetails:
 
 
 def to_json(error: ErrorDetails) -> str:
-    """The error as programs read it of a command's standard error, on one line; what is not known
-    of it is left out."""
+    """The error as one line of JSON, for programs that read a command's standard error.
+
+    Unknown details are left out.
+    """
     known = {
         "reason": error.reason,
         "field": error.field,
@@ -148,7 +154,8 @@ def to_status(error: ErrorDetails) -> status_pb2.Status:
         details.append(request)
     if error.retry_delay_seconds is not None:
         retry = error_details_pb2.RetryInfo()
-        # Never too early; but what binary fractions add to 0.267 seconds is no nanosecond.
+        # Round up, so that nobody tries too early. But 0.267 seconds, which no binary fraction
+        # equals, must not become a nanosecond longer.
         nanoseconds = round(error.retry_delay_seconds * 1e9, 3)
         retry.retry_delay.FromNanoseconds(math.ceil(nanoseconds))
         details.append(retry)
@@ -160,7 +167,7 @@ def to_status(error: ErrorDetails) -> status_pb2.Status:
 
 
 def from_status(status: status_pb2.Status) -> ErrorDetails:
-    """The error of a google.rpc.Status; details of other kinds or domains are passed over."""
+    """The error of a google.rpc.Status. Details of other kinds or domains are ignored."""
     info = error_details_pb2.ErrorInfo()
     request = error_details_pb2.BadRequest()
     retry = error_details_pb2.RetryInfo()
@@ -173,7 +180,7 @@ def from_status(status: status_pb2.Status) -> ErrorDetails:
             try:
                 packed.Unpack(target)
             except DecodeError:
-                continue  # the code and the message still stand
+                continue  # the code and the message are still valid
             if target is retry:
                 delay = retry.retry_delay.ToNanoseconds() / 1e9
     violations = request.field_violations
@@ -196,7 +203,7 @@ def to_trailing_metadata(error: ErrorDetails) -> tuple[tuple[str, bytes], ...]:
 def from_trailing_metadata(
     code: grpc.StatusCode, message: str, metadata: Iterable[tuple[str, str | bytes]] | None
 ) -> ErrorDetails:
-    """The error of a finished call; without readable details, its code and message alone."""
+    """The error of a finished call. Without readable details it has the code and message only."""
     for key, value in metadata or ():
         if key == STATUS_KEY and isinstance(value, bytes):
             try:

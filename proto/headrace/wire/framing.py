@@ -1,7 +1,7 @@
-"""Protobuf's wire format, as far as reading attachments in place and writing them aligned needs it.
+"""The part of protobuf's wire format that reads attachments in place and writes them aligned.
 
-See https://protobuf.dev/programming-guides/encoding/. The scanner never judges a message: where it
-meets anything out of the ordinary it gives up, and the caller lets protobuf parse all of it.
+See https://protobuf.dev/programming-guides/encoding/. The scanner does not decide whether a message
+is valid. It gives up at anything unusual, and the caller then lets protobuf parse the message.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ Span: TypeAlias = "tuple[int, int]"
 ATTACHMENTS: Final = 15
 """Number of the field `attachments` in InferRequest and InferReply."""
 PADDING: Final = 14
-"""Reserved in both messages: receivers skip it; it moves what follows to an aligned place."""
+"""A field that is reserved in both messages. It pads, so that the next field is aligned. Receivers
+skip it."""
 ALIGNMENT: Final = 16
-"""What an allocator guarantees for the beginning of a message's bytes."""
+"""The alignment that an allocator guarantees for the beginning of a message's bytes."""
 
 MAX_FIELDS: Final = 4096
-"""A message of more fields is faster parsed by protobuf's C than split by Python."""
+"""protobuf's C code parses a message of more fields faster than Python splits it."""
 
 _LENGTH_DELIMITED = 2
 _FIXED_SIZES = {1: 8, 5: 4}
-_GROUPS = (3, 4)  # begin and end of one
+_GROUPS = (3, 4)  # the beginning and the end of a group
 _ATTACHMENT_TAG = bytes([ATTACHMENTS << 3 | _LENGTH_DELIMITED])
 _PADDING_FIELDS = [b"" for _ in range(2)] + [
     bytes([PADDING << 3 | _LENGTH_DELIMITED, size - 2]) + bytes(size - 2)
@@ -71,7 +72,7 @@ def split(data: bytes, start: int, end: int, number: int) -> Split | None:
 
 
 def is_long(data: bytes) -> bool:
-    """Whether the message begins with more fields than `split` splits, those in groups included."""
+    """Whether the message begins with more fields than `split` takes, counting those in groups."""
     position, end = 0, len(data)
     for _ in range(MAX_FIELDS):
         try:
@@ -86,8 +87,9 @@ def is_long(data: bytes) -> bool:
 
 
 def _field(data: bytes, position: int, end: int) -> tuple[int, int, int]:
-    """The tag of the field at `position`, and the offsets of its payload and of what comes after
-    it; that is beyond `end` if the field is cut short, or a group.
+    """The tag of the field at `position`, and the offsets of its payload and of the next field.
+
+    The offset of the next field is beyond `end` if the field is cut short or is a group.
 
     Raises:
         IndexError: as `read_varint`.
@@ -156,7 +158,7 @@ class Writer:
         self.put(payload)
 
     def put_attachments(self, attachments: Sequence[Buffer]) -> None:
-        """Appends them as field ATTACHMENTS, each at a multiple of ALIGNMENT from the beginning."""
+        """Appends attachments as field ATTACHMENTS, each at a multiple of ALIGNMENT."""
         for attachment in attachments:
             header = _ATTACHMENT_TAG + varint(len(attachment))
             padding = -(self.position + len(header)) % ALIGNMENT
@@ -172,7 +174,7 @@ class Writer:
         return len(self._parts) - 1, self.position, width
 
     def close_message(self, mark: tuple[int, int, int]) -> None:
-        """Ends the nested message: writes its length, known only now."""
+        """Ends the nested message and writes its length."""
         slot, start, width = mark
         tag = self._parts[slot][:1]
         self._parts[slot] = bytes(tag) + varint(self.position - start, width)
@@ -182,6 +184,6 @@ class Writer:
 
 
 def size_bound(head: bytes, attachments: Sequence[Buffer]) -> int:
-    """No less than the size of a message of `head` and aligned attachments."""
+    """An upper bound of the size of a message of `head` and aligned attachments."""
     overhead = 8 + 2 * ALIGNMENT
     return len(head) + sum(len(attachment) + overhead for attachment in attachments)

@@ -20,18 +20,19 @@ from headrace.wire.message import SMALL_BYTES
 R = TypeVar("R")
 
 Inputs: TypeAlias = dict[str, Value]
-"""By name, decoded; arrays are read-only."""
+"""The decoded inputs by name. Arrays are read-only."""
 
 MAX_ID_LENGTH: Final = 128
 MAX_LAYOUTS: Final = 64
-"""Remembered at a time, the oldest go; each takes less than twice SMALL_BYTES of memory."""
+"""How many layouts are remembered at a time. A new one replaces the oldest. Each takes less than
+twice SMALL_BYTES of memory."""
 MAX_PARTS: Final = 64
-"""Inputs and wanted outputs of a request that is remembered; what is kept of each is many times
-what it takes in a message."""
+"""The most inputs and wanted outputs of a request that is remembered. Each of them takes far more
+memory than it takes bytes in a message."""
 
 
 class Places(NamedTuple):
-    """Where a message holds what differs from one request to the next.
+    """Where a message holds the parts that differ from one request to the next.
 
     Attributes:
         tensors: where the bytes of each input's tensor lie, in the order of the inputs.
@@ -46,7 +47,7 @@ class Known(NamedTuple, Generic[R]):
     """A request that was read without parsing it.
 
     Attributes:
-        request: what an earlier request like it said; its id and inputs are the earlier one's.
+        request: an earlier request that is like it. Its id and inputs are those of the earlier one.
     """
 
     request: R
@@ -63,7 +64,7 @@ class _Tensor(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """A request without its id and its tensors' bytes: what lies between those, what it says."""
+    """A request without its id and its tensors' bytes: the other bytes, and what they mean."""
 
     frame: tuple[tuple[int, int, bytes], ...]  # start, end, and the bytes there
     tensors: tuple[_Tensor, ...]
@@ -72,20 +73,20 @@ class _Layout(NamedTuple):
 
 
 _UNLIKE: Final = _Layout(((0, 0, b"-"),), (), None, None)
-"""Stands for a request without a layout; no message is like it."""
+"""Stands for a request without a layout. No message matches it."""
 
 
 class Layouts(Generic[R]):
-    """The layouts of recent requests, each learnt when it comes for the second time. Not
+    """The layouts of recent requests. A layout is learnt when it comes for the second time. Not
     thread-safe.
 
-    A request is read so only if it is, byte for byte outside of its id and its tensors' data, one
-    that has been parsed. Requests with tensors whose bytes have to be looked at (bools, strings)
-    are always parsed.
+    A request is read without parsing only if all its bytes, except its id and its tensors' data,
+    equal those of a request that was parsed. Requests with tensors whose bytes have to be checked
+    (bools, strings) are always parsed.
 
     Args:
-        places: where a message holds what differs; None where it does not hold each input's bytes
-            in a field of its own.
+        places: finds the parts that differ in a message. Returns None if the message does not hold
+            each input's bytes in a field of its own.
     """
 
     def __init__(self, places: Callable[[bytes], Places | None]) -> None:
@@ -96,7 +97,7 @@ class Layouts(Generic[R]):
         return len(self._layouts)
 
     def read(self, data: bytes) -> Known[R] | None:
-        """The request in the message `data`, or None: then it has to be parsed."""
+        """The request in the message `data`; None if the message has to be parsed."""
         layout = self._layouts.get(_key(data))
         if layout is None:
             return None
@@ -112,14 +113,16 @@ class Layouts(Generic[R]):
                 return None
         inputs: Inputs = {}
         for name, dtype, shape, start, end in tensors:
-            # A slice of bytes begins at a place that suits every type.
+            # A slice of bytes is aligned for every type.
             array: Array = np.ndarray(shape, dtype, data[start:end])
             inputs[name] = array
         return Known(request, identifier, inputs)
 
     def learn(self, data: bytes, request: R, identifier: str, inputs: Inputs, outputs: int) -> None:
-        """Takes note of a message that had to be parsed, and of what was read in it; `outputs` is
-        the number of outputs that it asks for."""
+        """Remembers a message that had to be parsed, and the request that was read from it.
+
+        `outputs` is the number of outputs that it asks for.
+        """
         if len(data) >= SMALL_BYTES or len(inputs) + outputs > MAX_PARTS:
             return
         if not all(map(_plain, inputs.values())):
@@ -135,12 +138,12 @@ class Layouts(Generic[R]):
 
 
 def _key(data: bytes) -> tuple[int, bytes]:
-    """The size, and the first field: the network's name, if the message begins as most do."""
+    """The size and the first field, which in most messages is the network's name."""
     return len(data), data[: data[1] + 2] if len(data) > 1 else data
 
 
 def _plain(value: Value) -> bool:
-    """Whether any bytes are a value of its type and shape."""
+    """Whether any bytes of the right length are a valid value of its type and shape."""
     return isinstance(value, np.ndarray) and value.dtype in _PLAIN
 
 
@@ -158,7 +161,7 @@ def _layout(
     if place is None and identifier:
         return None
     if place is not None and place[1] - place[0] > MAX_ID_LENGTH:
-        return None  # another id of so many bytes may have more characters
+        return None  # another id with as many bytes may have more characters
     differing = sorted([*places.tensors, *((place,) if place is not None else ())])
     ends = (0, *(end for _, end in differing))
     starts = (*(start for start, _ in differing), len(data))

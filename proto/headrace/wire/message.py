@@ -1,9 +1,10 @@
 """Infer messages ↔ bytes, with bulk data in place.
 
 protobuf copies every bytes field when it parses and again when it serialises. Tensors of more than
-a few KB therefore travel in the top-level field `attachments`: here it is sliced out of a large
-message without a copy, and appended to one with a single copy. The bytes are ordinary protobuf both
-ways, so the other side may be any protobuf implementation. Small messages take protobuf's own way.
+a few KB therefore travel in the top-level field `attachments`. This module slices the field out of
+a large message without a copy, and appends it to a message with a single copy. The bytes are
+ordinary protobuf in both directions, so the other side may be any protobuf implementation.
+protobuf alone parses small messages.
 
 Bare messages go through `parse_infer_request`, `parse_infer_reply` and `serialize`; those of the
 stream through `headrace.wire.stream`. What a client sends to other methods goes through
@@ -28,7 +29,7 @@ SMALL_BYTES: Final = 32 * 1024
 """Messages below this are parsed by protobuf alone."""
 
 _UNREADABLE: Final = (DecodeError, UnicodeDecodeError)
-"""What protobuf raises; the second one is that of its implementation in Python."""
+"""The exceptions that protobuf raises; the second one comes from its implementation in Python."""
 _Request = pb.InferRequest
 _Reply = pb.InferReply
 
@@ -36,10 +37,10 @@ _Reply = pb.InferReply
 def parse_infer_request(data: bytes) -> tuple[pb.InferRequest, Attachments]:
     """The request, and its attachments as views of `data`.
 
-    The request's own field `attachments` holds nothing that the second result lacks: read that one.
+    Read the attachments from the second result, not from the request's own field `attachments`.
 
     Raises:
-        CodecError: `data` is no InferRequest, or one of very many parts.
+        CodecError: `data` is no InferRequest, or has very many parts.
     """
     if len(data) < SMALL_BYTES:
         try:
@@ -77,14 +78,14 @@ def parse_span(message_type: Any, data: bytes, start: int, end: int) -> tuple[An
             return message, [view[begin:stop] for begin, stop in parts.payloads]
     whole = data if start == 0 and end == len(data) else data[start:end]
     if message_type is _Request and len(whole) >= SMALL_BYTES and framing.is_long(whole):
-        # Before protobuf takes thirty times the message's size for it.
+        # Check before protobuf allocates thirty times the message's size.
         raise CodecError("", f"a request of more than {framing.MAX_FIELDS} parts; send several")
     message = parse_plain(message_type, whole)
     return message, message.attachments
 
 
 def parse_request(message_type: Any, data: bytes) -> Any:
-    """A message from a client, of another method than Infer and InferStream.
+    """A client's message to a method other than Infer and InferStream.
 
     Raises:
         CodecError: protobuf refuses `data`, or it has very many parts.

@@ -59,7 +59,7 @@ def encode_parameter(
         ValueError: an integer of more than 64 bits.
     """
     match value:
-        case bool():  # before int, which it is too
+        case bool():  # before int, because a bool is an int too
             return pb.Parameter(bool_value=value)
         case int():
             return pb.Parameter(int_value=value)
@@ -67,7 +67,7 @@ def encode_parameter(
             return pb.Parameter(float_value=value)
         case str():
             return pb.Parameter(string_value=value)
-        case RangeLike():  # before tuple, which the runtime's is too
+        case RangeLike():  # before tuple, because the runtime's range is a tuple too
             limits = pb.Range(minimum=value.minimum, maximum=value.maximum, step=value.step)
             return pb.Parameter(range_value=limits)
         case _:

@@ -1,5 +1,8 @@
-"""Small replies ↔ bytes without building a message: a tensor's fields but for its data are the same
-in every reply of a network, and kept as bytes."""
+"""Encodes small replies without building a message.
+
+All fields of a tensor except its data are the same in every reply of a network. They are kept as
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from headrace.wire.dtypes import STRING, number_of
 from headrace.wire.framing import varint
 
 MAX_NAME_LENGTH: Final = 256
-"""Of an output, so that what is kept for it is small."""
+"""The longest name of an output that is kept, so that its bytes take little memory."""
 
 _TIMINGS = struct.Struct("<3sdsdsd")  # field 3 of 27 bytes; in it the doubles 1, 2 and 3
 
@@ -32,9 +35,9 @@ def encode_small_reply(
     long name.
 
     Args:
-        names: of `outputs` those that the reply has, in order.
+        names: the names in `outputs` that the reply has, in order.
         timings: queue, execution and inference, in seconds.
-        generation, version: of the network that answered.
+        generation, version: those of the network that answered.
     """
     name = identifier.encode()
     parts = [b"\x0a", _varint(len(name)), name]
@@ -71,8 +74,10 @@ def _version(version: str) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _head(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes | None:
-    """An element of `outputs` up to its data: a Value with a name and a Tensor of type, shape and
-    data, each a field of its own; None for what has no such form."""
+    """The bytes of an element of `outputs` up to its data; None for a dtype without this form.
+
+    The element is a Value with a name and a Tensor. The Tensor has a type, a shape and data.
+    """
     try:
         number = number_of(dtype)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Requests as the server takes them, and the short way to those that are like earlier ones."""
+"""Requests as the server reads them, and a faster way to read those that are like earlier ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.wire.layouts import MAX_ID_LENGTH, Inputs, Layouts, Places, only
 from headrace.wire.message import SMALL_BYTES, Attachments
 
 MAX_PRIORITY: Final = 10
-"""And its negative, for the least."""
+"""The highest priority. Its negative is the lowest one."""
 MAX_TIMEOUT_SECONDS: Final = 7 * 24 * 3600.0
 
 _REQUESTS = 1  # of InferStreamRequest
@@ -30,7 +30,7 @@ class Session(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What an InferRequest says, but for its inputs."""
+    """The contents of an InferRequest without its inputs."""
 
     network: str
     id: str
@@ -43,14 +43,15 @@ class Request(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """All that an InferRequest says."""
+    """The contents of an InferRequest."""
 
     request: Request
     inputs: Inputs
 
 
 def decode_request(message: pb.InferRequest, attachments: Attachments) -> Decoded:
-    """
+    """Decodes an InferRequest.
+
     Raises:
         CodecError: an input breaks the protocol, or a field is out of its bounds.
     """
@@ -89,14 +90,16 @@ def _check(request: Request) -> None:
 
 
 class RequestLayouts:
-    """`Layouts` of InferRequests, single ones and those in an InferStreamRequest. Requests with a
-    session or with attachments are always parsed."""
+    """`Layouts` of InferRequests, both single ones and those in an InferStreamRequest.
+
+    Requests with a session or with attachments are always parsed.
+    """
 
     def __init__(self) -> None:
         self._layouts: Layouts[Request] = Layouts(_places)
 
     def read(self, data: bytes) -> Decoded | None:
-        """The request in the message `data`, or None: then it has to be parsed."""
+        """The request in the message `data`; None if the message has to be parsed."""
         known = self._layouts.read(data)
         if known is None:
             return None
@@ -106,7 +109,7 @@ class RequestLayouts:
         return Decoded(request, inputs)
 
     def read_stream(self, data: bytes) -> list[Decoded] | None:
-        """The requests in an InferStreamRequest, or None: then all of it has to be parsed."""
+        """The requests in an InferStreamRequest; None if all of it has to be parsed."""
         fields = framing.split(data, 0, len(data), _REQUESTS) if len(self._layouts) else None
         if fields is None or fields.rest:
             return None
@@ -119,7 +122,7 @@ class RequestLayouts:
         return requests
 
     def learn(self, data: bytes, request: Request, inputs: Inputs) -> None:
-        """Takes note of a message that had to be parsed, and of what was read in it."""
+        """Remembers a message that had to be parsed, and the request that was read from it."""
         if request.session is None:
             self._layouts.learn(data, request, request.id, inputs, len(request.outputs))
 

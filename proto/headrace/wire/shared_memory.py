@@ -1,7 +1,7 @@
-"""Tensors whose bytes lie in a registered region of shared memory: the same way for both sides.
+"""Tensors whose bytes lie in a registered region of shared memory. Both sides use this module.
 
-Whoever takes a message fetches the bytes first and puts them among the message's attachments. Then
-the message is decoded like any other.
+The receiver of a message first fetches the bytes and adds them to the message's attachments. Then
+it decodes the message like any other.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def in_regions(values: Iterable[pb.Value], root: str) -> Iterator[tuple[str, pb.
     """Field and tensor of each value that lies in a region.
 
     Args:
-        root: how errors call the repeated field.
+        root: the name of the repeated field in errors.
 
     Raises:
-        CodecError: a tensor has other bytes beside, or is one of strings.
+        CodecError: a tensor also has bytes in the message, or is one of strings.
     """
     for value in values:
         tensor = value.tensor
@@ -44,7 +44,7 @@ def in_regions(values: Iterable[pb.Value], root: str) -> Iterator[tuple[str, pb.
 
 
 def attach(tensor: pb.Tensor, data: Buffer, attachments: list[Buffer]) -> None:
-    """Makes the bytes of a tensor's place an attachment of its message."""
+    """Adds the bytes of a tensor in a region to its message as an attachment."""
     attachments.append(data)
     tensor.attachment = len(attachments)
     tensor.ClearField("shared_memory")

@@ -1,6 +1,6 @@
 """Messages of InferStream ↔ bytes: several requests or results in each, bulk data in place.
 
-The same as `headrace.wire.message` does for single requests, one level deeper.
+It does what `headrace.wire.message` does for single requests, one level deeper.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class StreamRequest(NamedTuple):
 
 
 class StreamResult(NamedTuple):
-    """What became of the request `id`: a reply or an error."""
+    """The result of the request `id`: a reply or an error."""
 
     id: str
     reply: pb.InferReply | None = None
@@ -41,7 +41,7 @@ class StreamResult(NamedTuple):
 
 
 class EncodedResult(NamedTuple):
-    """A StreamResult whose reply is serialised already, but for its attachments."""
+    """A StreamResult whose reply is already serialised, except for its attachments."""
 
     id: str
     reply: bytes | None = None
@@ -53,8 +53,9 @@ def parse_infer_stream_request(data: bytes) -> tuple[list[StreamRequest], list[s
     """The requests of a message, and the ids to cancel.
 
     Raises:
-        CodecError: `data` is no InferStreamRequest, or holds very many requests, of which an empty
-            one takes two bytes there and most of a kilobyte here, or requests of very many parts.
+        CodecError: `data` is no InferStreamRequest, or it holds very many requests, or its requests
+            have very many parts. An empty request takes two bytes in the message and most of a
+            kilobyte in memory.
     """
     if len(data) >= SMALL_BYTES:
         check_parts(pb.InferStreamRequest, data, MAX_PARTS)
@@ -66,7 +67,7 @@ def parse_infer_stream_request(data: bytes) -> tuple[list[StreamRequest], list[s
                 for start, end in parts.payloads
             ]
             return requests, list(rest.cancel)
-        if framing.is_long(data):  # before protobuf takes fifty times the message's size for it
+        if framing.is_long(data):  # before protobuf allocates fifty times the message's size
             raise _too_many()
     message = parse_plain(pb.InferStreamRequest, data)
     if len(message.requests) > framing.MAX_FIELDS:
@@ -96,7 +97,7 @@ def parse_infer_stream_reply(data: bytes) -> list[StreamResult]:
 def _parse_result(data: bytes, start: int, end: int) -> StreamResult:
     if end - start >= SMALL_BYTES:
         parts = framing.split(data, start, end, _REPLY)
-        # Of a reply given in several pieces, or beside an error, protobuf makes one: let it.
+        # protobuf merges a reply that comes in several pieces, or beside an error. Let it do so.
         if parts is not None and len(parts.payloads) == 1:
             head = parse_plain(pb.InferStreamResult, framing.join(data, parts.rest))
             if not head.HasField("error"):

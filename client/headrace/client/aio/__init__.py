@@ -1,4 +1,4 @@
-"""The asyncio client: runs the same plans on an asyncio channel. All on one event loop."""
+"""The asyncio client: runs the same plans on an asyncio channel, all on one event loop."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _network_method(
 class Client:
     """A connection to a server, made and used on one event loop.
 
-    Connecting happens with the first call. The arguments are those of `headrace.client.Client`.
+    The first call connects. The arguments are those of `headrace.client.Client`.
     """
 
     def __init__(
@@ -109,21 +109,21 @@ class Client:
     async def network(
         self, name: str, version: str = "", *, timeout: float | None = None
     ) -> Network:
-        """A network that is loaded already.
+        """A network that is already loaded.
 
         Args:
-            version: which one all requests go to; default: the one that serves when a request
-                comes, or whose turn it is.
+            version: the version that all requests go to. By default each request goes to the
+                version that serves when it comes, or whose turn it is.
 
         Raises:
-            NotFound: none is called so, or has this version.
+            NotFound: no network has this name or this version.
         """
         version = str(version)
         found = await self.run(client_plans.network(name, version, timeout=timeout))
         return Network(self, found, pinned=version)
 
     async def networks(self, *, timeout: float | None = None) -> list[Network]:
-        """All versions of all networks of the server, those that are loading or failed included."""
+        """All versions of all networks of the server, including loading and failed ones."""
         found = await self.run(client_plans.networks(timeout=timeout))
         return [Network(self, network, pinned=network.version) for network in found]
 
@@ -134,7 +134,7 @@ class Client:
             forget = self.callable("UnregisterSharedMemory")
             requests = transport.unregistrations(names)
             calls = [forget(each, timeout=transport.FORGET_SECONDS) for each in requests]
-            # An error is no harm: the server forgets removed files by itself, only later.
+            # An error does no harm: the server forgets removed files by itself later.
             await asyncio.gather(*calls, return_exceptions=True)
         for channel in self._channels.close():
             await channel.close()
@@ -146,7 +146,7 @@ class Client:
         await self.close()
 
     def callable(self, method: str, *, once: bool = False) -> Any:
-        """gRPC's callable of a method; `once` as of `Call`.
+        """gRPC's callable of a method; `once` is as in `Call`.
 
         Raises:
             FailedPrecondition: the client is closed.
@@ -171,7 +171,7 @@ class Client:
             steps.close()
 
     def run_aside(self, steps: Plan[None]) -> None:
-        """Runs a plan whose end nobody waits for."""
+        """Runs a plan in the background; nobody waits for its end."""
         task = asyncio.ensure_future(self.run(steps))
         self._aside.add(task)
         task.add_done_callback(self._aside.discard)
@@ -193,7 +193,7 @@ class Client:
         except grpc.aio.AioRpcError as error:
             raise errors.from_call(error, self.target) from None
         except asyncio.CancelledError:
-            # gRPC reports a status CANCELLED of the server's in the same way as this task's end.
+            # gRPC reports a status CANCELLED from the server in the same way as this task's end.
             task = asyncio.current_task()
             if task is None or task.cancelling() or not call.done():
                 raise
@@ -226,12 +226,12 @@ class Network(LoadedNetwork):
         timeout: float | None = None,
         performance_counts: bool = False,
     ) -> InferRequest:
-        """Starts a request; the arrays passed in may change afterwards. Not awaited itself.
+        """Starts a request; the arrays passed in may change afterwards. Do not await this method.
 
         The arguments are those of `infer`.
 
         Raises:
-            InvalidArgument: an input that does not fit the network; all else comes with the result.
+            InvalidArgument: an input does not fit the network. The result raises all other errors.
         """
         request, attachments = self.encoder.encode(
             inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
@@ -254,7 +254,7 @@ class Network(LoadedNetwork):
         """A session of a network that was loaded with STATES, for an ``async with`` block.
 
         Args:
-            id: 1 to 128 characters, which others may use too; a random one if it is left out.
+            id: 1 to 128 characters. Others may use the same id. The default is a random one.
 
         Raises:
             InvalidArgument: the network keeps no states, or the id is too long.
@@ -274,16 +274,16 @@ class Network(LoadedNetwork):
     ) -> InferMany:
         """Runs the network once for each of many inputs, over one stream.
 
-        Much cheaper than a call each. Inputs are drawn when there is room for them, by a task of
-        their own: results arrive while an asynchronous source waits.
+        This is much cheaper than one call for each input. A separate task draws inputs when there
+        is room for them, so results arrive while an asynchronous source waits.
 
         Args:
-            in_flight: how many may be unanswered at a time.
-            timeout: of each request.
+            in_flight: how many requests may be unanswered at a time.
+            timeout: the time limit of each request.
 
         Returns:
             An asynchronous iterator over (index, outputs or error) in the order in which requests
-            finish; one that fails ends nothing but itself. Iterating raises `Error` where the
+            finish. A request that fails does not end the others. Iterating raises `Error` if the
             stream fails.
         """
         conversation = Conversation(

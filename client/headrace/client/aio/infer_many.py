@@ -32,9 +32,7 @@ class InferMany(AsyncIterator[Result]):
         self._tasks: list[asyncio.Task[None]] = []
         self._results: asyncio.Queue[Result | BaseException | None] = asyncio.Queue()
         self._room = asyncio.Event()  # a result has come
-        self._outgoing = (
-            asyncio.Event()
-        )  # there is something to send, or nothing will come any more
+        self._outgoing = asyncio.Event()  # there is something to send, or the inputs have ended
         self._exhausted = False
         self._closed = False
 
@@ -61,13 +59,13 @@ class InferMany(AsyncIterator[Result]):
     def cancel(self, index: int | None = None) -> None:
         """Cancels one request, or all in flight: their results are `Cancelled`.
 
-        Inputs not yet drawn are still sent, see `aclose`.
+        Inputs that are not drawn yet are still sent; `aclose` stops that.
         """
         self._conversation.cancel(index)
         self._outgoing.set()
 
     async def aclose(self) -> None:
-        """Gives up: cancels what is in flight and ends the iteration. Idempotent."""
+        """Cancels the requests in flight and ends the iteration. Idempotent."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
@@ -82,7 +80,7 @@ class InferMany(AsyncIterator[Result]):
         await self.aclose()
 
     async def _guarded(self, step: Callable[[], Any]) -> None:
-        """Hands what stops a task to the iterating one."""
+        """Passes the error that stops a task to the iterating task."""
         try:
             await step()
         except grpc.aio.AioRpcError as error:

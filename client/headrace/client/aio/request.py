@@ -14,7 +14,7 @@ class InferRequest:
 
     def __init__(self, task: asyncio.Task[Outputs]) -> None:
         self._task = task
-        # A request whose result nobody asks for is no mistake: asyncio need not complain of it.
+        # It is no mistake not to ask for a result, so asyncio must not warn about it.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def wait(self, timeout: float | None = None) -> bool:

@@ -23,13 +23,13 @@ class _Client(Protocol):
 
 
 class Session:
-    """The requests of one sequence: the network's states go from each to the next, on the server.
+    """The requests of one sequence: the server passes the network's states from each to the next.
 
-    As a context it ends the session when it is left. Requests run one at a time in the order in
-    which they are made. Errors are as those of `headrace.client.Session`.
+    As a context manager it ends the session when the block ends. Requests run one at a time in the
+    order in which they are made. Errors are the same as with `headrace.client.Session`.
 
     Attributes:
-        id: on the server.
+        id: the session's id on the server.
     """
 
     def __init__(self, client: _Client, standing: Standing, timeout_seconds: float) -> None:
@@ -52,8 +52,8 @@ class Session:
         """Runs the network once, after the session's earlier requests.
 
         Args:
-            inputs, outputs, priority, timeout, performance_counts: as of `Network.infer`; without
-                the states.
+            inputs, outputs, priority, timeout, performance_counts: as for `Network.infer`, but
+                without the states.
             end: this is the session's last request.
 
         Raises:
@@ -75,11 +75,11 @@ class Session:
         end: bool = False,
     ) -> InferRequest:
         """Starts a request; it is sent when the session's earlier ones have finished, and its
-        timeout includes the wait. Not awaited itself. The arguments are those of `infer`.
+        timeout includes the wait. Do not await this method. The arguments are those of `infer`.
 
         Raises:
-            InvalidArgument: an input that does not fit the network.
-            FailedPrecondition: the session has ended. All else comes with the result.
+            InvalidArgument: an input does not fit the network.
+            FailedPrecondition: the session has ended. The result raises all other errors.
         """
         budget = self._budget(timeout)
         data = self._encode(inputs, outputs, priority, performance_counts, end)
@@ -143,7 +143,7 @@ class Session:
 
 
 class _Turn:
-    """A request's place in its session's line, from the moment when it is made."""
+    """A request's place in its session's queue. It has the place from the moment it is made."""
 
     def __init__(self, session: Session, *, end: bool) -> None:
         self._session = session
@@ -153,7 +153,7 @@ class _Turn:
         session._last = self._over
 
     async def take(self, data: bytes, budget: Budget) -> Outputs:
-        """Sends the request when the one before has ended."""
+        """Sends the request when the previous one has ended."""
         if self._before is not None and not self._before.done():
             await asyncio.wait({self._before})
         client = self._session._client
@@ -162,8 +162,8 @@ class _Turn:
         return await client.run(network_plans.infer_encoded(data, budget.left_seconds, once=True))
 
     def ended(self, error: BaseException | None) -> None:
-        """The request has its outcome. One that was cancelled while it waited lets the next one
-        wait for the one before."""
+        """Ends the request's turn. If it was cancelled while it waited, the next request waits for
+        the previous one instead."""
         if error is None:
             self._session._standing.completed(end=self._end)
         else:

@@ -1,8 +1,8 @@
 """The application: the client's own commands, and those of other packages by entry points.
 
 A package adds commands through the entry-point group ``headrace.commands``: a plain function, or a
-typer.Typer with commands of its own. They are imported only when they are needed, as the server's
-take their time; one that cannot be imported says why when it is called.
+typer.Typer with commands of its own. They are imported only when they are needed, because the
+server's commands take long to import. A command that cannot be imported says why when you call it.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "import": networks.import_,
 }
 
-# Of all that is wrong with arguments; Typer names only this one of its kind.
+# The base class of the errors in arguments: Typer exports only this subclass of it.
 _WrongUsage: Final[Any] = typer.BadParameter.__base__
 
 
 class _Commands(TyperGroup):
-    """Hands the options that stand before a command to it, and tells how a command failed."""
+    """Passes the options before a command to the command, and reports how a command failed."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
@@ -71,7 +71,7 @@ class _Commands(TyperGroup):
 
 
 def make_app(arguments: Sequence[str], others: Iterable[EntryPoint] | None = None) -> typer.Typer:
-    """The application that these arguments need.
+    """The application with the commands that these arguments need.
 
     Args:
         others: entry points of other packages' commands; default: those that are installed.

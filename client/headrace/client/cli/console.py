@@ -41,7 +41,7 @@ SERVER = DEFAULT_TARGET
 
 @contextmanager
 def connected(server: str, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> Iterator[Client]:
-    """A client; what it raises ends the program as `fail` does."""
+    """A client whose errors end the program as `fail` does."""
     if not server:
         raise typer.BadParameter("is empty; pass host:port", param_hint="--server")
     if sys.stdout is None:
@@ -54,29 +54,29 @@ def connected(server: str, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> Iterator
 
 
 def fail(message: str, error: errors.Error | None = None) -> NoReturn:
-    """Ends the program with one line on the standard error, JSON after ``--json``, and exit status
-    1; `error` says more of it than the message does."""
+    """Ends the program with exit status 1 and one line on the standard error, JSON after
+    ``--json``. `error` has more details than the message."""
     raise Failed(message, error.details if error is not None else None)
 
 
 def note(message: str) -> None:
-    """Says something beside the result."""
+    """Prints a remark on the standard error, apart from the result."""
     typer.echo(f"note: {message}", err=True)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document; numbers that JSON lacks become text, as "NaN"."""
+    """Prints one JSON document. Numbers that JSON lacks become text, for example "NaN"."""
     typer.echo(json.dumps(_json_ready(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table with a header; a line saying so where there are no rows."""
+    """Prints a table with a header, or a line that says that there are no rows."""
     if not rows:
         typer.echo("none")
     elif sys.stdout.isatty():
         table = Table(box=None, header_style="bold", pad_edge=False)
         for column in columns:
-            table.add_column(column, overflow="fold")  # what is cut cannot be copied
+            table.add_column(column, overflow="fold")  # users cannot copy text that is cut
         for row in rows:
             table.add_row(*map(Text, row))  # text as it is, never markup
         Console().print(table)
@@ -88,7 +88,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_fields(fields: Sequence[tuple[str, str]]) -> None:
-    """Names and values, one pair a line."""
+    """Prints names and values, one pair a line."""
     width = max(len(name) for name, _ in fields)
     for name, value in fields:
         typer.echo(f"{name.ljust(width)}  {value}".rstrip())
@@ -96,10 +96,10 @@ def print_fields(fields: Sequence[tuple[str, str]]) -> None:
 
 @contextmanager
 def progress(doing: str, *, quiet: bool) -> Iterator[ProgressCallback | None]:
-    """Shows on a terminal that something takes its time; gives the callback for an upload's bytes.
+    """Shows on a terminal that work goes on; yields the callback for an upload's bytes.
 
     Args:
-        doing: what is done after the upload, as "loading".
+        doing: what is done after the upload, for example "loading".
     """
     if quiet or not sys.stderr.isatty():
         yield None
@@ -117,7 +117,7 @@ def progress(doing: str, *, quiet: bool) -> Iterator[ProgressCallback | None]:
         upload = shown.add_task("uploading", visible=False, size="")
 
         def uploaded(sent: int, total: int) -> None:
-            """At its end the bar gives way to that of the work, whose time begins then."""
+            """Shows the upload. When it ends, the bar of the work replaces it."""
             done = sent >= total
             size = f"{bytes_text(sent)} of {bytes_text(total)}"
             shown.update(upload, completed=sent, total=total, visible=not done, size=size)
@@ -128,7 +128,7 @@ def progress(doing: str, *, quiet: bool) -> Iterator[ProgressCallback | None]:
 
 @contextmanager
 def bar(doing: str, total: float, *, quiet: bool) -> Iterator[Callable[[float, str], None] | None]:
-    """Shows on a terminal how much of `total` is done; gives the callback for that and a remark."""
+    """Shows on a terminal how much of `total` is done. Yields the callback for it and a remark."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -146,7 +146,7 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
     """``KEY=VALUE`` arguments as a dictionary.
 
     Raises:
-        typer.BadParameter: one without an equals sign, or two of a key.
+        typer.BadParameter: an argument has no equals sign, or a key appears twice.
     """
     found = {}
     for text in texts or ():

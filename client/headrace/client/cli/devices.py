@@ -108,7 +108,7 @@ def config(
 
 @contextmanager
 def _hint(client: Client, target: str, network: bool) -> Iterator[None]:
-    """Where there is no such device, but a network of that name: says how to ask for that."""
+    """If there is no such device, but a network of that name, tells how to ask for the network."""
     try:
         yield
     except errors.NotFound as error:
@@ -120,7 +120,7 @@ def _hint(client: Client, target: str, network: bool) -> Iterator[None]:
 def _getters(
     client: Client, target: str, network: bool, options: dict[str, str]
 ) -> tuple[Get, Get]:
-    """What gets a metric and a key of the target."""
+    """The functions that get a metric and a configuration key of the target."""
     if network:
         owner = client.network(target)
         return (

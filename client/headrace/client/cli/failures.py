@@ -1,4 +1,4 @@
-"""How a command fails, and how that is told: a line for people, an object for programs."""
+"""How a command fails, and the report of it: a line for people, an object for programs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _WRITING: Final = {errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOS
 
 
 class Failed(Exception):
-    """Ends a command with exit status 1; str() of it is what is said.
+    """Ends a command with exit status 1; str() of it is the message.
 
     Attributes:
-        details: what the server, or the client, knows of it.
+        details: what the server or the client knows about the failure.
     """
 
     def __init__(self, message: str, details: ErrorDetails | None = None) -> None:
@@ -36,9 +36,9 @@ def told(message: str, details: ErrorDetails, *, as_json: bool) -> str:
 
 
 def unexpected(error: Exception) -> ErrorDetails:
-    """What is known of an error that no command looks for: a full output, or a bug."""
+    """The details of an error that no command expects: a full output, or a bug."""
     if isinstance(error, OSError) and error.filename is None and error.errno in _WRITING:
-        # Or Python would try once more when it ends, and complain in its own way.
+        # Otherwise Python tries once more when it ends, and prints a message of its own.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         message = f"cannot write to the standard output: {error.strerror}"
         return ErrorDetails(grpc.StatusCode.FAILED_PRECONDITION, message)

@@ -1,7 +1,7 @@
 """Image files → arrays, with Pillow.
 
-The pixels stay numbers from 0 to 255 whatever the input's type: how they are to be scaled only the
-network's author knows, and says it in the preprocessing at load.
+The pixels stay numbers from 0 to 255 whatever the input's type. Only the network's author knows how
+to scale them, and you say so in the preprocessing at load.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
 class _Placement(NamedTuple):
-    """What each dimension of the input means, as ``NCHW``, and its size by letter."""
+    """The meaning of each dimension of the input, as in ``NCHW``, and its size by letter."""
 
     layout: str
     sizes: dict[str, int | str | None]
 
 
 def read_image(path: Path, port: Port, tell: Callable[[str], None]) -> Array:
-    """The image as the input wants it: channels, size, order of dimensions, type.
+    """The image with the channels, size, order of dimensions and type of the input.
 
     It is resized where the input's height and width are fixed.
 
     Args:
-        tell: hears what was done to the image.
+        tell: called with each change that was made to the image.
 
     Raises:
-        InvalidArgument: no image, or an input that cannot hold one.
+        InvalidArgument: the file is no image, or the input cannot hold one.
     """
     try:
         from PIL import Image
@@ -82,7 +82,7 @@ def _what_is_done(path: Path, port: Port, size: tuple[int, int], wanted: tuple[i
 
 
 def _arranged(array: Array, layout: str) -> Array:
-    """Height, width, channels → the layout's order; a batch of one where it has one."""
+    """Height, width, channels → the layout's order, with a batch of one if it has a batch."""
     order = ["HWC".index(letter) for letter in layout if letter != "N"]
     if "C" not in layout:
         array = array[:, :, 0]
@@ -123,7 +123,8 @@ def _guessed_layout(shape: tuple[Any, ...]) -> str:
     """The layout whose channel dimension has as many as an image can have; NCHW if both have."""
     batch = {4: "N", 3: ""}.get(len(shape))
     if batch is None:
-        # Of two dimensions, one of any size is a batch: rows of features, and no picture.
+        # If one of two dimensions may have any size, it is a batch. Then the input holds rows of
+        # features, and no picture.
         return "HW" if len(shape) == 2 and all(isinstance(size, int) for size in shape) else ""
     if shape[-3] in _MODES:
         return f"{batch}CHW"

@@ -95,7 +95,7 @@ def infer(
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
-    """A shape as the command line has it: sizes with commas between them."""
+    """A shape from the command line: sizes with commas between them."""
     try:
         sizes = tuple(int(size) for size in text.split(",") if size.strip())
     except ValueError:
@@ -106,7 +106,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
 
 
 def _flat(outputs: Outputs) -> dict[str, Array]:
-    """Every array by name; those of a sequence as ``name[0]``."""
+    """Every array by name. The arrays of a sequence are called ``name[0]`` and so on."""
     arrays: dict[str, Array] = {}
 
     def add(name: str, value: Any) -> None:
@@ -122,7 +122,7 @@ def _flat(outputs: Outputs) -> dict[str, Array]:
 
 
 def _write(arrays: dict[str, Array], folder: Path) -> dict[str, Path]:
-    """Writes .npy files, named after the outputs as far as file names may be."""
+    """Writes .npy files, named after the outputs as far as file names allow."""
     files: dict[str, Path] = {}
     try:
         folder.mkdir(parents=True, exist_ok=True)

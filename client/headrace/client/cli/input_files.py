@@ -1,7 +1,7 @@
 """Files → arrays for a network's inputs: .npy, .npz, images, and raw elements.
 
-Only what is called raw, or comes with a shape, is read as raw elements: a header of another kind of
-file would be taken for data.
+A file is read as raw elements only if it is called raw or comes with a shape. Otherwise the header
+of another kind of file would be read as data.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ IMAGE_SUFFIXES: Final = frozenset(
 RAW_SUFFIXES: Final = frozenset({"", ".bin", ".raw", ".dat"})
 
 Tell: TypeAlias = Callable[[str], None]
-"""Hears what was done to a file's values."""
+"""A function that is called with each change that was made to a file's values."""
 
 _MAGIC: Final = {".npy": (b"\x93NUMPY",), ".npz": (b"PK\x03\x04", b"PK\x05\x06")}
 _OBJECTS: Final = "it holds Python objects, which are not read; save strings as an array of str"
@@ -51,7 +51,7 @@ def read_inputs(
         shapes: input name → shape of a raw file.
 
     Raises:
-        InvalidArgument: an unknown input, or a file that does not make one.
+        InvalidArgument: an input is unknown, or a file does not fit its input.
     """
     for name in shapes:
         _check_name(name, ports)
@@ -150,7 +150,7 @@ def _why(error: Exception) -> Exception | str:
 
 
 def _typed(array: Array, port: Port) -> Array:
-    """bfloat16 and its like come out of .npy files as bytes without a type: gives it back."""
+    """The array with its type. NumPy reads bfloat16 and similar types from .npy files as bytes."""
     if array.dtype.kind == "V" and array.dtype.names is None and port.dtype != "unknown":
         wanted = dtypes.numpy_type(dtypes.parse_name(port.dtype))
         if wanted.itemsize == array.dtype.itemsize:
@@ -178,8 +178,8 @@ def _read_raw(path: Path, port: Port, shape: tuple[int, ...] | None) -> Array:
 
 
 def _shape_from_port(elements: int, port: Port, path: Path) -> tuple[int, ...]:
-    """The port's shape, its one open size following from the number of elements, but 1 at least.
-    Of two, the first is that of a batch, which is one."""
+    """The port's shape. Its open size follows from the number of elements and is 1 at least.
+    If two sizes are open, the first one is the batch, which becomes 1."""
     shape = port.shape
     if shape and sum(not isinstance(size, int) for size in shape) == 2:
         shape = shape if isinstance(shape[0], int) else (1, *shape[1:])

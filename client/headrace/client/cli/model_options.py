@@ -74,7 +74,7 @@ def arguments(
     """The options as keyword arguments of the client's methods.
 
     Raises:
-        typer.BadParameter: one that cannot be.
+        typer.BadParameter: an option is not valid.
     """
     if (model is None) == (not repository):
         raise typer.BadParameter("pass either MODEL or --repository NAME", param_hint="MODEL")
@@ -90,7 +90,7 @@ def arguments(
 
 @contextmanager
 def naming(model: Path | None) -> Iterator[None]:
-    """Puts the file's name before what the server says of a model."""
+    """Puts the file's name before the server's errors about a model."""
     try:
         yield
     except errors.InvalidArgument as error:

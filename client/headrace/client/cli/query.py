@@ -48,7 +48,7 @@ _Full = Annotated[
     ),
 ]
 _LONG: Final = 40
-"""Of a table with more rows, layers with the same answer share one."""
+"""In a table with more rows, layers with the same answer share one row."""
 _NAMED: Final = 3
 
 
@@ -145,7 +145,7 @@ def _print_table(result: QueryResult, *, full: bool) -> None:
 
 
 def _grouped(rows: Sequence[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
-    """One row for all layers with the same answer, which names the first ones."""
+    """One row for all layers with the same answer; it names the first of them."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for layer, *answer in rows:
         groups.setdefault((answer[0], answer[1], answer[2]), []).append(layer)
@@ -169,7 +169,7 @@ def _print_counts(result: QueryResult) -> None:
 
 
 def _print_summary(result: QueryResult) -> None:
-    """What the picture does not show in full: every unsupported layer."""
+    """Prints every unsupported layer, because the picture does not show all of them."""
     _print_counts(result)
     for layer in result.unsupported:
         typer.echo(f"unsupported {layer.layer} ({layer.op_type}): {layer.reason}")

@@ -11,12 +11,12 @@ _UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 
 def describe(port: Port) -> str:
-    """A port in short, as ``x float32[N,3]``."""
+    """A short text for a port, for example ``x float32[N,3]``."""
     return f"{port.name} {type_text(port)}"
 
 
 def type_text(port: Port) -> str:
-    """What a port takes, as ``float32[N,3]``; ``?`` at the end of one that may be absent."""
+    """The type and shape of a port, as ``float32[N,3]``. ``?`` at the end means optional."""
     shape = "[...]"
     if port.shape is not None:
         shape = f"[{','.join('?' if size is None else str(size) for size in port.shape)}]"
@@ -27,7 +27,7 @@ def type_text(port: Port) -> str:
 
 
 def size_bytes(port: Port) -> int | None:
-    """What a tensor takes in memory; None where its type, or a size in its shape, is not fixed."""
+    """The bytes of a tensor in memory; None if its type, or a size in its shape, is not fixed."""
     shape = port.shape
     if port.kind != "tensor" or port.dtype in ("string", "unknown") or shape is None:
         return None
@@ -38,7 +38,7 @@ def size_bytes(port: Port) -> int | None:
 
 
 def bytes_text(count: int | None) -> str:
-    """As ``588 KiB``; ``? B`` for an unknown count."""
+    """A size as text, for example ``588 KiB``; ``? B`` for an unknown one."""
     if count is None:
         return "? B"
     if count < 1024:
@@ -48,15 +48,16 @@ def bytes_text(count: int | None) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """As ``1 layer`` and ``2 layers``."""
+    """A number with its noun, for example ``1 layer`` and ``2 layers``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def visible(text: str, limit: int) -> str:
     """`text` in one line of at most `limit` characters.
 
-    What cannot be printed, line ends among it, becomes ``\\n`` or ``\\x07`` as Python writes it;
-    of what is too long an ellipsis takes a part, but not the end, where names differ most.
+    Characters that cannot be printed, including line ends, become ``\\n`` or ``\\x07`` as Python
+    writes them. If the text is too long, an ellipsis replaces a part before its end. The end
+    stays, because names differ most there.
     """
     if not text.isprintable():
         text = "".join(

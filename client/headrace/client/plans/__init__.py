@@ -1,1 +1,1 @@
-"""What the two clients do, as generators of calls that each of them runs in its own way."""
+"""The methods of both clients as generators of calls. Each client runs them in its own way."""

@@ -1,7 +1,7 @@
 """The plans behind the methods of `Client`. All raise the classes of `headrace.client.errors`.
 
-`timeout` is in seconds and covers all of a method; None means the client's own, except for loads
-and imports, which then take as long as they take.
+`timeout` is in seconds and covers the whole method. None means the client's own timeout. For loads
+and imports, None means no limit.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def load_network(
     Args:
         model: a path, bytes, or anything with SerializeToString. Large ones are uploaded in chunks.
             External data of a model at a path is sent along; it has to lie in the model's folder.
-        device: as ``CPU``, ``CPU.0``, ``HETERO:OPENCL,CPU``; default: CPU, or for a model of the
-            repository what its folder says.
+        device: for example ``CPU``, ``CPU.0`` or ``HETERO:OPENCL,CPU``. The default is CPU, or for
+            a model of the repository the device that its folder names.
         config: configuration keys for this network.
-        name: to call it by; default: the file's name without its suffix, or the repository's name
-            for it. Needed where there is neither.
+        name: the network's name. The default is the file's name without its suffix, or its name in
+            the repository. You must pass it if there is neither.
         repository: instead of a model, the name of one in the server's model repository.
-        preprocessing: per input, what the client sends where that differs from the network's own;
-            see `InputOptions`.
+        preprocessing: per input, how the client's input differs from the network's own; see
+            `InputOptions`.
         postprocessing: per output, how the client wants it; see `OutputOptions`.
         affinities: layer → device, for HETERO.
         replace: take the place of a loaded network of this name, without a gap. With `repository`
@@ -63,7 +63,7 @@ def load_network(
 
     Raises:
         InvalidArgument: the model or an option is wrong.
-        NotFound: no such device, configuration key, or model in the repository.
+        NotFound: the device, the configuration key or the repository's model does not exist.
         AlreadyExists: the name is in use.
         FailedPrecondition: the device lacks layers; the message lists all of them.
     """
@@ -101,7 +101,7 @@ def query_network(
     The arguments are those of `load_network`; unknown configuration keys are ignored.
 
     Args:
-        graph: have the network's graph in the result, too.
+        graph: whether the result also has the network's graph.
     """
     budget = Budget.of_load(timeout)
     source, _ = yield from _source(model, repository, budget, progress)
@@ -132,9 +132,10 @@ def import_network(
 
     Args:
         blob: what `Network.export` returned, or the path of a file with it.
-        device: default: the one that it was exported from.
-        config: wins over the exported configuration.
-        name: to call it by; default: the file's name without its suffix. Needed with bytes.
+        device: the default is the device that it was exported from.
+        config: overrides the exported configuration.
+        name: the network's name. The default is the file's name without its suffix. You must pass
+            it with bytes.
         replace, progress: as for `load_network`.
 
     Raises:
@@ -159,13 +160,14 @@ def import_network(
 
 
 def network(name: str, version: str = "", *, timeout: float | None = None) -> Plan[NetworkInfo]:
-    """A network that is loaded already.
+    """A network that is already loaded.
 
     Args:
-        version: which one all requests go to; default: the one that serves when a request comes.
+        version: the version that all requests go to. By default each request goes to the version
+            that serves when it comes.
 
     Raises:
-        NotFound: none is called so, or has this version.
+        NotFound: no network has this name or this version.
     """
     request = pb.GetNetworkRequest(name=name, version=version)
     reply: pb.GetNetworkReply = yield Call("GetNetwork", request, timeout)
@@ -181,7 +183,7 @@ def repository(*, timeout: float | None = None) -> Plan[list[RepositoryVersion]]
 
 
 def networks(*, timeout: float | None = None) -> Plan[list[NetworkInfo]]:
-    """All versions of all networks of the server, those that are loading or failed included."""
+    """All versions of all networks of the server, including loading and failed ones."""
     reply: pb.ListNetworksReply = yield Call("ListNetworks", pb.ListNetworksRequest(), timeout)
     return [info.network_info(network) for network in reply.networks]
 
@@ -202,7 +204,7 @@ def get_metric(
     """A device's metric, with its own type.
 
     Args:
-        options: such as ``{"DEVICE_ID": "1"}``.
+        options: for example ``{"DEVICE_ID": "1"}``.
 
     Raises:
         NotFound: no such device or metric.
@@ -228,7 +230,7 @@ def set_config(
 
     Raises:
         NotFound: no such device or key.
-        InvalidArgument: a value that the key does not take.
+        InvalidArgument: a key does not take its value.
     """
     yield from set_config_of(pb.Target(device=device), config, timeout)
 
@@ -288,7 +290,7 @@ def _value(parameter: pb.Parameter) -> ParameterValue:
 def _source(
     model: Model | None, repository: str, budget: Budget, progress: Progress | None
 ) -> Plan[tuple[pb.ModelSource, str]]:
-    """Where the server finds the model, after an upload if it is large; and a name for it."""
+    """Where the server finds the model, and a name for it. Uploads the model if it is large."""
     if (model is None) == (not repository):
         raise invalid("model", "pass either a model or repository='name'")
     if model is None:

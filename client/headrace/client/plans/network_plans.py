@@ -1,6 +1,6 @@
 """The plans behind the methods of `Network`. All raise the classes of `headrace.client.errors`.
 
-`timeout` is in seconds and covers all of a method; None means the client's own.
+`timeout` is in seconds and covers the whole method. None means the client's own timeout.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headrace.wire.parameters import ParameterValue
 
 
 class LoadedNetwork:
-    """What both clients' networks have in common: what the server said when asked for it.
+    """The part that both clients' networks share: the server's description of the network.
 
     Attributes:
         pinned: the version that all requests go to; empty if they go to the one that serves, or to
@@ -77,7 +77,7 @@ class LoadedNetwork:
 
     @property
     def config(self) -> Mapping[str, str]:
-        """The effective configuration at load; `get_config` asks anew."""
+        """The effective configuration at load. `get_config` asks the server again."""
         return self.info.config
 
     @property
@@ -104,17 +104,17 @@ def infer(
     Args:
         inputs: name → array of the input's type, or Python numbers; a list of them for a sequence,
             None for an absent optional.
-        outputs: names of those to return; all by default.
+        outputs: the names of the outputs to return; all by default.
         priority: -10 to 10, higher first.
         performance_counts: measure each layer; see `Outputs.performance_counts`.
-        retry_when_full: where the queue is full, wait as long as the server asks and try again,
+        retry_when_full: if the queue is full, wait as long as the server asks and try again,
             within the timeout.
 
     Raises:
-        InvalidArgument: an input that does not fit the network.
+        InvalidArgument: an input does not fit the network.
         ResourceExhausted: the device's queue is full.
-        DeadlineExceeded: time was up; what had not started is not computed.
-        NotFound: the network is loaded no more.
+        DeadlineExceeded: the timeout passed. A request that had not started is not computed.
+        NotFound: the network is no longer loaded.
         FailedPrecondition: it was still loading when it was looked up; look it up again.
     """
     request, attachments = network.encoder.encode(
@@ -138,7 +138,7 @@ def infer(
 def infer_encoded(
     data: bytes, timeout_seconds: float, *, retry_when_full: bool = False, once: bool = False
 ) -> Plan[Outputs]:
-    """Sends a serialised request; see `infer`. `once` as of `Call`."""
+    """Sends a serialised request; see `infer`. `once` is as in `Call`."""
     budget = Budget(timeout_seconds)
     return decode_reply((yield from _infer(data, budget, retry_when_full, once=once)))
 
@@ -146,8 +146,8 @@ def infer_encoded(
 def infer_lent(
     loan: Loan, timeout_seconds: float, *, retry_when_full: bool = False
 ) -> Plan[Outputs]:
-    """Sends a request whose tensors lie in shared memory; again in a message, if the server cannot
-    use that. See `infer`."""
+    """Sends a request whose tensors lie in shared memory. If the server cannot use the memory, the
+    request is sent again in a message. See `infer`."""
     budget = Budget(timeout_seconds)
     try:
         return loan.read((yield from _infer(loan.data, budget, retry_when_full)))
@@ -196,7 +196,7 @@ def get_config(
     options: Mapping[str, str] | None = None,
     timeout: float | None = None,
 ) -> Plan[ParameterValue]:
-    """The value of a configuration key as the network has it.
+    """The value of the network's configuration key.
 
     Raises:
         NotFound: no such key.
@@ -211,7 +211,7 @@ def set_config(
 
     Raises:
         NotFound: no such key.
-        InvalidArgument: a value that the key does not take.
+        InvalidArgument: a key does not take its value.
     """
     yield from client_plans.set_config_of(network.target, config, timeout)
 
@@ -225,7 +225,7 @@ def performance_counts(
 
 
 def layers(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[list[ExecutableLayer]]:
-    """The graph that the device runs, in its words."""
+    """The graph that the device runs, with the device's own names."""
     reply = yield from _describe(network, timeout)
     return [info.executable_layer(layer) for layer in reply.layers]
 
@@ -243,8 +243,8 @@ def export(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[byte
 
 
 def unload(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[None]:
-    """Unloads the network, all its versions unless it was looked up with one; returns when their
-    requests have finished and their memory is given back."""
+    """Unloads the network: all its versions, or the one that it was looked up with. Returns when
+    their requests have finished and their memory is free."""
     seconds = math.inf if timeout is None else timeout
     request = pb.UnloadNetworkRequest(name=network.name, version=network.pinned)
     yield Call("UnloadNetwork", request, seconds)
@@ -256,14 +256,14 @@ def set_traffic(
     """Has versions of the network share the requests that name none, from the next one on.
 
     Args:
-        shares: version → per cent. The highest version that is not named gets what they leave over.
-            An empty mapping goes back to what the model repository says, or else to the highest
-            version.
+        shares: version → per cent. The highest version that is not named gets the rest. An empty
+            mapping goes back to the shares of the model repository, or to the highest version if
+            the repository names none.
 
     Raises:
-        InvalidArgument: the shares are not per cent, or more than 100.
+        InvalidArgument: a share is no percentage, or the sum is above 100.
         NotFound: a version is not loaded.
-        FailedPrecondition: no version gets what the shares leave over.
+        FailedPrecondition: the shares leave a rest, and there is no version to get it.
     """
     if not all(isinstance(share, int) and abs(share) < 2**31 for share in shares.values()):
         raise invalid("shares", f"shares is {dict(shares)!r}; pass whole numbers, per cent")

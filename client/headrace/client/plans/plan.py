@@ -1,8 +1,8 @@
-"""What a client does, apart from how: plans.
+"""Plans: what a client does, independent of how it does it.
 
-A plan is a generator. It yields calls and pauses, is sent each call's reply (the list of them,
-where the server streams) or has its error thrown in, and returns the result. Plans do no input or
-output: the synchronous and the asyncio client run the same ones.
+A plan is a generator. It yields calls and pauses, and returns the result. The client sends it each
+call's reply (a list if the server streams), or throws the call's error into it. Plans do no input
+or output, so the synchronous and the asyncio client run the same ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Call:
     Attributes:
         request: a message, or an iterable of them where the client streams.
         timeout_seconds: None for the client's own, infinite for none.
-        once: never send it again by itself: it may have taken part.
+        once: whether gRPC must not send the call again by itself, because the first one may have
+            taken effect.
     """
 
     method: str
@@ -47,7 +48,7 @@ Plan: TypeAlias = Generator[Call | Pause, Any, T]
 
 
 class Budget:
-    """The time that several calls have together.
+    """The time limit that several calls share.
 
     Raises:
         InvalidArgument: it is not a number of seconds.
@@ -61,7 +62,7 @@ class Budget:
 
     @property
     def left_seconds(self) -> float:
-        """Zero when it is spent, infinite if it was."""
+        """The seconds that are left: zero when the time is spent, infinite without a limit."""
         return max(self._end - self._clock(), 0.0)
 
     @classmethod
@@ -74,7 +75,7 @@ def present(method: Callable[..., Any], plan: Callable[..., Any], *, bound: bool
     """Gives a client's method the name, signature and docstring of its plan.
 
     Args:
-        bound: the plan's first parameter is the network, that is the method's `self`.
+        bound: whether the plan's first parameter is the network, that is the method's `self`.
     """
     signature = inspect.signature(plan)
     parameters = list(signature.parameters.values())[1 if bound else 0 :]
@@ -86,12 +87,12 @@ def present(method: Callable[..., Any], plan: Callable[..., Any], *, bound: bool
 
 
 def checked_seconds(timeout: object) -> float:
-    """The timeout, if it is one.
+    """The timeout, if it is valid.
 
     Raises:
-        InvalidArgument: it is not a number, or a negative one.
+        InvalidArgument: it is not a number, or it is negative.
     """
-    if isinstance(timeout, Real) and float(timeout) >= 0:  # which NaN is not
+    if isinstance(timeout, Real) and float(timeout) >= 0:  # False for NaN
         return float(timeout)
     message = f"timeout is {timeout!r}; pass a number of seconds from 0, math.inf for no limit"
     raise invalid("timeout", message)

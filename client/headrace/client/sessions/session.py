@@ -28,18 +28,18 @@ class _Client(Protocol):
 
 
 class Session:
-    """The requests of one sequence: the network's states go from each to the next, on the server.
+    """The requests of one sequence: the server passes the network's states from each to the next.
 
-    As a context it ends the session when it is left. A request that the server refuses or fails
-    leaves the states as they were, and may be repeated. After Unavailable, Cancelled and
-    DeadlineExceeded it is not known whether the request took part: begin another session if that
-    matters.
+    As a context manager it ends the session when the block ends. A request that the server refuses
+    or fails leaves the states as they were; you may repeat it. After Unavailable, Cancelled and
+    DeadlineExceeded you cannot know whether the request changed the states. Begin another session
+    if that matters.
 
     Thread-safe; requests run one at a time in the order in which they are made. `_lock` guards the
-    standing and the line; requests begin, and callbacks run, outside it.
+    standing and the queue. Requests begin, and callbacks run, without the lock.
 
     Attributes:
-        id: on the server.
+        id: the session's id on the server.
     """
 
     def __init__(self, client: _Client, standing: Standing, timeout_seconds: float) -> None:
@@ -64,8 +64,8 @@ class Session:
         """Runs the network once, after the session's earlier requests.
 
         Args:
-            inputs, outputs, priority, timeout, performance_counts: as of `Network.infer`; without
-                the states.
+            inputs, outputs, priority, timeout, performance_counts: as for `Network.infer`, but
+                without the states.
             end: this is the session's last request.
 
         Raises:
@@ -108,8 +108,8 @@ class Session:
         finished, and its timeout includes the wait. The arguments are those of `infer`.
 
         Raises:
-            InvalidArgument: an input that does not fit the network.
-            FailedPrecondition: the session has ended. All else comes with the result.
+            InvalidArgument: an input does not fit the network.
+            FailedPrecondition: the session has ended. The result raises all other errors.
         """
         options = _options(outputs, priority, performance_counts)
         budget = self._budget(timeout)
@@ -148,7 +148,7 @@ class Session:
         return Budget(self._timeout_seconds if timeout is None else timeout)
 
     def _add(self, data: bytes, budget: Budget, *, end: bool) -> _SessionRequest:
-        """Puts a request at the end of the line; the caller holds the lock."""
+        """Puts a request at the end of the queue. The caller holds the lock."""
 
         def ended(error: BaseException | None) -> None:
             self._ended(error, end=end)
@@ -172,7 +172,7 @@ class Session:
         self._advance()
 
     def _advance(self) -> None:
-        """Sends the first request of the line; only the thread does whose request has ended."""
+        """Sends the first request in the queue. Nobody calls this while a request is in flight."""
         while True:
             with self._lock:
                 if not self._line:
@@ -184,11 +184,11 @@ class Session:
 
 
 class _SessionRequest(InferRequest):
-    """A request that waits for the one before. Thread-safe: `concurrent.futures` knows whether it
-    waits, runs or has ended.
+    """A request that waits for the previous one. Thread-safe: `concurrent.futures` keeps track of
+    whether it waits, runs or has ended.
 
     Args:
-        ended: called with its error, or None, before anybody else knows.
+        ended: called with the request's error, or None, before any waiter or callback learns of it.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class _SessionRequest(InferRequest):
         """Sends the request; `then` is called when it has ended.
 
         Returns:
-            False if it is not sent, for it has ended.
+            False if it is not sent because it has already ended.
         """
         if not self._outcome.set_running_or_notify_cancel():
             self._tell(errors.cancelled())

@@ -1,4 +1,4 @@
-"""Where a session stands: what both clients' sessions share. Not thread-safe."""
+"""The progress of a session, which both clients' sessions share. Not thread-safe."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ _NOT_OPEN: Final = "session.id"
 
 
 class Standing:
-    """
+    """The progress of one session.
+
     Args:
-        identifier: a random one if it is None.
+        identifier: the session's id; None for a random one.
 
     Attributes:
-        closed: no request may follow.
+        closed: whether no request may follow.
 
     Raises:
-        InvalidArgument: the network keeps no states, or the id is none.
+        InvalidArgument: the network keeps no states, or the id is not valid.
     """
 
     def __init__(self, network: str, encoder: RequestEncoder, identifier: str | None) -> None:
@@ -50,12 +51,12 @@ class Standing:
 
     @property
     def must_end(self) -> bool:
-        """Whether the server may hold the session open."""
+        """Whether the session needs an end, because the server may hold it open."""
         return self._sent and not self.closed
 
     def encode(self, inputs: Mapping[str, Any], *, end: bool, options: Mapping[str, Any]) -> bytes:
-        """A serialised request, which is in flight from now on. It starts the session if no request
-        has completed and none is in flight.
+        """A serialised request, which counts as in flight from now on. It starts the session if no
+        request has completed and none is in flight.
 
         Raises:
             InvalidArgument: as `RequestEncoder.encode`.
@@ -70,7 +71,7 @@ class Standing:
         return data
 
     def encode_end(self) -> bytes:
-        """A serialised request that only ends the session, and is in flight from now on."""
+        """A serialised request that only ends the session. It counts as in flight from now on."""
         self._raise_if_closed()
         self._in_flight += 1
         session = pb.Session(id=self.id, end=True)
@@ -78,13 +79,13 @@ class Standing:
         return request.SerializeToString()
 
     def completed(self, *, end: bool) -> None:
-        """A request in flight has completed."""
+        """Notes that a request in flight has completed."""
         self._in_flight -= 1
         self._begun = True
         self.closed = self.closed or end
 
     def failed(self, error: BaseException | None) -> None:
-        """A request in flight has failed."""
+        """Notes that a request in flight has failed."""
         self._in_flight -= 1
         if is_not_open(error) and self._begun:
             self.closed = True

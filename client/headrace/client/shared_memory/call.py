@@ -15,11 +15,11 @@ from headrace.client.shared_memory.loan import Loan
 
 
 class LentCall:
-    """Has the methods of gRPC's future that a request needs, and the outputs as its result. The
-    request is sent again in a message, if the server cannot use the memory. Thread-safe.
+    """Has the methods of gRPC's future that a request needs. Its result is the outputs. If the
+    server cannot use the memory, the request is sent again in a message. Thread-safe.
 
-    The outputs are copied out of the memory on gRPC's thread as soon as the reply is there: so the
-    segment is free again, whether or not anybody asks for them.
+    gRPC's thread copies the outputs out of the memory as soon as the reply is there. So the segment
+    is free again, even if nobody asks for the outputs.
     """
 
     def __init__(self, start: Callable[[bytes], Any], loan: Loan, target: str) -> None:
@@ -65,9 +65,10 @@ class LentCall:
             self._outcome.set_exception(error)
 
     def _reply(self, call: Any) -> bytes:
-        """
+        """The call's reply.
+
         Raises:
-            Error: what the call ended with.
+            Error: the error that ended the call.
         """
         try:
             reply: bytes = call.result()

@@ -1,4 +1,4 @@
-"""A request whose tensors go through shared memory, and what is done where they cannot."""
+"""A request whose tensors go through shared memory, or through a message if that fails."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import codec, message
 from headrace.wire.shared_memory import attach, in_regions
 
-# The server's answers after which it does not touch the segment any more, and has computed nothing
-# that counts: the request is sent again, in a message.
+# After these answers the server does not touch the segment any more, and has computed nothing that
+# counts. The request is sent again in a message.
 _NOT_SHARED = frozenset({"UNKNOWN_REGION", "REGION_TOO_SMALL"})
 _UNKNOWN_END = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")
 
 
 class Loan:
     """A request in a segment. The segment is given back once: when the reply has been read, or the
-    server has answered with an error; it is dropped if nobody knows what the server does."""
+    server has answered with an error. It is dropped if it is unknown whether the server still uses
+    it."""
 
     def __init__(
         self, pool: Pool, segment: Segment, request: pb.InferRequest, sizes: OutputSizes
@@ -38,7 +39,7 @@ class Loan:
         return self.request.SerializeToString()
 
     def read(self, data: bytes) -> Outputs:
-        """The outputs of the reply, in memory of their own; gives the segment back.
+        """The outputs of the reply, in memory of their own. Gives the segment back.
 
         Raises:
             Internal: the reply breaks the protocol.
@@ -73,8 +74,8 @@ class Loan:
         return outputs
 
     def failed(self, error: Error) -> bytes | None:
-        """Ends the loan after an error. The request, to be sent again without shared memory, if
-        that is what went wrong."""
+        """Ends the loan after an error. If shared memory was the cause, returns the request, to be
+        sent again without it."""
         answered = bool(error.details.reason) and error.code.name not in _UNKNOWN_END
         if not answered:
             self.give_up()
@@ -85,7 +86,7 @@ class Loan:
         return again
 
     def give_up(self) -> None:
-        """Nobody waits for the reply any more. Does nothing after the end."""
+        """Drops the segment: nobody waits for the reply any more. Does nothing after the end."""
         self._end(self._pool.drop)
 
     def _plain(self) -> bytes:

@@ -1,4 +1,4 @@
-"""The segments of one client: made when they are wanted, each lent to one request at a time."""
+"""The segments of one client. They are made when needed, and lent to one request at a time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SMALLEST_BYTES: Final = 1 << 20
 
 
 class Pool:
-    """Thread-safe; `_lock` guards everything, and no file is made under it.
+    """The segments. Thread-safe; `_lock` guards everything. No file is made while it is held.
 
-    A segment is idle, lent, or being registered. One whose request was given up never comes back:
-    the server may still write to it, which then harms nobody.
+    A segment is idle, lent, or being registered. If its request was given up, it never comes back.
+    The server may still write to it, and that then does no harm.
     """
 
     def __init__(self, folder: Path = FOLDER) -> None:
@@ -29,7 +29,7 @@ class Pool:
         self._process = os.getpid()
         self._idle: list[Segment] = []  # the one used last comes last
         self._all: set[Segment] = set()
-        # Names that the server may know although their files are gone; it forgets most by itself.
+        # Names that the server may know although their files are gone. It forgets most by itself.
         self._dropped: deque[str] = deque(maxlen=MAX_SEGMENTS)
         self._bytes = 0
         self._reserved = 0  # segments that are being made
@@ -48,8 +48,8 @@ class Pool:
             return best
 
     def make(self, size: int) -> Segment | None:
-        """A new segment, which is not idle until it is given back; None if there is to be none. It
-        takes the place of an idle one that is too small, and of others if there is no room."""
+        """A new segment, which is not idle until it is given back; None if none may be made. It
+        replaces an idle one that is too small, and others if there is no room."""
         size = rounded(size)
         if not self._make_room(size):
             return None
@@ -71,28 +71,28 @@ class Pool:
         return None
 
     def give(self, segment: Segment) -> None:
-        """Makes it idle: the server is done with it."""
+        """Makes the segment idle, because the server is done with it."""
         with self._lock:
             if segment in self._all:
                 self._idle.append(segment)
 
     def drop(self, segment: Segment) -> None:
-        """Forgets it: the server may not be done with it. The server forgets it, too, when it finds
-        the file without a name."""
+        """Forgets the segment, because the server may not be done with it. The server forgets it,
+        too, when it finds that the file has no name."""
         with self._lock:
             self._forget(segment)
 
     def grow_no_more(self) -> None:
-        """The server, or the system, refuses further segments."""
+        """Makes no more segments, because the server or the system refuses them."""
         self._may_grow = False
 
     @property
     def may_grow(self) -> bool:
-        """Whether to ask for another segment makes sense."""
+        """Whether it makes sense to ask for another segment."""
         return self._may_grow and not self._closed and os.getpid() == self._process
 
     def close(self) -> list[str]:
-        """Removes all segments; returns the names that the server may know, none in a process that
+        """Removes all segments. Returns the names that the server may know; none in a process that
         was forked."""
         with self._lock:
             self._closed = True
@@ -103,7 +103,7 @@ class Pool:
             return names if os.getpid() == self._process else []
 
     def _make_room(self, size: int) -> bool:
-        """Whether there is room for a segment of this size, which is then reserved."""
+        """Reserves room for a segment of this size; returns whether there is room."""
         with self._lock:
             if not self.may_grow or size > MAX_BYTES:
                 return False
@@ -133,7 +133,9 @@ class Pool:
 
 
 def rounded(size: int) -> int:
-    """The size of a segment for `size` bytes: one of few, larger by a quarter or 1 MiB at most."""
+    """The size of a segment for `size` bytes. It is one of few, to allow reuse, and larger by at
+    most a quarter or 1 MiB.
+    """
     step = max(_SMALLEST_BYTES, 1 << max(0, size.bit_length() - 3))
     return -(-size // step) * step
 

@@ -20,12 +20,12 @@ PREFIX: Final = "headrace-client-"
 
 
 class Segment:
-    """A file that its maker has locked for as long as it lives, so that others can tell whether it
-    is still wanted. Only its maker makes it shorter, so it is safe to map.
+    """A file that its maker keeps locked while the maker lives, so that others can tell whether it
+    is still in use. Only its maker shortens it, so it is safe to map.
 
     Attributes:
-        name: of the file, and of its region on the server.
-        memory: its bytes.
+        name: the name of the file, and of its region on the server.
+        memory: the file's bytes.
     """
 
     def __init__(self, size: int, folder: Path = FOLDER) -> None:
@@ -37,7 +37,7 @@ class Segment:
         self.size = size
         self._path = folder / self.name
         self._process = os.getpid()
-        # Without a name until it is locked: who finds it unlocked takes it for left behind.
+        # It has no name until it is locked, because others remove a file that is not locked.
         descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             # Reserves the pages, so that no access to them can fail for lack of memory.
@@ -54,8 +54,8 @@ class Segment:
         self.memory: Array = np.frombuffer(memory, np.uint8)
 
     def remove(self) -> None:
-        """Takes the file's name away; its memory goes when nobody has it open or mapped. A process
-        that was forked leaves its parent's files alone."""
+        """Removes the file's name. The system frees the memory when nobody has it open or mapped. A
+        process that was forked leaves its parent's files alone."""
         if self._descriptor >= 0 and os.getpid() == self._process:
             with suppress(OSError):
                 self._path.unlink()
@@ -64,7 +64,7 @@ class Segment:
 
 
 def sweep(folder: Path = FOLDER) -> int:
-    """Removes segments whose makers were killed; returns how many."""
+    """Removes segments whose makers were killed. Returns how many."""
     swept = 0
     for path in folder.glob(f"{PREFIX}*"):
         with suppress(OSError), _opened(path) as descriptor:

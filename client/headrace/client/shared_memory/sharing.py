@@ -1,4 +1,4 @@
-"""Which requests of a network go through shared memory, and where in it."""
+"""Decides which requests of a network go through shared memory, and at which place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import Buffer
 
 LEAST_BYTES: Final = 128 * 1024
-"""Of a request's inputs and outputs together: less is sent faster in the message."""
+"""The fewest bytes of a request's inputs and outputs together. Fewer are faster in the message."""
 REGISTER_SECONDS: Final = 5.0
 _ALIGNMENT = 64
 _MAY_PASS = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")
@@ -32,8 +32,8 @@ class Sharing:
         self._sizes = OutputSizes(outputs)
 
     def lend(self, request: pb.InferRequest, attachments: Sequence[Buffer]) -> Loan | None:
-        """The request, its large tensors copied into a segment. None if it is small, or there is no
-        segment for it; then it is unchanged."""
+        """The request, with its large tensors copied into a segment. None if it is small, or if
+        there is no segment for it; then the request is unchanged."""
         outputs = self._sizes.expected(request)
         size = _shared_bytes(request, attachments, outputs)
         segment = self._pool.take(size) if size else None
@@ -43,15 +43,15 @@ class Sharing:
         return Loan(self._pool, segment, request, self._sizes)
 
     def lacks(self, request: pb.InferRequest, attachments: Sequence[Buffer]) -> int:
-        """The bytes of a further segment with which such a request could be lent one; 0 if it is
-        small, or there is to be no further segment."""
+        """The bytes of the further segment that such a request needs; 0 if it is small, or if no
+        further segment may be made."""
         if not self._pool.may_grow:
             return 0
         return _shared_bytes(request, attachments, self._sizes.expected(request))
 
     def grow(self, size: int) -> Plan[None]:
-        """Adds a segment to the pool, if the server takes it. What the server says to that is never
-        raised, for requests can do without."""
+        """Adds a segment to the pool, if the server takes it. The server's error is never raised,
+        because requests work without segments."""
         segment = self._pool.make(size)
         if segment is None:
             return
@@ -69,7 +69,7 @@ class Sharing:
             (self._pool.give if registered else self._pool.drop)(segment)
 
     def borrow(self, request: pb.InferRequest, attachments: Sequence[Buffer]) -> Plan[Loan | None]:
-        """As `lend`, after a further segment has been added if one is lacking."""
+        """Does the same as `lend`, but first adds a segment if the request needs one."""
         loan = self.lend(request, attachments)
         if loan is None and (size := self.lacks(request, attachments)):
             yield from self.grow(size)
@@ -77,14 +77,14 @@ class Sharing:
         return loan
 
     def learn(self, request: pb.InferRequest, outputs: Mapping[str, Any]) -> None:
-        """Takes note of a reply that came in a message."""
+        """Remembers the sizes in a reply that came in a message."""
         self._sizes.learn(request, outputs)
 
 
 def _shared_bytes(
     request: pb.InferRequest, attachments: Sequence[Buffer], outputs: dict[str, int]
 ) -> int:
-    """What a request takes of a segment; 0 if it had better stay in the message."""
+    """The bytes that a request takes in a segment; 0 if it is better sent in the message."""
     sizes = [*map(_length, attachments), *outputs.values()]
     if sum(sizes) < LEAST_BYTES or any(value.HasField("sequence") for value in request.inputs):
         return 0
@@ -97,7 +97,7 @@ def _place(
     outputs: dict[str, int],
     segment: Segment,
 ) -> None:
-    """Copies a request's attachments into a segment, and has its outputs put behind them."""
+    """Copies a request's attachments into a segment, and asks for its outputs behind them."""
     offset = 0
     for value in request.inputs:
         tensor = value.tensor

@@ -19,8 +19,8 @@ Shapes: TypeAlias = "tuple[tuple[str, tuple[int, ...]], ...]"
 
 
 class OutputSizes:
-    """Of outputs with fixed sizes, what the network's ports say; of the others, what they took in
-    the last reply to inputs of the same shapes. Thread-safe: operations on dictionaries are atomic.
+    """The sizes of outputs. Fixed sizes come from the network's ports. The others are those of the
+    last reply to inputs of the same shapes. Thread-safe: operations on dictionaries are atomic.
     """
 
     def __init__(self, outputs: Ports) -> None:
@@ -31,7 +31,7 @@ class OutputSizes:
     def expected(self, request: pb.InferRequest) -> dict[str, int]:
         """Name → bytes of the outputs that are to be put into shared memory.
 
-        A request of a session runs once: it takes only what is certain to fit.
+        A request of a session runs once, so it uses only outputs that certainly fit.
         """
         known = self._fixed
         if not request.HasField("session"):
@@ -40,7 +40,7 @@ class OutputSizes:
         return {name: known[name] for name in wanted if known.get(name, 0) > ATTACHMENT_BYTES}
 
     def learn(self, request: pb.InferRequest, outputs: Mapping[str, Any]) -> None:
-        """Takes note of a reply."""
+        """Remembers the sizes in a reply."""
         if len(self._fixed) == len(self._names):
             return
         if len(self._last) >= MAX_KNOWN:
@@ -57,7 +57,7 @@ def _shapes(request: pb.InferRequest) -> Shapes:
 
 
 def _bytes(port: Port) -> int | None:
-    """What a port's tensor takes; None if that is not certain."""
+    """The bytes of a port's tensor; None if that is not certain."""
     if port.kind != "tensor" or port.shape is None or port.dtype in ("string", "unknown"):
         return None
     sizes = [size for size in port.shape if isinstance(size, int)]

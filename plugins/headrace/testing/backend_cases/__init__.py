@@ -2,5 +2,6 @@
 
     python -m headrace.testing.backend_cases --device CPU
 
-runs all of them and reports the result of each; ``--expectations DIR`` compares with what is known.
+runs all of them and reports the result of each. ``--expectations DIR`` compares them with the
+expected results.
 """

@@ -1,4 +1,4 @@
-"""The command line: runs the cases on devices, compares with what is known, writes the table."""
+"""The command line: runs the cases on devices, compares the results, writes the table."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check(name: str, cases: Sequence[BackendCase], options: argparse.Namespace) -> bool:
-    """Runs one device; whether all is as it should be."""
+    """Runs the cases on one device. Returns whether the results are right."""
 
     faults: list[Result] = []
 
@@ -68,7 +68,7 @@ def _check(name: str, cases: Sequence[BackendCase], options: argparse.Namespace)
         )
     except HeadraceError as error:
         say(str(error))
-        return not options.device  # one that nobody named may well be missing its driver
+        return not options.device  # the driver of a device that nobody named may be missing
     say(_summary(run))
     good = not any(result.is_fault for result in run.results)
     if options.expectations is None:

@@ -1,4 +1,4 @@
-"""The cases that the onnx package brings: made in code for each operator, and small models."""
+"""The cases of the onnx package: code makes some for each operator, others are small models."""
 
 from __future__ import annotations
 
@@ -45,12 +45,13 @@ class BackendCase:
     """A model with inputs, and outputs that ONNX says are right.
 
     Attributes:
-        kind: ``node``, or that of a model: simple, pytorch-converted, pytorch-operator, real.
-        operator: that a node case tests, with its domain if it is not ONNX's own; empty for models.
+        kind: ``node``, or the kind of a model: simple, pytorch-converted, pytorch-operator, real.
+        operator: the operator that a node case tests, with its domain if that is not ONNX's own;
+            empty for models.
         model: a serialised ModelProto.
         data_sets: inputs by name and outputs by name: arrays, lists for sequences, None.
         rtol, atol: relative and absolute error that the case allows, as NumPy counts them.
-        random: its numbers come from a generator that ONNX does not specify.
+        random: whether its numbers come from a generator that ONNX does not specify.
     """
 
     name: str
@@ -87,7 +88,7 @@ def _node_cases(wanted: Any) -> Iterator[BackendCase]:
         found = collect_testcases(None)
     for each in found:
         assert each.model is not None
-        if not each.name.startswith(f"{base}_expanded"):  # else: of the operator before
+        if not each.name.startswith(f"{base}_expanded"):  # otherwise: the previous operator
             (node,) = each.model.graph.node
             operator, base = _qualified(node), each.name
         if wanted(each):
@@ -150,7 +151,7 @@ def read_value(data: bytes, declared: onnx.TypeProto) -> Any:
 
 
 def _made_up_data(model: onnx.ModelProto, path: Path) -> tuple[list[Any], list[Any]]:
-    """What onnx's own runner feeds these models: n elements from 0 to 1 in steps of 1/n."""
+    """The inputs that onnx's own runner uses for these models: n elements in steps of 1/n."""
     initializers = {tensor.name for tensor in model.graph.initializer}
     inputs = {}
     for port in model.graph.input:

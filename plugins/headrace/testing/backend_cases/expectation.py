@@ -1,4 +1,4 @@
-"""What is known of a device: the cases that it does not pass, in a file that people can read."""
+"""The expected results of a device: the cases that it does not pass, in a readable file."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Expectation:
     """A device's outcomes, and what was installed when they were found.
 
     Attributes:
-        cases: how many there were.
-        others: case to outcome and reason, of those that are not claimed and passed. An outcome is
-            that of `Outcome`, with a word on the claim where it is not what it should be.
-        where: case to the capability that a device has for its outcome, as ``FP16``, or has not, as
-            ``not FP16``; on other devices the case passes.
+        cases: the number of cases.
+        others: case to outcome and reason, for all cases but those that are claimed and passed. An
+            outcome is one of `Outcome`, with a word on the claim if the claim does not fit it.
+        where: case to a condition for its outcome: a capability that the device has, as ``FP16``,
+            or lacks, as ``not FP16``. On other devices the case passes.
     """
 
     device: str
@@ -89,7 +89,7 @@ class Expectation:
         return cls(facts["device"], facts["backend"], facts["onnx"], facts["cases"], others, where)
 
     def on(self, capabilities: Collection[str]) -> Expectation:
-        """What is expected of a device with these OPTIMIZATION_CAPABILITIES."""
+        """The expected results of a device with these OPTIMIZATION_CAPABILITIES."""
         others = {
             case: other
             for case, other in self.others.items()
@@ -161,7 +161,7 @@ class Expectation:
 
 
 def label(result: Result) -> str:
-    """The outcome, with a word on the claim where that is not what the outcome is."""
+    """The outcome, with a word on the claim if the claim does not fit the outcome."""
     value = result.outcome.value
     if result.outcome is Outcome.REFUSED:
         return value + _CLAIMED if result.claimed else value
@@ -169,7 +169,7 @@ def label(result: Result) -> str:
 
 
 def path_of(device: str, folder: Path) -> Path:
-    """Where the device's expectation lies: ``HETERO:A,B`` in ``HETERO-A-B.toml``."""
+    """The file with the device's expectation: ``HETERO:A,B`` is in ``HETERO-A-B.toml``."""
     name = "".join(each if each.isalnum() or each in "._" else "-" for each in device)
     return folder / f"{name.strip('-')}.toml"
 

@@ -14,7 +14,7 @@ _BFLOAT16_RTOL = 2.0**-6  # two units in the last place, as onnx's own runner al
 
 class Outcome(enum.Enum):
     PASSED = "passed"
-    RANDOM = "random"  # right but for numbers that ONNX leaves to the backend
+    RANDOM = "random"  # right except for numbers that ONNX leaves to the backend
     REFUSED = "refused"
     WRONG = "wrong"
     FAILED = "failed"
@@ -27,9 +27,9 @@ class Result:
     """One case's outcome.
 
     Attributes:
-        claimed: the device's answer to a query was that it runs every layer.
-        reason: of what kind the fault or refusal is; the same each time; empty if it passed.
-        detail: what was raised or how outputs differ; empty if there is nothing to say.
+        claimed: whether the device said in a query that it runs every layer.
+        reason: the kind of the fault or refusal, which is the same each time; empty if it passed.
+        detail: the error, or how outputs differ; empty if there is nothing to say.
     """
 
     case: str
@@ -61,7 +61,7 @@ def difference(
 
 
 def same_form(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
-    """Whether both are alike but for the numbers: outputs, dtypes and shapes."""
+    """Whether both have the same outputs, dtypes and shapes. Numbers may differ."""
     found = difference(actual, expected, np.inf, np.inf)
     return found is None or found[0] == "values"
 
@@ -103,7 +103,7 @@ def _differs(
 
 
 def _wide(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Elements of a type that NumPy can compare without rounding them."""
+    """The elements in a type that NumPy can compare without rounding them."""
     if array.dtype.kind in "biuc" or array.dtype == np.float64:
         return array
     return array.astype(np.float64)

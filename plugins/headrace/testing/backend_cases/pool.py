@@ -1,4 +1,4 @@
-"""Cases through a pool of processes, so that a crash or a hang costs one case and no more."""
+"""Runs cases in a pool of processes, so that a crash or a hang affects only one case."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _START_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a device made of the cases.
+    """A device's results for the cases.
 
     Attributes:
         results: in the order of the cases.
-        capabilities: the device's OPTIMIZATION_CAPABILITIES; a virtual one's are those of all its
+        capabilities: the device's OPTIMIZATION_CAPABILITIES. A virtual device has those of all its
             members.
     """
 
@@ -53,7 +53,7 @@ def run_cases(
     """Runs every case in one of `jobs` processes, each started again after a crash or a time-out.
 
     Args:
-        limit_seconds: that a case may take, its load included.
+        limit_seconds: the time that a case may take, including its load.
         report: called with each result as it comes.
 
     Raises:

@@ -87,7 +87,7 @@ def _cell(device: Expectation, cases: Sequence[BackendCase]) -> str:
 
 
 def _outcome(device: Expectation, case: BackendCase) -> str:
-    """Without a word on the claim."""
+    """The outcome without the word on the claim."""
     return device.others.get(case.name, (_PASSED, ""))[0].partition(",")[0]
 
 

@@ -25,13 +25,13 @@ _REASON_LENGTH = 120
 
 @dataclass(frozen=True, slots=True)
 class DeviceUnderTest:
-    """What the cases run on.
+    """The device that the cases run on.
 
     Attributes:
         name: as a client writes it: ``CPU``, ``CPU.0``, ``HETERO:OPENVINO,CPU``.
-        config: of every load and query.
+        config: the configuration of every load and query.
         factory: ``package.module:create_plugin`` of a device that no entry point names.
-        settings: of the device itself, as a server's configuration file has them.
+        settings: the settings of the device itself, as in a server's configuration file.
     """
 
     name: str

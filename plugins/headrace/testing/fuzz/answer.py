@@ -1,4 +1,4 @@
-"""What a device, or the reference, made of a variant. Answers travel between processes."""
+"""The answer of a device, or of the reference, to a variant. Answers travel between processes."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Reply:
     Attributes:
         outputs: by name, if it was answered.
         text: of the error, if it was not.
-        foreign: what shows that memory was read or written that is not the request's; empty if
-            nothing does.
+        foreign: the evidence that memory outside the request was read or written; empty if there
+            is none.
         unsteady: how the same request ended the second time; empty if it ended in the same way.
     """
 

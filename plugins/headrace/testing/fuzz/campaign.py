@@ -1,4 +1,4 @@
-"""Variants through a device until the time is over, and the failures among them."""
+"""Runs variants on a device until the time is over, and collects the failures."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Fuzzer:
         second: another device, which runs the network if the device and the reference differ; None
             if there is none.
         report: called with each failure of a new sort.
-        shrink_seconds: that one failure may be worked on.
+        shrink_seconds: how long one failure may be shrunk.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Fuzzer:
             return None
         try:
             return self._second.ask(variant)
-        except HeadraceError:  # what it computes with is not installed
+        except HeadraceError:  # its backend is not installed
             self._second = None
             return None
 

@@ -68,7 +68,7 @@ def guarded(value: Any, run: int) -> tuple[Any, list[GuardedArray]]:
 
 
 def shown(outputs: dict[str, Any], run: int) -> str:
-    """What of the known bytes an output holds, in words; empty if it holds none."""
+    """A description of the known bytes in an output; empty if it holds none."""
     for value in outputs.values():
         if isinstance(value, np.ndarray) and value.dtype != object:
             found = value.tobytes()

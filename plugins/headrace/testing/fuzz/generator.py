@@ -1,4 +1,4 @@
-"""Which variant a seed and a number make."""
+"""Makes a variant from a seed and a number."""
 
 from __future__ import annotations
 

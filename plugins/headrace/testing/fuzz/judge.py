@@ -1,4 +1,4 @@
-"""What a device's answer is worth beside the reference's, and beside another device's."""
+"""Judges a device's answer by the reference's answer, and by another device's."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _judge_reply(
 def _difference(
     variant: Variant, number: int, reply: Reply, other: Reply | None
 ) -> tuple[str, str] | None:
-    """What parts an answer from another opinion, its kind and its text; None if nothing does."""
+    """The difference between two answers, its kind and its text; None if there is none."""
     if other is None:
         return "unknown", "the reference does not take the network"
     if other.how is not How.ANSWERED:

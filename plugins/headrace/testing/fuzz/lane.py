@@ -22,7 +22,7 @@ class Lane:
 
     Args:
         target, arguments: what the process runs, as `worker.run_device`.
-        limit_seconds: that a variant may take.
+        limit_seconds: the time that a variant may take.
 
     Attributes:
         version: of the backend; empty before the first variant.
@@ -75,7 +75,7 @@ class Lane:
         """The result of the variant; ENDED or HUNG if that is what the process does.
 
         Args:
-            patience: by which the time limit is multiplied, if the machine is not busier still.
+            patience: the factor of the time limit, unless the machine's load is a larger factor.
         """
         self.start()
         assert self._process is not None

@@ -288,7 +288,7 @@ def _drop_port(graph: onnx.GraphProto, name: str) -> None:
 def vocabulary(
     models: Iterable[onnx.ModelProto],
 ) -> dict[tuple[str, str], list[onnx.AttributeProto]]:
-    """The attributes that the networks use, each value once, by operator and attribute name."""
+    """The attribute values that the networks use, each once, by operator and attribute name."""
     found: dict[tuple[str, str], dict[bytes, onnx.AttributeProto]] = {}
     for model in models:
         for node in model.graph.node:

@@ -1,4 +1,4 @@
-"""What the fuzzer says: each failure with its smallest reproduction, and a table at the end."""
+"""The fuzzer's report: each failure with its smallest reproduction, and a table at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where ONNX does not say what the values of an output are, or leaves them to the arithmetic.
+"""Finds outputs whose values ONNX does not define, or leaves to the arithmetic.
 
 Each class below is about a kind of operator and a kind of value. In these, answers are compared by
 type and shape alone. A device must still refuse or answer, and answer the same twice.
@@ -36,7 +36,7 @@ Concat Compress DepthToSpace Expand Flatten Gather GatherElements GatherND Ident
 Reshape Reverse Shape Size Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where
 """
 MOVING = frozenset(_MOVING.split())
-"""Those that pass elements on as they are. ONNX does not say what others do with NaN."""
+"""Operators that pass elements on unchanged. ONNX does not say what others do with NaN."""
 
 _QUANTISING = frozenset(
     ["DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear", "QLinearConv", "QLinearMatMul"]
@@ -83,8 +83,8 @@ def noise(variant: Variant, number: int) -> float:
 
 
 def rests_on_rounding(variant: Variant) -> bool:
-    """Whether the network subtracts, and then divides or takes a root or a logarithm: it makes
-    large numbers of the rounding of what cancels out."""
+    """Whether the network subtracts, and then divides or takes a root or a logarithm. It may then
+    turn the rounding errors of terms that cancel out into large numbers."""
     operators = {node.op_type for node in variant.proto.graph.node}
     return "Sub" in operators and bool(operators & _MAGNIFYING)
 
@@ -139,7 +139,7 @@ def _casts(operators: set[str], values: list[Array]) -> str | None:
 
 
 def _cast_too_far(model: onnx.ModelProto, feed: Feed) -> str | None:
-    """Whether a float is cast to an integer type that does not have it."""
+    """Whether a float is cast to an integer type that cannot represent it."""
     targets = [
         attribute.i
         for node in model.graph.node

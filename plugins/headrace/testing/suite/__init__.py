@@ -1,4 +1,4 @@
-"""What every device must do, one module for each part of the contract."""
+"""Tests of what every device must do. Each module tests one part of the contract."""
 
 from headrace.testing.suite.concurrency import ConcurrencyConformance
 from headrace.testing.suite.configuration import ConfigurationConformance

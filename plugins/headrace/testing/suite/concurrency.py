@@ -1,4 +1,4 @@
-"""Many requests at once: right answers, none lost, none that disturbs another."""
+"""Many requests at once: all answers are right, none is lost, no request disturbs another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Configuration: every key declared, checked, and the load's over the device's over the default."""
+"""Configuration: every key is declared and checked. The load's value overrides the device's, which
+overrides the default."""
 
 from __future__ import annotations
 

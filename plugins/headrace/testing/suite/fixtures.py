@@ -1,4 +1,4 @@
-"""What the tests of the suite share."""
+"""Fixtures that the tests of the suite share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headrace.testing.services import services as real_services
 
 
 class Loader:
-    """Loads networks on the plugin; skips the test where the device supports them not."""
+    """Loads networks on the plugin. Skips the test if the device does not support them."""
 
     def __init__(self, plugin: Plugin) -> None:
         self._plugin = plugin
@@ -44,7 +44,7 @@ class Loader:
         return self.keep(self._plugin.load_network(Load(network, config or {}, options)))
 
     def keep(self, executable: ExecutableNetwork) -> ExecutableNetwork:
-        """Has a network closed at the end."""
+        """Closes a network at the end of the test."""
         self._loaded.append(executable)
         return executable
 
@@ -57,8 +57,8 @@ class DeviceFixtures:
     """Fixtures to override: `plugin`, `tolerance` if the device computes less exactly, and
     `fragile` with `breaking` if it takes any index.
 
-    Tests for what a device may lack (operators, data types, extensions) ask it, and are skipped
-    if it says that it does; every device runs `Add`, `Gemm`, `MatMul`, `Relu`, `Softmax` and
+    A device may lack operators, data types and extensions. Tests of these ask the device, and are
+    skipped if it lacks them. Every device runs `Add`, `Gemm`, `MatMul`, `Relu`, `Softmax` and
     `ArgMax` in float32.
     """
 
@@ -66,11 +66,11 @@ class DeviceFixtures:
     """Relative error of float32 results."""
     fragile: ClassVar[Case] = networks.fragile()
     breaking: ClassVar[Mapping[str, Value]] = {"at": np.array([7], np.int64)}
-    """Inputs of `fragile` that only its run finds wrong."""
+    """Inputs of `fragile` that are wrong, which only the run finds out."""
 
     @pytest.fixture
     def services(self) -> Iterator[Services]:
-        """The runtime's; no thread and no file descriptor outlives it."""
+        """The runtime's services. No thread and no file descriptor outlives them."""
         with no_leaks(), real_services() as offered:
             yield offered
 

@@ -1,4 +1,4 @@
-"""Inputs and outputs that are not the network's: refused before they reach the device."""
+"""Inputs and outputs that do not fit the network are refused before they reach the device."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _UINT8, _DOUBLE = ir.DataType.UINT8, ir.DataType.DOUBLE
 
 
 def photo(*shape: int) -> Array:
-    """uint8 of all values."""
+    """A uint8 image with all values."""
     return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
 
 

@@ -1,4 +1,4 @@
-"""Queries: which layers the device would run, after the very transformations of a load."""
+"""Queries: the layers that the device would run, after the same transformations as at a load."""
 
 from __future__ import annotations
 

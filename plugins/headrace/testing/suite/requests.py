@@ -23,7 +23,7 @@ NewRequest = Callable[[ExecutableNetwork], InferRequest]
 
 
 def start_running(network: ExecutableNetwork) -> tuple[Job, threading.Event]:
-    """A job that a stream has begun, and what is set when it ends."""
+    """A job that a stream has begun, and the event that is set when it ends."""
     ended = threading.Event()
     job = Job(_ENDLESS.inputs, lambda _: ended.set())
     network.submit(job)

@@ -1,5 +1,7 @@
-"""What goes through a network: every kind of value, dtype and control flow that the device says it
-supports, against onnx's reference in this process."""
+"""Compares outputs with onnx's reference in this process.
+
+The tests cover every kind of value, dtype and control flow that the device says it supports.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ _REPEATED = (
     networks.scatter("N"),
     networks.scatter("N", "add"),
 )
-_REQUESTS = 5  # a device may do the first ones otherwise than those that follow
+_REQUESTS = 5  # a device may run the first ones in another way than later ones
 _FEW_BITS = 2.0**-7  # bfloat16's; a device may round once more or less than the reference
 _TYPES = (
     networks.typed(np.float16, "float16", tolerance=2.0**-10),

@@ -1,4 +1,4 @@
-"""Random values for a network's inputs, for who has none at hand."""
+"""Random values for a network's inputs, for users without inputs of their own."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ def random_inputs(
     """One request's inputs.
 
     Args:
-        shapes: of inputs whose sizes are not fixed; a first size that is open is 1 without one.
+        shapes: the shapes of inputs whose sizes are not fixed. Without a shape, a first size that
+            is open is 1.
         given: inputs that need no random values.
 
     Raises:
-        InvalidArgument: an input of open size without a shape, or of no type that can be random.
+        InvalidArgument: an input of open size has no shape, or its type cannot be random.
     """
     for name in shapes:
         if name not in ports.names:
@@ -54,7 +55,7 @@ def _values(
     if dtype.kind == "O":
         return np.array(random.choice(["headrace", "stream", ""], shape), object)
     if dtype.kind in "iub":
-        return random.integers(0, 2, shape).astype(dtype)  # may be an index into something small
+        return random.integers(0, 2, shape).astype(dtype)  # may be an index into a short axis
     return np.asarray(random.standard_normal(shape)).astype(dtype)
 
 

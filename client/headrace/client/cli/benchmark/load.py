@@ -1,10 +1,10 @@
 """The load of a benchmark: closed loops, or requests at times of their own.
 
 In a closed loop each caller waits for its answer before it asks again, so a slow server is asked
-less. An open loop asks at times that were fixed before, whatever becomes of the answers, and a
-request's latency counts from the time at which it was meant to start: a server that stands still
-for a second is charged with all who would have come in it, which a closed loop hides ("coordinated
-omission", G. Tene, "How NOT to Measure Latency", 2013).
+less. An open loop asks at times that are fixed in advance, whether or not answers come. A request's
+latency counts from the time at which it was meant to start. So if a server stops for a second, all
+requests of that second count as late. A closed loop hides them ("coordinated omission", G. Tene,
+"How NOT to Measure Latency", 2013).
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from headrace.client.errors import Error
 from headrace.client.outputs import Outputs
 
 MOST_IN_FLIGHT: Final = 10_000
-"""Of an open loop; requests beyond fail unsent."""
+"""The most requests in flight of an open loop. Further requests fail without being sent."""
 UNSENT: Final = "UNSENT"
 
 Ask: TypeAlias = Callable[[int], Coroutine[Any, Any, Outputs]]
-"""Sends request number N, and awaits the answer."""
+"""A function that sends request number N and awaits the answer."""
 
 
 class Schedule(NamedTuple):
     """Times of an open loop.
 
     Attributes:
-        per_second: requests, on average.
-        poisson: at random times that know nothing of each other; otherwise at equal distances.
+        per_second: the average number of requests per second.
+        poisson: whether requests come at independent random times; otherwise at equal distances.
     """
 
     per_second: float
     poisson: bool = True
 
     def times(self, random: np.random.Generator) -> Iterator[float]:
-        """Without end, in seconds, from 0.0 on."""
+        """The times in seconds, from 0.0 on. The iterator has no end."""
         at = 0.0
         while True:
             yield at
@@ -53,8 +53,8 @@ class Load:
 
     Args:
         warm_up: seconds before the measurement; their requests do not count.
-        seconds: of the measurement.
-        clock, sleep: in seconds.
+        seconds: how long the measurement takes.
+        clock, sleep: the clock and the sleep function; both use seconds.
     """
 
     def __init__(
@@ -77,14 +77,14 @@ class Load:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the start, warm-up included; never more than all."""
+        """Seconds since the start, including the warm-up; at most the length of the run."""
         if self._begin is None:
             return 0.0
         return min(self._now() + self._warm_up, self._warm_up + self._seconds)
 
     @property
     def answered(self) -> int:
-        """Requests answered so far, those of the warm-up included."""
+        """The number of requests answered so far, including those of the warm-up."""
         return len(self._answers)
 
     async def closed(self, callers: int) -> Results:
@@ -106,8 +106,8 @@ class Load:
             meant = at - self._warm_up
             if meant >= self._seconds:
                 break
-            # Late is late: nothing is left out to catch up, and the wait for a turn of the event
-            # loop lets answers in.
+            # No request is left out to catch up after a delay. The wait for the next turn of the
+            # event loop lets answers in.
             await self._sleep(max(0.0, meant - self._now()))
             if len(in_flight) >= MOST_IN_FLIGHT:
                 self._answers.append(Answer(meant, self._now(), error=UNSENT))

@@ -80,8 +80,8 @@ def plot(results: Results, title: str, path: Path) -> None:
 
 
 def _edges(latencies: list[float]) -> list[float]:
-    """The edges of the histogram's bars: up to somewhat beyond the 99th percentile, so that one
-    straggler does not press all others into one bar."""
+    """The edges of the histogram's bars. They end a little above the 99th percentile, so that one
+    slow request does not push all others into one bar."""
     least, most = min(latencies), max(latencies)
     p99 = float(np.percentile(latencies, 99))
     end = min(most, p99 + 0.5 * (p99 - least)) if p99 > least else most

@@ -1,4 +1,4 @@
-"""What is told of a benchmark: as text and as JSON."""
+"""The report of a benchmark, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Report:
     """A finished benchmark.
 
     Attributes:
-        name: of the model or network, as the user knows it.
-        load: in words.
+        name: the name of the model or network, as the user wrote it.
+        load: a description of the load.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What became of the requests of a benchmark, and the figures that are made of it."""
+"""The results of a benchmark's requests, and the figures computed from them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ PERCENTILES: Final = (50, 90, 99)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One request; times in seconds, since the measurement began.
+    """The result of one request. Times are in seconds since the measurement began.
 
     Attributes:
-        start: when it was meant to start: late sending is part of its latency.
-        queue, execution: as the server says; 0.0 of one that failed.
-        error: the status it failed with; empty if it did not.
+        start: when it was meant to start. If it was sent late, the delay is part of its latency.
+        queue, execution: the times that the server reports; 0.0 for a request that failed.
+        error: the status it failed with; empty if it did not fail.
     """
 
     start: float
@@ -35,7 +35,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How seconds are distributed."""
+    """The distribution of some times in seconds."""
 
     mean: float
     most: float
@@ -43,7 +43,7 @@ class Spread:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> Spread | None:
-        """None for none."""
+        """The spread of these times; None if there are none."""
         if not seconds:
             return None
         found = np.percentile(seconds, PERCENTILES, method="higher")
@@ -59,8 +59,8 @@ class Results:
     """A finished benchmark.
 
     Attributes:
-        seconds: that requests were started for.
-        answers: of the requests that started in this time.
+        seconds: for how long requests were started.
+        answers: the results of the requests that started in this time.
     """
 
     seconds: float
@@ -72,7 +72,7 @@ class Results:
 
     @property
     def errors(self) -> dict[str, int]:
-        """Statuses with how many requests failed with each, the most frequent first."""
+        """The number of failed requests for each status, the most frequent first."""
         return dict(Counter(answer.error for answer in self.answers if answer.error).most_common())
 
     @property
@@ -93,7 +93,7 @@ class Results:
         return {name: spread for name, spread in found.items() if spread is not None}
 
     def over_time(self, bins: int) -> tuple[list[float], list[float]]:
-        """Answers per second in each of so many equal pieces of the time; and the pieces' ends."""
+        """Answers per second in each of some equal pieces of the time, and the pieces' ends."""
         edges = np.linspace(0.0, self.seconds, bins + 1)
         counts, _ = np.histogram([answer.end for answer in self.completed], edges)
         return (counts * bins / self.seconds).tolist(), edges[1:].tolist()

@@ -1,4 +1,4 @@
-"""Colours of devices that colour-blind people tell apart, and text that can be read on them."""
+"""Colours of devices that colour-blind people can tell apart, and readable colours of the text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BLACK, _WHITE = "#000000", "#FFFFFF"
 
 @dataclass(frozen=True, slots=True)
 class Paint:
-    """Colours as ``#RRGGBB``: of a box, of the text on it, and of the frame around such boxes."""
+    """The colours of a box, of its text, and of the frame around such boxes, as ``#RRGGBB``."""
 
     fill: str
     text: str
@@ -18,7 +18,7 @@ class Paint:
 
 
 def contrast(one: str, other: str) -> float:
-    """WCAG 2's contrast ratio of two colours, 1 to 21; text wants 4.5."""
+    """WCAG 2's contrast ratio of two colours, 1 to 21; text needs 4.5."""
     lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 

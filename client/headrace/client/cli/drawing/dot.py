@@ -1,7 +1,7 @@
 """A picture in Graphviz' language DOT (https://graphviz.org/doc/info/lang.html).
 
-Nothing of a network's text is left to be interpreted: names are never identifiers, and in strings
-quotes, backslashes, entities, tags and what cannot be printed are escaped.
+Graphviz interprets none of a network's text. Names are never identifiers. Quotes, backslashes,
+entities, tags and characters that cannot be printed are escaped in strings.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from headrace.client.cli.drawing.picture import Box, Frame, Line, Picture
 from headrace.client.cli.texts import visible
 
 LISTED: Final = 12
-"""So many unsupported layers stand in the heading with their reasons."""
+"""At most this many unsupported layers are listed in the heading with their reasons."""
 _QUICK_BOXES: Final = 1500
-"""From here on the layout is to be good, not best: Graphviz' effort grows with the square."""
+"""With this many boxes or more, Graphviz makes a good layout instead of the best one, because its
+effort grows with the square of the number of boxes."""
 
 _LIMIT = 1000
 _ROW = 200
@@ -39,7 +40,7 @@ def to_dot(picture: Picture) -> str:
 
 
 def quote(*lines: str, beside: bool = False) -> str:
-    """A label of these lines, centred; or `beside` a line, and then a little apart from it."""
+    """A label of these lines. It is centred, or stands a little apart `beside` a line."""
     escaped = [_no_entities(visible(line, _LIMIT)).replace("\\", "\\\\") for line in lines]
     return _in_quotes(
         "".join(f"  {line}  \\l" for line in escaped) if beside else "\\n".join(escaped)
@@ -53,13 +54,14 @@ def quote_tooltip(*lines: str) -> str:
 
 
 def html_text(text: str, limit: int = _ROW) -> str:
-    """Text within an HTML-like label; never empty, which Graphviz refuses."""
+    """Text within an HTML-like label. It is never empty, because Graphviz refuses empty text."""
     return _no_backslash(html.escape(visible(text, limit))) or " "
 
 
 def _no_backslash(text: str) -> str:
-    """U+29F5 looks like a backslash. In tooltips and HTML-like labels Graphviz replaces escapes
-    such as ``\\G``, and how often it takes them apart depends on its version."""
+    """The text with U+29F5, which looks like a backslash, for each backslash. In tooltips and
+    HTML-like labels Graphviz replaces escapes such as ``\\G``. How often it does that depends on
+    its version."""
     return text.replace("\\", "\u29f5")
 
 
@@ -156,8 +158,8 @@ def _row(content: str) -> str:
 
 
 def _legend(paints: dict[str, Paint]) -> str:
-    """Texts on their colours, side by side. Without a width of its own a table takes all that a
-    long reason below it leaves; nine points a character are more than they need."""
+    """Texts on their colours, side by side. The table has a width of its own, because otherwise a
+    long reason below makes it too wide. Nine points a character are more than it needs."""
     cells, width = [], 0
     for text, paint in paints.items():
         border = "0" if paint is colours.UNKNOWN else "1"
@@ -169,5 +171,5 @@ def _legend(paints: dict[str, Paint]) -> str:
 
 
 def _fields(**fields: str) -> str:
-    """Attributes whose values are ours, as they stand."""
+    """Attributes with values from this module, which need no escapes."""
     return ", ".join(f'{name}="{value}"' for name, value in fields.items())

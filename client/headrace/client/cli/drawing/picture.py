@@ -1,7 +1,7 @@
-"""What the picture of a query shows, apart from how it is written down: boxes and lines.
+"""The boxes and lines in the picture of a query, independent of the file format.
 
-Few layers are drawn one by one, framed by subgraph. Many are drawn as a box for each subgraph,
-with what layers it has most of, so that the cut stays readable.
+A small network has a box for each layer and a frame around each subgraph. A large one has a box for
+each subgraph, which lists its most frequent operators, so that the cut stays readable.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from headrace.client.info import Graph, Port, QueryResult, UnsupportedLayer
 MAX_LAYERS: Final = 60
 """Networks with more layers are drawn as a box for each subgraph unless asked otherwise."""
 MAX_UNSUPPORTED: Final = 20
-"""So many unsupported layers are boxes of their own between those of subgraphs."""
+"""At most this many unsupported layers have boxes of their own between the boxes of subgraphs."""
 MAX_PORTS: Final = 8
-"""More inputs or outputs than these are one box between those of subgraphs."""
+"""If there are more inputs or outputs than this, they share one box between those of subgraphs."""
 
 _NAME = 40
 _LINE = 500
@@ -36,7 +36,7 @@ class Box:
 
     Attributes:
         key: unique in the picture; letters and digits alone.
-        device: what it is coloured by; empty for none.
+        device: the device that decides its colour; empty for none.
     """
 
     key: str
@@ -58,7 +58,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What flows from one box to another; `is_cut` where that is from subgraph to subgraph."""
+    """The tensors from one box to another; `is_cut` if they go from subgraph to subgraph."""
 
     source: str
     target: str
@@ -69,7 +69,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Frames and boxes come in execution order; `devices` in the legend's."""
+    """Frames and boxes are in execution order; `devices` are in the legend's order."""
 
     title: str
     summary: str
@@ -111,7 +111,7 @@ class _Part:
 
 
 class _Scene:
-    """Boxes as they are placed, and where each tensor comes from and goes to."""
+    """The boxes that are placed so far, and where each tensor comes from and goes to."""
 
     def __init__(self, query: QueryResult, graph: Graph, *, collapsed: bool) -> None:
         self._graph = graph
@@ -147,7 +147,7 @@ class _Scene:
             self.frames.append(Frame(part.number, part.device, heading, boxes))
 
     def _place_others(self, layers: list[int]) -> None:
-        """Places what is in no subgraph, above all what no device runs."""
+        """Places the layers in no subgraph, most of all those that no device runs."""
         shown = layers[:MAX_UNSUPPORTED] if self._collapsed else layers
         self.boxes += map(self._layer, shown)
         rest = layers[len(shown) :]
@@ -247,7 +247,7 @@ class _Flow:
 
 
 def _parts(query: QueryResult, graph: Graph) -> Iterator[_Part]:
-    """The subgraphs; without any, what each device runs."""
+    """The subgraphs; if there are none, the layers of each device."""
     positions = {layer.name: position for position, layer in enumerate(graph.layers)}
     if query.subgraphs:
         for number, part in enumerate(query.subgraphs, 1):

@@ -12,7 +12,7 @@ _OR_DOT: Final = "--dot writes the drawing as text, without Graphviz"
 
 
 def check() -> None:
-    """Ends the program with the remedy unless pictures can be drawn here."""
+    """Ends the program, and says what to install, unless pictures can be drawn here."""
     if find_spec("graphviz") is None:
         remedy = "install headrace with its extra 'draw'"
         fail(f"drawing needs the Python package graphviz; {remedy}; {_OR_DOT}")
@@ -24,7 +24,7 @@ def check() -> None:
 def render(dot: str, form: str) -> bytes:
     """The picture in a format of Graphviz', such as ``svg`` or ``png``.
 
-    What dot says, as that it scaled a large bitmap down, goes to the standard error.
+    Messages of dot go to the standard error, for example that it scaled a large bitmap down.
     """
     import graphviz  # an extra, and only needed here
 
