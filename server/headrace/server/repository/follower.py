@@ -44,14 +44,12 @@ _log = logging.getLogger(__name__)
 class Follower:
     """Loads and unloads the repository's own networks as their folders change.
 
-    Thread-safe. Methods wait for the disk and never for a load.
-
-    `lock` guards the statuses and orders looks at one network. The core's locks are taken while
-    `lock` is held. Loads end on loading threads, which take `lock` too.
+    Thread-safe. Methods wait for the disk and never for a load. `lock` guards the statuses and
+    orders looks at one network. Loads end on loading threads, which take `lock` too. The core's
+    locks are taken under it.
 
     Args:
-        changed: called with the name of a network that was loaded, failed, or was removed. The
-            call may come on any thread.
+        changed: called on any thread with the name of a network that came, failed or went.
     """
 
     def __init__(
@@ -65,9 +63,7 @@ class Follower:
 
     def start(self, shares: Mapping[str, Mapping[str, int]]) -> list[Future[NetworkEntry]]:
         """Loads all networks of the repository, without waiting for their files to come to rest.
-
-        Args:
-            shares: the shares of versions that clients set, by network.
+        `shares` has the shares of versions that clients set, by network.
 
         Raises:
             OSError: the repository cannot be read.
@@ -87,7 +83,7 @@ class Follower:
         """Looks for changes, and begins the loads that they need.
 
         Raises:
-            OSError: the repository cannot be read. In this case nothing changes.
+            OSError: the repository cannot be read; nothing changes.
         """
         now = self._files.look()
         with self.lock:
@@ -97,13 +93,11 @@ class Follower:
                 self._follow(name, now.get(name))
 
     def load(self, name: str, found: NetworkFolder, *, replace: bool) -> list[Future[NetworkEntry]]:
-        """Loads one network as its folder is. With `replace`, it takes the place of any network of
-        that name.
+        """Loads one network as its folder is; `replace` lets it take the place of another one.
 
         Raises:
             AlreadyExists: the name is in use.
-            FailedPrecondition: there is nothing to load.
-            Also raises as `Core.load_network`.
+            FailedPrecondition: there is nothing to load. Also raises as `Core.load_network`.
         """
         with self.lock:
             ready = [e for e in self._core.networks.versions(name) if e.executable is not None]
@@ -297,10 +291,8 @@ class Follower:
         self._changed(name)
 
     def _retire(self, name: str, status: Status) -> None:
-        """Unloads unwanted versions once all wanted versions are ready.
-
-        Unwanted versions without files are unloaded even if a wanted version cannot be loaded.
-        """
+        """Unloads unwanted versions: those without files at once, the others once all wanted
+        versions are ready."""
         if status.loading:
             return
         entries = self._core.networks.versions(name)

@@ -79,10 +79,7 @@ class WorkerHost:
         )
 
     def start(self) -> Mapping[str, Any]:
-        """Starts the first worker.
-
-        Returns:
-            What the worker says about its device.
+        """Starts the first worker, and returns what it says about its device.
 
         Raises:
             Unavailable: the worker did not come up. The message has the plugin's own reason.
@@ -284,8 +281,7 @@ class WorkerHost:
             worker = self._restart(useful=worker.useful)
 
     def _restart(self, *, useful: bool) -> WorkerProcess | None:
-        """Starts the next worker with all networks, and retries until that works. Returns None if
-        the host is closing."""
+        """Starts the next worker with all networks, until it works; None if the host is closing."""
         while True:
             delay = self._backoff.died(time.monotonic(), useful=useful)
             useful = False
