@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
+from headrace.runtime.errors import Cancelled, DeadlineExceeded
+from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
 
 
@@ -38,3 +41,53 @@ class CompletionSink:
         while self._ready:
             deliver, job = self._ready.popleft()
             deliver(job)
+
+
+def wake(job: Job) -> None:
+    """Wakes the task that waits in `ended`. Belongs to the loop's thread."""
+    waiter = job.waiter
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
+
+
+async def ended(job: Job, expired: Callable[[], bool]) -> None:
+    """Returns when the job has completed; its `done` has to bring `wake` to the loop's thread.
+
+    Args:
+        expired: tells whether the deadline has passed, if this task is cancelled before the job
+            has ended. The job is then cancelled too.
+
+    Raises:
+        The job's error if it failed.
+    """
+    if job.outcome is None:
+        # `wake` runs on this thread, so it cannot have run already.
+        job.waiter = asyncio.get_running_loop().create_future()
+        try:
+            await job.waiter
+        except asyncio.CancelledError:
+            cancel(job.token, expired=expired())
+            raise
+    if job.error is not None:
+        raise job.take_error()
+
+
+def cancel(token: CancelToken, *, expired: bool) -> None:
+    """Cancels a request whose caller has left or whose deadline has expired."""
+    token.cancel(
+        DeadlineExceeded("the deadline passed before the request finished")
+        if expired
+        else Cancelled("the caller cancelled the request")
+    )
+
+
+def deadline_after(timeout: float, remaining: float | None) -> float | None:
+    """The earlier deadline on `time.monotonic`'s clock, or None without one.
+
+    Args:
+        timeout: the request's own, in seconds; 0 for none.
+        remaining: seconds until the call's deadline; None for none.
+    """
+    if timeout:
+        remaining = timeout if remaining is None else min(timeout, remaining)
+    return None if remaining is None else time.monotonic() + remaining

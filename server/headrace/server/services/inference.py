@@ -7,19 +7,21 @@ back through the sink.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from headrace.runtime.errors import Cancelled, DeadlineExceeded
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Sequence
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.server.logs import CURRENT_REQUEST
-from headrace.server.services.completion_sink import CompletionSink
+from headrace.server.services.completion_sink import (
+    CompletionSink,
+    deadline_after,
+    ended,
+    wake,
+)
 from headrace.server.services.convert import layer_profiles
 from headrace.server.services.shared_tensors import (
     SharedMemoryService,
@@ -47,7 +49,7 @@ class Inference:
         self._ids = itertools.count(1)
         self._shared_memory = shared_memory
         self.layouts = RequestLayouts()
-        self._wake = partial(sink.put, _wake)
+        self._wake = partial(sink.put, wake)
 
     async def infer(self, data: bytes, context: Any) -> bytes:
         """Handles the unary call. Takes and returns serialised messages.
@@ -72,7 +74,7 @@ class Inference:
             identifier = request.id or f"r{next(self._ids)}"
             CURRENT_REQUEST.set(identifier)
         job = self.start(request, inputs, context.time_remaining(), self._wake)
-        await _completed(job, context)
+        await ended(job, partial(_has_expired, context))
         small = encode_small(identifier, job)
         if small is not None:
             return small
@@ -99,7 +101,7 @@ class Inference:
             attachments = await fetch_inputs(lease, message, attachments)
             request, inputs = decode_request(message, attachments)
             job = self.start(request, inputs, context.time_remaining(), self._wake, token)
-            await _completed(job, context)
+            await ended(job, partial(_has_expired, context))
             reply = _reply(identifier, job)
             return reply, await put_outputs(lease, message, job, reply)
 
@@ -134,7 +136,7 @@ class Inference:
             values,
             done,
             output_names=outputs,
-            deadline=_deadline(timeout, remaining) if timeout or remaining is not None else None,
+            deadline=deadline_after(timeout, remaining),
             priority=priority,
             token=token,
             profile=profile,
@@ -147,33 +149,8 @@ class Inference:
         return job
 
 
-def _wake(job: Job) -> None:
-    waiter = job.waiter
-    if waiter is not None and not waiter.done():
-        waiter.set_result(None)
-
-
-async def _completed(job: Job, context: Any) -> None:
-    """Returns when the job has completed. Raises the job's error if it failed."""
-    if job.outcome is None:
-        # `_wake` runs on this thread, so it cannot have run already.
-        job.waiter = asyncio.get_running_loop().create_future()
-        try:
-            await job.waiter
-        except asyncio.CancelledError:
-            cancel(job.token, expired=ended_code(context) == "DEADLINE_EXCEEDED")
-            raise
-    if job.error is not None:
-        raise job.take_error()
-
-
-def cancel(token: CancelToken, *, expired: bool) -> None:
-    """Cancels a request whose caller has left or whose deadline has expired."""
-    token.cancel(
-        DeadlineExceeded("the deadline passed before the request finished")
-        if expired
-        else Cancelled("the caller cancelled the request")
-    )
+def _has_expired(context: Any) -> bool:
+    return ended_code(context) == "DEADLINE_EXCEEDED"
 
 
 def encode_small(identifier: str, job: Job) -> bytes | None:
@@ -206,10 +183,3 @@ def _reply(identifier: str, job: Job) -> pb.InferReply:
     if job.layers:
         reply.performance_counts.extend(layer_profiles(job.layers))
     return reply
-
-
-def _deadline(timeout: float, remaining: float | None) -> float:
-    if timeout:
-        remaining = timeout if remaining is None else min(timeout, remaining)
-    assert remaining is not None
-    return time.monotonic() + remaining

@@ -11,13 +11,18 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from headrace.runtime.errors import Cancelled, DeadlineExceeded, InvalidArgument, Unimplemented
+from headrace.runtime.errors import InvalidArgument, Unimplemented
 from headrace.runtime.execution.job import Job
-from headrace.runtime.loading.registry import NetworkEntry, NetworkRegistry
+from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.runtime.network.values import Array, Value
 from headrace.runtime.transform.options import Presentation
 from headrace.server.logs import CURRENT_REQUEST
-from headrace.server.services.completion_sink import CompletionSink
+from headrace.server.services.completion_sink import (
+    CompletionSink,
+    deadline_after,
+    ended,
+    wake,
+)
 from headrace.server.services.open_inference.call import (
     InferCall,
     InferResult,
@@ -59,7 +64,7 @@ class OpenInference:
         self._regions = regions
         self._networks = networks
         self._ids = itertools.count(1)
-        self._wake = partial(sink.put, _wake)
+        self._wake = partial(sink.put, wake)
 
     async def infer(
         self, call: InferCall, remaining: float | None = None, caller: Caller | None = None
@@ -99,9 +104,8 @@ class OpenInference:
         except BaseException:
             self._networks.release(entry)
             raise
-        await self._finished(entry, job)
-        if job.error is not None:
-            raise job.take_error()
+        self._networks.submit(entry, job)
+        await ended(job, partial(_has_expired, job))
         outputs = call.outputs or tuple(map(RequestedOutput, job.output_names))
         values = [
             (output, await _classified(job.outputs[output.name], output, presentation))
@@ -117,24 +121,12 @@ class OpenInference:
             inputs,
             self._wake,
             output_names=tuple(output.name for output in call.outputs),
-            deadline=_deadline(call.timeout_seconds, remaining),
+            deadline=deadline_after(call.timeout_seconds, remaining),
             priority=call.priority,
             may_run_inline=True,
             trace=call.id,
             sequence=call.sequence,
         )
-
-    async def _finished(self, entry: NetworkEntry, job: Job) -> None:
-        """Submits the job and returns when it has ended."""
-        self._networks.submit(entry, job)
-        if job.outcome is None:
-            # `_wake` runs on this thread, so it cannot have run already.
-            job.waiter = asyncio.get_running_loop().create_future()
-            try:
-                await job.waiter
-            except asyncio.CancelledError:
-                _cancel(job)
-                raise
 
 
 async def aside(call: Callable[[], T], size: int) -> T:
@@ -210,23 +202,5 @@ def _output_field(name: str) -> str:
     return f"outputs[{name[:200]!r}].shared_memory_region"
 
 
-def _cancel(job: Job) -> None:
-    """Cancels a job whose caller has left."""
-    late = job.deadline is not None and time.monotonic() > job.deadline - _ON_THE_WAY
-    job.token.cancel(
-        DeadlineExceeded("the deadline passed before the request finished")
-        if late
-        else Cancelled("the caller cancelled the request")
-    )
-
-
-def _wake(job: Job) -> None:
-    waiter = job.waiter
-    if waiter is not None and not waiter.done():
-        waiter.set_result(None)
-
-
-def _deadline(timeout: float, remaining: float | None) -> float | None:
-    if timeout:
-        remaining = timeout if remaining is None else min(timeout, remaining)
-    return None if remaining is None else time.monotonic() + remaining
+def _has_expired(job: Job) -> bool:
+    return job.deadline is not None and time.monotonic() > job.deadline - _ON_THE_WAY
