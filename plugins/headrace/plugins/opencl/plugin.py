@@ -136,7 +136,7 @@ def _capabilities(device: Found) -> tuple[str, ...]:
 
 
 def _example(inputs: Sequence[Port]) -> dict[str, np.ndarray] | None:
-    """Arrays of ones for all inputs. None if an input is no tensor of static shape, or too large.
+    """Arrays of ones for all inputs. None if an input is too large or has no static shape.
     You can divide by ones, and they are valid indices of most axes."""
     example: dict[str, np.ndarray] = {}
     for port in inputs:

@@ -1,4 +1,4 @@
-"""Tests of what every device must do. Each module tests one part of the contract."""
+"""The tests that every device must pass. Each module tests one part of the contract."""
 
 from headrace.testing.suite.concurrency import ConcurrencyConformance
 from headrace.testing.suite.configuration import ConfigurationConformance

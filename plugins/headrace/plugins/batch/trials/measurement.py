@@ -48,7 +48,7 @@ def wanted_seconds(load_seconds: float) -> float:
 
 
 def batches_a_round(one_seconds: float, size: int, wanted: float) -> int:
-    """How many batches a round of the comparison has. 0 if there is no time for one.
+    """The number of batches in a round of the comparison; 0 if the time is too short for one.
 
     Args:
         one_seconds: the time of a request that runs alone.
