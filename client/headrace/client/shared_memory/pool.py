@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 import weakref
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +16,8 @@ from headrace.client.shared_memory.segment import FOLDER, Segment, sweep
 
 MAX_SEGMENTS: Final = 16
 MAX_BYTES: Final = 256 << 20
+PAUSE_SECONDS: Final = 10.0
+"""How long no segment is made after the system had no room for one."""
 _SMALLEST_BYTES: Final = 1 << 20
 
 
@@ -23,8 +28,9 @@ class Pool:
     The server may still write to it, and that then does no harm.
     """
 
-    def __init__(self, folder: Path = FOLDER) -> None:
+    def __init__(self, folder: Path = FOLDER, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
+        self._clock = clock
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._idle: list[Segment] = []  # the one used last comes last
@@ -33,7 +39,7 @@ class Pool:
         self._dropped: deque[str] = deque(maxlen=MAX_SEGMENTS)
         self._bytes = 0
         self._reserved = 0  # segments that are being made
-        self._may_grow = True
+        self._grows_again_at = -math.inf
         self._closed = False
         weakref.finalize(self, _remove, self._all)  # also when the process ends
 
@@ -58,7 +64,7 @@ class Pool:
             made = Segment(size, self._folder)
         except OSError:  # no /dev/shm, or a full one
             made = None
-            self.grow_no_more()
+            self._grows_again_at = self._clock() + PAUSE_SECONDS
         with self._lock:
             self._reserved -= 1
             self._bytes -= size
@@ -83,13 +89,15 @@ class Pool:
             self._forget(segment)
 
     def grow_no_more(self) -> None:
-        """Makes no more segments, because the server or the system refuses them."""
-        self._may_grow = False
+        """Makes no more segments, because the server refuses them."""
+        self._grows_again_at = math.inf
 
     @property
     def may_grow(self) -> bool:
         """Whether it makes sense to ask for another segment."""
-        return self._may_grow and not self._closed and os.getpid() == self._process
+        if self._closed or os.getpid() != self._process:
+            return False
+        return self._clock() >= self._grows_again_at
 
     def close(self) -> list[str]:
         """Removes all segments. Returns the names that the server may know; none in a process that

@@ -105,18 +105,25 @@ def test_there_are_only_so_many_bytes(folder: Path, monkeypatch: pytest.MonkeyPa
     assert pool.make(1) is None
 
 
-def test_a_full_folder_ends_the_growth(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_folder_is_left_alone_for_a_while(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise OSError(28, os.strerror(28))
 
-    pool = Pool(folder)
+    now = 0.0
+    pool = Pool(folder, clock=lambda: now)
     segment = made(pool, 100)
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    assert pool.make(100) is None
+    with monkeypatch.context() as context:
+        context.setattr(os, "posix_fallocate", full)
+        assert pool.make(100) is None
     assert not pool.may_grow
     pool.give(segment)
     assert pool.take(100) is segment, "what there is stays in use"
     assert names(folder) == {segment.name}
+    now = module.PAUSE_SECONDS
+    assert pool.may_grow, "others may have left"
+    assert made(pool, 100) is not segment
     pool.close()
 
 
