@@ -16,6 +16,7 @@
     │   └── Stopped             by the server as it stops; the caller gets UNAVAILABLE
     ├── Unavailable             draining, or the device is down
     │   └── NotInstalled        the library that a plugin computes with is not installed
+    ├── PermissionDenied        the caller is known, and may not do this
     ├── Unimplemented           a feature that the plugin lacks
     └── Internal                a bug; its text is for the log, never for the caller
 
@@ -170,6 +171,11 @@ class Unavailable(HeadraceError):
 
 class NotInstalled(Unavailable):
     reason = "NOT_INSTALLED"
+
+
+class PermissionDenied(HeadraceError):
+    status = "PERMISSION_DENIED"
+    reason = "PERMISSION_DENIED"
 
 
 class Unimplemented(HeadraceError):

@@ -18,6 +18,7 @@ from headrace.runtime.core import Core
 from headrace.runtime.device.plugin_source import PluginSource, factory_source, installed_plugins
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.intake.limits import Limits
+from headrace.server.access.networks import Networks, PrivateNetworks
 from headrace.server.addresses import check_address, shown_address
 from headrace.server.http.application import Application
 from headrace.server.http.metrics import make_registry
@@ -100,34 +101,46 @@ class App:
             isolate_devices=settings.isolate_devices,
             max_state_bytes=settings.max_state_bytes,
         )
+        self._networks = (
+            PrivateNetworks(self.core.networks, settings.operators)
+            if settings.private_networks
+            else Networks(self.core.networks)
+        )
         self._uploads = Uploads(settings.max_model_bytes, settings.max_uploads_bytes)
         self._unready: str | None = "starting"
         self._hurried = asyncio.Event()
         self._port: int | None = None  # gRPC's port, once it is open
-        self._health = HealthReporter()
+        self._health = HealthReporter(self._networks)
         self._loop = asyncio.get_running_loop()
         files = RepositoryFiles(settings.model_repository, limits)
         self._repository = Repository(self.core, files, self._network_changed)
         self._poller = Poller(self._repository, settings.repository_poll_seconds)
-        self._startup = Startup(self.core, self._state, self._repository, self._network_changed)
+        self._startup = Startup(
+            self.core,
+            self._state,
+            self._repository,
+            self._network_changed,
+            private_networks=settings.private_networks,
+        )
         self._reflection = ReflectionService([SERVICE, OPEN_INFERENCE, HEALTH])
         self._boundary = Boundary(self.core.counters, settings.max_concurrent_rpcs)
         self._regions = Regions(
             allowed=settings.allow_client_shared_memory,
             max_bytes=settings.max_shared_memory_bytes,
         )
-        shared_memory = SharedMemoryService(self._regions, Users())
+        shared_memory = SharedMemoryService(self._regions, Users(), self._networks)
         sink = CompletionSink(asyncio.get_running_loop())
-        self._inference = Inference(self.core.networks, sink, shared_memory)
+        self._inference = Inference(self._networks, sink, shared_memory)
         self._models = Models(
             self.core,
+            self._networks,
             lambda: self._unready,
             shared_memory=settings.allow_client_shared_memory,
         )
-        models = ModelRepository(self.core, self._repository)
+        models = ModelRepository(self.core, self._networks, self._repository)
         opened = OpenInferenceService(
             self._models,
-            OpenInference(self.core.networks, sink, self._regions),
+            OpenInference(self._networks, sink, self._regions),
             models,
             RegionMethods(self._regions),
             shared_memory.caller,
@@ -146,7 +159,7 @@ class App:
         )
         self._server = grpc.aio.server(options=channel_options(settings))
         services = Services(
-            Servicer(self.core, self._uploads, self._repository, self._health),
+            Servicer(self.core, self._networks, self._uploads, self._repository, self._health),
             self._inference,
             self._streams,
             shared_memory,
@@ -156,13 +169,11 @@ class App:
             self._reflection,
         )
         register(self._server, all_methods(services, self._boundary), self._boundary)
-        rest = Rest(
-            self.core.networks, self._models, models, self._regions, settings.max_message_bytes
-        )
+        rest = Rest(self._networks, self._models, models, self._regions, settings.max_message_bytes)
         probes = operations_routes(
-            make_registry(self.core.counters, self.core.devices_up),
+            make_registry(self.core.counters, self.core.devices_up, self._networks),
             lambda: self._unready,
-            self.core.networks.failed,
+            self._networks.failed,
         )
         self._application = Application(
             [*probes, *rest.probes], self.core.counters, rest.routes, rest.lifespan

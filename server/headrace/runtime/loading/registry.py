@@ -9,7 +9,7 @@ name and are never here.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from headrace.runtime.loading.entry import (
     NetworkKey,
     NetworkState,
     check_network_name,
+    plain_name,
 )
 from headrace.runtime.loading.table import NetworkTable, why_unusable
 from headrace.runtime.loading.versions import WHOLE
@@ -93,7 +94,7 @@ class NetworkRegistry:
             table.check_free(name, version, owner, replace=False)
             there = table.versions(name).entries.get(version)
             if there is not None and (owner is None or there.state is NetworkState.READY):
-                raise AlreadyExists(f"network {name!r} exists", field="name")
+                raise AlreadyExists(f"network {plain_name(name)!r} exists", field="name")
             entry = table.entry(name, version, device, record, owner)
             entry.state = NetworkState.FAILED
             entry.reason = reason
@@ -216,8 +217,8 @@ class NetworkRegistry:
         if missing or not ready:
             raise self._unusable(name, missing[0] if missing else "")
         raise FailedPrecondition(
-            f"the shares add up to {sum(shares.values())}, and {name!r} has no other version to "
-            f"get the rest; have them add up to {WHOLE}",
+            f"the shares add up to {sum(shares.values())}, and {plain_name(name)!r} has no other "
+            f"version to get the rest; have them add up to {WHOLE}",
             field="traffic",
         )
 
@@ -262,6 +263,15 @@ class NetworkRegistry:
         if entry is None:
             raise self._unusable(name, version)
         return entry
+
+    def first(self, names: Sequence[str]) -> str:
+        """The first name that a network has, in any state. If no network has one, `names[0]`."""
+        return next(filter(self.has, names), names[0])
+
+    def has(self, name: str) -> bool:
+        """Whether a network has the name, in any state."""
+        with self._lock:
+            return name in self._table.names or bool(self._table.loading_of(name))
 
     def versions(self, name: str) -> list[NetworkEntry]:
         """The versions of a name in any state, the lowest first. If a version is being replaced, it

@@ -22,6 +22,8 @@ from headrace.runtime.loading.entry import (
     NetworkState,
     check_network_name,
     check_version,
+    owner_of,
+    plain_name,
 )
 from headrace.runtime.loading.versions import Versions
 
@@ -101,13 +103,13 @@ class NetworkTable:
         def strange(each: NetworkEntry) -> bool:
             return owner is None or each.owner != owner
 
-        check_network_name(name)
+        shown = check_network_name(plain_name(name))
         check_version(version)
         if any(strange(each) or each.key.version == version for each in self.loading_of(name)):
-            raise AlreadyExists(f"network {name!r} is being loaded", field="name")
+            raise AlreadyExists(f"network {shown!r} is being loaded", field="name")
         if not replace and any(map(strange, self.versions(name).ready().values())):
             raise AlreadyExists(
-                f"network {name!r} exists; choose another name, unload it, or set replace",
+                f"network {shown!r} exists; choose another name, unload it, or set replace",
                 field="name",
             )
 
@@ -166,10 +168,12 @@ def why_unusable(
     Args:
         there: the name's versions.
         entry: the entry under the name and the version.
-        names: the names of all networks.
+        names: the names of all networks. The error names only those that the owner of `name` sees.
     """
+    owner, name = owner_of(name), plain_name(name)
     if not there:
-        return NotFound.unknown("network", name[:200], names, field="network")
+        seen = {plain_name(each) for each in names if owner_of(each) in ("", owner)}
+        return NotFound.unknown("network", name[:200], seen, field="network")
     if entry is None:
         message = f"network {name!r} has no version {version[:200]!r}; it has {', '.join(there)}"
         return NotFound(message, field="version")

@@ -1,4 +1,7 @@
-"""Uploaded models and blobs, by digest. A new one replaces the least recently used ones."""
+"""Uploaded models and blobs, by owner and digest.
+
+A new one replaces the least recently used ones.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +39,17 @@ class Uploads:
         self._max_model_bytes = max_model_bytes
         self._max_total_bytes = max_total_bytes
         self._lock = threading.Lock()
-        self._models: dict[str, tuple[Any, int]] = {}  # file and size, the least recent first
+        # File and size by owner and digest, the least recent first.
+        self._models: dict[tuple[str, str], tuple[Any, int]] = {}
         self._total = 0
 
-    async def receive(self, chunks: AsyncIterator[bytes], *, blob: bool = False) -> tuple[str, int]:
+    async def receive(
+        self, chunks: AsyncIterator[bytes], owner: str = "", *, blob: bool = False
+    ) -> tuple[str, int]:
         """Writes the chunks to a file, and returns its digest and size in bytes.
 
         Args:
+            owner: the client that may read the upload; empty if all clients may.
             blob: whether this is an exported network, which also holds the backend's own bytes.
 
         Raises:
@@ -79,15 +86,16 @@ class Uploads:
             self._give_back(reserved)
             raise
         digest = f"sha256:{sha.hexdigest()}"
+        key = owner, digest
         with self._lock:
-            if digest in self._models:
-                self._drop(digest)
+            if key in self._models:
+                self._drop(key)
             elif len(self._models) >= MAX_MODELS:
                 self._drop(next(iter(self._models)))
-            self._models[digest] = file, size
+            self._models[key] = file, size
         return digest, size
 
-    def read(self, digest: str) -> memoryview:
+    def read(self, digest: str, owner: str = "") -> memoryview:
         """The model's bytes. They stay mapped as long as there are references to them.
 
         Raises:
@@ -99,17 +107,17 @@ class Uploads:
                 "a digest is 'sha256:' and 64 hexadecimal digits", field="model.digest"
             )
         with self._lock:
-            if digest not in self._models:
+            if (owner, digest) not in self._models:
                 raise NotFound(
                     "no uploaded model has this digest; upload it (again)", field="model.digest"
                 )
-            file, size = self._models[digest] = self._models.pop(digest)
+            file, size = self._models[owner, digest] = self._models.pop((owner, digest))
             return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
 
     def close(self) -> None:
         with self._lock:
-            for digest in list(self._models):
-                self._drop(digest)
+            for key in list(self._models):
+                self._drop(key)
 
     def _reserve(self, size: int) -> None:
         with self._lock:
@@ -126,8 +134,8 @@ class Uploads:
         with self._lock:
             self._total -= size
 
-    def _drop(self, digest: str) -> None:
-        file, size = self._models.pop(digest)
+    def _drop(self, key: tuple[str, str]) -> None:
+        file, size = self._models.pop(key)
         file.close()
         self._total -= size
 

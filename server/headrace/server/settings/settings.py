@@ -142,6 +142,18 @@ class Settings:
         "how Linux schedules the server's threads: batch (they do not interrupt each other) or "
         "normal (for machines where other busy processes share the processors)",
     )
+    private_networks: bool = option(
+        False,
+        SWITCH,
+        "a client sees and uses only the networks that it loaded itself, and those of the "
+        "repository",
+    )
+    operators: tuple[str, ...] = option(
+        (),
+        NAMES,
+        "with --private-networks: identities that see and change all networks and devices, as "
+        "token:NAME, separated by commas",
+    )
     log_level: str = option(
         "info", choice("debug", "info", "warning", "error"), "lowest level that is logged"
     )

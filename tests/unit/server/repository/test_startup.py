@@ -15,6 +15,7 @@ from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.registry import NetworkState
 from headrace.runtime.transform.options import LoadRequest, Reference
+from headrace.server.access.networks import Networks
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.repository import Repository
 from headrace.server.repository.startup import Startup
@@ -41,8 +42,8 @@ def core(state: StateDirectory) -> Iterator[Core]:
 
 
 @pytest.fixture
-def health() -> HealthReporter:
-    return HealthReporter()
+def health(core: Core) -> HealthReporter:
+    return HealthReporter(Networks(core.networks))
 
 
 def keep(state: StateDirectory, *names: str, device: str = "HOOK") -> None:

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from headrace.runtime.loading.registry import NetworkRegistry
+from headrace.server.access.networks import Networks
 from headrace.server.http.rest.bodies import Bodies
 from headrace.server.http.rest.control import ControlRoutes
 from headrace.server.http.rest.infer import Infer
@@ -48,7 +48,7 @@ class Rest:
 
     def __init__(
         self,
-        networks: NetworkRegistry,
+        networks: Networks,
         models: Models,
         repository: ModelRepository,
         regions: Regions,
@@ -58,7 +58,7 @@ class Rest:
         self._regions = regions
         self._users = Users()
         self._bodies = Bodies(message_bytes, _BODIES * message_bytes)
-        control = ControlRoutes(RegionMethods(regions), self._bodies, self._caller)
+        control = ControlRoutes(models, RegionMethods(regions), self._bodies, self._caller)
         rows = [
             *ModelRoutes(models).rows(),
             *RepositoryRoutes(repository, self._bodies).rows(),
@@ -97,7 +97,7 @@ class Rest:
     async def _caller(self, request: Request) -> Caller:
         assert request.client is not None  # a TCP connection has one
         peer = peer_of(*request.client)
-        return Caller(await self._users.of(peer), peer)
+        return Caller(await self._users.of(peer), peer, self._networks.owner)
 
 
 _NOTHING_ELSE = "default-src 'none'; style-src 'unsafe-inline'"
