@@ -18,6 +18,7 @@ from headrace.runtime.core import Core
 from headrace.runtime.device.plugin_source import PluginSource, factory_source, installed_plugins
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.intake.limits import Limits
+from headrace.runtime.loading.table import OwnerLimits
 from headrace.server.access.networks import Networks, PrivateNetworks
 from headrace.server.addresses import check_address, shown_address
 from headrace.server.http.application import Application
@@ -94,6 +95,9 @@ class App:
             plugin_sources(settings),
             blob_key=key,
             max_networks=settings.max_networks,
+            of_owner=OwnerLimits(
+                settings.max_networks_per_client, settings.max_model_bytes_per_client
+            ),
             limits=limits,
             store=self._state,
             cache=network_cache(settings, key),
@@ -106,7 +110,11 @@ class App:
             if settings.private_networks
             else Networks(self.core.networks)
         )
-        self._uploads = Uploads(settings.max_model_bytes, settings.max_uploads_bytes)
+        self._uploads = Uploads(
+            settings.max_model_bytes,
+            settings.max_uploads_bytes,
+            settings.max_model_bytes_per_client,
+        )
         self._unready: str | None = "starting"
         self._hurried = asyncio.Event()
         self._port: int | None = None  # gRPC's port, once it is open

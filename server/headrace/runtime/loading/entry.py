@@ -110,6 +110,7 @@ class NetworkEntry:
         record: the data that the registry's owner keeps with a network.
         owner: the object that the versions of one name share if they may be loaded and replaced
             beside each other; None for a network that is alone under its name.
+        model_bytes: the size of the model, once it has been read.
         given_up: for a network that is being loaded, the reason why nobody wants it any more.
     """
 
@@ -121,6 +122,7 @@ class NetworkEntry:
     reason: str = ""
     executable: ExecutableNetwork | None = None
     load_seconds: float = 0.0
+    model_bytes: int = 0
     references: int = 0
     given_up: HeadraceError | None = None
     token: CancelToken = field(default_factory=CancelToken)

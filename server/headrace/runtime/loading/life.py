@@ -231,6 +231,7 @@ class NetworkLife:
             self._raise_if_cancelled(entry)
             network = read()
             entry.record = Record(request, network)
+            self._networks.count_bytes(entry, lambda: sum(map(len, network.chunks())))
             executable = compile_network(entry)
             try:
                 if request.warm_up is not None:

@@ -25,6 +25,7 @@ from headrace.server.settings.option import (
 
 PORT = integer(0, 65535)
 COUNT = integer(1)
+LIMIT = integer(0)
 SIZE = size(MIB)
 MESSAGE = size(2 * MIB)  # exported networks travel in pieces of 1 MiB
 
@@ -153,6 +154,24 @@ class Settings:
         NAMES,
         "with --private-networks: identities that see and change all networks and devices, as "
         "token:NAME, separated by commas",
+    )
+    rate_limit: int = option(
+        0,
+        LIMIT,
+        "most requests a second of one client, which is an identity, or an address without one; "
+        "0: no limit",
+    )
+    max_in_flight_per_client: int = option(
+        0, LIMIT, "most requests in flight of one client, on all its connections; 0: no limit"
+    )
+    max_networks_per_client: int = option(
+        0, LIMIT, "with --private-networks: most networks of one client; 0: no limit"
+    )
+    max_model_bytes_per_client: int = option(
+        0,
+        size(0),
+        "with --private-networks: most bytes of models that one client has loaded, and as much "
+        "again for what it has uploaded; 0: no limit",
     )
     log_level: str = option(
         "info", choice("debug", "info", "warning", "error"), "lowest level that is logged"
