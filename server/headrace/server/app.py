@@ -18,6 +18,8 @@ from headrace.runtime.core import Core
 from headrace.runtime.device.plugin_source import PluginSource, factory_source, installed_plugins
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.intake.limits import Limits
+from headrace.server.access.access import Access
+from headrace.server.access.watched import Watcher
 from headrace.server.addresses import check_address, shown_address
 from headrace.server.http.application import Application
 from headrace.server.http.metrics import make_registry
@@ -80,6 +82,7 @@ class App:
         self._settings = settings
         check_address("port", settings.host, settings.port)
         check_address("http_port", settings.http_host, settings.http_port)
+        self._watcher = Watcher()
         limits = Limits(model_bytes=settings.max_model_bytes)
         self._limits = limits
         self._state: StateDirectory | None = None
@@ -111,7 +114,10 @@ class App:
         self._poller = Poller(self._repository, settings.repository_poll_seconds)
         self._startup = Startup(self.core, self._state, self._repository, self._network_changed)
         self._reflection = ReflectionService([SERVICE, OPEN_INFERENCE, HEALTH])
-        self._boundary = Boundary(self.core.counters, settings.max_concurrent_rpcs)
+        self._access = Access(settings, self._watcher, self.core.counters)
+        self._boundary = Boundary(
+            self.core.counters, settings.max_concurrent_rpcs, self._access.entrance()
+        )
         self._regions = Regions(
             allowed=settings.allow_client_shared_memory,
             max_bytes=settings.max_shared_memory_bytes,
@@ -163,9 +169,14 @@ class App:
             make_registry(self.core.counters, self.core.devices_up),
             lambda: self._unready,
             self.core.networks.failed,
+            open_metrics=settings.open_metrics,
         )
         self._application = Application(
-            [*probes, *rest.probes], self.core.counters, rest.routes, rest.lifespan
+            [*probes, *rest.probes],
+            self.core.counters,
+            rest.routes,
+            rest.lifespan,
+            self._access.entrance(),
         )
         self._http = HttpServer(
             settings.http_host,
@@ -177,6 +188,7 @@ class App:
     async def start(self) -> Addresses:
         """Listens, loads the networks of the start, and then reports that the server is ready."""
         settings = self._settings
+        self._watcher.start()
         self._health.start()
         address = shown_address(settings.host, settings.port)
         try:
@@ -251,9 +263,11 @@ class App:
             cut_connections(self._port)
         await self._server.stop(_CLOSE_SECONDS)
         await asyncio.to_thread(self._poller.stop)
+        await asyncio.to_thread(self._watcher.stop)
         deadline = max(deadline, time.monotonic() + _UNLOAD_SECONDS)
         await asyncio.get_running_loop().run_in_executor(None, self.core.stop, deadline)
         self._http.stop()
+        await asyncio.to_thread(self._access.close)
         self._uploads.close()
         self._regions.close()
         if self._state_lock is not None:
