@@ -16,8 +16,9 @@
     │   └── Stopped             by the server as it stops; the caller gets UNAVAILABLE
     ├── Unavailable             draining, or the device is down
     │   └── NotInstalled        the library that a plugin computes with is not installed
-    ├── PermissionDenied        the caller is known, and may not do this
     ├── Unimplemented           a feature that the plugin lacks
+    ├── Unauthenticated         no credential, or one that is not valid
+    ├── PermissionDenied        the credential's role is too small
     └── Internal                a bug; its text is for the log, never for the caller
 
 Each class has the name of its gRPC status. The server turns the name into a status.
@@ -181,6 +182,11 @@ class PermissionDenied(HeadraceError):
 class Unimplemented(HeadraceError):
     status = "UNIMPLEMENTED"
     reason = "UNIMPLEMENTED"
+
+
+class Unauthenticated(HeadraceError):
+    status = "UNAUTHENTICATED"
+    reason = "UNAUTHENTICATED"
 
 
 class Internal(HeadraceError):

@@ -19,7 +19,10 @@ from headrace.runtime.device.plugin_source import PluginSource, factory_source, 
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.table import OwnerLimits
+from headrace.server.access.access import Access
+from headrace.server.access.identity import Role
 from headrace.server.access.networks import Networks, PrivateNetworks
+from headrace.server.access.watched import Watcher
 from headrace.server.addresses import check_address, shown_address
 from headrace.server.http.application import Application
 from headrace.server.http.metrics import make_registry
@@ -82,6 +85,7 @@ class App:
         self._settings = settings
         check_address("port", settings.host, settings.port)
         check_address("http_port", settings.http_host, settings.http_port)
+        self._watcher = Watcher()
         limits = Limits(model_bytes=settings.max_model_bytes)
         self._limits = limits
         self._state: StateDirectory | None = None
@@ -131,7 +135,10 @@ class App:
             private_networks=settings.private_networks,
         )
         self._reflection = ReflectionService([SERVICE, OPEN_INFERENCE, HEALTH])
-        self._boundary = Boundary(self.core.counters, settings.max_concurrent_rpcs)
+        self._access = Access(settings, self._watcher, self.core.counters)
+        self._boundary = Boundary(
+            self.core.counters, settings.max_concurrent_rpcs, self._access.entrance()
+        )
         self._regions = Regions(
             allowed=settings.allow_client_shared_memory,
             max_bytes=settings.max_shared_memory_bytes,
@@ -176,15 +183,24 @@ class App:
             self._health.service,
             self._reflection,
         )
-        register(self._server, all_methods(services, self._boundary), self._boundary)
-        rest = Rest(self._networks, self._models, models, self._regions, settings.max_message_bytes)
+        registration = Role.INFER if settings.private_networks else Role.MANAGE
+        register(self._server, all_methods(services, self._boundary, registration), self._boundary)
+        rest = Rest(
+            *(self._networks, self._models, models, self._regions),
+            *(settings.max_message_bytes, registration),
+        )
         probes = operations_routes(
             make_registry(self.core.counters, self.core.devices_up, self._networks),
             lambda: self._unready,
             self._networks.failed,
+            open_metrics=settings.open_metrics,
         )
         self._application = Application(
-            [*probes, *rest.probes], self.core.counters, rest.routes, rest.lifespan
+            [*probes, *rest.probes],
+            self.core.counters,
+            rest.routes,
+            rest.lifespan,
+            self._access.entrance(),
         )
         self._http = HttpServer(
             settings.http_host,
@@ -196,6 +212,7 @@ class App:
     async def start(self) -> Addresses:
         """Listens, loads the networks of the start, and then reports that the server is ready."""
         settings = self._settings
+        self._watcher.start()
         self._health.start()
         address = shown_address(settings.host, settings.port)
         try:
@@ -270,9 +287,11 @@ class App:
             cut_connections(self._port)
         await self._server.stop(_CLOSE_SECONDS)
         await asyncio.to_thread(self._poller.stop)
+        await asyncio.to_thread(self._watcher.stop)
         deadline = max(deadline, time.monotonic() + _UNLOAD_SECONDS)
         await asyncio.get_running_loop().run_in_executor(None, self.core.stop, deadline)
         self._http.stop()
+        await asyncio.to_thread(self._access.close)
         self._uploads.close()
         self._regions.close()
         if self._state_lock is not None:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from headrace.runtime.errors import ResourceExhausted
@@ -133,6 +133,21 @@ class Quotas:
             if not client.in_flight:
                 del self._clients[name]
                 return
+
+
+class Meter(NamedTuple):
+    """Counts the messages of one stream, each as a request of its client."""
+
+    quotas: Quotas
+    caller: Identity
+    peer: str
+
+    def enter(self) -> None:
+        """Raises as `Quotas.enter`."""
+        self.quotas.enter(self.caller, self.peer)
+
+    def leave(self) -> None:
+        self.quotas.leave(self.caller, self.peer)
 
 
 def client_name(caller: Identity, peer: str) -> str:

@@ -13,7 +13,9 @@ from grpc_health.v1 import health_pb2
 
 from headrace.runtime.errors import NotFound, Unavailable
 from headrace.runtime.loading.registry import NetworkState
+from headrace.server.access.identity import Role
 from headrace.server.access.networks import Networks
+from headrace.server.access.refusal import require
 from headrace.server.services.open_inference.service import SERVICE as OPEN_INFERENCE
 
 SERVICE = "headrace.v1.InferenceEngine"
@@ -62,6 +64,7 @@ class HealthService:
                 changed.set()
 
     async def check(self, request: health_pb2.HealthCheckRequest, _: Any) -> Any:
+        _check_caller(request.service)
         status = self._status(self._names(request.service))
         if status is None:
             raise NotFound(f"there is no service {request.service!r}", field="service")
@@ -81,6 +84,7 @@ class HealthService:
     async def watch(
         self, request: health_pb2.HealthCheckRequest, _: Any
     ) -> AsyncGenerator[bytes, None]:
+        _check_caller(request.service)
         changed, last = asyncio.Event(), None
         names = self._names(request.service)
         for name in names:
@@ -108,6 +112,17 @@ class HealthService:
 
     def _status(self, names: tuple[str, ...]) -> int | None:
         return next((self._statuses[each] for each in names if each in self._statuses), None)
+
+
+def _check_caller(service: str) -> None:
+    """Anybody may ask for the server's health. The health of a network needs the role read.
+
+    Raises:
+        Unauthenticated: the caller has no valid credential.
+        PermissionDenied: the caller's role is too small.
+    """
+    if service not in OWN:
+        require(Role.READ)
 
 
 class HealthReporter:
