@@ -26,12 +26,15 @@ from headrace.runtime.metrics.series import Family, SeriesSnapshot, Value
 PREFIX: Final = "headrace_"
 
 DeviceStates = Callable[[], Mapping[str, bool]]
+Snapshot = Callable[[], Iterable[SeriesSnapshot]]
 
 
-def make_registry(counters: Counters, device_states: DeviceStates) -> CollectorRegistry:
+def make_registry(
+    counters: Counters, device_states: DeviceStates, *others: Snapshot
+) -> CollectorRegistry:
     """A new registry with all metrics of one server and of its process."""
     registry = CollectorRegistry()
-    registry.register(HeadraceCollector(counters, device_states))
+    registry.register(HeadraceCollector(counters, device_states, *others))
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
@@ -45,11 +48,13 @@ class HeadraceCollector(Collector):
         counters: the counters to read.
         device_states: whether each device is up, by its name in the other metrics. Devices that
             failed to start are included.
+        others: further series, from any thread.
     """
 
-    def __init__(self, counters: Counters, device_states: DeviceStates) -> None:
+    def __init__(self, counters: Counters, device_states: DeviceStates, *others: Snapshot) -> None:
         self._counters = counters
         self._device_states = device_states
+        self._others = others
 
     def collect(self) -> Iterator[Metric]:
         exposed = {family.name: _Exposed(family) for family in FAMILIES}
@@ -65,6 +70,8 @@ class HeadraceCollector(Collector):
         yield from self._counters.snapshot()
         for name, up in self._device_states().items():
             yield SeriesSnapshot(DEVICE_UP, (name,), float(up))
+        for other in self._others:
+            yield from other()
         versions = metadata.version("headrace"), platform.python_version()
         yield SeriesSnapshot(BUILD_INFO, versions, 1.0)
 
