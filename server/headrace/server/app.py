@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import grpc
 
@@ -56,14 +56,13 @@ from headrace.server.state import StateDirectory
 from headrace.server.storage import lock_state, network_cache, signing_key, usable
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.connections import cut_connections
+from headrace.server.transport.limits import channel_options
+from headrace.server.transport.tls import server_tls
 
 _log = logging.getLogger(__name__)
 
 _CLOSE_SECONDS = 0.2
 _UNLOAD_SECONDS = 2.0
-_LEAST_STREAMS = 128
-_FULL_CONNECTIONS = 32
-_NO_LIMIT = 2**31 - 1
 
 
 class Addresses(NamedTuple):
@@ -86,6 +85,7 @@ class App:
         check_address("port", settings.host, settings.port)
         check_address("http_port", settings.http_host, settings.http_port)
         self._watcher = Watcher()
+        self._tls = server_tls(settings, self._watcher)
         limits = Limits(model_bytes=settings.max_model_bytes)
         self._limits = limits
         self._state: StateDirectory | None = None
@@ -190,7 +190,12 @@ class App:
             *(settings.max_message_bytes, registration),
         )
         probes = operations_routes(
-            make_registry(self.core.counters, self.core.devices_up, self._networks),
+            make_registry(
+                self.core.counters,
+                self.core.devices_up,
+                self._networks,
+                *([self._tls.snapshot] if self._tls else []),
+            ),
             lambda: self._unready,
             self._networks.failed,
             open_metrics=settings.open_metrics,
@@ -207,6 +212,7 @@ class App:
             settings.http_port,
             self._application,
             max_connections=settings.max_concurrent_rpcs,
+            tls=self._tls.context if self._tls else None,
         )
 
     async def start(self) -> Addresses:
@@ -216,7 +222,10 @@ class App:
         self._health.start()
         address = shown_address(settings.host, settings.port)
         try:
-            port = self._server.add_insecure_port(address)
+            if self._tls:
+                port = self._server.add_secure_port(address, self._tls.credentials())
+            else:
+                port = self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise InvalidArgument(
                 f"cannot listen on {address}: another server is there by now", field="port"
@@ -307,30 +316,6 @@ class App:
 
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(look)
-
-
-def channel_options(settings: Settings) -> list[tuple[str, Any]]:
-    """Returns the channel options for gRPC's core.
-
-    New calls wait in the core until Python takes them, one at a time. When too many calls wait,
-    the core ends random calls of any client as CANCELLED. It also ends calls that have waited for
-    30 seconds. So the core's bound is set very high, and each connection has a lower bound of its
-    own. Calls beyond the connection's bound are refused as UNAVAILABLE or RESOURCE_EXHAUSTED. The
-    connection's bound also counts resets and calls that the client has given up. A call that waits
-    takes about 16 KB.
-    """
-    streams = max(_LEAST_STREAMS, 2 * settings.max_concurrent_rpcs)
-    waiting = _FULL_CONNECTIONS * streams
-    return [
-        ("grpc.max_receive_message_length", settings.max_message_bytes),
-        ("grpc.max_send_message_length", settings.max_message_bytes),
-        ("grpc.so_reuseport", 0),
-        ("grpc.max_concurrent_streams", streams),
-        ("grpc.server.max_pending_requests", waiting),
-        ("grpc.server.max_pending_requests_hard_limit", waiting),
-        ("grpc.server_max_unrequested_time_in_server", _NO_LIMIT),
-        ("grpc.http2.bdp_probe", 0),
-    ]
 
 
 def plugin_sources(settings: Settings) -> list[PluginSource]:

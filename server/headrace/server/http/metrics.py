@@ -28,14 +28,15 @@ from headrace.server.access.networks import Networks
 PREFIX: Final = "headrace_"
 
 DeviceStates = Callable[[], Mapping[str, bool]]
+Snapshot = Callable[[], Iterable[SeriesSnapshot]]
 
 
 def make_registry(
-    counters: Counters, device_states: DeviceStates, networks: Networks
+    counters: Counters, device_states: DeviceStates, networks: Networks, *others: Snapshot
 ) -> CollectorRegistry:
     """A new registry with all metrics of one server and of its process."""
     registry = CollectorRegistry()
-    registry.register(HeadraceCollector(counters, device_states, networks))
+    registry.register(HeadraceCollector(counters, device_states, networks, *others))
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
@@ -50,12 +51,20 @@ class HeadraceCollector(Collector):
         device_states: whether each device is up, by its name in the other metrics. Devices that
             failed to start are included.
         networks: says which networks the caller of the scrape sees, and under which names.
+        others: further series, from any thread.
     """
 
-    def __init__(self, counters: Counters, device_states: DeviceStates, networks: Networks) -> None:
+    def __init__(
+        self,
+        counters: Counters,
+        device_states: DeviceStates,
+        networks: Networks,
+        *others: Snapshot,
+    ) -> None:
         self._counters = counters
         self._device_states = device_states
         self._networks = networks
+        self._others = others
 
     def collect(self) -> Iterator[Metric]:
         exposed = {family.name: _Exposed(family) for family in FAMILIES}
@@ -78,6 +87,8 @@ class HeadraceCollector(Collector):
                 yield each if shown == name else replace(each, labels=(shown, *others))
         for name, up in self._device_states().items():
             yield SeriesSnapshot(DEVICE_UP, (name,), float(up))
+        for other in self._others:
+            yield from other()
         versions = metadata.version("headrace"), platform.python_version()
         yield SeriesSnapshot(BUILD_INFO, versions, 1.0)
 

@@ -68,6 +68,18 @@ class Settings:
         "port for HTTP: /v2, /metrics, /healthz and /readyz; 0 picks a free one",
         former="metrics_port",
     )
+    tls_cert: Path | None = option(
+        None,
+        PATH,
+        "PEM file with the server's certificate, and then those that signed it; gRPC and HTTP then "
+        "speak TLS only. The files of TLS are read again when they change",
+    )
+    tls_key: Path | None = option(None, PATH, "PEM file with the key of --tls-cert")
+    tls_client_ca: Path | None = option(
+        None,
+        PATH,
+        "PEM file with authorities; each client then needs a certificate from one of them",
+    )
     config: Path | None = option(None, PATH, "TOML file with settings and tables for devices")
     model_repository: Path | None = option(
         None, PATH, "model repository: a folder with a sub-folder for each network"

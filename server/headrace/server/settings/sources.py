@@ -200,6 +200,13 @@ def _check(settings: Settings) -> None:
             f"port and http_port are both {settings.port}; give them different ports",
             field="http_port",
         )
+    for given, other in (
+        ("tls_cert", "tls_key"),
+        ("tls_key", "tls_cert"),
+        ("tls_client_ca", "tls_cert"),
+    ):
+        if getattr(settings, given) is not None and getattr(settings, other) is None:
+            raise InvalidArgument(f"{given} is given without {other}; give both", field=other)
     if settings.max_model_bytes > settings.max_uploads_bytes:
         raise InvalidArgument(
             "max_model_bytes is above max_uploads_bytes, so the largest model could not be "
