@@ -90,7 +90,7 @@ class Startup:
         kept = [name for name in found if self._private_networks or not owner_of(name)]
         if len(kept) < len(found):
             left = len(found) - len(kept)
-            _log.warning("%d networks of tenants rest: start with --private-networks", left)
+            _log.warning("%d networks of tenants are not loaded; use --private-networks", left)
         return kept
 
     def _set_up(self, state: StateDirectory) -> None:
