@@ -18,6 +18,7 @@ from headrace.runtime.core import Core
 from headrace.runtime.device.plugin_source import PluginSource, factory_source, installed_plugins
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.intake.limits import Limits
+from headrace.server.access.access import Access
 from headrace.server.access.watched import Watcher
 from headrace.server.addresses import check_address, shown_address
 from headrace.server.http.application import Application
@@ -113,7 +114,10 @@ class App:
         self._poller = Poller(self._repository, settings.repository_poll_seconds)
         self._startup = Startup(self.core, self._state, self._repository, self._network_changed)
         self._reflection = ReflectionService([SERVICE, OPEN_INFERENCE, HEALTH])
-        self._boundary = Boundary(self.core.counters, settings.max_concurrent_rpcs)
+        self._access = Access(settings, self._watcher, self.core.counters)
+        self._boundary = Boundary(
+            self.core.counters, settings.max_concurrent_rpcs, self._access.entrance()
+        )
         self._regions = Regions(
             allowed=settings.allow_client_shared_memory,
             max_bytes=settings.max_shared_memory_bytes,
@@ -169,9 +173,14 @@ class App:
             ),
             lambda: self._unready,
             self.core.networks.failed,
+            open_metrics=settings.open_metrics,
         )
         self._application = Application(
-            [*probes, *rest.probes], self.core.counters, rest.routes, rest.lifespan
+            [*probes, *rest.probes],
+            self.core.counters,
+            rest.routes,
+            rest.lifespan,
+            self._access.entrance(),
         )
         self._http = HttpServer(
             settings.http_host,
@@ -266,6 +275,7 @@ class App:
         deadline = max(deadline, time.monotonic() + _UNLOAD_SECONDS)
         await asyncio.get_running_loop().run_in_executor(None, self.core.stop, deadline)
         self._http.stop()
+        await asyncio.to_thread(self._access.close)
         self._uploads.close()
         self._regions.close()
         if self._state_lock is not None:

@@ -105,6 +105,13 @@ HTTP_REQUESTS: Final = Family(
     ("path", "code"),
     "Finished HTTP requests by path with placeholders, and status. 499: the client left.",
 )
+REFUSED_CALLERS: Final = Family(
+    "refused_callers_total",
+    "counter",
+    ("reason",),
+    "Calls and HTTP requests without the right credential or role. Many in a short time mean an "
+    "attack, or a client whose credential has expired.",
+)
 TLS_EXPIRATION: Final = Family(
     "tls_certificate_expiration_timestamp_seconds",
     "gauge",
@@ -178,6 +185,7 @@ FAMILIES: Final = (
     NETWORK_BATCH_SIZE,
     GRPC_REQUESTS,
     HTTP_REQUESTS,
+    REFUSED_CALLERS,
     TLS_EXPIRATION,
     TLS_STALE,
     CACHE_HITS,

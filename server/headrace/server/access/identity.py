@@ -45,6 +45,9 @@ class Identity:
 ANONYMOUS = Identity("anonymous", frozenset(Role))
 """Every caller of a server without access control. It may do everything."""
 
+STRANGER = Identity("stranger", frozenset())
+"""A caller of an open call that has sent no valid credential."""
+
 CALLER: ContextVar[Identity] = ContextVar("caller", default=ANONYMOUS)
 """The caller of the request that this task handles.
 

@@ -41,6 +41,9 @@ class WatchedFiles(Generic[T]):
         on_change: called with each new value, on the watcher's thread. Not called for the first.
         max_bytes: the largest size of a file.
 
+    Attributes:
+        on_change: the argument. It may be set until the watcher starts.
+
     Raises:
         InvalidArgument: the files cannot be read or parsed now.
     """
@@ -56,7 +59,7 @@ class WatchedFiles(Generic[T]):
     ) -> None:
         self._paths = tuple(paths)
         self._parse = parse
-        self._on_change = on_change
+        self.on_change = on_change
         self._max_bytes = max_bytes
         self._failures = 0
         try:
@@ -87,7 +90,7 @@ class WatchedFiles(Generic[T]):
                 value = self._parse(*contents)
                 self._value, self._contents = value, contents
                 _log.info("read %s again, because it has changed", self._names)
-                self._on_change(value)
+                self.on_change(value)
             self._marks = marks
             self._failures = 0
         except (OSError, ValueError, HeadraceError) as error:

@@ -18,6 +18,7 @@ from headrace.runtime.errors import InvalidArgument, Unavailable
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState, check_network_name
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest, Reference
+from headrace.server.access.audit import about
 from headrace.server.repository.repository import Repository
 from headrace.server.services.convert import (
     executable_layers,
@@ -148,6 +149,7 @@ class Servicer:
             raise InvalidArgument("the first message must hold the options", field="options")
         options = part.options
         check_network_name(options.name)
+        about(options.name)
 
         async def chunks() -> AsyncIterator[bytes]:
             while (data := await context.read()) is not grpc.aio.EOF:

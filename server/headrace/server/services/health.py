@@ -13,11 +13,14 @@ from grpc_health.v1 import health_pb2
 
 from headrace.runtime.errors import NotFound, Unavailable
 from headrace.runtime.loading.registry import NetworkState
+from headrace.server.access.identity import Role
+from headrace.server.access.refusal import require
 from headrace.server.services.open_inference.service import SERVICE as OPEN_INFERENCE
 
 SERVICE = "headrace.v1.InferenceEngine"
 HEALTH = "grpc.health.v1.Health"
 
+_SERVER = ("", SERVICE, OPEN_INFERENCE)
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 _UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
@@ -55,6 +58,7 @@ class HealthService:
                 changed.set()
 
     async def check(self, request: health_pb2.HealthCheckRequest, _: Any) -> Any:
+        _check_caller(request.service)
         status = self._statuses.get(request.service)
         if status is None:
             raise NotFound(f"there is no service {request.service!r}", field="service")
@@ -70,6 +74,7 @@ class HealthService:
     async def watch(
         self, request: health_pb2.HealthCheckRequest, _: Any
     ) -> AsyncGenerator[bytes, None]:
+        _check_caller(request.service)
         changed = asyncio.Event()
         watchers = self._watchers.setdefault(request.service, set())
         watchers.add(changed)
@@ -88,6 +93,17 @@ class HealthService:
             watchers.discard(changed)
             if not watchers:
                 self._watchers.pop(request.service, None)
+
+
+def _check_caller(service: str) -> None:
+    """Anybody may ask for the server's health. The health of a network needs the role read.
+
+    Raises:
+        Unauthenticated: the caller has no valid credential.
+        PermissionDenied: the caller's role is too small.
+    """
+    if service not in _SERVER:
+        require(Role.READ)
 
 
 class HealthReporter:
@@ -133,7 +149,7 @@ class HealthReporter:
         self.service.close()
 
     def _set_server(self, status: int) -> None:
-        for service in ("", SERVICE, OPEN_INFERENCE):
+        for service in _SERVER:
             self._set(service, status)
 
     def _set(self, service: str, status: int | None) -> None:

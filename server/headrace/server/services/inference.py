@@ -28,7 +28,7 @@ from headrace.server.services.shared_tensors import (
     fetch_inputs,
     put_outputs,
 )
-from headrace.server.transport.boundary import ended_code
+from headrace.server.transport.statuses import ended_code
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import encode_values
 from headrace.wire.layouts import MAX_ID_LENGTH, Inputs

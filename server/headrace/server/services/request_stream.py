@@ -23,9 +23,11 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.execution.job import Job
 from headrace.runtime.system.allocator import release_memory
+from headrace.server.access.gate import when_ended
 from headrace.server.services.result_writer import ResultWriter, no_room
-from headrace.server.transport.boundary import Boundary, describe, ended_code
+from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.shares import Memory, Shares
+from headrace.server.transport.statuses import describe, ended_code
 from headrace.wire.errors import ErrorDetails
 
 OF_WHAT_IS_LEFT: Final = 1 / 8
@@ -159,6 +161,7 @@ class RequestStream(ABC):
 
     async def run(self) -> None:
         self._task = asyncio.current_task()
+        when_ended(self.fail_all)
         try:
             await self._read()
             self._task = None  # the caller has ended the stream, so it needs no closing

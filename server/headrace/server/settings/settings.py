@@ -16,6 +16,7 @@ from headrace.server.settings.option import (
     PATH,
     SECONDS,
     SWITCH,
+    TEXT,
     Option,
     choice,
     integer,
@@ -147,6 +148,31 @@ class Settings:
         "file with the key that signs exported and cached networks; it is made if it is missing, "
         "and servers may share it; default: blob.key in the state directory, or without one a new "
         "key at each start",
+    )
+    tokens: Path | None = option(
+        None,
+        PATH,
+        "TOML file with the tokens and certificates that may call, and their roles; the server "
+        "sees its changes; default: everybody may do everything",
+    )
+    jwt_jwks: Path | None = option(
+        None,
+        PATH,
+        "JSON Web Key Set with the public keys of the JWTs that may call; the server sees its "
+        "changes; needs --jwt-audience",
+    )
+    jwt_audience: str = option("", TEXT, "audience that a JWT must name: its claim aud")
+    jwt_issuer: str = option(
+        "", TEXT, "issuer that a JWT must name: its claim iss; default: any with a key in the file"
+    )
+    jwt_roles_claim: str = option(
+        "roles", TEXT, "claim of a JWT with its roles; dots lead into nested claims"
+    )
+    open_metrics: bool = option(
+        False, SWITCH, "let anybody read /metrics; otherwise the role read is needed"
+    )
+    audit_log: Path | None = option(
+        None, PATH, "file that gets a JSON line for each managing call and each refused one"
     )
     scheduling: str = option(
         "batch",

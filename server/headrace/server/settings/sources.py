@@ -207,3 +207,6 @@ def _check(settings: Settings) -> None:
             "uploaded; raise max_uploads_bytes",
             field="max_uploads_bytes",
         )
+    if (settings.jwt_jwks is None) is not (not settings.jwt_audience):
+        given, missing = ("jwt_jwks", "jwt_audience")[:: 1 if settings.jwt_jwks else -1]
+        raise InvalidArgument(f"{given} is set without {missing}; set both", field=missing)
