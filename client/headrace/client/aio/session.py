@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from headrace.client import errors
 from headrace.client.aio.request import InferRequest
-from headrace.client.errors import Error
+from headrace.client.errors import Error, Target
 from headrace.client.outputs import Outputs
 from headrace.client.plans import network_plans
 from headrace.client.plans.plan import Budget, Plan
@@ -17,7 +17,8 @@ from headrace.client.sessions.standing import Standing, is_not_open
 
 
 class _Client(Protocol):
-    target: str
+    @property
+    def endpoint(self) -> Target: ...
 
     async def run(self, steps: Plan[Outputs]) -> Outputs: ...
 
@@ -158,7 +159,7 @@ class _Turn:
             await asyncio.wait({self._before})
         client = self._session._client
         if not budget.left_seconds:
-            raise errors.late(client.target)
+            raise errors.late(client.endpoint)
         return await client.run(network_plans.infer_encoded(data, budget.left_seconds, once=True))
 
     def ended(self, error: BaseException | None) -> None:

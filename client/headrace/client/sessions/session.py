@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import grpc
 
 from headrace.client import errors
-from headrace.client.errors import Error
+from headrace.client.errors import Error, Target
 from headrace.client.outputs import Outputs, decode_reply
 from headrace.client.plans import network_plans
 from headrace.client.plans.plan import Budget, Plan, seconds
@@ -21,7 +21,8 @@ from headrace.client.sessions.standing import Standing, is_not_open
 
 
 class _Client(Protocol):
-    target: str
+    @property
+    def endpoint(self) -> Target: ...
 
     def callable(self, method: str, *, once: bool = False) -> Any: ...
     def run(self, steps: Plan[Outputs]) -> Outputs: ...
@@ -218,7 +219,7 @@ class _SessionRequest(InferRequest):
         left = self._budget.left_seconds
         try:
             if not left:
-                raise errors.late(self._client.target)
+                raise errors.late(self._client.endpoint)
             infer = self._client.callable("Infer", once=True)
             call = infer.future(self._data, seconds(left, left))
         except Exception as error:  # noqa: BLE001 - as the request's result
@@ -262,7 +263,7 @@ class _SessionRequest(InferRequest):
         except grpc.FutureCancelledError:
             self._fail(errors.cancelled())
         except grpc.RpcError as error:
-            self._fail(errors.from_call(error, self._client.target))
+            self._fail(errors.from_call(error, self._client.endpoint))
         except Exception as error:  # noqa: BLE001 - as the request's result
             self._fail(error)
         else:

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from headrace.client import errors
-from headrace.client.errors import Error
+from headrace.client.errors import Error, Target
 from headrace.client.outputs import Outputs
 from headrace.client.shared_memory.loan import Loan
 
@@ -22,7 +22,7 @@ class LentCall:
     is free again, even if nobody asks for the outputs.
     """
 
-    def __init__(self, start: Callable[[bytes], Any], loan: Loan, target: str) -> None:
+    def __init__(self, start: Callable[[bytes], Any], loan: Loan, target: Target) -> None:
         self._start = start
         self._target = target
         self._loan = loan

@@ -17,7 +17,9 @@ from headrace.server.settings.settings import PluginSettings, Settings, options
 
 PREFIX = "HEADRACE_"
 # Variables of the command-line client. It may run in the same environment.
-_CLIENT_VARIABLES = frozenset({"HEADRACE_SERVER"})
+_CLIENT_VARIABLES = frozenset(
+    {"HEADRACE_SERVER", "HEADRACE_TLS_CA", "HEADRACE_TOKEN", "HEADRACE_TOKEN_FILE"}
+)
 _PLUGIN_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _PLUGIN_KEYS = ("factory", "device", "config", "enabled")
