@@ -6,10 +6,12 @@ The check itself does not listen: clients could connect before the server can an
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 from typing import Any
 
 from headrace.runtime.errors import InvalidArgument
+from headrace.server.settings.settings import Settings
 
 
 def shown_address(host: str, port: int) -> str:
@@ -42,6 +44,40 @@ def check_address(setting: str, host: str, port: int) -> None:
         raise InvalidArgument(
             f"cannot listen on {shown_address(host, port)}: {first.strerror}", field=setting
         ) from first
+
+
+def check_exposure(settings: Settings) -> None:
+    """Checks that a server that other machines reach has TLS and access control.
+
+    Raises:
+        InvalidArgument: it lacks one of them, and nobody has said that this is right.
+    """
+    if settings.allow_insecure:
+        return
+    lacking = {
+        "no TLS": settings.tls_cert is None,
+        "no access control": not settings.has_access_control,
+    }
+    for setting in ("host", "http_host"):
+        host = getattr(settings, setting)
+        if any(lacking.values()) and not is_loopback(host):
+            what = " and ".join(name for name, lacks in lacking.items() if lacks)
+            raise InvalidArgument(
+                f"{setting} {host} is open to other machines, but the server has {what}\n"
+                "give --tls-cert, --tls-key and --tokens (`headrace tls new` and `headrace token "
+                "new` make them), or --allow-insecure if something else protects the ports",
+                field=setting,
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine reach the host's addresses. A name that cannot be
+    resolved counts as one that others reach."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except (OSError, ValueError):
+        return False
+    return all(ipaddress.ip_address(address[0]).is_loopback for *_, address in found)
 
 
 def _refusal(family: socket.AddressFamily, address: Any) -> OSError | None:

@@ -23,7 +23,7 @@ from headrace.server.access.access import Access
 from headrace.server.access.identity import Role
 from headrace.server.access.networks import Networks, PrivateNetworks
 from headrace.server.access.watched import Watcher
-from headrace.server.addresses import check_address, shown_address
+from headrace.server.addresses import check_address, check_exposure, shown_address
 from headrace.server.http.application import Application
 from headrace.server.http.metrics import make_registry
 from headrace.server.http.operations import operations_routes
@@ -82,6 +82,7 @@ class App:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        check_exposure(settings)
         check_address("port", settings.host, settings.port)
         check_address("http_port", settings.http_host, settings.http_port)
         self._watcher = Watcher()

@@ -5,11 +5,15 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace.runtime.errors import InvalidArgument
-from headrace.server.addresses import check_address, shown_address
+from headrace.server.addresses import check_address, check_exposure, shown_address
+from headrace.server.settings.settings import Settings
 
 V4, V6 = socket.AF_INET, socket.AF_INET6
 
@@ -62,3 +66,44 @@ def test_an_address_that_the_machine_lacks_does_not_matter_beside_one_that_it_ha
 def test_an_ipv6_address_is_shown_in_brackets() -> None:
     assert shown_address("::1", 9000) == "[::1]:9000"
     assert shown_address("localhost", 9000) == "localhost:9000"
+
+
+# -- safe by default --
+
+SECURE = {"tls_cert": Path("c"), "tls_key": Path("k"), "tokens": Path("t")}
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "no-such-host.invalid"])
+@pytest.mark.parametrize(
+    ("given", "lacking"),
+    [
+        ((), "no TLS and no access control"),
+        (("tokens",), "no TLS"),
+        (("tls_cert", "tls_key"), "no access control"),
+    ],
+)
+def test_a_server_that_others_reach_needs_tls_and_access_control(
+    host: str, given: tuple[str, ...], lacking: str
+) -> None:
+    chosen: Any = {name: SECURE[name] for name in given}
+    for hosts in ((host, host), ("127.0.0.1", host)):
+        settings = Settings(host=hosts[0], http_host=hosts[1], **chosen)
+        with pytest.raises(InvalidArgument) as refused:
+            check_exposure(settings)
+        what, remedy = refused.value.message.splitlines()
+        assert what.endswith(f"the server has {lacking}")
+        assert what.startswith(f"{refused.value.field} {host} ")
+        for option in ("--tls-cert", "--tokens", "headrace tls new", "--allow-insecure"):
+            assert option in remedy
+        check_exposure(replace(settings, allow_insecure=True))
+
+
+@pytest.mark.parametrize("control", ["tokens", "jwt_jwks", "tls_client_ca"])
+def test_a_server_with_tls_and_access_control_may_be_reached(control: str) -> None:
+    chosen: Any = {control: Path("f"), "tls_cert": Path("c"), "tls_key": Path("k")}
+    check_exposure(Settings(host="0.0.0.0", **chosen))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_a_server_for_this_machine_alone_needs_nothing(host: str) -> None:
+    check_exposure(Settings(host=host))

@@ -181,6 +181,12 @@ class Settings:
         "how Linux schedules the server's threads: batch (they do not interrupt each other) or "
         "normal (for machines where other busy processes share the processors)",
     )
+    allow_insecure: bool = option(
+        False,
+        SWITCH,
+        "listen beyond this machine without TLS or without access control, for example behind a "
+        "proxy that does both",
+    )
     private_networks: bool = option(
         False,
         SWITCH,
@@ -216,6 +222,11 @@ class Settings:
     )
     log_format: str = option("text", choice("text", "json"), "format of the log: text or json")
     plugins: tuple[PluginSettings, ...] = ()
+
+    @property
+    def has_access_control(self) -> bool:
+        """Whether callers need a credential: a token, a JWT or a client certificate."""
+        return any((self.tokens, self.jwt_jwks, self.tls_client_ca))
 
     def __post_init__(self) -> None:
         if not self.http_host:

@@ -196,6 +196,11 @@ def _check(settings: Settings) -> None:
                     "clients",
                     field=name,
                 )
+    if settings.private_networks and settings.tokens is None and settings.jwt_jwks is None:
+        raise InvalidArgument(
+            "private_networks needs tokens or jwt_jwks, which tell clients apart",
+            field="private_networks",
+        )
     same_host = settings.host == settings.http_host
     if same_host and settings.port == settings.http_port != 0:
         raise InvalidArgument(

@@ -268,3 +268,21 @@ def test_every_default_is_a_right_value() -> None:
     for each in options():
         if each.default is not None:
             assert each.kind.parse(each.default) == each.default
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"operators": "token:ops"}, "operators"),
+        ({"max_networks_per_client": "1"}, "max_networks_per_client"),
+        ({"max_model_bytes_per_client": "1"}, "max_model_bytes_per_client"),
+        ({"private_networks": True}, "private_networks"),
+    ],
+)
+def test_what_belongs_to_private_networks_needs_them_and_they_need_identities(
+    given: dict[str, object], field: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=field) as refused:
+        load_settings(given, {})
+    assert refused.value.field == field
+    load_settings({**given, "private_networks": True, "tokens": "tokens.toml"}, {})
