@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headrace.server.access.command import app
-from headrace.server.access.identity import Role
+from headrace.server.access.identity import Identity, Role
 from headrace.server.access.token_file import add_token
 from headrace.server.access.tokens import parse_entries, token_hash
 from tests.support.tokens import certificate_entry, entry
@@ -36,8 +36,7 @@ def test_a_new_token_is_printed_once_and_the_file_keeps_its_hash_only(path: Path
     assert token not in text
     assert token_hash(token) in text
     found = parse_entries(text.encode()).of_token(token)
-    assert found is not None
-    assert (found.name, found.roles) == ("token:ci", {Role.INFER, Role.READ})
+    assert found == Identity("token:ci", frozenset({Role.INFER, Role.READ}))
 
 
 def test_a_new_file_is_for_its_owner_only_and_a_changed_one_keeps_its_permissions(
