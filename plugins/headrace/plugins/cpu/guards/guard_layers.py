@@ -17,6 +17,7 @@ SUFFIX: Final = "/headrace.guard"  # in the names of layers that fail in place o
 FAILS: Final = "a tensor is empty, has too few axes, or is 0 where a length is due"
 _NEVER: Final = "never"
 _REASONS: Final = {
+    "corner": "the corners of a grid are aligned, and an axis has one pixel",
     "crop": "a part that is cropped is not resized, which the backend takes for nothing to do",
     "negative": "a length is negative",
     "shape": "an input does not have the shape that ONNX asks for beside the others",

@@ -330,6 +330,28 @@ def test_a_window_that_is_known_to_fit_needs_no_guard(plugin: Plugin) -> None:
     assert layers == ["MaxPool"]
 
 
+@pytest.mark.parametrize("constant", [False, True])
+def test_aligned_corners_are_two_pixels(plugin: Plugin, constant: bool) -> None:
+    text = (
+        """g (float[n,r,c] theta{}) => (float y) {{ y = AffineGrid<align_corners={}>(theta, s) }}"""
+    )
+    for sizes in ([1, 1, 1, 3], [1, 1, 3, 1], [1, 1, 3, 2], [1, 1, 1, 2, 3], [1, 1, 2, 2, 2]):
+        theta = np.eye(len(sizes) - 1, dtype=np.float32)[np.newaxis, :-1]
+        given = np.array(sizes)
+        for aligned in (0, 1):
+            if constant:
+                grid, inputs = network(text.format("", aligned), s=given), [theta]
+            else:
+                grid, inputs = network(text.format(", int64[d] s", aligned)), [theta, given]
+            if aligned and 1 in sizes[2:]:
+                with pytest.raises(InvalidArgument, match="an axis has one pixel"):
+                    run(plugin, grid, *inputs)
+            else:
+                found = run(plugin, grid, *inputs)["y"]
+                ends = 1 - (0 if aligned else 1 / given[:1:-1])
+                np.testing.assert_allclose(found.reshape(-1, len(sizes) - 2)[-1], ends)
+
+
 def divided(op_type: str, dtype: Any) -> str:
     kind = np.dtype(dtype).name
     return f"g ({kind}[n] a, {kind}[n] b) => ({kind}[n] y) {{ y = {op_type}(a, b) }}"
