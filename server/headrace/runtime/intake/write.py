@@ -1,0 +1,111 @@
+"""Writes models without copying the weights.
+
+Serialising a ModelProto copies every weight twice. To avoid that, the small part is serialised
+alone, and the weights are put between its pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from headrace.runtime.intake.onnx_bytes import INLINE_BYTES, RAW_DATA
+from headrace.runtime.intake.parts import header
+from headrace.runtime.system.buffers import Buffer
+from headrace.runtime.system.graph_memory import watched
+
+
+def refer(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
+    """Makes `tensor` refer to data in the file `location`."""
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
+        tensor.external_data.add(key=key, value=value)
+
+
+def serialize(model: ir.Model) -> Iterator[Buffer]:
+    """The bytes of the ModelProto of `model`, in pieces that share the large initialisers' memory.
+
+    It only reads `model`, so several threads may serialise the same model at once.
+    """
+    proto, large = _cut(model)
+    graph = proto.graph.SerializeToString()
+    proto.ClearField("graph")
+    heads = [_tensor_head(name, tensor) for name, tensor in large]
+    size = len(graph) + sum(
+        len(head) + len(header(5, len(head) + int(tensor.nbytes))) + int(tensor.nbytes)
+        for head, (_, tensor) in zip(heads, large, strict=True)
+    )
+    yield proto.SerializeToString()
+    yield header(7, size)
+    yield graph
+    for head, (_, tensor) in zip(heads, large, strict=True):
+        yield header(5, len(head) + int(tensor.nbytes))
+        yield head
+        yield _data(tensor)
+
+
+def serialize_apart(model: ir.Model, location: str) -> tuple[bytes, list[memoryview]]:
+    """The bytes of the ModelProto of `model` with external large initialisers, and views of their
+    data. The views belong one after the other into the file `location` beside the model."""
+    proto, large = _cut(model)
+    offset = 0
+    for name, tensor in large:
+        external = onnx.TensorProto(
+            dims=list(tensor.shape.numpy()), data_type=tensor.dtype.value, name=name
+        )
+        refer(external, location, offset, int(tensor.nbytes))
+        proto.graph.initializer.append(external)
+        offset += int(tensor.nbytes)
+    return proto.SerializeToString(), [_data(tensor) for _, tensor in large]
+
+
+def large_bytes(model: ir.Model) -> int:
+    """The bytes of the large initialisers' data, which `serialize` shares."""
+    values = model.graph.initializers.values()
+    return sum(int(tensor.nbytes) for value in values if (tensor := _beside(value)) is not None)
+
+
+def _cut(model: ir.Model) -> tuple[onnx.ModelProto, list[tuple[str, ir.TensorProtocol]]]:
+    """The ModelProto without the large initialisers, and the large initialisers."""
+    small = watched(model.clone())
+    large: list[tuple[str, ir.TensorProtocol]] = []
+    for name, value in list(small.graph.initializers.items()):
+        tensor = _beside(value)
+        if tensor is not None:
+            large.append((name, tensor))
+            del small.graph.initializers[name]
+    return ir.to_proto(small), large
+
+
+def _beside(value: ir.Value) -> ir.TensorProtocol | None:
+    """The initialiser's tensor if it is large and can be stored beside the rest; otherwise None."""
+    tensor = value.const_value
+    if (
+        tensor is None
+        or tensor.nbytes < INLINE_BYTES
+        or tensor.dtype.is_string()
+        or tensor.dtype.bitwidth < 8  # these are packed, and NumPy cannot view packed elements
+        or value.metadata_props
+        or value.meta
+    ):
+        return None
+    return tensor
+
+
+def _data(tensor: ir.TensorProtocol) -> memoryview:
+    return np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8).data
+
+
+def _tensor_head(name: str, tensor: ir.TensorProtocol) -> bytes:
+    """A serialised tensor without its data, followed by the header of the data.
+
+    The tensor gets the value's name, because clones of a network share tensors and may rename
+    values.
+    """
+    proto = onnx.TensorProto(
+        dims=list(tensor.shape.numpy()), data_type=tensor.dtype.value, name=name
+    )
+    return proto.SerializeToString() + header(RAW_DATA, int(tensor.nbytes))
