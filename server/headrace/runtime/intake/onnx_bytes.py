@@ -1,10 +1,11 @@
-"""Reads serialised models without copying the weights.
+"""Serialised models, read and written without copying the weights.
 
-Parsing a ModelProto copies every weight into the parsed message. To avoid that, a walk over the
-wire format replaces each large `raw_data` by a short token, which stands for the data's place in
-the original bytes. It is the value of the same field, so protobuf treats it like the data when
-fields occur twice or in another order. The walk also counts, so that no model is parsed that
-exceeds the limits of memory and nodes.
+Parsing a ModelProto copies every weight into the parsed message, and serialising a ModelProto
+copies them twice. To avoid that, reading walks the wire format once and replaces each large
+`raw_data` by a short token. The token stands for the data's place in the original bytes. It is the
+value of the same field, so protobuf treats it like the data when fields occur twice or in another
+order. The walk also counts, so that no model is parsed that exceeds the limits of memory and nodes.
+Writing serialises the small part alone and puts the weights between its pieces.
 
 The wire format: https://protobuf.dev/programming-guides/encoding/. Field numbers: onnx.proto.
 """
@@ -12,15 +13,18 @@ The wire format: https://protobuf.dev/programming-guides/encoding/. Field number
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
 import numpy as np
+import onnx
+import onnx_ir as ir
 
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake.limits import Limits
-from headrace.runtime.intake.parts import header, read_varint
+from headrace.runtime.intake.parts import read_varint, varint
 from headrace.runtime.system.buffers import Buffer, joined
+from headrace.runtime.system.graph_memory import watched
 
 INLINE_BYTES: Final = 4096
 """Raw data with fewer bytes is not replaced by a token."""
@@ -32,7 +36,7 @@ _TOKEN_BYTES = 16
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _MODEL, _GRAPH, _NODE, _ATTRIBUTE, _FUNCTION, _TENSOR, _SPARSE, _TYPES = range(8)
-RAW_DATA = 9
+_RAW_DATA = 9
 _CHILDREN: Final[Mapping[int, Mapping[int, int]]] = {
     _MODEL: {7: _GRAPH, 20: _TYPES, 25: _FUNCTION, 26: _TYPES},
     _GRAPH: {1: _NODE, 5: _TENSOR, 15: _SPARSE, **dict.fromkeys((11, 12, 13, 14), _TYPES)},
@@ -128,11 +132,11 @@ class _Stripper:
                 number = tag >> 3
                 child = children.get(number)
                 if child is None:
-                    if kind == _TENSOR and number == RAW_DATA and length >= INLINE_BYTES:
+                    if kind == _TENSOR and number == _RAW_DATA and length >= INLINE_BYTES:
                         token = secrets.token_bytes(_TOKEN_BYTES)
                         self.ranges[token] = position, length
-                        head = header(RAW_DATA, _TOKEN_BYTES)
-                        pieces += (self._view[kept:start], head, token)
+                        header = _header(_RAW_DATA, _TOKEN_BYTES)
+                        pieces += (self._view[kept:start], header, token)
                         kept = stop
                     elif number in packed:
                         small += packed[number] * _numbers(self._view[position:stop])
@@ -145,7 +149,7 @@ class _Stripper:
                     replaced = self.message(child, position, stop, depth + 1)
                     if replaced:
                         size = sum(map(len, replaced))
-                        pieces += (self._view[kept:start], header(number, size), *replaced)
+                        pieces += (self._view[kept:start], _header(number, size), *replaced)
                         kept = stop
                 position = stop
             elif wire == _VARINT:
@@ -195,3 +199,106 @@ def _malformed(position: int) -> InvalidModel:
         f"{position}; send the whole .onnx file as it is",
         field="model",
     )
+
+
+def refer(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
+    """Makes `tensor` refer to data in the file `location`."""
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
+        tensor.external_data.add(key=key, value=value)
+
+
+def _header(number: int, length: int) -> bytes:
+    """The tag and length of the field `number` with a payload of `length` bytes."""
+    return varint(number << 3 | _LENGTH) + varint(length)
+
+
+def as_field(number: int, payload: bytes) -> bytes:
+    """A message with one length-delimited field, `number`, that holds `payload`."""
+    return _header(number, len(payload)) + payload
+
+
+def serialize(model: ir.Model) -> Iterator[Buffer]:
+    """The bytes of the ModelProto of `model`, in pieces that share the large initialisers' memory.
+
+    It only reads `model`, so several threads may serialise the same model at once.
+    """
+    proto, large = _cut(model)
+    graph = proto.graph.SerializeToString()
+    proto.ClearField("graph")
+    heads = [_tensor_head(name, tensor) for name, tensor in large]
+    size = len(graph) + sum(
+        len(head) + len(_header(5, len(head) + int(tensor.nbytes))) + int(tensor.nbytes)
+        for head, (_, tensor) in zip(heads, large, strict=True)
+    )
+    yield proto.SerializeToString()
+    yield _header(7, size)
+    yield graph
+    for head, (_, tensor) in zip(heads, large, strict=True):
+        yield _header(5, len(head) + int(tensor.nbytes))
+        yield head
+        yield _data(tensor)
+
+
+def serialize_apart(model: ir.Model, location: str) -> tuple[bytes, list[memoryview]]:
+    """The bytes of the ModelProto of `model` with external large initialisers, and views of their
+    data. The views belong one after the other into the file `location` beside the model."""
+    proto, large = _cut(model)
+    offset = 0
+    for name, tensor in large:
+        external = onnx.TensorProto(
+            dims=list(tensor.shape.numpy()), data_type=tensor.dtype.value, name=name
+        )
+        refer(external, location, offset, int(tensor.nbytes))
+        proto.graph.initializer.append(external)
+        offset += int(tensor.nbytes)
+    return proto.SerializeToString(), [_data(tensor) for _, tensor in large]
+
+
+def large_bytes(model: ir.Model) -> int:
+    """The bytes of the large initialisers' data, which `serialize` shares."""
+    values = model.graph.initializers.values()
+    return sum(int(tensor.nbytes) for value in values if (tensor := _beside(value)) is not None)
+
+
+def _cut(model: ir.Model) -> tuple[onnx.ModelProto, list[tuple[str, ir.TensorProtocol]]]:
+    """The ModelProto without the large initialisers, and the large initialisers."""
+    small = watched(model.clone())
+    large: list[tuple[str, ir.TensorProtocol]] = []
+    for name, value in list(small.graph.initializers.items()):
+        tensor = _beside(value)
+        if tensor is not None:
+            large.append((name, tensor))
+            del small.graph.initializers[name]
+    return ir.to_proto(small), large
+
+
+def _beside(value: ir.Value) -> ir.TensorProtocol | None:
+    """The initialiser's tensor if it is large and can be stored beside the rest; otherwise None."""
+    tensor = value.const_value
+    if (
+        tensor is None
+        or tensor.nbytes < INLINE_BYTES
+        or tensor.dtype.is_string()
+        or tensor.dtype.bitwidth < 8  # these are packed, and NumPy cannot view packed elements
+        or value.metadata_props
+        or value.meta
+    ):
+        return None
+    return tensor
+
+
+def _data(tensor: ir.TensorProtocol) -> memoryview:
+    return np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8).data
+
+
+def _tensor_head(name: str, tensor: ir.TensorProtocol) -> bytes:
+    """A serialised tensor without its data, followed by the header of the data.
+
+    The tensor gets the value's name, because clones of a network share tensors and may rename
+    values.
+    """
+    proto = onnx.TensorProto(
+        dims=list(tensor.shape.numpy()), data_type=tensor.dtype.value, name=name
+    )
+    return proto.SerializeToString() + _header(_RAW_DATA, int(tensor.nbytes))

@@ -127,13 +127,3 @@ def read_varint(data: Buffer, at: int) -> tuple[int, int]:
         if byte < 128:
             return value, at
     raise IndexError
-
-
-def header(number: int, length: int) -> bytes:
-    """The tag and length of the field `number` with a payload of `length` bytes."""
-    return varint(number << 3 | _LENGTH) + varint(length)
-
-
-def as_field(number: int, payload: bytes) -> bytes:
-    """A message with one length-delimited field, `number`, that holds `payload`."""
-    return header(number, len(payload)) + payload

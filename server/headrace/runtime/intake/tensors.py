@@ -15,8 +15,7 @@ import onnx_ir as ir
 
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake.limits import Limits
-from headrace.runtime.intake.onnx_bytes import Ranges
-from headrace.runtime.intake.write import refer
+from headrace.runtime.intake.onnx_bytes import Ranges, refer
 from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.system.mapped_files import MappedFiles
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from headrace.runtime.errors import InvalidArgument, InvalidModel
-from headrace.runtime.intake import onnx_bytes, parts, write
+from headrace.runtime.intake import onnx_bytes, parts
 from headrace.runtime.intake import read as intake
 from headrace.runtime.intake.inlining import Identifier, calls, settle_functions
 from headrace.runtime.intake.limits import Limits
@@ -71,13 +71,13 @@ def write_functions(functions: Sequence[ir.Function]) -> bytes:
         ir_version=10,
         functions=[function.clone() for function in functions],
     )
-    return b"".join(write.serialize(carrier))
+    return b"".join(onnx_bytes.serialize(carrier))
 
 
 def _is_function(data: bytes, limits: Limits) -> bool:
     """Whether the bytes are those of a FunctionProto, a field of a ModelProto."""
     try:
-        wrapped = parts.as_field(_FUNCTIONS, data)
+        wrapped = onnx_bytes.as_field(_FUNCTIONS, data)
         stripped, _ = onnx_bytes.strip(wrapped, limits)
         model = onnx.ModelProto()
         parts.merge(model, stripped)

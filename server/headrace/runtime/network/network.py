@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import onnx_ir as ir
 
-from headrace.runtime.intake import naming, provenance, write
+from headrace.runtime.intake import naming, onnx_bytes, provenance
 from headrace.runtime.intake import read as intake
 from headrace.runtime.intake.read import Limits
 from headrace.runtime.system.buffers import Buffer, joined
@@ -154,7 +154,7 @@ class Network:
 
     def chunks(self) -> Iterator[Buffer]:
         """The bytes of `to_bytes`, in pieces that share the weights' memory."""
-        return write.serialize(self.model)
+        return onnx_bytes.serialize(self.model)
 
     def forget_pages(self) -> None:
         """Frees the memory of weights that lie in files. Reading them loads them again."""

@@ -19,7 +19,7 @@ from headrace.plugins.openvino.graph.fusion import name_operations
 from headrace.plugins.openvino.graph.repairs import repair
 from headrace.plugins.openvino.guards.guards import add_guards
 from headrace.plugins.openvino.library import FrontEndManager, openvino
-from headrace.runtime.intake import write
+from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.system.buffers import joined
 from headrace.runtime.system.scratch import ScratchFolder
 
@@ -97,13 +97,13 @@ class Runtime:
         """Reads the network. Large weights are passed in a file, which OpenVINO maps. Weights that
         are passed as bytes are copied several times while no other Python thread runs, and
         protobuf limits them to 2 GiB."""
-        if write.large_bytes(model) >= _FILED_BYTES:
+        if onnx_bytes.large_bytes(model) >= _FILED_BYTES:
             try:
                 with ScratchFolder() as folder:
                     return self._read(str(_write(model, folder.path)), checkpoints)
             except OSError as error:
                 _log.warning("no temporary file for a network's weights: %s", error)
-        return self._read(io.BytesIO(joined(write.serialize(model))), checkpoints)
+        return self._read(io.BytesIO(joined(onnx_bytes.serialize(model))), checkpoints)
 
     def read(self, data: bytes) -> openvino.Model:
         """OpenVINO's model of a serialised network. Raises the same errors as `convert`."""
@@ -169,7 +169,7 @@ class Runtime:
 def _write(model: ir.Model, folder: Path) -> Path:
     """Writes the network into the folder, and its large weights into a file beside it. Returns the
     path of the network."""
-    data, weights = write.serialize_apart(model, "weights")
+    data, weights = onnx_bytes.serialize_apart(model, "weights")
     with (folder / "weights").open("wb") as file:
         for each in weights:
             file.write(each)

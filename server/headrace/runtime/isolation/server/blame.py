@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from headrace.runtime.errors import EndedWorker
-from headrace.runtime.intake import write
+from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.intake.naming import walk
 from headrace.runtime.network.network import Network
 
@@ -64,7 +64,7 @@ class Work:
                 value.type = value.shape = None
                 value.metadata_props.clear()
         digest = hashlib.sha256()
-        for piece in write.serialize(model):
+        for piece in onnx_bytes.serialize(model):
             digest.update(piece)
         return f"{self.place}:{digest.hexdigest()}"
 

@@ -31,7 +31,7 @@ from headrace.runtime.device.plugin import AS_IT_IS, Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import Unavailable
-from headrace.runtime.intake import write
+from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.isolation.server.blame import Work
 from headrace.runtime.isolation.server.host import Launch, WorkerHost
 from headrace.runtime.isolation.server.network import IsolatedNetwork
@@ -154,7 +154,7 @@ class IsolatedPlugin(Device):
         host = self._used_host()
         arguments = {"config": dict(config), "options": options_to_json(options)}
         place = config.get(DEVICE_ID.name) or self.device_id(self.config)
-        with write_file(write.serialize(network.model)) as file:
+        with write_file(onnx_bytes.serialize(network.model)) as file:
             facts, _ = host.query(Work(network, place, "queried"), arguments, [file])
         return query_from_json(facts)
 

@@ -11,7 +11,7 @@ from typing import Any
 from headrace.runtime.device.load import Load
 from headrace.runtime.errors import EndedWorker, HeadraceError, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.intake import write
+from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.isolation.server.blame import RUN, Work
 from headrace.runtime.isolation.server.exchange import Exchange
 from headrace.runtime.isolation.server.process import WorkerProcess
@@ -80,7 +80,7 @@ class WorkerNetwork:
         """
         arguments = {"config": dict(self.config()), "options": options_to_json(self._load.options)}
         with ExitStack() as stack:
-            model = write.serialize(self._load.network.model)
+            model = onnx_bytes.serialize(self._load.network.model)
             files = [stack.enter_context(write_file(model))]
             if self._load.native:
                 files.append(stack.enter_context(write_file((self._load.native,))))
