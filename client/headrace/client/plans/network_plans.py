@@ -9,13 +9,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace.client import info
+from headrace.client import replies
 from headrace.client.errors import Error, ResourceExhausted, invalid
 from headrace.client.info import ExecutableLayer, LayerProfile, NetworkInfo, Ports
 from headrace.client.inputs import RequestEncoder
 from headrace.client.options import ConfigValue
 from headrace.client.outputs import Outputs, decode_reply
-from headrace.client.plans import client_plans
+from headrace.client.plans import targets
 from headrace.client.plans.plan import Budget, Call, Pause, Plan
 from headrace.client.shared_memory.loan import Loan
 from headrace.client.shared_memory.pool import Pool
@@ -186,7 +186,7 @@ def get_metric(
     Raises:
         NotFound: no such metric.
     """
-    return (yield from client_plans.metric_of(network.target, name, options, timeout))
+    return (yield from targets.get_metric(network.target, name, options, timeout))
 
 
 def get_config(
@@ -201,7 +201,7 @@ def get_config(
     Raises:
         NotFound: no such key.
     """
-    return (yield from client_plans.config_of(network.target, name, options, timeout))
+    return (yield from targets.get_config(network.target, name, options, timeout))
 
 
 def set_config(
@@ -213,7 +213,7 @@ def set_config(
         NotFound: no such key.
         InvalidArgument: a key does not take its value.
     """
-    yield from client_plans.set_config_of(network.target, config, timeout)
+    yield from targets.set_config(network.target, config, timeout)
 
 
 def performance_counts(
@@ -221,13 +221,13 @@ def performance_counts(
 ) -> Plan[list[LayerProfile]]:
     """How long each layer took in the last request that asked for it."""
     reply = yield from _describe(network, timeout)
-    return info.layer_profiles(reply.performance_counts)
+    return replies.layer_profiles(reply.performance_counts)
 
 
 def layers(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[list[ExecutableLayer]]:
     """The graph that the device runs, with the device's own names."""
     reply = yield from _describe(network, timeout)
-    return [info.executable_layer(layer) for layer in reply.layers]
+    return [replies.executable_layer(layer) for layer in reply.layers]
 
 
 def export(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[bytes]:
@@ -238,8 +238,8 @@ def export(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[byte
     """
     request = pb.ExportNetworkRequest(name=network.name, version=network.pinned)
     seconds = math.inf if timeout is None else timeout
-    replies: list[pb.ExportNetworkReply] = yield Call("ExportNetwork", request, seconds)
-    return b"".join(reply.chunk for reply in replies)
+    pieces: list[pb.ExportNetworkReply] = yield Call("ExportNetwork", request, seconds)
+    return b"".join(piece.chunk for piece in pieces)
 
 
 def unload(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[None]:
