@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 
 from headrace.oip import open_inference_pb2 as oip
@@ -470,6 +471,26 @@ def test_a_load_takes_files_and_a_device(stub: Any) -> None:
     assert not any(name == "filed" for name, _ in index(stub))
 
 
+def test_a_load_takes_external_data_beside_the_model(stub: Any) -> None:
+    proto = onnx.ModelProto.FromString(MODEL)
+    del proto.graph.input[1]
+    weight = proto.graph.initializer.add(name="y", dims=[2, 3], data_type=onnx.TensorProto.FLOAT)
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    for key, text in (("location", "weights/y.bin"), ("offset", "4"), ("length", "24")):
+        weight.external_data.add(key=key, value=text)
+    files = {
+        "1/model.onnx": MODEL,
+        "2/model.onnx": proto.SerializeToString(),
+        "2/weights/y.bin": bytes(4) + Y.tobytes(),
+    }
+    load(stub, "beside", files)
+    message = infer_request("beside", {"x": X})
+    reply = stub.ModelInfer(message, timeout=CALL_SECONDS)
+    assert reply.model_version == "2"
+    np.testing.assert_array_equal(outputs_of(reply)["z"], SUM)
+    unload(stub, "beside")
+
+
 @pytest.mark.parametrize(
     ("given", "code", "why"),
     [
@@ -477,6 +498,18 @@ def test_a_load_takes_files_and_a_device(stub: Any) -> None:
         ({"file:1/model.onnx": b"no"}, Refused.INVALID_ARGUMENT, ""),
         ({"file:1/model.onnx": "text"}, Refused.INVALID_ARGUMENT, "takes bytes"),
         ({"file:a/b/model.onnx": MODEL}, Refused.INVALID_ARGUMENT, "VERSION/model.onnx"),
+        ({"file:1/../x": MODEL}, Refused.INVALID_ARGUMENT, "VERSION/model.onnx"),
+        ({"file:1/w.bin": b"a"}, Refused.INVALID_ARGUMENT, "send file:1/model.onnx too"),
+        (
+            {"file:1/model.onnx": MODEL, "file:2/w.bin": b"a"},
+            Refused.INVALID_ARGUMENT,
+            "send file:2/model.onnx too",
+        ),
+        (
+            {"file:1/model.onnx": MODEL, "file:1/w.bin": b"a"},
+            Refused.INVALID_ARGUMENT,
+            "no weights of the model lie in the file 'w.bin'",
+        ),
         ({"file:../x": MODEL}, Refused.INVALID_ARGUMENT, "VERSION/model.onnx"),
         ({"file:x": b"a", "file:1/model.onnx": MODEL}, Refused.INVALID_ARGUMENT, "label_filename"),
         ({"other": 1}, Refused.INVALID_ARGUMENT, "is not a parameter here"),
