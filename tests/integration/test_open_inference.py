@@ -18,9 +18,10 @@ import pytest
 from headrace.oip import open_inference_pb2 as oip
 from headrace.oip import open_inference_pb2_grpc as rpc
 from headrace.testing import networks
-from headrace.testing.case import parse
+from headrace.testing.case import Case, parse
 from tests.integration.harness import BASIC, CALL_SECONDS, Server, assert_settled, until
 from tests.support.open_inference import infer_request, outputs_of, parameters, requested
+from tests.support.stateful import SUM_STATES, TALLY
 
 CASE = networks.add()
 MODEL = CASE.model.SerializeToString()
@@ -396,6 +397,50 @@ def test_tensors_lie_in_shared_memory(stub: Any, model: str, on_stream: bool) ->
         del buffer
         memory.close()
         memory.unlink()
+
+
+def test_requests_of_a_sequence_keep_their_order_wherever_their_inputs_lie(
+    serving: Server, stub: Any
+) -> None:
+    """Bytes of a region are read on a thread, while the next request is there already."""
+    serving.load(Case("tally", TALLY, {}), "CPU", config={"STATES": SUM_STATES})
+    large, small = np.zeros((600, 1024), np.float32), np.ones((1, 1), np.float32)
+    large[0, 0] = 1000
+    place = {"shared_memory_region": "r", "shared_memory_byte_size": large.nbytes}
+    messages: list[Any] = []
+    expected: list[int] = []
+    memory = SharedMemory(create=True, size=large.nbytes)
+    buffer: Any = memory.buf
+    try:
+        buffer[: large.nbytes] = large.tobytes()
+        key = f"/{memory.name.lstrip('/')}"
+        stub.SystemSharedMemoryRegister(
+            oip.SystemSharedMemoryRegisterRequest(name="r", key=key, byte_size=large.nbytes)
+        )
+        for number in range(12):
+            given = {"sequence_id": 7, "sequence_start": not number, "sequence_end": number == 11}
+            is_large = number % 3 == 0
+            inputs = {"x": large if is_large else small}
+            message = infer_request("tally", inputs, id=str(number))
+            for name, value in parameters(given).items():
+                message.parameters[name].CopyFrom(value)
+            if is_large:
+                del message.raw_input_contents[:]
+                for name, value in parameters(place).items():
+                    message.inputs[0].parameters[name].CopyFrom(value)
+            messages.append(message)
+            expected.append((1000 if is_large else 1) + (expected[-1] if expected else 0))
+        stream = Stream(stub)
+        stream.send(*messages)
+        answers = {int(each.infer_response.id): each for each in stream.end()}
+    finally:
+        stub.SystemSharedMemoryUnregister(oip.SystemSharedMemoryUnregisterRequest(name="r"))
+        del buffer
+        memory.close()
+        memory.unlink()
+    assert not any(each.error_message for each in answers.values())
+    assert [outputs_of(answers[number].infer_response)["y"][0] for number in range(12)] == expected
+    serving.unload("tally")
 
 
 def test_a_region_that_nobody_has_registered_is_refused(stub: Any, model: str) -> None:
