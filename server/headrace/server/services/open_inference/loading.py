@@ -17,7 +17,6 @@ from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFoun
 from headrace.runtime.intake.external import is_inside
 from headrace.runtime.loading.entry import NetworkEntry, NetworkState, check_network_name
 from headrace.runtime.network.network import Network, Port
-from headrace.runtime.sequences.keys import pairs
 from headrace.runtime.transform.options import (
     LoadRequest,
     Presentation,
@@ -247,8 +246,6 @@ def _overridden(
 def _checked(read: Callable[[], Network], request: LoadRequest, override: Override) -> Network:
     """Reads the network, and checks that it matches the configuration."""
     network = read()
-    states = dict(pairs(request.config.get("STATES", "")))
-    hidden = {*states, *states.values()}
     for kind, ports, expected, options in (
         ("input", network.inputs, override.ports.input, request.options.inputs),
         ("output", network.outputs, override.ports.output, request.options.outputs),
@@ -262,15 +259,6 @@ def _checked(read: Callable[[], Network], request: LoadRequest, override: Overri
                 )
             if said.name not in options:
                 _compare(kind, said, known[said.name], request)
-        if request.presentation.max_batch_size:
-            for port in ports:
-                if port.name not in hidden and not _has_rows(port):
-                    raise _mismatch(
-                        kind,
-                        port.name,
-                        "has no first dimension of any size, which max_batch_size needs; leave "
-                        "that out, or give 0",
-                    )
     return network
 
 
@@ -288,10 +276,6 @@ def _compare(kind: str, said: Any, port: Port, request: LoadRequest) -> None:
     if not fits:
         sizes = [size if isinstance(size, int) else -1 for size in shape]
         raise _mismatch(kind, port.name, f"has dims {sizes}, not {list(said.dims)}")
-
-
-def _has_rows(port: Port) -> bool:
-    return port.shape is None or (len(port.shape) > 0 and not isinstance(port.shape[0], int))
 
 
 def _mismatch(kind: str, name: str, message: str) -> InvalidArgument:
