@@ -10,10 +10,11 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from headrace.runtime.errors import InvalidModel
-from headrace.runtime.intake import naming, onnx_bytes, parts
+from headrace.runtime.intake import naming, parts
 from headrace.runtime.intake.check import check_model
 from headrace.runtime.intake.inlining import settle_functions
 from headrace.runtime.intake.limits import Limits
+from headrace.runtime.intake.stripping import strip
 from headrace.runtime.intake.tensors import TensorData
 from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.system.graph_memory import watched
@@ -86,7 +87,7 @@ def _model(
     folder: Path | None = None,
     base: Path | None = None,
 ) -> ir.Model:
-    stripped, ranges = onnx_bytes.strip(data, limits)
+    stripped, ranges = strip(data, limits)
     tensors = TensorData(data, ranges, limits, files=files, folder=folder, base=base)
     proto = onnx.ModelProto()
     try:
