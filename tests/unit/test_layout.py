@@ -21,8 +21,6 @@ LARGER = {
     "headrace.runtime.core": "all that a server may ask of the runtime",
     "headrace.runtime.device.executable_network": "the life of a request on a device",
     "headrace.runtime.execution.streams_executor": "one state machine and its lock",
-    "headrace.runtime.intake.onnx_bytes": "reading and writing of models; being split",
-    "headrace.runtime.intake.tensors": "all checks of a tensor and of its place",
     "headrace.runtime.isolation.server.host": "one state machine and its lock",
     "headrace.runtime.isolation.server.plugin": "the whole interface of a plugin, for a worker",
     "headrace.runtime.isolation.server.process": "one state machine and its lock",
