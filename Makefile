@@ -23,7 +23,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop test-clients test-reload test-tls serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest zoo proto clean
+.PHONY: help demo test test-cuda test-large test-stop test-clients test-reload test-access test-tls serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest zoo proto clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -32,6 +32,7 @@ help:
 	@echo 'make test-large   load networks of more than 2 GiB; takes 12 GB of memory'
 	@echo 'make test-stop    stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
 	@echo 'make test-reload  reload a network every second under load for two minutes; RELOAD_SECONDS=20 is shorter'
+	@echo 'make test-access  rotate tokens every second under load for a minute; ROTATION_SECONDS=20 is shorter'
 	@echo 'make test-tls     replace certificates and tokens every second under load for a minute, and scan both ports; ROTATION_SECONDS=10 is shorter'
 	@echo 'make test-clients run the clients of Triton, KServe and MLServer, and perf_analyzer, as they are on PyPI, against a server; downloads 400 MB'
 	@echo 'make fuzz-wire    send mutated messages to every method; ARGS="--messages 100000 --seed 1"'
@@ -52,8 +53,9 @@ demo: $(SERVER) $(MAGIKA)
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 # Two files at a time: half of a test's time it waits for a process to start or a kernel to compile.
+# Files of long tests come first (`testpaths`), so that no process waits for another at the end.
 test: $(INSTALLED) $(MAGIKA) $(SMALL_ZOO)
-	@$(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
+	@$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-cuda:
 	@scripts/test_cuda.sh $(ARGS)
@@ -66,6 +68,9 @@ test-stop: $(INSTALLED)
 
 test-reload: $(INSTALLED)
 	@$(BIN)/pytest -s tests/reload $(ARGS)
+
+test-access: $(INSTALLED)
+	@ROTATION_SECONDS=$${ROTATION_SECONDS:-60} $(BIN)/pytest -s -k rotate tests/integration/test_access.py $(ARGS)
 
 # The scanner brings an OpenSSL of its own.
 test-tls: $(INSTALLED) .venv-sslyze/.installed

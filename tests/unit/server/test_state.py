@@ -16,8 +16,7 @@ from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.errors import FailedPrecondition, ResourceExhausted, Unavailable
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.network.network import Network
-from headrace.runtime.transform.options import LoadRequest, NetworkOptions, Reference
-from headrace.runtime.transform.preprocessing import InputOptions
+from headrace.runtime.transform.options import InputOptions, LoadRequest, NetworkOptions, Reference
 from headrace.server.state import Kept, StateDirectory
 from headrace.testing import networks
 
