@@ -16,8 +16,12 @@ import yaml
 from hatchling.builders.sdist import SdistBuilder
 from prometheus_client import CollectorRegistry
 
+from headrace.server.access.token_file import add_token
+from headrace.server.addresses import check_exposure, is_loopback
 from headrace.server.http.operations import operations_routes
 from headrace.server.settings.settings import Settings, options
+from headrace.server.settings.sources import load_settings
+from headrace.server.transport.new_certificates import write_certificates
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -111,7 +115,8 @@ def test_every_folder_of_the_image_is_made_declared_and_mounted(
     folders = set(json.loads(instructions(dockerfile, "VOLUME")[0]))
     (environment,) = instructions(dockerfile, "ENV")
     settings = dict(re.findall(r"(HEADRACE_\w+)=(\S+)", environment))
-    assert {value for value in settings.values() if value.startswith("/")} == folders
+    named = {Path(value) for value in settings.values() if value.startswith("/")}
+    assert {str(path.parent if path.suffix else path) for path in named} == folders
     made = re.search(r"mkdir -p ([/\w ]+)", dockerfile)
     assert made is not None
     assert set(made[1].split()) == folders
@@ -127,7 +132,7 @@ def test_probes_and_scrapes_ask_for_paths_that_are_answered(pod: Any) -> None:
     paths = {each.path for each in operations_routes(CollectorRegistry(), lambda: None)}
     (compose,) = parsed("compose.yaml")
     check = compose["services"]["headrace"]["healthcheck"]["test"][-1]
-    address = re.search(r"http://127\.0\.0\.1:(\d+)(/\w+)", check)
+    address = re.search(r"https://127\.0\.0\.1:(\d+)(/\w+)", check)
     assert address is not None
     assert int(address[1]) == Settings().http_port
     assert address[2] in paths
@@ -151,8 +156,9 @@ def test_kubernetes_runs_the_image_of_this_version(container: Any) -> None:
 @pytest.mark.parametrize("name", ["Dockerfile", "compose.yaml", "kubernetes.yaml", "README.md"])
 def test_every_variable_is_a_setting(name: str) -> None:
     text = (DEPLOY / name).read_text(encoding="utf-8")
-    # HEADRACE_MODELS is compose's own, for the folder on the host.
-    assert set(re.findall(r"HEADRACE_[A-Z_]+", text)) <= VARIABLES | {"HEADRACE_MODELS"}
+    # HEADRACE_MODELS is compose's own, for the folder on the host. The client reads HEADRACE_TOKEN.
+    others = {"HEADRACE_MODELS", "HEADRACE_TOKEN"}
+    assert set(re.findall(r"HEADRACE_[A-Z_]+", text)) <= VARIABLES | others
 
 
 def test_kubernetes_makes_no_variables_that_look_like_settings(pod: Any) -> None:
@@ -165,9 +171,57 @@ def test_kubernetes_waits_longer_than_the_server_drains(pod: Any, container: Any
 
 
 @pytest.mark.parametrize("probe", ["startupProbe", "readinessProbe", "livenessProbe"])
-def test_every_probe_asks_grpc_on_its_port(container: Any, probe: str) -> None:
+def test_every_probe_asks_an_open_path_over_tls(container: Any, probe: str) -> None:
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
-    assert container[probe]["grpc"]["port"] == ports["grpc"] == Settings().port
+    asked = container[probe]["httpGet"]
+    assert (asked["scheme"], ports[asked["port"]]) == ("HTTPS", Settings().http_port)
+    routes = operations_routes(CollectorRegistry(), lambda: None)
+    assert asked["path"] in {each.path for each in routes if each.is_open}
+
+
+def environment(dockerfile: str) -> dict[str, str]:
+    """The settings of the image."""
+    (text,) = instructions(dockerfile, "ENV")
+    return dict(re.findall(r"(HEADRACE_\w+)=(\S+)", text))
+
+
+def test_the_image_listens_for_others_only_with_tls_and_tokens(dockerfile: str) -> None:
+    settings = load_settings({}, environment(dockerfile))
+    assert not is_loopback(settings.host)
+    assert not settings.allow_insecure
+    assert settings.tls_cert
+    assert settings.tokens
+    check_exposure(settings)
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "compose.yaml", "kubernetes.yaml"])
+def test_nothing_that_deploys_switches_security_off(name: str) -> None:
+    text = (DEPLOY / name).read_text("utf-8")
+    assert "ALLOW_INSECURE" not in text
+    assert "insecure_skip_verify" not in text
+
+
+def test_the_commands_of_the_guide_make_the_files_that_the_image_reads(
+    dockerfile: str, tmp_path: Path
+) -> None:
+    guide = (DEPLOY / "README.md").read_text("utf-8")
+    assert guide.count(" tls new ") == guide.count(" token new trial --roles manage") == 3
+    settings = load_settings({}, environment(dockerfile))
+    write_certificates(tmp_path, ("localhost",), 1)
+    add_token(tmp_path / "tokens.toml", "trial", ["manage"])
+    read = [each for each in (settings.tls_cert, settings.tls_key, settings.tokens) if each]
+    assert {each.name for each in read} <= {each.name for each in tmp_path.iterdir()}
+
+
+def test_prometheus_verifies_the_server_that_it_scrapes() -> None:
+    (prometheus,) = parsed("prometheus.yml")
+    (job,) = prometheus["scrape_configs"]
+    (compose,) = parsed("compose.yaml")
+    assert job["scheme"] == "https"
+    folder = str(Path(job["tls_config"]["ca_file"]).parent)
+    assert f"secrets:{folder}:ro" in compose["services"]["prometheus"]["volumes"]
+    guide = (DEPLOY / "README.md").read_text("utf-8")
+    assert "run --rm headrace tls new /secrets --host headrace\n" in guide
 
 
 def test_the_pod_meets_the_restricted_security_standard(pod: Any, container: Any) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.config.device_name import DeviceName, resolve
-from headrace.runtime.config.schema import check_prefixes, for_device
+from headrace.runtime.config.prefixes import checked_for, own_config
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
@@ -217,7 +217,7 @@ class Core:
         plugin = self.plugins.plugin(resolved.type)
 
         def query(queried: Network) -> QueryResult:
-            own = self._without_device(device, config)
+            own = own_config(config, device)
             wanted = replace(options, members=resolved.members)
             result = plugin.query_network(queried, own, wanted)
             if not graph:
@@ -270,7 +270,7 @@ class Core:
     def set_config(self, device: DeviceName, changes: Mapping[str, str]) -> None:
         """Configures a device for the networks loaded from now on."""
         plugin = self.plugin(device)
-        plugin.set_config(self._without_device(device, changes))
+        plugin.set_config(own_config(changes, device))
         if self._store is not None:
             self._store.save_config(plugin.name, plugin.settings())
 
@@ -329,22 +329,9 @@ class Core:
         options = replace(request.options, members=device.members)
 
         def load(config: Mapping[str, str]) -> ExecutableNetwork:
-            own = self._device_config(request.device, config)
+            own = checked_for(config, request.device)
             load = Load(entry.record.given, own, options, native, entry.token, notes)
             return auto_batching.load(device, load, self.plugins)
 
         preprocessed = (*options.inputs, *options.outputs)
         return load_with_states(request.config, preprocessed, self._state_memory, load)
-
-    def _device_config(self, device: DeviceName, config: Mapping[str, str]) -> dict[str, str]:
-        listed = [str(each) for each in device.physical()]
-        # A virtual device checks the prefixes itself if its list is empty or has only exclusions.
-        if not device.is_virtual or (device.members and listed):
-            check_prefixes(config, listed)
-        return self._without_device(device, config)
-
-    def _without_device(self, device: DeviceName, config: Mapping[str, str]) -> dict[str, str]:
-        if device.is_virtual:  # it removes the prefixes itself, for each device of its list
-            return dict(config)
-        own = for_device(config, str(device))
-        return {**own, "DEVICE_ID": device.id} if device.id else own

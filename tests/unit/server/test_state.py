@@ -17,8 +17,7 @@ from headrace.runtime.errors import FailedPrecondition, ResourceExhausted, Unava
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.entry import full_name
 from headrace.runtime.network.network import Network
-from headrace.runtime.transform.options import LoadRequest, NetworkOptions, Reference
-from headrace.runtime.transform.preprocessing import InputOptions
+from headrace.runtime.transform.options import InputOptions, LoadRequest, NetworkOptions, Reference
 from headrace.server.access.networks import owner_name
 from headrace.server.state import Kept, StateDirectory
 from headrace.testing import networks

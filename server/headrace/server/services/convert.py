@@ -13,8 +13,7 @@ from headrace.runtime.execution.job import LayerProfile
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
 from headrace.runtime.network.graph import Graph
 from headrace.runtime.network.network import Layer, Port
-from headrace.runtime.transform.options import NetworkOptions
-from headrace.runtime.transform.preprocessing import InputOptions, OutputOptions
+from headrace.runtime.transform.options import InputOptions, NetworkOptions, OutputOptions
 from headrace.runtime.transform.query import QueryResult
 from headrace.server.repository.repository import RepositoryVersion
 from headrace.v1 import inference_engine_pb2 as pb
