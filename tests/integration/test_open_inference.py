@@ -12,7 +12,6 @@ from typing import Any
 import grpc
 import ml_dtypes
 import numpy as np
-import onnx
 import pytest
 
 from headrace.oip import open_inference_pb2 as oip
@@ -20,7 +19,13 @@ from headrace.oip import open_inference_pb2_grpc as rpc
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from tests.integration.harness import BASIC, CALL_SECONDS, Server, assert_settled, until
-from tests.support.open_inference import infer_request, outputs_of, parameters, requested
+from tests.support.open_inference import (
+    infer_request,
+    outputs_of,
+    parameters,
+    requested,
+    with_external_weight,
+)
 from tests.support.stateful import SUM_STATES, TALLY
 
 CASE = networks.add()
@@ -155,6 +160,14 @@ def test_a_model_is_a_network(stub: Any, model: str) -> None:
         0,
         oip.ModelInstanceGroup.KIND_CPU,
     )
+
+
+def test_what_is_not_there_is_not_ready_so_that_clients_can_wait_for_it(
+    stub: Any, model: str
+) -> None:
+    assert stub.ModelReady(oip.ModelReadyRequest(name=model, version="1")).ready
+    for name, version in (("nobody", ""), ("nobody", "1"), (model, "7"), (model, "x"), ("", "")):
+        assert not stub.ModelReady(oip.ModelReadyRequest(name=name, version=version)).ready
 
 
 def test_a_version_that_is_not_there_is_not_found(stub: Any, model: str) -> None:
@@ -517,12 +530,7 @@ def test_a_load_takes_files_and_a_device(stub: Any) -> None:
 
 
 def test_a_load_takes_external_data_beside_the_model(stub: Any) -> None:
-    proto = onnx.ModelProto.FromString(MODEL)
-    del proto.graph.input[1]
-    weight = proto.graph.initializer.add(name="y", dims=[2, 3], data_type=onnx.TensorProto.FLOAT)
-    weight.data_location = onnx.TensorProto.EXTERNAL
-    for key, text in (("location", "weights/y.bin"), ("offset", "4"), ("length", "24")):
-        weight.external_data.add(key=key, value=text)
+    proto = with_external_weight(CASE.model, "weights/y.bin", offset=4)
     files = {
         "1/model.onnx": MODEL,
         "2/model.onnx": proto.SerializeToString(),
