@@ -59,7 +59,14 @@ class ControlRoutes:
                 for path in ("/v2/trace/setting", "/v2/models/{model}/trace/setting")
                 for row in (
                     Row("GET", path, self._trace, "What is traced: nothing.", "", changed),
-                    Row("POST", path, self._trace, "The same.", changed, changed),
+                    Row(
+                        "POST",
+                        path,
+                        self._trace,
+                        "Is refused if it asks for traces.",
+                        changed,
+                        changed,
+                    ),
                 )
             ),
         ]
@@ -119,7 +126,7 @@ def _region_rows(root: str, status: Handler, unregister: Handler, reply: str) ->
     return [
         Row("GET", f"{root}/status", status, "All regions of the client's user.", "", reply),
         Row("GET", f"{root}/region/{{name}}/status", status, "One region.", "", reply),
-        Row("POST", f"{root}/unregister", unregister, "Forgets all of them."),
+        Row("POST", f"{root}/unregister", unregister, "Forgets all regions."),
         Row("POST", f"{root}/region/{{name}}/unregister", unregister, "Forgets one region."),
     ]
 

@@ -40,7 +40,7 @@ class RepositoryRoutes:
             ),
             Row(
                 *("POST", f"{_ROOT}/models/{{model}}/unload", self._unload),
-                *("Unloads a model.", "LoadParameters"),
+                *("Unloads a model.", "UnloadParameters"),
             ),
         ]
 

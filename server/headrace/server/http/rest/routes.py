@@ -88,7 +88,15 @@ class ModelRoutes:
         ]
         return [
             Row("GET", "/v2", self._server, "What the server is.", reply="ServerMetadataResponse"),
-            Row("GET", "/v2/health/live", self._live, "Whether it lives.", "", "Live", probe=True),
+            Row(
+                "GET",
+                "/v2/health/live",
+                self._live,
+                "Whether the server answers.",
+                "",
+                "Live",
+                probe=True,
+            ),
             Row(
                 "GET",
                 "/v2/health/ready",
