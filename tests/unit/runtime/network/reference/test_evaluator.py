@@ -11,7 +11,7 @@ import pytest
 from onnx.parser import parse_model
 from onnxruntime import InferenceSession
 
-from headrace.runtime.network.reference import CorrectedEvaluator
+from headrace.runtime.network.reference.evaluator import CorrectedEvaluator
 
 FLOAT_TYPE = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [2])
 
