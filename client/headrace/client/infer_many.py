@@ -67,6 +67,7 @@ class InferMany(Iterator[Result]):
             self._results.clear()
             self._outgoing.put(None)
             self._call.cancel()
+            self._conversation.close()
 
     def __enter__(self) -> InferMany:
         return self
@@ -107,6 +108,7 @@ class InferMany(Iterator[Result]):
             if data is not None:
                 with self._lock:
                     results = self._conversation.receive(data)
+                    self._send(self._conversation.all_messages())
                 self._results.extend(results)
                 return
         except grpc.RpcError as error:

@@ -21,9 +21,9 @@ from headrace.client.plans.plan import Call, Pause, Plan
 from headrace.client.request import InferRequest
 from headrace.client.sessions.session import Session
 from headrace.client.sessions.standing import Standing
-from headrace.client.shared_memory.call import LentCall
+from headrace.client.shared_memory.call import started
 from headrace.client.shared_memory.pool import Pool
-from headrace.wire.message import serialize
+from headrace.client.shared_memory.sharing import Sharing
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -205,7 +205,9 @@ class Network(LoadedNetwork):
     """A loaded network. Thread-safe."""
 
     def __init__(self, client: Client, network: NetworkInfo, *, pinned: str = "") -> None:
-        super().__init__(network, client.timeout_seconds, client.pool, pinned=pinned)
+        pool, aside = client.pool, client.run_aside
+        sharing = None if pool is None else Sharing(pool, network.outputs, aside)
+        super().__init__(network, client.timeout_seconds, sharing, pinned=pinned)
         self.client = client
 
     infer = _network_method(network_plans.infer)
@@ -240,13 +242,8 @@ class Network(LoadedNetwork):
         infer = self.client.callable("Infer")
         seconds = plan.seconds(timeout, self.timeout_seconds)
         start, target = partial(infer.future, timeout=seconds), self.client.target
-        if self.sharing is not None:
-            loan = self.sharing.lend(request, attachments)
-            if loan is not None:
-                return InferRequest(LentCall(start, loan, target), target)
-            if size := self.sharing.lacks(request, attachments):
-                self.client.run_aside(self.sharing.grow(size))
-        return InferRequest(start(serialize(request, attachments)), target)
+        packed = network_plans.pack(self.sharing, request, attachments)
+        return InferRequest(started(start, packed, target), target)
 
     def session(self, id: str | None = None) -> Session:
         """A session of a network that was loaded with STATES, for a ``with`` block.
@@ -258,7 +255,7 @@ class Network(LoadedNetwork):
             InvalidArgument: the network keeps no states, or the id is too long.
         """
         standing = Standing(self.name, self.encoder, id)
-        return Session(self.client, standing, self.timeout_seconds)
+        return Session(self.client, standing, self.timeout_seconds, self.sharing)
 
     def infer_many(
         self,
@@ -285,7 +282,8 @@ class Network(LoadedNetwork):
             fails.
         """
         conversation = Conversation(
-            self.encoder,
+            self.encoder.encode,
+            sharing=self.sharing,
             in_flight=in_flight,
             outputs=outputs,
             priority=priority,

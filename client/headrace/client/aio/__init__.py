@@ -20,8 +20,9 @@ from headrace.client.plans import client_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
 from headrace.client.plans.plan import Call, Pause, Plan
 from headrace.client.sessions.standing import Standing
+from headrace.client.shared_memory.loan import Loan
 from headrace.client.shared_memory.pool import Pool
-from headrace.wire.message import serialize
+from headrace.client.shared_memory.sharing import Sharing
 
 __all__ = ["Client", "InferMany", "InferRequest", "Network", "Session"]
 
@@ -204,7 +205,9 @@ class Network(LoadedNetwork):
     """A loaded network."""
 
     def __init__(self, client: Client, network: NetworkInfo, *, pinned: str = "") -> None:
-        super().__init__(network, client.timeout_seconds, client.pool, pinned=pinned)
+        pool, aside = client.pool, client.run_aside
+        sharing = None if pool is None else Sharing(pool, network.outputs, aside)
+        super().__init__(network, client.timeout_seconds, sharing, pinned=pinned)
         self.client = client
 
     infer = _network_method(network_plans.infer)
@@ -238,17 +241,11 @@ class Network(LoadedNetwork):
         )
         self.client.callable("Infer")  # raises now if the client is closed, not with the result
         seconds = self.timeout_seconds if timeout is None else timeout
-        loan = None
-        if self.sharing is not None:
-            loan = self.sharing.lend(request, attachments)
-            if loan is None and (size := self.sharing.lacks(request, attachments)):
-                self.client.run_aside(self.sharing.grow(size))
-        if loan is not None:
-            steps = network_plans.infer_lent(loan, seconds)
-        else:
-            data = serialize(request, attachments)
-            steps = network_plans.infer_encoded(data, seconds)
-        return InferRequest(asyncio.ensure_future(self.client.run(steps)))
+        packed = network_plans.pack(self.sharing, request, attachments)
+        task = asyncio.ensure_future(self.client.run(network_plans.infer_packed(packed, seconds)))
+        if isinstance(packed, Loan):  # the task may be cancelled before it begins
+            task.add_done_callback(lambda _: packed.not_sent())
+        return InferRequest(task)
 
     def session(self, id: str | None = None) -> Session:
         """A session of a network that was loaded with STATES, for an ``async with`` block.
@@ -260,7 +257,7 @@ class Network(LoadedNetwork):
             InvalidArgument: the network keeps no states, or the id is too long.
         """
         standing = Standing(self.name, self.encoder, id)
-        return Session(self.client, standing, self.timeout_seconds)
+        return Session(self.client, standing, self.timeout_seconds, self.sharing)
 
     def infer_many(
         self,
@@ -287,7 +284,8 @@ class Network(LoadedNetwork):
             stream fails.
         """
         conversation = Conversation(
-            self.encoder,
+            self.encoder.encode,
+            sharing=self.sharing,
             in_flight=in_flight,
             outputs=outputs,
             priority=priority,

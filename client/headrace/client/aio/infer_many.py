@@ -71,6 +71,7 @@ class InferMany(AsyncIterator[Result]):
             task.cancel()
         if self._call is not None:
             self._call.cancel()
+        self._conversation.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def __aenter__(self) -> InferMany:
@@ -128,6 +129,5 @@ class InferMany(AsyncIterator[Result]):
             for result in self._conversation.receive(data):
                 self._results.put_nowait(result)
             self._room.set()
-            if not self._conversation.unanswered:
-                self._outgoing.set()  # perhaps this was the last
+            self._outgoing.set()  # perhaps this was the last, or one is sent again
         self._results.put_nowait(self._conversation.ended())

@@ -17,10 +17,10 @@ from headrace.client.options import ConfigValue
 from headrace.client.outputs import Outputs, decode_reply
 from headrace.client.plans import targets
 from headrace.client.plans.plan import Budget, Call, Pause, Plan
-from headrace.client.shared_memory.loan import Loan
-from headrace.client.shared_memory.pool import Pool
+from headrace.client.shared_memory.loan import Loan, Packed
 from headrace.client.shared_memory.sharing import Sharing
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire import codec
 from headrace.wire.message import serialize
 from headrace.wire.parameters import ParameterValue
 
@@ -37,7 +37,7 @@ class LoadedNetwork:
         self,
         network: NetworkInfo,
         timeout_seconds: float,
-        pool: Pool | None = None,
+        sharing: Sharing | None = None,
         *,
         pinned: str = "",
     ) -> None:
@@ -45,7 +45,7 @@ class LoadedNetwork:
         self.timeout_seconds = timeout_seconds
         self.pinned = pinned
         self.encoder = RequestEncoder(network, pinned)
-        self.sharing = None if pool is None else Sharing(pool, network.outputs)
+        self.sharing = sharing
 
     @property
     def name(self) -> str:
@@ -135,6 +135,22 @@ def infer(
     return found
 
 
+def pack(
+    sharing: Sharing | None, request: pb.InferRequest, attachments: list[codec.Buffer]
+) -> Packed:
+    """The request in shared memory, or serialised if it is small or there is no segment for it. The
+    arrays that it was made of may change afterwards."""
+    loan = None if sharing is None else sharing.lend(request, attachments)
+    return serialize(request, attachments) if loan is None else loan
+
+
+def infer_packed(packed: Packed, timeout_seconds: float, *, once: bool = False) -> Plan[Outputs]:
+    """Sends a request that `pack` has made; see `infer`. `once` is as in `Call`."""
+    if isinstance(packed, Loan):
+        return (yield from infer_lent(packed, timeout_seconds, once=once))
+    return (yield from infer_encoded(packed, timeout_seconds, once=once))
+
+
 def infer_encoded(
     data: bytes, timeout_seconds: float, *, retry_when_full: bool = False, once: bool = False
 ) -> Plan[Outputs]:
@@ -144,20 +160,21 @@ def infer_encoded(
 
 
 def infer_lent(
-    loan: Loan, timeout_seconds: float, *, retry_when_full: bool = False
+    loan: Loan, timeout_seconds: float, *, retry_when_full: bool = False, once: bool = False
 ) -> Plan[Outputs]:
     """Sends a request whose tensors lie in shared memory. If the server cannot use the memory, the
     request is sent again in a message. See `infer`."""
     budget = Budget(timeout_seconds)
     try:
-        return loan.read((yield from _infer(loan.data, budget, retry_when_full)))
+        return loan.read((yield from _infer(loan.data, budget, retry_when_full, once=once)))
     except Error as error:
         again = loan.failed(error)
         if again is None:
             raise
     finally:
         loan.give_up()
-    return loan.read_message((yield from _infer(again, budget, retry_when_full)))
+    data = serialize(*again)
+    return loan.read_message((yield from _infer(data, budget, retry_when_full, once=once)))
 
 
 def _infer(

@@ -212,15 +212,16 @@ def _no_scale(model: onnx.ModelProto, feed: Feed) -> str | None:
 
 
 def _one_corner(model: onnx.ModelProto, feed: Feed) -> str | None:
-    """Where corners are aligned, -1 and 1 are the centres of the first and the last pixel. ONNX
-    does not say where a single one is: its function divides by 0, its evaluator takes -1, and
-    PyTorch, which the specification refers to, takes the middle."""
+    """Whether corners are aligned, and the height or the width is one pixel. The centres of the
+    first and the last pixel are at -1 and 1. For a single one, ONNX's function divides by 0, its
+    evaluator takes -1, and PyTorch, which the specification refers to, takes the middle. For a
+    depth of one, the function and the evaluator both take -1."""
     given = _given(model, feed)
     for node in model.graph.node:
         aligned = any(each.name == "align_corners" and each.i for each in node.attribute)
         if node.op_type == "AffineGrid" and aligned:
             sizes = given.get(node.input[1])
-            if sizes is not None and (sizes[2:] == 1).any():
+            if sizes is not None and (sizes[2:][-2:] == 1).any():
                 return "a grid whose aligned corners are one pixel"
     return None
 

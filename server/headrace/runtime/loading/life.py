@@ -19,6 +19,7 @@ from functools import partial
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Cancelled, HeadraceError, Internal
+from headrace.runtime.loading.batch_size import check_batch_size
 from headrace.runtime.loading.entry import NetworkEntry, NetworkKey
 from headrace.runtime.loading.executor import LoadExecutor, pass_on, together
 from headrace.runtime.loading.registry import NetworkRegistry
@@ -230,6 +231,7 @@ class NetworkLife:
         try:
             self._raise_if_cancelled(entry)
             network = read()
+            check_batch_size(network, request)
             entry.record = Record(request, network)
             executable = compile_network(entry)
             try:
