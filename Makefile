@@ -71,7 +71,7 @@ test-reload: $(INSTALLED)
 test-access: $(INSTALLED)
 	@ROTATION_SECONDS=$${ROTATION_SECONDS:-60} $(BIN)/pytest -s -k rotate tests/integration/test_access.py $(ARGS)
 
-# Four minutes. Their descriptors share names with ours, so they have an environment of their own.
+# Five minutes. Their descriptors share names with ours, so they have an environment of their own.
 test-clients: $(INSTALLED) $(CLIENTS) .venv-kserve/.installed .venv-mlserver/.installed
 	@$(CLIENTS_VENV)/bin/pytest -p no:cacheprovider tests/clients $(ARGS)
 	@.venv-kserve/bin/pytest -p no:cacheprovider tests/clients/test_kserve.py $(ARGS)

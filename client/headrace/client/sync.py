@@ -19,6 +19,7 @@ from headrace.client.plans import client_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
 from headrace.client.plans.plan import Call, Pause, Plan
 from headrace.client.request import InferRequest
+from headrace.client.security import Endpoint, File
 from headrace.client.sessions.session import Session
 from headrace.client.sessions.standing import Standing
 from headrace.client.shared_memory.call import started
@@ -72,13 +73,19 @@ class Client:
         target: the server's address, as ``host:port``; the default port is 9000. Names of gRPC's
             other schemes, for example ``unix:path``, are passed on unchanged.
         timeout: the timeout of a call without one of its own, in seconds; loads have none.
-        credentials: for TLS, as grpc.ssl_channel_credentials() makes them.
+        credentials: for TLS, as grpc.ssl_channel_credentials() makes them, instead of the files.
+        tls_ca: a PEM file with the authorities that may have signed the server's certificate.
+        tls_cert, tls_key: PEM files with the client's own certificate and key, if the server asks
+            for one. Without `tls_ca`, the server's certificate must be from a public authority.
+        token: the token that is sent with each call, or a function that returns it.
+        allow_insecure: send the token in plain text to another machine, too.
         max_message_bytes: the largest message that is sent or received.
         shared_memory: pass large tensors of `infer` and `start_async` through shared memory, if the
             server is on this machine and allows it. Otherwise they travel in messages.
 
     Raises:
-        InvalidArgument: the target is no address, or the timeout is no number.
+        InvalidArgument: the target is no address, the timeout is no number, a file of TLS cannot be
+            used, or the token would travel to another machine in plain text.
     """
 
     def __init__(
@@ -87,22 +94,26 @@ class Client:
         *,
         timeout: float = transport.DEFAULT_TIMEOUT_SECONDS,
         credentials: grpc.ChannelCredentials | None = None,
+        tls_ca: File | None = None,
+        tls_cert: File | None = None,
+        tls_key: File | None = None,
+        token: str | Callable[[], str] | None = None,
+        allow_insecure: bool = False,
         max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
         shared_memory: bool = False,
     ) -> None:
-        self.target = transport.address(target)
         self.timeout_seconds = plan.checked_seconds(timeout)
-        address = self.target
-
-        def connect(options: list[tuple[str, Any]]) -> Any:
-            if credentials is None:
-                return grpc.insecure_channel(address, options)
-            return grpc.secure_channel(address, credentials, options)
-
-        def options(once: bool) -> list[tuple[str, Any]]:
-            return transport.channel_options(address, max_message_bytes, once=once)
-
-        self._channels = transport.Channels(connect, options)
+        self.endpoint = Endpoint(
+            target,
+            credentials=credentials,
+            tls_ca=tls_ca,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            token=token,
+            allow_insecure=allow_insecure,
+        )
+        self.target = self.endpoint.address
+        self._channels = self.endpoint.channels(grpc, max_message_bytes)
         self.pool = Pool() if shared_memory else None
 
     load_network = _loading_method(client_plans.load_network)
@@ -177,7 +188,7 @@ class Client:
         finally:
             steps.close()
 
-    def run_aside(self, steps: Plan[None]) -> None:
+    def run_in_background(self, steps: Plan[None]) -> None:
         """Runs a plan on a thread of its own; nobody waits for its end."""
         threading.Thread(target=self.run, args=(steps,), daemon=True).start()
 
@@ -188,7 +199,7 @@ class Client:
         call = self.callable(step.method, once=step.once)
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         try:
-            if isinstance(call, grpc.UnaryStreamMultiCallable):
+            if step.method in transport.SERVER_STREAMS:
                 ended = call(step.request, timeout=seconds)
                 reply = list(ended)
             elif transport.logs_requests():
@@ -196,7 +207,7 @@ class Client:
             else:
                 return call(step.request, timeout=seconds)
         except grpc.RpcError as error:
-            raise errors.from_call(error, self.target) from None
+            raise errors.from_call(error, self.endpoint) from None
         transport.log_request(step.method, ended.trailing_metadata())
         return reply
 
@@ -205,8 +216,8 @@ class Network(LoadedNetwork):
     """A loaded network. Thread-safe."""
 
     def __init__(self, client: Client, network: NetworkInfo, *, pinned: str = "") -> None:
-        pool, aside = client.pool, client.run_aside
-        sharing = None if pool is None else Sharing(pool, network.outputs, aside)
+        pool, in_background = client.pool, client.run_in_background
+        sharing = None if pool is None else Sharing(pool, network.outputs, in_background)
         super().__init__(network, client.timeout_seconds, sharing, pinned=pinned)
         self.client = client
 
@@ -241,7 +252,7 @@ class Network(LoadedNetwork):
         )
         infer = self.client.callable("Infer")
         seconds = plan.seconds(timeout, self.timeout_seconds)
-        start, target = partial(infer.future, timeout=seconds), self.client.target
+        start, target = partial(infer.future, timeout=seconds), self.client.endpoint
         packed = network_plans.pack(self.sharing, request, attachments)
         return InferRequest(started(start, packed, target), target)
 
@@ -291,4 +302,4 @@ class Network(LoadedNetwork):
             performance_counts=performance_counts,
         )
         call = self.client.callable("InferStream")
-        return InferMany(conversation, inputs, call, self.client.target)
+        return InferMany(conversation, inputs, call, self.client.endpoint)

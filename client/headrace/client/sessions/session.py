@@ -161,7 +161,7 @@ class Session:
         start = self._client.callable("InferStream")
         with self._lock:
             self._standing.begin_stream()
-        many = InferMany(conversation, inputs, start, self._client.target)
+        many = InferMany(conversation, inputs, start, self._client.endpoint)
         self._many = weakref.ref(many)
         return many
 
