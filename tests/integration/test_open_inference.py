@@ -12,14 +12,16 @@ from typing import Any
 import grpc
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 
 from headrace.oip import open_inference_pb2 as oip
 from headrace.oip import open_inference_pb2_grpc as rpc
 from headrace.testing import networks
-from headrace.testing.case import parse
+from headrace.testing.case import Case, parse
 from tests.integration.harness import BASIC, CALL_SECONDS, Server, assert_settled, until
 from tests.support.open_inference import infer_request, outputs_of, parameters, requested
+from tests.support.stateful import SUM_STATES, TALLY
 
 CASE = networks.add()
 MODEL = CASE.model.SerializeToString()
@@ -397,6 +399,50 @@ def test_tensors_lie_in_shared_memory(stub: Any, model: str, on_stream: bool) ->
         memory.unlink()
 
 
+def test_requests_of_a_sequence_keep_their_order_wherever_their_inputs_lie(
+    serving: Server, stub: Any
+) -> None:
+    """Bytes of a region are read on a thread, while the next request is there already."""
+    serving.load(Case("tally", TALLY, {}), "CPU", config={"STATES": SUM_STATES})
+    large, small = np.zeros((600, 1024), np.float32), np.ones((1, 1), np.float32)
+    large[0, 0] = 1000
+    place = {"shared_memory_region": "r", "shared_memory_byte_size": large.nbytes}
+    messages: list[Any] = []
+    expected: list[int] = []
+    memory = SharedMemory(create=True, size=large.nbytes)
+    buffer: Any = memory.buf
+    try:
+        buffer[: large.nbytes] = large.tobytes()
+        key = f"/{memory.name.lstrip('/')}"
+        stub.SystemSharedMemoryRegister(
+            oip.SystemSharedMemoryRegisterRequest(name="r", key=key, byte_size=large.nbytes)
+        )
+        for number in range(12):
+            given = {"sequence_id": 7, "sequence_start": not number, "sequence_end": number == 11}
+            is_large = number % 3 == 0
+            inputs = {"x": large if is_large else small}
+            message = infer_request("tally", inputs, id=str(number))
+            for name, value in parameters(given).items():
+                message.parameters[name].CopyFrom(value)
+            if is_large:
+                del message.raw_input_contents[:]
+                for name, value in parameters(place).items():
+                    message.inputs[0].parameters[name].CopyFrom(value)
+            messages.append(message)
+            expected.append((1000 if is_large else 1) + (expected[-1] if expected else 0))
+        stream = Stream(stub)
+        stream.send(*messages)
+        answers = {int(each.infer_response.id): each for each in stream.end()}
+    finally:
+        stub.SystemSharedMemoryUnregister(oip.SystemSharedMemoryUnregisterRequest(name="r"))
+        del buffer
+        memory.close()
+        memory.unlink()
+    assert not any(each.error_message for each in answers.values())
+    assert [outputs_of(answers[number].infer_response)["y"][0] for number in range(12)] == expected
+    serving.unload("tally")
+
+
 def test_a_region_that_nobody_has_registered_is_refused(stub: Any, model: str) -> None:
     place = {"shared_memory_region": "nobody", "shared_memory_byte_size": 24}
     error = refused(stub.ModelInfer, request(model, outputs=[requested("z", **place)]))
@@ -470,6 +516,26 @@ def test_a_load_takes_files_and_a_device(stub: Any) -> None:
     assert not any(name == "filed" for name, _ in index(stub))
 
 
+def test_a_load_takes_external_data_beside_the_model(stub: Any) -> None:
+    proto = onnx.ModelProto.FromString(MODEL)
+    del proto.graph.input[1]
+    weight = proto.graph.initializer.add(name="y", dims=[2, 3], data_type=onnx.TensorProto.FLOAT)
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    for key, text in (("location", "weights/y.bin"), ("offset", "4"), ("length", "24")):
+        weight.external_data.add(key=key, value=text)
+    files = {
+        "1/model.onnx": MODEL,
+        "2/model.onnx": proto.SerializeToString(),
+        "2/weights/y.bin": bytes(4) + Y.tobytes(),
+    }
+    load(stub, "beside", files)
+    message = infer_request("beside", {"x": X})
+    reply = stub.ModelInfer(message, timeout=CALL_SECONDS)
+    assert reply.model_version == "2"
+    np.testing.assert_array_equal(outputs_of(reply)["z"], SUM)
+    unload(stub, "beside")
+
+
 @pytest.mark.parametrize(
     ("given", "code", "why"),
     [
@@ -477,6 +543,18 @@ def test_a_load_takes_files_and_a_device(stub: Any) -> None:
         ({"file:1/model.onnx": b"no"}, Refused.INVALID_ARGUMENT, ""),
         ({"file:1/model.onnx": "text"}, Refused.INVALID_ARGUMENT, "takes bytes"),
         ({"file:a/b/model.onnx": MODEL}, Refused.INVALID_ARGUMENT, "VERSION/model.onnx"),
+        ({"file:1/../x": MODEL}, Refused.INVALID_ARGUMENT, "VERSION/model.onnx"),
+        ({"file:1/w.bin": b"a"}, Refused.INVALID_ARGUMENT, "send file:1/model.onnx too"),
+        (
+            {"file:1/model.onnx": MODEL, "file:2/w.bin": b"a"},
+            Refused.INVALID_ARGUMENT,
+            "send file:2/model.onnx too",
+        ),
+        (
+            {"file:1/model.onnx": MODEL, "file:1/w.bin": b"a"},
+            Refused.INVALID_ARGUMENT,
+            "no weights of the model lie in the file 'w.bin'",
+        ),
         ({"file:../x": MODEL}, Refused.INVALID_ARGUMENT, "VERSION/model.onnx"),
         ({"file:x": b"a", "file:1/model.onnx": MODEL}, Refused.INVALID_ARGUMENT, "label_filename"),
         ({"other": 1}, Refused.INVALID_ARGUMENT, "is not a parameter here"),

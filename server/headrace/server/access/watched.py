@@ -74,6 +74,11 @@ class WatchedFiles(Generic[T]):
         """The value of the last good state of the files."""
         return self._value
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether the files have been refused twice or more, so that `value` is an earlier one."""
+        return self._failures > 1
+
     def look(self) -> None:
         """Makes a new value if the files have changed. Belongs to the watcher's thread."""
         try:

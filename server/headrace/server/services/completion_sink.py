@@ -27,8 +27,13 @@ class CompletionSink:
         self._armed = False
 
     def put(self, deliver: Callable[[Job], None], job: Job) -> None:
-        """Calls `deliver(job)` on the loop's thread, and at once if this is the loop's thread."""
+        """Calls `deliver(job)` on the loop's thread, and at once if this is the loop's thread.
+
+        Completions are delivered in the order in which they come.
+        """
         if threading.get_ident() == self._thread:
+            if self._ready:
+                self._deliver_ready()
             deliver(job)
             return
         self._ready.append((deliver, job))
@@ -38,6 +43,9 @@ class CompletionSink:
 
     def _drain(self) -> None:
         self._armed = False
+        self._deliver_ready()
+
+    def _deliver_ready(self) -> None:
         while self._ready:
             deliver, job = self._ready.popleft()
             deliver(job)

@@ -108,6 +108,7 @@ class RequestStream(ABC):
         # The function that cancels each request in flight; None until it is known.
         self._in_flight: dict[Hashable, Callable[[HeadraceError], object] | None] = {}
         self._memory = Memory(owner.memory, context.peer())
+        self._meter = owner.boundary.meter(context)
         self._results = ResultWriter(
             context, self._memory, self._message, self.results_a_message, self._wrote
         )
@@ -246,6 +247,8 @@ class RequestStream(ABC):
             return
         try:
             key = self._key(name)
+            if self._meter is not None:
+                self._meter.enter()
         except HeadraceError as error:
             self._memory.free(reserved)
             self._fail(name, error)
@@ -264,7 +267,12 @@ class RequestStream(ABC):
 
     def _forget(self, key: Hashable) -> None:
         self._in_flight.pop(key, None)
-        self._memory.free(self._reserved.pop(key, 0))
+        reserved = self._reserved.pop(key, None)
+        if reserved is None:
+            return
+        self._memory.free(reserved)
+        if self._meter is not None:
+            self._meter.leave()
 
     def _ended(
         self, key: Hashable, name: str, outcome: Any, error: BaseException | None, seconds: float

@@ -13,8 +13,9 @@ from headrace.server.access.identity import Role
 from headrace.server.http.rest.bodies import Bodies, read_object
 from headrace.server.http.rest.render import rendered
 from headrace.server.http.rest.routes import Handler, Row, said
+from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
-from headrace.server.services.open_inference.settings import log_settings, trace_settings
+from headrace.server.services.open_inference.settings import trace_settings
 from headrace.server.shared_memory.regions import Caller
 from headrace.wire.codec import CodecError
 
@@ -32,11 +33,13 @@ class ControlRoutes:
 
     def __init__(
         self,
+        models: Models,
         regions: RegionMethods,
         bodies: Bodies,
         caller: Callable[[Request], Awaitable[Caller]],
         registration: Role = Role.MANAGE,
     ) -> None:
+        self._models = models
         self._registration = registration
         self._regions = regions
         self._bodies = bodies
@@ -109,7 +112,7 @@ class ControlRoutes:
         for name, value in given.items():
             if not isinstance(value, bool | int | str):
                 raise CodecError(name[:100], "must be text, a number or a boolean")
-        shown = rendered(log_settings(given))["settings"]
+        shown = rendered(self._models.log_settings(given))["settings"]
         return said({name: next(iter(value.values())) for name, value in shown.items()})
 
     async def _trace(self, request: Request) -> Response:

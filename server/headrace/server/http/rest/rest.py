@@ -13,8 +13,8 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.server.access.identity import Role
+from headrace.server.access.networks import Networks
 from headrace.server.http.guard import GuardedRoute
 from headrace.server.http.rest.bodies import Bodies
 from headrace.server.http.rest.control import ControlRoutes
@@ -51,7 +51,7 @@ class Rest:
 
     def __init__(
         self,
-        networks: NetworkRegistry,
+        networks: Networks,
         models: Models,
         repository: ModelRepository,
         regions: Regions,
@@ -62,7 +62,9 @@ class Rest:
         self._regions = regions
         self._users = Users()
         self._bodies = Bodies(message_bytes, _BODIES * message_bytes)
-        control = ControlRoutes(RegionMethods(regions), self._bodies, self._caller, registration)
+        control = ControlRoutes(
+            models, RegionMethods(regions), self._bodies, self._caller, registration
+        )
         rows = [
             *ModelRoutes(models).rows(),
             *RepositoryRoutes(repository, self._bodies).rows(),
@@ -101,7 +103,7 @@ class Rest:
     async def _caller(self, request: Request) -> Caller:
         assert request.client is not None  # a TCP connection has one
         peer = peer_of(*request.client)
-        return Caller(await self._users.of(peer), peer)
+        return Caller(await self._users.of(peer), peer, self._networks.owner)
 
 
 _NOTHING_ELSE = "default-src 'none'; style-src 'unsafe-inline'"
