@@ -38,6 +38,7 @@ from headrace.runtime.loading.life import NetworkLife
 from headrace.runtime.loading.plugin_registry import PluginRegistry
 from headrace.runtime.loading.registry import NetworkEntry, NetworkRegistry
 from headrace.runtime.loading.store import NetworkStore
+from headrace.runtime.loading.table import NO_LIMITS, OwnerLimits
 from headrace.runtime.loading.versions import NO_SHARES, check_shares
 from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.network.extension import read_functions
@@ -57,10 +58,9 @@ class Core:
     Args:
         sources: the plugins to start.
         blob_key: the secret key that signs exported native bytes.
-        max_networks: the most networks at once.
+        max_networks, of_owner: the most networks at once, and the limits of each owner.
         limits: bounds on models from outside.
-        store: saves every change that lasts over a restart. With None nothing is saved.
-        cache: the cache of compiled networks. With None nothing is cached.
+        store, cache: keep changes and compiled networks over a restart. None keeps nothing.
         folder: as `Services`.
         max_state_bytes: the most bytes that the states of all open sequences may take.
 
@@ -74,6 +74,7 @@ class Core:
         *,
         blob_key: bytes,
         max_networks: int = 256,
+        of_owner: OwnerLimits = NO_LIMITS,
         limits: Limits | None = None,
         store: NetworkStore | None = None,
         cache: NetworkCache | None = None,
@@ -85,7 +86,7 @@ class Core:
         self.counters = Counters(cache.counters if cache is not None else None)
         self.states = DeviceStates()
         self.plugins = PluginRegistry()
-        self.networks = NetworkRegistry(max_networks)
+        self.networks = NetworkRegistry(max_networks, of_owner)
         self._store = store
         self._blob_key = blob_key
         self._state_memory = StateMemory(max_state_bytes)
@@ -176,10 +177,10 @@ class Core:
         name: str,
         version: str = "",
         *,
-        wanted: Callable[[NetworkEntry], bool] = lambda _: False,
+        stays: Callable[[NetworkEntry], bool] = lambda _: False,
     ) -> Future[None]:
         """As `NetworkLife.unload`."""
-        return self._life.unload(name, version, wanted=wanted)
+        return self._life.unload(name, version, stays=stays)
 
     def forget_kept(self, name: str) -> None:
         """As `NetworkLife.forget_kept`."""

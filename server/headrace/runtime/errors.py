@@ -174,6 +174,11 @@ class NotInstalled(Unavailable):
     reason = "NOT_INSTALLED"
 
 
+class PermissionDenied(HeadraceError):
+    status = "PERMISSION_DENIED"
+    reason = "PERMISSION_DENIED"
+
+
 class Unimplemented(HeadraceError):
     status = "UNIMPLEMENTED"
     reason = "UNIMPLEMENTED"
@@ -182,11 +187,6 @@ class Unimplemented(HeadraceError):
 class Unauthenticated(HeadraceError):
     status = "UNAUTHENTICATED"
     reason = "UNAUTHENTICATED"
-
-
-class PermissionDenied(HeadraceError):
-    status = "PERMISSION_DENIED"
-    reason = "PERMISSION_DENIED"
 
 
 class Internal(HeadraceError):

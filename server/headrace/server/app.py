@@ -18,7 +18,10 @@ from headrace.runtime.core import Core
 from headrace.runtime.device.plugin_source import PluginSource, factory_source, installed_plugins
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.intake.limits import Limits
+from headrace.runtime.loading.table import OwnerLimits
 from headrace.server.access.access import Access
+from headrace.server.access.identity import Role
+from headrace.server.access.networks import Networks, PrivateNetworks
 from headrace.server.access.watched import Watcher
 from headrace.server.addresses import check_address, shown_address
 from headrace.server.http.application import Application
@@ -96,6 +99,9 @@ class App:
             plugin_sources(settings),
             blob_key=key,
             max_networks=settings.max_networks,
+            of_owner=OwnerLimits(
+                settings.max_networks_per_client, settings.max_model_bytes_per_client
+            ),
             limits=limits,
             store=self._state,
             cache=network_cache(settings, key),
@@ -103,16 +109,31 @@ class App:
             isolate_devices=settings.isolate_devices,
             max_state_bytes=settings.max_state_bytes,
         )
-        self._uploads = Uploads(settings.max_model_bytes, settings.max_uploads_bytes)
+        self._networks = (
+            PrivateNetworks(self.core.networks, settings.operators)
+            if settings.private_networks
+            else Networks(self.core.networks)
+        )
+        self._uploads = Uploads(
+            settings.max_model_bytes,
+            settings.max_uploads_bytes,
+            settings.max_model_bytes_per_client,
+        )
         self._unready: str | None = "starting"
         self._hurried = asyncio.Event()
         self._port: int | None = None  # gRPC's port, once it is open
-        self._health = HealthReporter()
+        self._health = HealthReporter(self._networks)
         self._loop = asyncio.get_running_loop()
         files = RepositoryFiles(settings.model_repository, limits)
         self._repository = Repository(self.core, files, self._network_changed)
         self._poller = Poller(self._repository, settings.repository_poll_seconds)
-        self._startup = Startup(self.core, self._state, self._repository, self._network_changed)
+        self._startup = Startup(
+            self.core,
+            self._state,
+            self._repository,
+            self._network_changed,
+            private_networks=settings.private_networks,
+        )
         self._reflection = ReflectionService([SERVICE, OPEN_INFERENCE, HEALTH])
         self._access = Access(settings, self._watcher, self.core.counters)
         entrance = self._access.entrance()
@@ -124,18 +145,19 @@ class App:
             allowed=settings.allow_client_shared_memory,
             max_bytes=settings.max_shared_memory_bytes,
         )
-        shared_memory = SharedMemoryService(self._regions, Users())
+        shared_memory = SharedMemoryService(self._regions, Users(), self._networks)
         sink = CompletionSink(asyncio.get_running_loop())
-        self._inference = Inference(self.core.networks, sink, shared_memory)
+        self._inference = Inference(self._networks, sink, shared_memory)
         self._models = Models(
             self.core,
+            self._networks,
             lambda: self._unready,
             shared_memory=settings.allow_client_shared_memory,
         )
-        models = ModelRepository(self.core, self._repository)
+        models = ModelRepository(self.core, self._networks, self._repository)
         opened = OpenInferenceService(
             self._models,
-            OpenInference(self.core.networks, sink, self._regions),
+            OpenInference(self._networks, sink, self._regions),
             models,
             RegionMethods(self._regions),
             shared_memory.caller,
@@ -154,7 +176,7 @@ class App:
         )
         self._server = grpc.aio.server(options=channel_options(settings))
         services = Services(
-            Servicer(self.core, self._uploads, self._repository, self._health),
+            Servicer(self.core, self._networks, self._uploads, self._repository, self._health),
             self._inference,
             self._streams,
             shared_memory,
@@ -163,18 +185,21 @@ class App:
             self._health.service,
             self._reflection,
         )
-        register(self._server, all_methods(services, self._boundary), self._boundary)
+        registration = Role.INFER if settings.private_networks else Role.MANAGE
+        register(self._server, all_methods(services, self._boundary, registration), self._boundary)
         rest = Rest(
-            self.core.networks, self._models, models, self._regions, settings.max_message_bytes
+            *(self._networks, self._models, models, self._regions),
+            *(settings.max_message_bytes, registration),
         )
         probes = operations_routes(
             make_registry(
                 self.core.counters,
                 self.core.devices_up,
+                self._networks,
                 *([self._tls.snapshot] if self._tls else []),
             ),
             lambda: self._unready,
-            self.core.networks.failed,
+            self._networks.failed,
             open_metrics=settings.open_metrics,
         )
         self._application = Application(
@@ -305,18 +330,18 @@ def plugin_sources(settings: Settings) -> list[PluginSource]:
     """
     installed = installed_plugins()
     sources = dict(installed)
-    for wish in settings.plugins:
-        original = wish.device or wish.name
-        if wish.factory is not None:
-            source = factory_source(wish.name, wish.factory)
+    for plugin in settings.plugins:
+        original = plugin.device or plugin.name
+        if plugin.factory is not None:
+            source = factory_source(plugin.name, plugin.factory)
         elif original in installed:
             source = installed[original]
         else:
-            raise NotFound.unknown("plugin", original, installed, field=f"plugins.{wish.name}")
-        if not wish.enabled:
-            sources.pop(wish.name, None)
+            raise NotFound.unknown("plugin", original, installed, field=f"plugins.{plugin.name}")
+        if not plugin.enabled:
+            sources.pop(plugin.name, None)
             continue
-        sources[wish.name] = source.configured(wish.name, wish.config)
+        sources[plugin.name] = source.configured(plugin.name, plugin.config)
     if settings.devices:
         for name in settings.devices:
             if name not in sources:

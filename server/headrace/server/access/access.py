@@ -5,9 +5,10 @@ from __future__ import annotations
 from headrace.runtime.metrics.counters import Counters
 from headrace.server.access.audit import AuditLog
 from headrace.server.access.authenticator import Authenticator
-from headrace.server.access.entrance import Admission, Entrance
+from headrace.server.access.entrance import Entrance
 from headrace.server.access.gate import Gate
 from headrace.server.access.jwts import Key, Rules, parse_keys
+from headrace.server.access.quotas import Quotas
 from headrace.server.access.tokens import Entries, parse_entries
 from headrace.server.access.watched import WatchedFiles, Watcher
 from headrace.server.settings.settings import Settings
@@ -27,6 +28,8 @@ class Access:
     def __init__(self, settings: Settings, watcher: Watcher, counters: Counters) -> None:
         self._counters = counters
         self._authenticator = _authenticator(settings, watcher)
+        rate, in_flight = settings.rate_limit, settings.max_in_flight_per_client
+        self._quotas = Quotas(rate, in_flight) if rate or in_flight else None
         path = settings.audit_log
         self._audit = AuditLog(path) if path is not None else None
 
@@ -35,12 +38,12 @@ class Access:
         """Whether callers need credentials."""
         return self._authenticator is not None
 
-    def entrance(self, admission: Admission | None = None) -> Entrance | None:
+    def entrance(self) -> Entrance | None:
         """The entrance of one event loop. None if nothing has to be done there."""
-        if self._authenticator is None and self._audit is None and admission is None:
+        if self._authenticator is None and self._audit is None and self._quotas is None:
             return None
         gate = Gate(self._authenticator) if self._authenticator is not None else None
-        return Entrance(gate, self._audit, self._counters.refused(), admission)
+        return Entrance(gate, self._audit, self._counters.refused(), self._quotas)
 
     def close(self) -> None:
         """Writes the rest of the audit log."""

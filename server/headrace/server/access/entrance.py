@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from headrace.runtime.errors import HeadraceError
 from headrace.server.access.audit import AuditLog, entry
 from headrace.server.access.gate import Gate, Names, OpenCall
 from headrace.server.access.identity import CALLER, Identity, Role
-
-
-class Admission(Protocol):
-    """Bounds what one caller may do at a time. Belongs to the thread of its event loop."""
-
-    def enter(self, caller: Identity, peer: str) -> None:
-        """Counts a call that begins.
-
-        Raises:
-            ResourceExhausted: the caller has too many.
-        """
-
-    def leave(self, caller: Identity, peer: str) -> None:
-        """Counts the end of a call that has entered."""
+from headrace.server.access.quotas import Meter, Quotas
 
 
 class Visit(NamedTuple):
-    """One call that is in."""
+    """One call that is in.
+
+    Attributes:
+        counted: whether it counts as in flight for its caller.
+    """
 
     call: OpenCall | None
     caller: Identity
     peer: str
-    admitted: bool
+    counted: bool
 
     @property
     def ended(self) -> HeadraceError | None:
@@ -45,7 +36,7 @@ class Entrance:
     Args:
         gate: checks credentials and roles, if there is access control.
         audit: records managing calls and refused ones, if somebody wants that.
-        admission: bounds what one caller may do, if somebody wants that.
+        quotas: bound what one caller may do, if somebody wants that.
         refusals: how many calls were refused for which reason.
     """
 
@@ -54,12 +45,12 @@ class Entrance:
         gate: Gate | None,
         audit: AuditLog | None,
         refusals: dict[str, int],
-        admission: Admission | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         self._gate = gate
         self._audit = audit
         self._refusals = refusals
-        self._admission = admission
+        self._quotas = quotas
 
     @property
     def checks(self) -> bool:
@@ -67,7 +58,13 @@ class Entrance:
         return self._gate is not None
 
     def enter(
-        self, metadata: Iterable[tuple[object, object]], names: Names, role: Role, peer: str
+        self,
+        metadata: Iterable[tuple[object, object]],
+        names: Names,
+        role: Role,
+        peer: str,
+        *,
+        stays: bool = True,
     ) -> Visit:
         """Lets a caller in, and sets `CALLER`.
 
@@ -75,33 +72,39 @@ class Entrance:
             metadata: the headers of the call, text or bytes.
             names: returns the names in the certificate of the caller's connection.
             role: the role that the call needs.
+            stays: whether the call counts as in flight for its caller. A stream does not, because
+                its messages do.
 
         Raises:
             Unauthenticated: there is no valid credential, and the call needs one.
             PermissionDenied: the credential's role is too small.
             ResourceExhausted: the caller does too much at a time.
         """
-        gate, admission = self._gate, self._admission
+        gate, quotas = self._gate, self._quotas
         call = None
         if gate is not None:
             call = gate.enter(authorization(metadata), names, role)
         caller = CALLER.get()
-        admitted = admission is not None and role is not Role.OPEN
-        if admission is not None and admitted:
+        counts = quotas is not None and role is not Role.OPEN
+        if quotas is not None and counts:
             try:
-                admission.enter(caller, peer)
+                quotas.enter(caller, peer, stays=stays)
             except BaseException:
                 if gate is not None and call is not None:
                     gate.leave(call)
                 raise
-        return Visit(call, caller, peer, admitted)
+        return Visit(call, caller, peer, counts and stays)
+
+    def meter(self, peer: str) -> Meter | None:
+        """Counts the messages of the stream that this task handles, if there are quotas."""
+        return None if self._quotas is None else Meter(self._quotas, CALLER.get(), peer)
 
     def leave(self, visit: Visit) -> None:
         """Counts the end of a call that was let in."""
         if self._gate is not None and visit.call is not None:
             self._gate.leave(visit.call)
-        if self._admission is not None and visit.admitted:
-            self._admission.leave(visit.caller, visit.peer)
+        if self._quotas is not None and visit.counted:
+            self._quotas.leave(visit.caller, visit.peer)
 
     def record(
         self,

@@ -63,10 +63,14 @@ def network_options(request: pb.LoadNetworkRequest | pb.QueryNetworkRequest) -> 
     )
 
 
-def network_info(entry: NetworkEntry) -> pb.NetworkInfo:
-    """The message that describes a network, in any state."""
+def network_info(entry: NetworkEntry, name: str) -> pb.NetworkInfo:
+    """The message that describes a network, in any state.
+
+    Args:
+        name: the name under which the caller sees the network.
+    """
     info = pb.NetworkInfo(
-        name=entry.key.name,
+        name=name,
         version=entry.key.version,
         device=entry.device,
         generation=entry.key.generation,

@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Sequence
-from headrace.runtime.loading.registry import NetworkRegistry
+from headrace.server.access.networks import Networks
 from headrace.server.logs import CURRENT_REQUEST
 from headrace.server.services.completion_sink import (
     CompletionSink,
@@ -43,7 +43,7 @@ class Inference:
     """Turns messages into jobs and finished jobs into messages."""
 
     def __init__(
-        self, networks: NetworkRegistry, sink: CompletionSink, shared_memory: SharedMemoryService
+        self, networks: Networks, sink: CompletionSink, shared_memory: SharedMemoryService
     ) -> None:
         self.networks = networks
         self.sink = sink

@@ -26,6 +26,7 @@ from headrace.server.settings.option import (
 
 PORT = integer(0, 65535)
 COUNT = integer(1)
+LIMIT = integer(0)
 SIZE = size(MIB)
 MESSAGE = size(2 * MIB)  # exported networks travel in pieces of 1 MiB
 
@@ -179,6 +180,36 @@ class Settings:
         choice("batch", "normal"),
         "how Linux schedules the server's threads: batch (they do not interrupt each other) or "
         "normal (for machines where other busy processes share the processors)",
+    )
+    private_networks: bool = option(
+        False,
+        SWITCH,
+        "a client sees and uses only the networks that it loaded itself, and those of the "
+        "repository",
+    )
+    operators: tuple[str, ...] = option(
+        (),
+        NAMES,
+        "with --private-networks: identities that see and change all networks and devices, as "
+        "token:NAME, separated by commas",
+    )
+    rate_limit: int = option(
+        0,
+        LIMIT,
+        "most requests a second of one client, which is an identity, or an address without one; "
+        "0: no limit",
+    )
+    max_in_flight_per_client: int = option(
+        0, LIMIT, "most requests in flight of one client, on all its connections; 0: no limit"
+    )
+    max_networks_per_client: int = option(
+        0, LIMIT, "with --private-networks: most networks of one client; 0: no limit"
+    )
+    max_model_bytes_per_client: int = option(
+        0,
+        size(0),
+        "with --private-networks: most bytes of models that one client has loaded, and as much "
+        "again for what it has uploaded; 0: no limit",
     )
     log_level: str = option(
         "info", choice("debug", "info", "warning", "error"), "lowest level that is logged"

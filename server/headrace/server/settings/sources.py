@@ -188,6 +188,14 @@ def _check(settings: Settings) -> None:
             "host is empty: give an address, as 127.0.0.1, or 0.0.0.0 for all interfaces",
             field="host",
         )
+    if not settings.private_networks:
+        for name in ("operators", "max_networks_per_client", "max_model_bytes_per_client"):
+            if getattr(settings, name):
+                raise InvalidArgument(
+                    f"{name} needs private_networks; without it, all networks belong to all "
+                    "clients",
+                    field=name,
+                )
     same_host = settings.host == settings.http_host
     if same_host and settings.port == settings.http_port != 0:
         raise InvalidArgument(

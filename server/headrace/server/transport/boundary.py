@@ -23,6 +23,7 @@ from headrace.server.access.certificates import names_of_call
 from headrace.server.access.entrance import Entrance, Visit
 from headrace.server.access.gate import uncancelled
 from headrace.server.access.identity import Role
+from headrace.server.access.quotas import Meter
 from headrace.server.access.refusal import reason_of
 from headrace.server.logs import request_id
 from headrace.server.transport.shares import Shares
@@ -201,7 +202,7 @@ class Boundary:
                     self._begin(context, active=active)
                     if entrance is not None:
                         names = partial(names_of_call, context)
-                        visit = entrance.enter(METADATA.get(), names, role, peer)
+                        visit = entrance.enter(METADATA.get(), names, role, peer, stays=active)
                         if visit.call is not None:
                             self._met(peer)
                     return await serve(context)
@@ -251,6 +252,10 @@ class Boundary:
         self._open -= 1
         if self.draining:
             self._ended.set()
+
+    def meter(self, context: Any) -> Meter | None:
+        """Counts the messages of a stream, if the server bounds what one client may ask for."""
+        return None if self.entrance is None else self.entrance.meter(context.peer())
 
     def log_ended(
         self, method: str, code: str, seconds: float, identifier: str, said: str = ""

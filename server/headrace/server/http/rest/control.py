@@ -13,8 +13,9 @@ from headrace.server.access.identity import Role
 from headrace.server.http.rest.bodies import Bodies, read_object
 from headrace.server.http.rest.render import rendered
 from headrace.server.http.rest.routes import Handler, Row, said
+from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
-from headrace.server.services.open_inference.settings import log_settings, trace_settings
+from headrace.server.services.open_inference.settings import trace_settings
 from headrace.server.shared_memory.regions import Caller
 from headrace.wire.codec import CodecError
 
@@ -32,11 +33,13 @@ class ControlRoutes:
 
     def __init__(
         self,
+        models: Models,
         regions: RegionMethods,
         bodies: Bodies,
         caller: Callable[[Request], Awaitable[Caller]],
         registration: Role = Role.MANAGE,
     ) -> None:
+        self._models = models
         self._registration = registration
         self._regions = regions
         self._bodies = bodies
@@ -69,7 +72,10 @@ class ControlRoutes:
                 for path in ("/v2/trace/setting", "/v2/models/{model}/trace/setting")
                 for row in (
                     Row("GET", path, read, self._trace, "What is traced: nothing.", "", changed),
-                    Row("POST", path, manage, self._trace, "The same.", changed, changed),
+                    Row(
+                        *("POST", path, manage, self._trace),
+                        *("Is refused if it asks for traces.", changed, changed),
+                    ),
                 )
             ),
         ]
@@ -109,7 +115,7 @@ class ControlRoutes:
         for name, value in given.items():
             if not isinstance(value, bool | int | str):
                 raise CodecError(name[:100], "must be text, a number or a boolean")
-        shown = rendered(log_settings(given))["settings"]
+        shown = rendered(self._models.log_settings(given))["settings"]
         return said({name: next(iter(value.values())) for name, value in shown.items()})
 
     async def _trace(self, request: Request) -> Response:
@@ -132,7 +138,7 @@ def _region_rows(
     return [
         Row("GET", f"{root}/status", read, status, "All regions of the client's user.", "", reply),
         Row("GET", f"{one}/status", read, status, "One region.", "", reply),
-        Row("POST", f"{root}/unregister", role, unregister, "Forgets all of them."),
+        Row("POST", f"{root}/unregister", role, unregister, "Forgets all regions."),
         Row("POST", f"{one}/unregister", role, unregister, "Forgets one region."),
     ]
 
