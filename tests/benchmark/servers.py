@@ -74,6 +74,7 @@ def load(
     callers: int,
     file: Path,
     seconds: float,
+    token: str = "",
     environment: Mapping[str, str] | None = None,
 ) -> Load:
     """Puts load on a server from a process of its own; arguments as load.py has them."""
@@ -81,7 +82,7 @@ def load(
     command = [sys.executable, str(HERE / "load.py"), address, mode, str(callers), str(seconds)]
     out = subprocess.run(
         [*command, str(file)],
-        env={**os.environ, **(environment or {})},
+        env={**os.environ, "HEADRACE_TOKEN": token, **(environment or {})},
         capture_output=True,
         text=True,
         check=True,
