@@ -188,7 +188,7 @@ class Client:
         finally:
             steps.close()
 
-    def run_aside(self, steps: Plan[None]) -> None:
+    def run_in_background(self, steps: Plan[None]) -> None:
         """Runs a plan on a thread of its own; nobody waits for its end."""
         threading.Thread(target=self.run, args=(steps,), daemon=True).start()
 
@@ -216,8 +216,8 @@ class Network(LoadedNetwork):
     """A loaded network. Thread-safe."""
 
     def __init__(self, client: Client, network: NetworkInfo, *, pinned: str = "") -> None:
-        pool, aside = client.pool, client.run_aside
-        sharing = None if pool is None else Sharing(pool, network.outputs, aside)
+        pool, in_background = client.pool, client.run_in_background
+        sharing = None if pool is None else Sharing(pool, network.outputs, in_background)
         super().__init__(network, client.timeout_seconds, sharing, pinned=pinned)
         self.client = client
 
