@@ -27,6 +27,7 @@ from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from headrace.v1 import inference_engine_pb2 as pb
 from tests.integration.harness import CALL_SECONDS, Server, assert_settled, is_running, until
+from tests.support.client_fake import KINDS, connected
 
 SHAPE = (40, 1024)  # 160 KiB of float32, because some machines have a small /dev/shm
 DOUBLE = parse("double (float[n,m] x) => (float[n,m] y) { y = Add(x, x) }")
@@ -45,6 +46,10 @@ ENDLESS = parse("""endless (float[40,1024] x) => (float[40,1024] y) {
         }
     >
 }""")
+KEPT = parse(
+    "kept (float[40,1024] x, float[40,1024] total) => (float[40,1024] y, float[40,1024] next) { "
+    "next = Add(x, total) y = Identity(next) }"
+)
 MODELS = {"double": DOUBLE, "fixed": FIXED, "expand": EXPAND, "endless": ENDLESS}
 
 
@@ -53,6 +58,7 @@ def sharing() -> Iterator[Server]:
     with Server("--devices", "CPU", "--allow-client-shared-memory") as running:
         for name, model in MODELS.items():
             running.load(Case(name, model, {}), "CPU")
+        running.load(Case("kept", KEPT, {}), "CPU", config={"STATES": "total=next"})
         yield running
         assert_settled(running)
         assert running.stop() == 0
@@ -82,10 +88,10 @@ def regions(server: Server) -> list[str]:
 def spied(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each reply that a client has decoded: whether it was lent shared memory."""
     seen: list[bool] = []
-    read, decode = Loan.read, outputs.decode_reply
+    receive, decode = Loan.receive, outputs.decode_reply
 
-    def lent(self: Loan, data: bytes) -> Outputs:
-        found = read(self, data)
+    def lent(self: Loan, *reply: Any) -> Outputs:
+        found = receive(self, *reply)
         seen.append(True)
         return found
 
@@ -93,7 +99,7 @@ def spied(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         seen.append(False)
         return decode(data)
 
-    monkeypatch.setattr(Loan, "read", lent)
+    monkeypatch.setattr(Loan, "receive", lent)
     for module in (network_plans, loan):
         monkeypatch.setattr(module, "decode_reply", plain)
     return seen
@@ -312,6 +318,123 @@ def test_the_asyncio_client_shares_memory_too(sharing: Server, spied: list[bool]
     asyncio.run(scenario())
     assert any(spied)
     until(lambda: not regions(sharing))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("in_flight", [1, 8])
+def test_many_requests_over_one_stream_share_memory(
+    sharing: Server, spied: list[bool], kind: str, in_flight: int
+) -> None:
+    x = np.zeros(SHAPE, np.float32)
+
+    def inputs() -> Iterator[dict[str, Any]]:
+        for number in range(20):
+            x[:] = number  # the array may change when the next is drawn
+            yield {"x": x}
+
+    with connected(kind, sharing.address, shared_memory=True) as client:
+        network = client.network("fixed")
+        network.infer({"x": x})  # has a segment registered
+        del spied[:]
+        found = dict(network.infer_many(inputs(), in_flight=in_flight))
+        assert sorted(found) == list(range(20))
+        assert all((found[number]["y"] == 2 * number).all() for number in range(20))
+        assert 1 <= len(regions(sharing)) <= in_flight
+    assert spied == [True] * 20 if in_flight == 1 else any(spied)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_requests_of_a_stream_whose_memory_the_server_has_lost_are_sent_again(
+    sharing: Server, spied: list[bool], kind: str
+) -> None:
+    def inputs() -> Iterator[dict[str, Any]]:
+        for number in range(4):
+            unregister = sharing.stub.UnregisterSharedMemory
+            unregister(pb.UnregisterSharedMemoryRequest(), timeout=CALL_SECONDS)
+            yield {"x": np.full(SHAPE, number, np.float32)}
+
+    with connected(kind, sharing.address, shared_memory=True) as client:
+        network = client.network("fixed")
+        network.infer({"x": np.zeros(SHAPE, np.float32)})
+        found = dict(network.infer_many(inputs(), in_flight=1))
+        assert [float(found[number]["y"][0, 0]) for number in range(4)] == [0, 2, 4, 6]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sizes_that_a_stream_has_learnt_are_used(
+    sharing: Server, spied: list[bool], kind: str
+) -> None:
+    rows = [80, 80, 40, 160, 160]
+    with connected(kind, sharing.address, shared_memory=True) as client:
+        client.network("double").infer({"x": np.zeros((160, 1024), np.float32)})
+        network = client.network("expand")
+        given = [{"x": np.array([each, 1024])} for each in rows]
+        found = dict(network.infer_many(given, in_flight=1))
+        assert [found[index]["y"].shape[0] for index in range(5)] == rows
+    assert spied == [True, True, True, True], "of double, and all but two of the stream's"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stream_that_is_closed_early_uses_its_memory_no_more(sharing: Server, kind: str) -> None:
+    x = networks.random(*SHAPE)
+    with connected(kind, sharing.address, shared_memory=True) as client:
+        client.network("fixed").infer({"x": x})
+        (held,) = files()
+        many = client.network("endless").infer_many([{"x": x}, {"x": x}], in_flight=1)
+        if kind == "aio":
+            with pytest.raises(TimeoutError):
+                many.runner.run(asyncio.wait_for(anext(many.inner), 0.2))
+            many.close()
+        else:
+            with ThreadPoolExecutor(1) as executor:
+                asking = executor.submit(next, many)
+                until(lambda: is_running(sharing, "CPU"))
+                many.close()
+                with pytest.raises(errors.Cancelled):
+                    asking.result(CALL_SECONDS)
+        assert held not in files()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sessions_share_memory(sharing: Server, spied: list[bool], kind: str) -> None:
+    given = [{"x": np.full(SHAPE, number, np.float32)} for number in range(6)]
+    with connected(kind, sharing.address, shared_memory=True) as client:
+        client.network("fixed").infer(given[0])  # has a segment registered
+        network = client.network("kept")
+        session = network.session()
+        del spied[:]
+        sums = [session.infer(each)["y"][0, 0] for each in given]
+        assert spied == [True] * 6
+        requests = [session.start_async(each) for each in given]
+        sums += [each.result()["y"][0, 0] for each in requests]
+        del spied[:]
+        for in_flight in (1, 3):
+            for _, outputs in session.infer_many(given, in_flight=in_flight):
+                sums.append(outputs["y"][0, 0])
+        assert spied[:6] == [True] * 6
+        session.end()
+        assert sums == [15 * (k // 6) + (k % 6) * (k % 6 + 1) // 2 for k in range(24)]
+        held = files()
+        assert 1 <= len(held) <= 6
+        client.network("fixed").infer(given[0])
+        assert files() == held, "all have come back"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_request_of_a_session_that_was_not_sent_gives_its_segment_back(
+    sharing: Server, kind: str
+) -> None:
+    x = {"x": networks.random(*SHAPE)}
+    with connected(kind, sharing.address, shared_memory=True) as client:
+        client.network("fixed").infer(x)
+        held = files()
+        session = client.network("kept").session()
+        first = session.start_async(x, timeout=0.0)
+        with pytest.raises(errors.DeadlineExceeded):
+            first.result()
+        assert files() == held
+        client.network("fixed").infer(x)
+        assert files() == held
 
 
 CHILD = """

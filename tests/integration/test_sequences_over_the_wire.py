@@ -198,6 +198,28 @@ def test_a_session_that_the_server_has_ended_is_over(loaded: Server, network: An
     session.end()
 
 
+@pytest.mark.parametrize("in_flight", [1, 32])
+def test_many_requests_of_a_session_over_one_stream_run_in_their_order(
+    loaded: Server, network: Any, in_flight: int
+) -> None:
+    with_end = network.session()
+    found = list(with_end.infer_many((x(k) for k in range(200)), in_flight=in_flight))
+    assert [index for index, _ in found] == list(range(200))
+    assert [doubled(outputs) for _, outputs in found] == [k * (k + 1) for k in range(200)]
+    assert doubled(with_end.infer(x(0))) == 199 * 200
+    with_end.end()
+    assert open_sequences(loaded) == 0
+
+
+def test_a_request_of_many_that_the_server_refuses_changes_no_state(network: Any) -> None:
+    session = network.session()
+    given = [x(1), x(2, rows=3), x(4)]
+    first, refused, last = (outputs for _, outputs in session.infer_many(given, in_flight=1))
+    assert (doubled(first), doubled(last)) == (2, 10)
+    assert isinstance(refused, errors.InvalidArgument)
+    session.end()
+
+
 def test_a_network_with_states_is_used_by_sessions_alone(network: Any) -> None:
     for start in (network.infer, network.start_async):
         with pytest.raises(errors.InvalidArgument, match=r"use network.session\(\)"):

@@ -33,6 +33,7 @@ from tests.integration.harness import (
     outcome_of,
     until,
 )
+from tests.support.stateful import SUM_STATES, TALLY
 
 REPOSITORY = Path(__file__).parents[2]
 CONFIG = """
@@ -214,6 +215,33 @@ def test_a_stream_has_requests_with_and_without_regions(sharing: Server) -> None
         assert details_of(results["small"].error).reason == "REGION_TOO_SMALL"
         assert results["shared"].reply.outputs[0].tensor.shared_memory.bytes == x.nbytes
         np.testing.assert_array_equal(got(made, x.nbytes, x), x + x)
+
+
+def test_requests_of_a_session_keep_their_order_wherever_their_inputs_lie(sharing: Server) -> None:
+    """Bytes of a region are read on a thread, while the next request is there already."""
+    sharing.load(Case("tally", TALLY, {}), "CPU", config={"STATES": SUM_STATES})
+    large, small = np.zeros(LARGE, np.float32), np.ones((1, 1), np.float32)
+    large[0, 0] = 1000
+    requests: list[pb.InferRequest] = []
+    expected: list[int] = []
+    with region(sharing, large.nbytes) as (name, made):
+        put(made, 0, large)
+        for number in range(12):
+            session = pb.Session(id="s", start=not number, end=number == 11)
+            fields: dict[str, Any] = {"id": str(number), "session": session}
+            requests.append(
+                in_region("tally", LARGE, name, **fields)
+                if number % 3 == 0
+                else infer_request("tally", {"x": small}, **fields)
+            )
+            expected.append((1000 if number % 3 == 0 else 1) + (expected[-1] if expected else 0))
+        stream = Stream(sharing.stub)
+        stream.send(*requests)
+        stream.done()
+        answers = {int(each.id): each.reply for each in stream.results}
+    sums = [np.frombuffer(answers[k].outputs[0].tensor.data, np.float32)[0] for k in range(12)]
+    assert sums == expected
+    sharing.unload("tally")
 
 
 # ---- what is refused ----

@@ -77,6 +77,7 @@ class Fake(pb_grpc.InferenceEngineServicer):
         self.target = ""
         self.calls: list[tuple[str, Any]] = []
         self.failures: deque[ErrorDetails] = deque()
+        self.refusals: deque[ErrorDetails] = deque()  # of single requests on streams
         self.uploaded = b""
         self.graph: pb.Graph | None = GRAPH
         self.timeouts: list[float | None] = []
@@ -162,6 +163,7 @@ class Fake(pb_grpc.InferenceEngineServicer):
                 if first(request) == ENDLESS:
                     continue
                 reply, failed = answer(request)
+                failed = self.refusals.popleft() if self.refusals else failed
                 results.append(
                     pb.InferStreamResult(id=request.id, reply=reply)
                     if failed is None

@@ -29,6 +29,17 @@ SUM = parse(
 )
 SUM_STATES = "total=next"
 
+TALLY = parse(
+    """tally (float[n,m] x, float[1] total) => (float[1] y, float[1] next) {
+        all = ReduceSum<keepdims = 0>(x)
+        one = Constant<value_ints = [1]>()
+        row = Reshape(all, one)
+        next = Add(total, row)
+        y = Identity(next)
+    }"""
+)
+"""Sums inputs of any size: y is the sum of all elements so far."""
+
 
 def sum_network() -> Network:
     return Network.from_bytes(SUM.SerializeToString())

@@ -6,16 +6,20 @@ It does no input or output and has no threads. The synchronous and the asyncio c
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from headrace.client import errors
-from headrace.client.inputs import RequestEncoder
 from headrace.client.outputs import Outputs
 from headrace.client.plans import plan
+from headrace.client.sessions.standing import Standing
+from headrace.client.shared_memory.loan import Loan
+from headrace.client.shared_memory.sharing import Sharing
+from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import errors as wire_errors
 from headrace.wire import stream
-from headrace.wire.codec import CodecError
+from headrace.wire.codec import Buffer, CodecError
+from headrace.wire.message import Attachments
 
 Result: TypeAlias = "tuple[int, Outputs | errors.Error]"
 
@@ -26,18 +30,23 @@ MAX_COALESCED_BYTES: Final = 256 * 1024
 class Conversation:
     """Numbers requests from 0, packs waiting requests into one message, and matches replies.
 
-    A request with attachments is serialised when it is submitted, and its arrays may change
-    afterwards.
+    A request with attachments is serialised, or copied to shared memory, when it is submitted, and
+    its arrays may change afterwards.
 
     Args:
+        encode: makes a request and its attachments, as `RequestEncoder.encode` does.
+        sharing: puts requests into shared memory; None for messages alone.
+        standing: that of the session that the requests belong to, if they do.
         in_flight: how many requests may be unanswered at a time.
         timeout: the time limit of each request, in seconds.
     """
 
     def __init__(
         self,
-        encoder: RequestEncoder,
+        encode: Callable[..., tuple[pb.InferRequest, list[Buffer]]],
         *,
+        sharing: Sharing | None = None,
+        standing: Standing | None = None,
         in_flight: int = 32,
         outputs: Sequence[str] | None = None,
         priority: int = 0,
@@ -46,7 +55,9 @@ class Conversation:
     ) -> None:
         if in_flight < 1:
             raise errors.invalid("in_flight", f"in_flight is {in_flight}; at least 1 is needed")
-        self._encoder = encoder
+        self._encode = encode
+        self._sharing = sharing
+        self._standing = standing
         self._in_flight = in_flight
         self._options: dict[str, Any] = {
             "outputs": outputs,
@@ -55,7 +66,8 @@ class Conversation:
             "performance_counts": performance_counts,
         }
         self._next_index = 0
-        self._unanswered: set[int] = set()
+        # For each request, its loan, or what was sent instead if that may become one.
+        self._unanswered: dict[int, Loan | pb.InferRequest | None] = {}
         self._waiting: list[stream.StreamRequest] = []
         self._waiting_bytes = 0
         self._messages: deque[bytes] = deque()
@@ -80,12 +92,23 @@ class Conversation:
         index = self._next_index
         self._next_index += 1
         try:
-            message, attachments = self._encoder.encode(
-                inputs, identifier=str(index), **self._options
-            )
+            message, attachments = self._encode(inputs, identifier=str(index), **self._options)
         except errors.InvalidArgument as error:
             return index, error
-        self._unanswered.add(index)
+        except errors.FailedPrecondition as error:
+            if self._standing is None:
+                raise
+            return index, error  # the session is over
+        if self._sharing is None:
+            self._unanswered[index] = None
+            self._add(message, attachments)
+            return None
+        loan = self._sharing.lend(message, attachments)
+        self._unanswered[index] = loan or message
+        self._add(message, () if loan else attachments)
+        return None
+
+    def _add(self, message: pb.InferRequest, attachments: Attachments) -> None:
         self._waiting.append(stream.StreamRequest(message, attachments))
         self._waiting_bytes += message.ByteSize()
         if (
@@ -94,11 +117,10 @@ class Conversation:
             or self._waiting_bytes >= MAX_COALESCED_BYTES
         ):
             self._pack()
-        return None
 
     def cancel(self, index: int | None = None) -> None:
         """Asks the server to cancel one request, or all that are unanswered."""
-        chosen = self._unanswered if index is None else self._unanswered & {index}
+        chosen = self._unanswered.keys() if index is None else self._unanswered.keys() & {index}
         if chosen:
             self._pack()
             names = [str(number) for number in sorted(chosen)]
@@ -116,7 +138,8 @@ class Conversation:
         return self.full_messages()
 
     def receive(self, data: bytes) -> list[Result]:
-        """The results that a message of the server brings.
+        """The results that a message of the server brings. Requests that the server did not find in
+        shared memory are not among them: they wait to be sent again.
 
         Raises:
             Internal: the message breaks the protocol.
@@ -125,7 +148,7 @@ class Conversation:
             results = stream.parse_infer_stream_reply(data)
         except CodecError as error:
             raise errors.bad_reply(error) from error
-        return [(self._answered(result.id), _outcome(result)) for result in results]
+        return [found for result in results if (found := self._received(result)) is not None]
 
     def ended(self) -> errors.Error | None:
         """Handles the end of the stream, which is an error if requests are unanswered."""
@@ -133,26 +156,60 @@ class Conversation:
             return None
         return errors.bad_reply(f"the stream ended with {self.unanswered} request(s) unanswered")
 
+    def close(self) -> None:
+        """Gives up the requests without a result. Idempotent."""
+        left, self._unanswered = self._unanswered, {}
+        for each in left.values():
+            if isinstance(each, Loan):
+                each.give_up()
+        standing, self._standing = self._standing, None
+        if standing is not None:
+            standing.end_stream()
+
+    def _received(self, result: stream.StreamResult) -> Result | None:
+        index = self._index(result.id)
+        sent = self._unanswered[index]
+        outcome = _outcome(result, sent if isinstance(sent, Loan) else None)
+        if isinstance(outcome, errors.Error):
+            again = sent.failed(outcome) if isinstance(sent, Loan) else None
+            # Later requests of a session may be on their way, so none is sent again.
+            if again is not None and self._standing is None:
+                self._unanswered[index] = again[0]
+                self._add(*again)
+                return None
+        elif isinstance(sent, pb.InferRequest) and self._sharing is not None:
+            self._sharing.learn(sent, outcome)
+        del self._unanswered[index]
+        if self._standing is not None:
+            if isinstance(outcome, errors.Error):
+                self._standing.failed(outcome)
+            else:
+                self._standing.completed(end=False)
+        return index, outcome
+
     def _pack(self) -> None:
         if self._waiting:
             self._messages.append(stream.serialize_infer_stream_request(self._waiting))
             self._waiting = []
             self._waiting_bytes = 0
 
-    def _answered(self, identifier: str) -> int:
+    def _index(self, identifier: str) -> int:
         index = int(identifier) if identifier.isdecimal() else -1
         if index not in self._unanswered:
             raise errors.bad_reply(f"a result for {identifier!r}, which is not in flight")
-        self._unanswered.remove(index)
         return index
 
 
-def _outcome(result: stream.StreamResult) -> Outputs | errors.Error:
+def _outcome(result: stream.StreamResult, loan: Loan | None) -> Outputs | errors.Error:
     if result.error is not None:
         return errors.from_details(wire_errors.from_status(result.error))
     if result.reply is None:
         return errors.bad_reply("a result of neither a reply nor an error")
     try:
+        if loan is not None:
+            return loan.receive(result.reply, result.attachments)
         return Outputs(result.reply, result.attachments)
     except CodecError as error:
         return errors.bad_reply(error)
+    except errors.Internal as error:
+        return error

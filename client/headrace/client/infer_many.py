@@ -12,6 +12,7 @@ import grpc
 
 from headrace.client import errors
 from headrace.client.conversation import Conversation, Result
+from headrace.client.errors import Target
 from headrace.client.outputs import Outputs
 
 
@@ -29,7 +30,7 @@ class InferMany(Iterator[Result]):
         conversation: Conversation,
         inputs: Iterable[Mapping[str, Any]],
         start: Callable[[Iterator[bytes]], Any],
-        target: str,
+        target: Target,
     ) -> None:
         self._lock = threading.Lock()
         self._conversation = conversation
@@ -67,6 +68,7 @@ class InferMany(Iterator[Result]):
             self._results.clear()
             self._outgoing.put(None)
             self._call.cancel()
+            self._conversation.close()
 
     def __enter__(self) -> InferMany:
         return self
@@ -107,6 +109,7 @@ class InferMany(Iterator[Result]):
             if data is not None:
                 with self._lock:
                     results = self._conversation.receive(data)
+                    self._send(self._conversation.all_messages())
                 self._results.extend(results)
                 return
         except grpc.RpcError as error:

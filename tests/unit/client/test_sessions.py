@@ -230,3 +230,128 @@ def test_a_closed_client_fails_what_waits(fake: Fake) -> None:
     for each in (first, second):
         with pytest.raises(errors.Error):
             each.result()
+
+
+# -- many requests over one stream --
+
+
+def streamed(fake: Fake) -> list[str]:
+    """What the server was asked over streams: value, then start and end."""
+    told = []
+    for message in fake.requests("message"):
+        for request in message.requests:
+            value = np.frombuffer(request.inputs[0].tensor.data, np.float32)[0]
+            flags = [name for name in ("start", "end") if getattr(request.session, name)]
+            told.append(" ".join([f"{value:g}", *flags]))
+    return told
+
+
+def values(many: Any) -> list[float | str]:
+    """The results in the order of their requests: the value, or the error's class."""
+    found: dict[int, float | str] = {}
+    for index, outputs in many:
+        is_error = isinstance(outputs, errors.Error)
+        found[index] = type(outputs).__name__ if is_error else float(outputs["y"][0, 0])
+    return [found[index] for index in sorted(found)]
+
+
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_many_requests_of_a_session_go_over_one_stream(
+    fake: Fake, network: Any, in_flight: int
+) -> None:
+    session = network.session()
+    given = [x(value) for value in range(10)]
+    assert values(session.infer_many(given, in_flight=in_flight)) == list(range(10))
+    assert session.infer(x(10))["y"] == 10
+    assert values(session.infer_many([x(11)])) == [11]
+    session.end()
+    assert streamed(fake) == ["0 start", *map(str, range(1, 10)), "11"]
+    assert asked(fake) == ["10", "- end"]
+    ids = {each.session.id for m in fake.requests("message") for each in m.requests}
+    assert ids == {session.id}
+
+
+def test_a_request_that_fails_on_a_stream_does_not_end_the_others(fake: Fake, network: Any) -> None:
+    session = network.session()
+    given = [x(REFUSED), x(1), {"x": np.zeros((1, 1))}, x(REFUSED), x(2)]
+    refused = "InvalidArgument"
+    assert values(session.infer_many(given, in_flight=1)) == [refused, 1, refused, refused, 2]
+    assert streamed(fake) == ["-1 start", "1 start", "-1", "2"]
+
+
+def test_a_session_takes_no_other_call_while_its_stream_is_open(fake: Fake, network: Any) -> None:
+    session = network.session()
+    many = session.infer_many([x(1), x(2), x(3)], in_flight=1)
+    for call in (session.infer, session.start_async, lambda inputs: session.infer_many([inputs])):
+        with pytest.raises(errors.FailedPrecondition, match="infer_many runs"):
+            call(x(4))
+    assert values(many) == [1, 2, 3]
+    assert session.infer(x(5))["y"] == 5
+
+
+def test_a_stream_needs_that_nothing_else_is_in_flight(fake: Fake, network: Any) -> None:
+    session = network.session()
+    first = session.start_async(x(ENDLESS))
+    with pytest.raises(errors.FailedPrecondition, match="in flight"):
+        session.infer_many([x(1)])
+    first.cancel()
+    assert first.wait(10)
+    assert values(session.infer_many([x(1)])) == [1]
+
+
+@pytest.mark.parametrize("how", ["close", "end"])
+def test_a_stream_that_is_closed_early_frees_the_session(
+    fake: Fake, network: Any, how: str
+) -> None:
+    session = network.session()
+    many = session.infer_many([x(1), x(ENDLESS), x(3)], in_flight=1)
+    index, outputs = next(iter(many))
+    assert (index, float(outputs["y"][0, 0])) == (0, 1)
+    if how == "end":
+        session.end()
+        assert asked(fake) == ["- end"]
+        with pytest.raises(errors.FailedPrecondition, match="has ended"):
+            session.infer_many([x(1)])
+    else:
+        many.close()
+        assert session.infer(x(4))["y"] == 4
+    assert list(many) == []
+
+
+def test_one_at_a_time_an_input_may_follow_from_the_result_before_it(fake: Fake) -> None:
+    with Client(fake.target) as client:
+        session = client.network("stateful").session()
+        last = [1.0]
+        inputs = (x(last[-1] + 1) for _ in range(5))
+        for _, outputs in session.infer_many(inputs, in_flight=1):
+            last.append(float(outputs["y"][0, 0]))  # type: ignore[index]
+        assert last == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_stream_that_nobody_keeps_frees_the_session(fake: Fake) -> None:
+    with Client(fake.target) as client:
+        session = client.network("stateful").session()
+        for _ in session.infer_many([x(1), x(2), x(3)]):
+            break
+        assert session.infer(x(4))["y"] == 4
+
+
+def test_a_session_that_the_server_does_not_know_any_more_fails_what_follows(
+    fake: Fake, network: Any
+) -> None:
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    session = network.session()
+    session.infer(x(1))
+    fake.refusals.append(ErrorDetails(code, "it is not open", "R", field="session.id"))
+    given = [x(2), x(3), x(4)]
+    assert values(session.infer_many(given, in_flight=1)) == ["FailedPrecondition"] * 3
+    assert streamed(fake) == ["2"]
+
+
+def test_a_stream_that_fails_frees_the_session(fake: Fake, network: Any) -> None:
+    session = network.session()
+    fake.failures.append(ErrorDetails(grpc.StatusCode.UNAVAILABLE, "not now", "R"))
+    with pytest.raises(errors.Unavailable):
+        list(session.infer_many([x(1), x(2)]))
+    assert session.infer(x(3))["y"] == 3
+    assert asked(fake) == ["3 start"]

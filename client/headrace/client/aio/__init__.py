@@ -19,9 +19,11 @@ from headrace.client.info import NetworkInfo
 from headrace.client.plans import client_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
 from headrace.client.plans.plan import Call, Pause, Plan
+from headrace.client.security import Endpoint, File
 from headrace.client.sessions.standing import Standing
+from headrace.client.shared_memory.loan import Loan
 from headrace.client.shared_memory.pool import Pool
-from headrace.wire.message import serialize
+from headrace.client.shared_memory.sharing import Sharing
 
 __all__ = ["Client", "InferMany", "InferRequest", "Network", "Session"]
 
@@ -77,24 +79,28 @@ class Client:
         *,
         timeout: float = transport.DEFAULT_TIMEOUT_SECONDS,
         credentials: grpc.ChannelCredentials | None = None,
+        tls_ca: File | None = None,
+        tls_cert: File | None = None,
+        tls_key: File | None = None,
+        token: str | Callable[[], str] | None = None,
+        allow_insecure: bool = False,
         max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
         shared_memory: bool = False,
     ) -> None:
-        self.target = transport.address(target)
         self.timeout_seconds = plan.checked_seconds(timeout)
-        address = self.target
-
-        def connect(options: list[tuple[str, Any]]) -> Any:
-            if credentials is None:
-                return grpc.aio.insecure_channel(address, options)
-            return grpc.aio.secure_channel(address, credentials, options)
-
-        def options(once: bool) -> list[tuple[str, Any]]:
-            return transport.channel_options(address, max_message_bytes, once=once)
-
-        self._channels = transport.Channels(connect, options)
+        self.endpoint = Endpoint(
+            target,
+            credentials=credentials,
+            tls_ca=tls_ca,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            token=token,
+            allow_insecure=allow_insecure,
+        )
+        self.target = self.endpoint.address
+        self._channels = self.endpoint.channels(grpc.aio, max_message_bytes)
         self.pool = Pool() if shared_memory else None
-        self._aside: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
 
     load_network = _loading_method(client_plans.load_network)
     import_network = _loading_method(client_plans.import_network)
@@ -170,11 +176,11 @@ class Client:
         finally:
             steps.close()
 
-    def run_aside(self, steps: Plan[None]) -> None:
+    def run_in_background(self, steps: Plan[None]) -> None:
         """Runs a plan in the background; nobody waits for its end."""
         task = asyncio.ensure_future(self.run(steps))
-        self._aside.add(task)
-        task.add_done_callback(self._aside.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def _do(self, step: Call | Pause) -> Any:
         if isinstance(step, Pause):
@@ -191,20 +197,22 @@ class Client:
                 transport.log_request(step.method, await call.trailing_metadata())
             return reply
         except grpc.aio.AioRpcError as error:
-            raise errors.from_call(error, self.target) from None
+            raise await errors.from_aio_call(error, self.endpoint) from None
         except asyncio.CancelledError:
             # gRPC reports a status CANCELLED from the server in the same way as this task's end.
             task = asyncio.current_task()
             if task is None or task.cancelling() or not call.done():
                 raise
-            raise await errors.from_cancelled(call, self.target) from None
+            raise await errors.from_cancelled(call, self.endpoint) from None
 
 
 class Network(LoadedNetwork):
     """A loaded network."""
 
     def __init__(self, client: Client, network: NetworkInfo, *, pinned: str = "") -> None:
-        super().__init__(network, client.timeout_seconds, client.pool, pinned=pinned)
+        pool, in_background = client.pool, client.run_in_background
+        sharing = None if pool is None else Sharing(pool, network.outputs, in_background)
+        super().__init__(network, client.timeout_seconds, sharing, pinned=pinned)
         self.client = client
 
     infer = _network_method(network_plans.infer)
@@ -238,17 +246,11 @@ class Network(LoadedNetwork):
         )
         self.client.callable("Infer")  # raises now if the client is closed, not with the result
         seconds = self.timeout_seconds if timeout is None else timeout
-        loan = None
-        if self.sharing is not None:
-            loan = self.sharing.lend(request, attachments)
-            if loan is None and (size := self.sharing.lacks(request, attachments)):
-                self.client.run_aside(self.sharing.grow(size))
-        if loan is not None:
-            steps = network_plans.infer_lent(loan, seconds)
-        else:
-            data = serialize(request, attachments)
-            steps = network_plans.infer_encoded(data, seconds)
-        return InferRequest(asyncio.ensure_future(self.client.run(steps)))
+        packed = network_plans.pack(self.sharing, request, attachments)
+        task = asyncio.ensure_future(self.client.run(network_plans.infer_packed(packed, seconds)))
+        if isinstance(packed, Loan):  # the task may be cancelled before it begins
+            task.add_done_callback(lambda _: packed.not_sent())
+        return InferRequest(task)
 
     def session(self, id: str | None = None) -> Session:
         """A session of a network that was loaded with STATES, for an ``async with`` block.
@@ -260,7 +262,7 @@ class Network(LoadedNetwork):
             InvalidArgument: the network keeps no states, or the id is too long.
         """
         standing = Standing(self.name, self.encoder, id)
-        return Session(self.client, standing, self.timeout_seconds)
+        return Session(self.client, standing, self.timeout_seconds, self.sharing)
 
     def infer_many(
         self,
@@ -287,7 +289,8 @@ class Network(LoadedNetwork):
             stream fails.
         """
         conversation = Conversation(
-            self.encoder,
+            self.encoder.encode,
+            sharing=self.sharing,
             in_flight=in_flight,
             outputs=outputs,
             priority=priority,
@@ -295,4 +298,4 @@ class Network(LoadedNetwork):
             performance_counts=performance_counts,
         )
         call = self.client.callable("InferStream")
-        return InferMany(conversation, inputs, call, self.client.target)
+        return InferMany(conversation, inputs, call, self.client.endpoint)

@@ -10,6 +10,7 @@ import grpc.aio
 
 from headrace.client import errors
 from headrace.client.conversation import Conversation, Result
+from headrace.client.errors import Target
 
 _Inputs = Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]]
 
@@ -22,7 +23,7 @@ class InferMany(AsyncIterator[Result]):
     """
 
     def __init__(
-        self, conversation: Conversation, inputs: _Inputs, start: Callable[[], Any], target: str
+        self, conversation: Conversation, inputs: _Inputs, start: Callable[[], Any], target: Target
     ) -> None:
         self._conversation = conversation
         self._inputs = inputs
@@ -71,6 +72,7 @@ class InferMany(AsyncIterator[Result]):
             task.cancel()
         if self._call is not None:
             self._call.cancel()
+        self._conversation.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def __aenter__(self) -> InferMany:
@@ -84,7 +86,7 @@ class InferMany(AsyncIterator[Result]):
         try:
             await step()
         except grpc.aio.AioRpcError as error:
-            self._results.put_nowait(errors.from_call(error, self._target))
+            self._results.put_nowait(await errors.from_aio_call(error, self._target))
         except asyncio.CancelledError:
             if not self._closed:  # by the server
                 self._results.put_nowait(await errors.from_cancelled(self._call, self._target))
@@ -128,6 +130,5 @@ class InferMany(AsyncIterator[Result]):
             for result in self._conversation.receive(data):
                 self._results.put_nowait(result)
             self._room.set()
-            if not self._conversation.unanswered:
-                self._outgoing.set()  # perhaps this was the last
+            self._outgoing.set()  # perhaps this was the last, or one is sent again
         self._results.put_nowait(self._conversation.ended())

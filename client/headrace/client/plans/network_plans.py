@@ -9,18 +9,18 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace.client import info
+from headrace.client import replies
 from headrace.client.errors import Error, ResourceExhausted, invalid
 from headrace.client.info import ExecutableLayer, LayerProfile, NetworkInfo, Ports
 from headrace.client.inputs import RequestEncoder
 from headrace.client.options import ConfigValue
 from headrace.client.outputs import Outputs, decode_reply
-from headrace.client.plans import client_plans
+from headrace.client.plans import targets
 from headrace.client.plans.plan import Budget, Call, Pause, Plan
-from headrace.client.shared_memory.loan import Loan
-from headrace.client.shared_memory.pool import Pool
+from headrace.client.shared_memory.loan import Loan, Packed
 from headrace.client.shared_memory.sharing import Sharing
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire import codec
 from headrace.wire.message import serialize
 from headrace.wire.parameters import ParameterValue
 
@@ -37,7 +37,7 @@ class LoadedNetwork:
         self,
         network: NetworkInfo,
         timeout_seconds: float,
-        pool: Pool | None = None,
+        sharing: Sharing | None = None,
         *,
         pinned: str = "",
     ) -> None:
@@ -45,7 +45,7 @@ class LoadedNetwork:
         self.timeout_seconds = timeout_seconds
         self.pinned = pinned
         self.encoder = RequestEncoder(network, pinned)
-        self.sharing = None if pool is None else Sharing(pool, network.outputs)
+        self.sharing = sharing
 
     @property
     def name(self) -> str:
@@ -135,6 +135,22 @@ def infer(
     return found
 
 
+def pack(
+    sharing: Sharing | None, request: pb.InferRequest, attachments: list[codec.Buffer]
+) -> Packed:
+    """The request in shared memory, or serialised if it is small or there is no segment for it. The
+    arrays that it was made of may change afterwards."""
+    loan = None if sharing is None else sharing.lend(request, attachments)
+    return serialize(request, attachments) if loan is None else loan
+
+
+def infer_packed(packed: Packed, timeout_seconds: float, *, once: bool = False) -> Plan[Outputs]:
+    """Sends a request that `pack` has made; see `infer`. `once` is as in `Call`."""
+    if isinstance(packed, Loan):
+        return (yield from infer_lent(packed, timeout_seconds, once=once))
+    return (yield from infer_encoded(packed, timeout_seconds, once=once))
+
+
 def infer_encoded(
     data: bytes, timeout_seconds: float, *, retry_when_full: bool = False, once: bool = False
 ) -> Plan[Outputs]:
@@ -144,20 +160,21 @@ def infer_encoded(
 
 
 def infer_lent(
-    loan: Loan, timeout_seconds: float, *, retry_when_full: bool = False
+    loan: Loan, timeout_seconds: float, *, retry_when_full: bool = False, once: bool = False
 ) -> Plan[Outputs]:
     """Sends a request whose tensors lie in shared memory. If the server cannot use the memory, the
     request is sent again in a message. See `infer`."""
     budget = Budget(timeout_seconds)
     try:
-        return loan.read((yield from _infer(loan.data, budget, retry_when_full)))
+        return loan.read((yield from _infer(loan.data, budget, retry_when_full, once=once)))
     except Error as error:
         again = loan.failed(error)
         if again is None:
             raise
     finally:
         loan.give_up()
-    return loan.read_message((yield from _infer(again, budget, retry_when_full)))
+    data = serialize(*again)
+    return loan.read_message((yield from _infer(data, budget, retry_when_full, once=once)))
 
 
 def _infer(
@@ -186,7 +203,7 @@ def get_metric(
     Raises:
         NotFound: no such metric.
     """
-    return (yield from client_plans.metric_of(network.target, name, options, timeout))
+    return (yield from targets.get_metric(network.target, name, options, timeout))
 
 
 def get_config(
@@ -201,7 +218,7 @@ def get_config(
     Raises:
         NotFound: no such key.
     """
-    return (yield from client_plans.config_of(network.target, name, options, timeout))
+    return (yield from targets.get_config(network.target, name, options, timeout))
 
 
 def set_config(
@@ -213,7 +230,7 @@ def set_config(
         NotFound: no such key.
         InvalidArgument: a key does not take its value.
     """
-    yield from client_plans.set_config_of(network.target, config, timeout)
+    yield from targets.set_config(network.target, config, timeout)
 
 
 def performance_counts(
@@ -221,13 +238,13 @@ def performance_counts(
 ) -> Plan[list[LayerProfile]]:
     """How long each layer took in the last request that asked for it."""
     reply = yield from _describe(network, timeout)
-    return info.layer_profiles(reply.performance_counts)
+    return replies.layer_profiles(reply.performance_counts)
 
 
 def layers(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[list[ExecutableLayer]]:
     """The graph that the device runs, with the device's own names."""
     reply = yield from _describe(network, timeout)
-    return [info.executable_layer(layer) for layer in reply.layers]
+    return [replies.executable_layer(layer) for layer in reply.layers]
 
 
 def export(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[bytes]:
@@ -238,8 +255,8 @@ def export(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[byte
     """
     request = pb.ExportNetworkRequest(name=network.name, version=network.pinned)
     seconds = math.inf if timeout is None else timeout
-    replies: list[pb.ExportNetworkReply] = yield Call("ExportNetwork", request, seconds)
-    return b"".join(reply.chunk for reply in replies)
+    pieces: list[pb.ExportNetworkReply] = yield Call("ExportNetwork", request, seconds)
+    return b"".join(piece.chunk for piece in pieces)
 
 
 def unload(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[None]:

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from concurrent import futures
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-import grpc
-
-from headrace.client import errors
+from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
-from headrace.client.outputs import Outputs, decode_reply
+from headrace.client.infer_many import InferMany
+from headrace.client.outputs import Outputs
 from headrace.client.plans import network_plans
-from headrace.client.plans.plan import Budget, Plan, seconds
+from headrace.client.plans.plan import Budget, Plan
 from headrace.client.request import InferRequest
+from headrace.client.sessions.request import CallingClient, SessionRequest
 from headrace.client.sessions.standing import Standing, is_not_open
+from headrace.client.shared_memory.loan import Packed
+from headrace.client.shared_memory.sharing import Sharing
 
 
-class _Client(Protocol):
-    target: str
-
-    def callable(self, method: str, *, once: bool = False) -> Any: ...
+class _Client(CallingClient, Protocol):
     def run(self, steps: Plan[Outputs]) -> Outputs: ...
 
 
@@ -42,14 +41,18 @@ class Session:
         id: the session's id on the server.
     """
 
-    def __init__(self, client: _Client, standing: Standing, timeout_seconds: float) -> None:
+    def __init__(
+        self, client: _Client, standing: Standing, timeout_seconds: float, sharing: Sharing | None
+    ) -> None:
         self.id = standing.id
         self._client = client
         self._standing = standing
+        self._sharing = sharing
+        self._many: weakref.ref[InferMany] | None = None
         self._timeout_seconds = timeout_seconds
         self._lock = threading.Lock()
         self._busy = False
-        self._line: deque[_SessionRequest] = deque()
+        self._line: deque[SessionRequest] = deque()
 
     def infer(
         self,
@@ -75,15 +78,15 @@ class Session:
         options = _options(outputs, priority, performance_counts)
         budget = self._budget(timeout)
         with self._lock:
-            data = self._standing.encode(inputs, end=end, options=options)
+            packed = self._pack(inputs, end, options)
             if self._busy:
-                request = self._add(data, budget, end=end)
+                request = self._add(packed, budget, end=end)
             else:
                 self._busy, request = True, None
         if request is not None:
             return request.result()
         try:
-            plan = network_plans.infer_encoded(data, budget.left_seconds, once=True)
+            plan = network_plans.infer_packed(packed, budget.left_seconds, once=True)
             found = self._client.run(plan)
         except BaseException as error:
             self._ended(error, end=end)
@@ -114,14 +117,63 @@ class Session:
         options = _options(outputs, priority, performance_counts)
         budget = self._budget(timeout)
         with self._lock:
-            data = self._standing.encode(inputs, end=end, options=options)
-            request = self._add(data, budget, end=end)
+            request = self._add(self._pack(inputs, end, options), budget, end=end)
         self._advance_if_idle()
         return request
 
+    def infer_many(
+        self,
+        inputs: Iterable[Mapping[str, Any]],
+        *,
+        in_flight: int = 32,
+        outputs: Sequence[str] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        performance_counts: bool = False,
+    ) -> InferMany:
+        """Runs the network once for each of many inputs in their order, over one stream.
+
+        Until the iteration has ended or is closed, the session takes no other request.
+
+        Args:
+            in_flight: how many requests may be unanswered at a time. With 1, the next input is
+                drawn when you have the result before it.
+            inputs, outputs, priority, timeout, performance_counts: as for `Network.infer_many`, but
+                without the states.
+
+        Returns:
+            An iterator over (index, outputs or error), in order. After a request that fails, the
+            next ones go on with the states of the last one that completed.
+
+        Raises:
+            FailedPrecondition: the session has ended, or has requests in flight.
+        """
+        conversation = Conversation(
+            self._standing.encode_on_stream,
+            sharing=self._sharing,
+            standing=self._standing,
+            in_flight=in_flight,
+            outputs=outputs,
+            priority=priority,
+            timeout=timeout,
+            performance_counts=performance_counts,
+        )
+        start = self._client.callable("InferStream")
+        with self._lock:
+            self._standing.begin_stream()
+        many = InferMany(conversation, inputs, start, self._client.endpoint)
+        self._many = weakref.ref(many)
+        return many
+
     def end(self, *, timeout: float | None = None) -> None:
-        """Ends the session after its earlier requests, and frees its states. Idempotent."""
+        """Ends the session after its earlier requests, and frees its states. Idempotent.
+
+        It closes an `infer_many` that runs.
+        """
         budget = self._budget(timeout)
+        many = None if self._many is None else self._many()
+        if many is not None:
+            many.close()
         with self._lock:
             if not self._standing.must_end:
                 self._standing.closed = True
@@ -147,13 +199,18 @@ class Session:
     def _budget(self, timeout: float | None) -> Budget:
         return Budget(self._timeout_seconds if timeout is None else timeout)
 
-    def _add(self, data: bytes, budget: Budget, *, end: bool) -> _SessionRequest:
+    def _pack(self, inputs: Mapping[str, Any], end: bool, options: Mapping[str, Any]) -> Packed:
+        """A request, ready to be sent. The caller holds the lock."""
+        request = self._standing.encode(inputs, end=end, options=options)
+        return network_plans.pack(self._sharing, *request)
+
+    def _add(self, packed: Packed, budget: Budget, *, end: bool) -> SessionRequest:
         """Puts a request at the end of the queue. The caller holds the lock."""
 
         def ended(error: BaseException | None) -> None:
             self._ended(error, end=end)
 
-        request = _SessionRequest(self._client, data, budget, ended)
+        request = SessionRequest(self._client, packed, budget, ended)
         self._line.append(request)
         return request
 
@@ -181,97 +238,6 @@ class Session:
                 request = self._line.popleft()
             if request.begin(self._advance):
                 return
-
-
-class _SessionRequest(InferRequest):
-    """A request that waits for the previous one. Thread-safe: `concurrent.futures` keeps track of
-    whether it waits, runs or has ended.
-
-    Args:
-        ended: called with the request's error, or None, before any waiter or callback learns of it.
-    """
-
-    def __init__(
-        self,
-        client: _Client,
-        data: bytes,
-        budget: Budget,
-        ended: Callable[[BaseException | None], object],
-    ) -> None:
-        self._client = client
-        self._data = data
-        self._budget = budget
-        self._tell = ended
-        self._outcome: futures.Future[Outputs] = futures.Future()
-        self._call: Any = None
-        self._unwanted = False
-
-    def begin(self, then: Callable[[], object]) -> bool:
-        """Sends the request; `then` is called when it has ended.
-
-        Returns:
-            False if it is not sent because it has already ended.
-        """
-        if not self._outcome.set_running_or_notify_cancel():
-            self._tell(errors.cancelled())
-            return False
-        left = self._budget.left_seconds
-        try:
-            if not left:
-                raise errors.late(self._client.target)
-            infer = self._client.callable("Infer", once=True)
-            call = infer.future(self._data, seconds(left, left))
-        except Exception as error:  # noqa: BLE001 - as the request's result
-            self._fail(error)
-            return False
-
-        def answered(call: Any) -> None:
-            self._answered(call)
-            then()
-
-        self._data, self._call = b"", call
-        if self._unwanted:
-            call.cancel()
-        call.add_done_callback(answered)
-        return True
-
-    def wait(self, timeout: float | None = None) -> bool:
-        return bool(futures.wait([self._outcome], timeout).done)
-
-    def result(self) -> Outputs:
-        try:
-            return self._outcome.result()
-        except futures.CancelledError:
-            raise errors.cancelled() from None
-
-    def cancel(self) -> bool:
-        if self._outcome.cancel():
-            return True
-        self._unwanted = True
-        return self._call is not None and bool(self._call.cancel())
-
-    def done(self) -> bool:
-        return self._outcome.done()
-
-    def add_done_callback(self, callback: Callable[[InferRequest], object]) -> None:
-        self._outcome.add_done_callback(lambda _: callback(self))
-
-    def _answered(self, call: Any) -> None:
-        try:
-            outputs = decode_reply(call.result())
-        except grpc.FutureCancelledError:
-            self._fail(errors.cancelled())
-        except grpc.RpcError as error:
-            self._fail(errors.from_call(error, self._client.target))
-        except Exception as error:  # noqa: BLE001 - as the request's result
-            self._fail(error)
-        else:
-            self._tell(None)
-            self._outcome.set_result(outputs)
-
-    def _fail(self, error: BaseException) -> None:
-        self._tell(error)
-        self._outcome.set_exception(error)
 
 
 def _options(

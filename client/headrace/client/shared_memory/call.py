@@ -9,9 +9,15 @@ from typing import Any
 import grpc
 
 from headrace.client import errors
-from headrace.client.errors import Error
+from headrace.client.errors import Error, Target
 from headrace.client.outputs import Outputs
-from headrace.client.shared_memory.loan import Loan
+from headrace.client.shared_memory.loan import Loan, Packed
+from headrace.wire.message import serialize
+
+
+def started(start: Callable[[bytes], Any], packed: Packed, target: Target) -> Any:
+    """Starts a call. Returns gRPC's future, or a `LentCall` if the tensors are in shared memory."""
+    return LentCall(start, packed, target) if isinstance(packed, Loan) else start(packed)
 
 
 class LentCall:
@@ -22,7 +28,7 @@ class LentCall:
     is free again, even if nobody asks for the outputs.
     """
 
-    def __init__(self, start: Callable[[bytes], Any], loan: Loan, target: str) -> None:
+    def __init__(self, start: Callable[[bytes], Any], loan: Loan, target: Target) -> None:
         self._start = start
         self._target = target
         self._loan = loan
@@ -55,7 +61,7 @@ class LentCall:
             if again is None or self._cancelled:
                 self._outcome.set_exception(error)
             else:
-                self._call = self._start(again)
+                self._call = self._start(serialize(*again))
                 self._call.add_done_callback(self._answered_again)
 
     def _answered_again(self, call: Any) -> None:

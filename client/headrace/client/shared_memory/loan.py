@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from headrace.client import errors
 from headrace.client.errors import Error
@@ -14,10 +15,15 @@ from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import codec, message
 from headrace.wire.shared_memory import attach, in_regions
 
-# After these answers the server does not touch the segment any more, and has computed nothing that
-# counts. The request is sent again in a message.
-_NOT_SHARED = frozenset({"UNKNOWN_REGION", "REGION_TOO_SMALL"})
+_UNKNOWN_REGION = "UNKNOWN_REGION"
+# After these answers the server does not touch the segment any more, and the request may be sent
+# again in a message. The server reports the second one after it has computed the request, so a
+# request of a session is not sent again for it.
+_NOT_SHARED = frozenset({_UNKNOWN_REGION, "REGION_TOO_SMALL"})
 _UNKNOWN_END = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")
+
+Plain: TypeAlias = tuple[pb.InferRequest, list[codec.Buffer]]
+"""A request with all of its tensors in the message, and its attachments."""
 
 
 class Loan:
@@ -39,6 +45,15 @@ class Loan:
         return self.request.SerializeToString()
 
     def read(self, data: bytes) -> Outputs:
+        """Does the same as `receive` with a serialised reply."""
+        try:
+            reply, received = message.parse_infer_reply(data)
+        except codec.CodecError as error:
+            self.give_up()
+            raise errors.bad_reply(error) from error
+        return self.receive(reply, received)
+
+    def receive(self, reply: pb.InferReply, received: message.Attachments) -> Outputs:
         """The outputs of the reply, in memory of their own. Gives the segment back.
 
         Raises:
@@ -47,7 +62,6 @@ class Loan:
         segment = self._segment
         assert segment is not None
         try:
-            reply, received = message.parse_infer_reply(data)
             attachments = list(received)
             for field, tensor in in_regions(reply.outputs, "outputs"):
                 place = tensor.shared_memory
@@ -73,24 +87,30 @@ class Loan:
         self._sizes.learn(self.request, outputs)
         return outputs
 
-    def failed(self, error: Error) -> bytes | None:
+    def failed(self, error: Error) -> Plain | None:
         """Ends the loan after an error. If shared memory was the cause, returns the request, to be
         sent again without it."""
         answered = bool(error.details.reason) and error.code.name not in _UNKNOWN_END
         if not answered:
             self.give_up()
             return None
-        again = self._plain() if error.details.reason in _NOT_SHARED else None
-        lost = error.details.reason == "UNKNOWN_REGION"
+        lost = error.details.reason == _UNKNOWN_REGION
+        is_refused = error.details.reason in _NOT_SHARED
+        again = lost or (is_refused and not self.request.HasField("session"))
+        plain = self._plain() if again else None
         self._end(self._pool.drop if lost else self._pool.give)
-        return again
+        return plain
+
+    def not_sent(self) -> None:
+        """Gives the segment back: the server has not seen the request. Does nothing after the
+        end."""
+        self._end(self._pool.give)
 
     def give_up(self) -> None:
         """Drops the segment: nobody waits for the reply any more. Does nothing after the end."""
         self._end(self._pool.drop)
 
-    def _plain(self) -> bytes:
-        """The serialised request with all of its tensors in the message."""
+    def _plain(self) -> Plain:
         assert self._segment is not None
         request = pb.InferRequest()
         request.CopyFrom(self.request)
@@ -100,9 +120,14 @@ class Loan:
             place = tensor.shared_memory
             part = self._segment.memory[place.offset : place.offset + place.bytes]
             attach(tensor, part.data, attachments)
-        return message.serialize(request, attachments)
+        # A stream serialises it later, when the segment may serve another request.
+        return request, [bytes(each) for each in attachments]
 
     def _end(self, how: Callable[[Segment], None]) -> None:
         segment, self._segment = self._segment, None
         if segment is not None:
             how(segment)
+
+
+Packed: TypeAlias = Loan | bytes
+"""A request that is ready to be sent: in shared memory, or serialised."""

@@ -99,6 +99,12 @@ class Pool:
             return False
         return self._clock() >= self._grows_again_at
 
+    def has_room(self, size: int) -> bool:
+        """Whether `make` may make a segment of so many bytes, perhaps in the place of idle ones."""
+        with self._lock:
+            idle = sum(each.size for each in self._idle)
+            return self._fits(rounded(size), len(self._idle), idle)
+
     def close(self) -> list[str]:
         """Removes all segments. Returns the names that the server may know; none in a process that
         was forked."""
@@ -118,17 +124,18 @@ class Pool:
             too_small = [each for each in self._idle if each.size < size]
             if too_small:
                 self._forget(too_small[0])
-            while self._idle and not self._has_room(size):
+            while self._idle and not self._fits(size):
                 self._forget(self._idle[0])
-            if not self._has_room(size):
+            if not self._fits(size):
                 return False
             self._reserved += 1
             self._bytes += size
             return True
 
-    def _has_room(self, size: int) -> bool:
-        count = len(self._all) + self._reserved
-        return count < MAX_SEGMENTS and self._bytes + size <= MAX_BYTES
+    def _fits(self, size: int, less: int = 0, less_bytes: int = 0) -> bool:
+        """Whether a segment fits beside the others, of which `less` with `less_bytes` go."""
+        count = len(self._all) + self._reserved - less
+        return count < MAX_SEGMENTS and self._bytes - less_bytes + size <= MAX_BYTES
 
     def _forget(self, segment: Segment) -> None:
         if segment in self._all:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -25,15 +25,37 @@ _MAY_PASS = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")
 
 
 class Sharing:
-    """Puts requests to one network into a client's segments. Thread-safe."""
+    """Puts requests to one network into a client's segments. Thread-safe.
 
-    def __init__(self, pool: Pool, outputs: Ports) -> None:
+    Args:
+        in_background: runs a plan in the background.
+    """
+
+    def __init__(
+        self, pool: Pool, outputs: Ports, in_background: Callable[[Plan[None]], object]
+    ) -> None:
         self._pool = pool
         self._sizes = OutputSizes(outputs)
+        self._in_background = in_background
+        self._grows = False  # in the background; it does no harm if two threads both begin it
 
     def lend(self, request: pb.InferRequest, attachments: Sequence[Buffer]) -> Loan | None:
         """The request, with its large tensors copied into a segment. None if it is small, or if
-        there is no segment for it; then the request is unchanged."""
+        there is no segment for it: then the request is unchanged, and a further segment is added in
+        the background."""
+        loan = self._lend(request, attachments)
+        if loan is None and not self._grows and (size := self._lacks(request, attachments)):
+            self._grows = True
+            self._in_background(self._grow_aside(size))
+        return loan
+
+    def _grow_aside(self, size: int) -> Plan[None]:
+        try:
+            yield from self.grow(size)
+        finally:
+            self._grows = False
+
+    def _lend(self, request: pb.InferRequest, attachments: Sequence[Buffer]) -> Loan | None:
         outputs = self._sizes.expected(request)
         size = _shared_bytes(request, attachments, outputs)
         segment = self._pool.take(size) if size else None
@@ -42,12 +64,13 @@ class Sharing:
         _place(request, attachments, outputs, segment)
         return Loan(self._pool, segment, request, self._sizes)
 
-    def lacks(self, request: pb.InferRequest, attachments: Sequence[Buffer]) -> int:
+    def _lacks(self, request: pb.InferRequest, attachments: Sequence[Buffer]) -> int:
         """The bytes of the further segment that such a request needs; 0 if it is small, or if no
         further segment may be made."""
         if not self._pool.may_grow:
             return 0
-        return _shared_bytes(request, attachments, self._sizes.expected(request))
+        size = _shared_bytes(request, attachments, self._sizes.expected(request))
+        return size if size and self._pool.has_room(size) else 0
 
     def grow(self, size: int) -> Plan[None]:
         """Adds a segment to the pool, if the server takes it. The server's error is never raised,
@@ -69,11 +92,11 @@ class Sharing:
             (self._pool.give if registered else self._pool.drop)(segment)
 
     def borrow(self, request: pb.InferRequest, attachments: Sequence[Buffer]) -> Plan[Loan | None]:
-        """Does the same as `lend`, but first adds a segment if the request needs one."""
-        loan = self.lend(request, attachments)
-        if loan is None and (size := self.lacks(request, attachments)):
+        """Does the same as `lend`, but waits for the further segment."""
+        loan = self._lend(request, attachments)
+        if loan is None and (size := self._lacks(request, attachments)):
             yield from self.grow(size)
-            loan = self.lend(request, attachments)
+            loan = self._lend(request, attachments)
         return loan
 
     def learn(self, request: pb.InferRequest, outputs: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
@@ -10,10 +11,12 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from headrace.runtime.errors import InvalidModel
-from headrace.runtime.intake import naming, onnx_bytes, parts
+from headrace.runtime.intake import naming, parts
 from headrace.runtime.intake.check import check_model
+from headrace.runtime.intake.external import ExternalFiles, FilesInFolder, SentFiles
 from headrace.runtime.intake.inlining import settle_functions
 from headrace.runtime.intake.limits import Limits
+from headrace.runtime.intake.stripping import strip
 from headrace.runtime.intake.tensors import TensorData
 from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.system.graph_memory import watched
@@ -23,19 +26,31 @@ __all__ = ["Limits", "from_bytes", "from_file"]
 
 
 def from_bytes(
-    data: Buffer, limits: Limits, files: MappedFiles | None = None, *, spooled: bool = False
+    data: Buffer,
+    limits: Limits,
+    files: MappedFiles | None = None,
+    *,
+    spooled: bool = False,
+    beside: Mapping[str, Buffer] | None = None,
 ) -> ir.Model:
     """Reads a serialised ModelProto. The model's large tensors are views of `data`.
 
     Args:
         files: collects the files that are mapped.
         spooled: moves large tensors to a mapped file instead.
+        beside: the files that hold the model's external data, by their path relative to the model;
+            None if it may not have any.
 
     Raises:
         InvalidModel: `data` is not a model, breaks a rule of ONNX, exceeds `limits`, or refers to
-            external data. A model in bytes cannot have external data.
+            external data that is not in `beside`. Or it does not use a file in `beside`.
     """
-    return _model(data, limits, files, spooled)
+    if beside is None:
+        return _model(data, limits, files, spooled, ExternalFiles())
+    sent = SentFiles(beside, limits)
+    model = _model(data, limits, files, spooled, sent)
+    sent.check_used()
+    return model
 
 
 def from_file(
@@ -75,7 +90,9 @@ def from_file(
         # Leave out the error's file name, so that clients do not see the server's folders.
         why = error.strerror or error
         raise InvalidModel(f"{path.name!r} cannot be read: {why}", field="model") from error
-    return _model(data, limits, files, spooled, folder, path.parent)
+    files = MappedFiles() if files is None else files
+    external = FilesInFolder(folder, path.parent, limits, files)
+    return _model(data, limits, files, spooled, external)
 
 
 def _model(
@@ -83,11 +100,11 @@ def _model(
     limits: Limits,
     files: MappedFiles | None,
     spooled: bool,
-    folder: Path | None = None,
-    base: Path | None = None,
+    external: ExternalFiles,
 ) -> ir.Model:
-    stripped, ranges = onnx_bytes.strip(data, limits)
-    tensors = TensorData(data, ranges, limits, files=files, folder=folder, base=base)
+    stripped, ranges = strip(data, limits)
+    files = MappedFiles() if files is None else files
+    tensors = TensorData(data, ranges, limits, files, external)
     proto = onnx.ModelProto()
     try:
         parts.merge(proto, stripped)

@@ -3,10 +3,8 @@ data."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -14,43 +12,28 @@ import onnx
 import onnx_ir as ir
 
 from headrace.runtime.errors import InvalidModel
+from headrace.runtime.intake.external import SPOOLED_BYTES, ExternalFiles
 from headrace.runtime.intake.limits import Limits
-from headrace.runtime.intake.onnx_bytes import Ranges, refer
+from headrace.runtime.intake.numbers import count_numbers, decode_integers, field_of
+from headrace.runtime.intake.onnx_bytes import refer
+from headrace.runtime.intake.stripping import Place, Ranges
 from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.system.mapped_files import MappedFiles
 
-SPOOLED_BYTES: Final = 2**20
-"""Weights with fewer bytes stay in memory."""
-
 _SELF: Final = "\0model"
-"""The location that stands for the bytes of the model itself. No file can have this name."""
-
-_TYPED_FIELD: Final = {
-    ir.DataType.FLOAT: "float_data",
-    ir.DataType.COMPLEX64: "float_data",
-    ir.DataType.INT64: "int64_data",
-    ir.DataType.DOUBLE: "double_data",
-    ir.DataType.COMPLEX128: "double_data",
-    ir.DataType.UINT32: "uint64_data",
-    ir.DataType.UINT64: "uint64_data",
-    ir.DataType.STRING: "string_data",
-}
-"""The field in which a tensor without raw data keeps its elements. All other types use
-int32_data."""
+_DECODED: Final = "\0decoded "
+"""Locations that stand for the bytes of the model itself, and for a list of decoded numbers. No
+file can have these names."""
 
 
 class TensorData:
     """The bytes that a model's tensors refer to: the model's own, and files beside it.
 
-    Files are mapped, not read. You may replace a file that a network uses by renaming another file
-    over it, but you must not shorten it in place.
-
     Args:
         data: the serialised model.
         ranges: where in `data` the raw data is, for each token of the parsed model.
-        files: collects the files that are mapped.
-        folder: the folder that external data must be in; None if external data is not allowed.
-        base: the model's own folder. Locations are relative to it.
+        mapped: collects the files that are mapped.
+        external: the files that external data lies in.
     """
 
     def __init__(
@@ -58,20 +41,18 @@ class TensorData:
         data: Buffer,
         ranges: Ranges,
         limits: Limits,
-        *,
-        files: MappedFiles | None = None,
-        folder: Path | None = None,
-        base: Path | None = None,
+        mapped: MappedFiles,
+        external: ExternalFiles,
     ) -> None:
         self._data = data
         self._ranges = ranges
         self._limits = limits
-        self._mapped = files if files is not None else MappedFiles()
-        self._folder = folder
-        self._base = base or folder
-        self._files: dict[Path, memoryview] = {}
+        self._mapped = mapped
+        self._external = external
+        self._decoded: list[memoryview] = []
         self._count = 0
         self._bytes = 0
+        self._external_bytes = 0
 
     def check(self, proto: onnx.TensorProto, what: str) -> None:
         """Checks that the tensor `what` holds exactly the elements that its shape declares.
@@ -110,43 +91,19 @@ class TensorData:
         else:
             self._check_inline(proto, dtype, elements, size_bytes, what)
 
-    def check_defaults(self, graph: onnx.GraphProto) -> None:
-        """Checks that an input's default value, its initialiser, has the input's type.
-
-        Raises:
-            InvalidModel: a default has another type.
-        """
-        tensors = {tensor.name: tensor for tensor in graph.initializer}
-        for value in graph.input:
-            tensor = tensors.get(value.name)
-            declared = value.type.tensor_type
-            if tensor is None or not declared.elem_type:
-                continue
-            sizes = declared.shape.dim
-            fits = not declared.HasField("shape") or (
-                len(sizes) == len(tensor.dims)
-                and all(
-                    not size.HasField("dim_value") or size.dim_value == found
-                    for size, found in zip(sizes, tensor.dims, strict=True)
-                )
-            )
-            if tensor.data_type != declared.elem_type or not fits:
-                raise _invalid(
-                    f"initialiser {tensor.name!r} is {ir.DataType(tensor.data_type).name}"
-                    f"{list(tensor.dims)}, but the input of this name has another type or shape"
-                )
-
     def _check_inline(
         self, proto: onnx.TensorProto, dtype: ir.DataType, elements: int, size: int, what: str
     ) -> None:
-        elsewhere = self._ranges.get(proto.raw_data)
+        place = self._ranges.get(proto.raw_data)
+        if place is not None and place.field != "raw_data":
+            proto.ClearField("raw_data")
         if proto.HasField("raw_data"):
             if dtype.is_string():
                 raise _invalid(f"{what} keeps strings as raw data; store them in string_data")
-            length = elsewhere[1] if elsewhere else len(proto.raw_data)
+            length = place.length if place else len(proto.raw_data)
             expected, unit = size, "bytes"
         else:
-            field = _TYPED_FIELD.get(dtype, "int32_data")
+            field = field_of(dtype)
             if dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
                 expected = 2 * elements
             elif not dtype.is_string() and dtype.bitwidth in (2, 4):
@@ -154,6 +111,8 @@ class TensorData:
             else:
                 expected = elements
             length, unit = len(getattr(proto, field)), f"elements of {field}"
+            if place is not None and place.field == field:
+                length += count_numbers(self._view(place), field)
         if length != expected:
             if proto.external_data:
                 raise _invalid(f"{what} has external data, but its data_location is not EXTERNAL")
@@ -162,9 +121,25 @@ class TensorData:
                 f"has {length}"
             )
         del proto.external_data[:]  # data_location says to ignore it
-        if elsewhere:
-            proto.ClearField("raw_data")
-            refer(proto, _SELF, *elsewhere)
+        if place is not None:
+            self._refer(proto, dtype, place)
+
+    def _refer(self, proto: onnx.TensorProto, dtype: ir.DataType, place: Place) -> None:
+        """Makes the tensor refer to its data, after decoding the data if it is not raw."""
+        for field in ("raw_data", place.field):
+            proto.ClearField(field)
+        if place.field in ("raw_data", "float_data", "double_data"):
+            refer(proto, _SELF, place.start, place.length)
+        else:
+            try:
+                decoded = decode_integers(self._view(place), dtype)
+            except ValueError as error:
+                raise _invalid(f"{place.field} of {proto.name!r}: {error}") from None
+            refer(proto, f"{_DECODED}{len(self._decoded)}", 0, len(decoded))
+            self._decoded.append(decoded)
+
+    def _view(self, place: Place) -> memoryview:
+        return memoryview(self._data)[place.start : place.start + place.length]
 
     def _check_external(
         self, proto: onnx.TensorProto, dtype: ir.DataType, size: int, what: str
@@ -172,69 +147,46 @@ class TensorData:
         if proto.HasField("raw_data") or dtype.is_string():
             raise _invalid(f"{what} cannot be external: it has data inline, or holds strings")
         location, offset, length = _place(proto, size, what)
+        self._external_bytes += size
         if length != size:
             raise _invalid(
                 f"{what} is {dtype.name}{list(proto.dims)} and needs {size} bytes, but has {length}"
             )
-        available = len(self._file(location, what))
+        available = len(self._external.find(location, what))
         if offset + length > available:
             raise _invalid(
                 f"{what} lies at bytes {offset} to {offset + length} of {location!r}, which has "
                 f"{available}"
             )
-
-    def _file(self, location: str, what: str) -> memoryview:
-        if self._folder is None or self._base is None:
+        if self._external_bytes > self._external.most_bytes:
             raise _invalid(
-                f"{what} lies in the external file {location!r}, which the server does not have: "
-                "give the client the model's path, so that it sends the file along, save the model "
-                "with its weights inline, or put it into the server's model repository"
+                f"the tensors in external files take more than {self._external.most_bytes} bytes"
             )
-        if Path(location).is_absolute() or ".." in Path(location).parts or "\0" in location:
-            raise _invalid(
-                f"{what} lies in {location!r}; external data must be named relative to the "
-                "model's folder, without '..'"
-            )
-        # Unlike Path.resolve, this accepts a loop of links. Opening the loop fails below.
-        path = Path(os.path.realpath(self._base / location[: self._limits.name_length]))
-        if not path.is_relative_to(self._folder.resolve()):
-            raise _invalid(f"{what} lies in {location!r}, which leads out of the model's folder")
-        if path not in self._files:
-            self._files[path] = self._map(path, location, what)
-        return self._files[path]
-
-    def _map(self, path: Path, location: str, what: str) -> memoryview:
-        try:
-            if not path.is_file():  # opening a pipe would wait for its other end
-                raise OSError("not a file")
-            with path.open("rb") as file:
-                if os.fstat(file.fileno()).st_size == 0:
-                    return memoryview(b"")
-                return self._mapped.map(file)
-        except (OSError, ValueError) as error:
-            # Leave out the system error's file name, so that clients do not see the folders.
-            why = (isinstance(error, OSError) and error.strerror) or error
-            raise _invalid(f"{what} lies in {location!r}, which cannot be read: {why}") from error
 
     def attach(self, model: ir.Model, *, spooled: bool = False) -> None:
         """Gives each external tensor of the checked `model` its place in memory.
 
         Args:
-            spooled: moves the model's own weights to a file if they are large.
+            spooled: moves weights that came as bytes to a file if they are large.
         """
         places: dict[int, memoryview] = {}
         own: list[int] = []
 
         def find(external: ir.ExternalTensor) -> ir.TensorProtocol:
             start = external.offset or 0
-            if external.location == _SELF:
+            location = str(external.location)
+            if location == _SELF or location.startswith(_DECODED):
                 own.append(id(external))
                 source = memoryview(self._data)
+                if location != _SELF:
+                    source = self._decoded[int(location.removeprefix(_DECODED))]
             else:
-                source = self._file(str(external.location), external.name or "")
+                source = self._external.find(location, external.name or "")
             places[id(external)] = source[start : start + int(external.nbytes)]
             return external
 
+        if spooled:
+            self._external.spool(self._mapped)
         _replace_external(model, find)
         if spooled and sum(len(places[each]) for each in own) >= SPOOLED_BYTES:
             moved = self._mapped.spool([places[each] for each in own])

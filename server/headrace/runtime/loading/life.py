@@ -19,7 +19,8 @@ from functools import partial
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Cancelled, HeadraceError, Internal
-from headrace.runtime.loading.entry import NetworkEntry, NetworkKey
+from headrace.runtime.loading.batch_size import check_batch_size
+from headrace.runtime.loading.entry import NetworkEntry, NetworkKey, plain_name
 from headrace.runtime.loading.executor import LoadExecutor, pass_on, together
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.runtime.loading.store import NetworkStore
@@ -155,7 +156,7 @@ class NetworkLife:
         name: str,
         version: str = "",
         *,
-        wanted: Callable[[NetworkEntry], bool] = lambda _: False,
+        stays: Callable[[NetworkEntry], bool] = lambda _: False,
     ) -> Future[None]:
         """Removes a network now, and also removes it from the store. The future is done when the
         memory is free.
@@ -165,17 +166,17 @@ class NetworkLife:
 
         Args:
             version: the version to remove; empty for all versions of the name.
-            wanted: says which of these versions stay.
+            stays: says which of these versions stay.
 
         Raises:
             NotFound: no network has the name, or no network of that name has the version.
         """
-        error = Cancelled(f"network {name!r} was unloaded while it was loading")
+        error = Cancelled(f"network {plain_name(name)!r} was unloaded while it was loading")
         with self._changing:
             self._networks.find(name, version)
             there = self._networks.versions(name)
             leaving = [
-                each for each in there if version in ("", each.key.version) and not wanted(each)
+                each for each in there if version in ("", each.key.version) and not stays(each)
             ]
             if self._store is not None and leaving:
                 versions = [each.key.version for each in leaving]
@@ -230,7 +231,9 @@ class NetworkLife:
         try:
             self._raise_if_cancelled(entry)
             network = read()
+            check_batch_size(network, request)
             entry.record = Record(request, network)
+            self._networks.count_bytes(entry, lambda: sum(map(len, network.chunks())))
             executable = compile_network(entry)
             try:
                 if request.warm_up is not None:
@@ -276,7 +279,7 @@ class NetworkLife:
             name, version, _ = entry.key
             counters = self._counters.network(name, executable.place.device, version)
             counters.observe_load(entry.load_seconds)
-            executable.count_as(name, counters)
+            executable.count_as(plain_name(name), counters)
             if executable.notes:
                 counters.series.get(NOTES).add(len(executable.notes))
             self._networks.publish(entry, executable, self._close_later)

@@ -38,13 +38,13 @@ DEVICE_QUEUE_DEPTH: Final = Family(
     "device_queue_depth", "gauge", _DEVICE, "Requests waiting in the device's queue."
 )
 DEVICE_QUEUE_CAPACITY: Final = Family(
-    "device_queue_capacity", "gauge", _DEVICE, "Requests that the queue takes."
+    "device_queue_capacity", "gauge", _DEVICE, "Most requests that the queue holds."
 )
 DEVICE_QUEUE_WAIT_SECONDS: Final = Family(
     "device_queue_wait_seconds",
     "histogram",
     _KIND,
-    "Time from acceptance to the start on a stream, or to the end in the queue.",
+    "Time in the queue, until a stream starts the request, or it is cancelled or expires.",
     REQUEST_SECONDS,
 )
 DEVICE_EXECUTION_SECONDS: Final = Family(
@@ -62,7 +62,7 @@ DEVICE_MEMORY_BYTES: Final = Family(
     "device_memory_bytes",
     "gauge",
     _DEVICE,
-    "Memory of the loaded networks: what the driver tells, else their weights.",
+    "Memory of the loaded networks, as the driver reports it, or else the size of their weights.",
 )
 DEVICE_UP: Final = Family(
     "device_up",
@@ -104,6 +104,27 @@ HTTP_REQUESTS: Final = Family(
     "counter",
     ("path", "code"),
     "Finished HTTP requests by path with placeholders, and status. 499: the client left.",
+)
+REFUSED_CALLERS: Final = Family(
+    "refused_callers_total",
+    "counter",
+    ("reason",),
+    "Calls and HTTP requests without the right credential or role. Many in a short time mean an "
+    "attack, or a client whose credential has expired.",
+)
+TLS_EXPIRATION: Final = Family(
+    "tls_certificate_expiration_timestamp_seconds",
+    "gauge",
+    (),
+    "When the server's certificate, or one that signed it, expires: seconds since 1970. Only with "
+    "--tls-cert.",
+)
+TLS_STALE: Final = Family(
+    "tls_files_stale",
+    "gauge",
+    (),
+    "Whether the files of TLS have changed and are refused (1), so that an earlier state is in "
+    "use. Only with --tls-cert.",
 )
 CACHE_HITS: Final = Family(
     "cache_hits_total", "counter", _DEVICE, "Loads whose network came from the cache."
@@ -164,6 +185,9 @@ FAMILIES: Final = (
     NETWORK_BATCH_SIZE,
     GRPC_REQUESTS,
     HTTP_REQUESTS,
+    REFUSED_CALLERS,
+    TLS_EXPIRATION,
+    TLS_STALE,
     CACHE_HITS,
     CACHE_MISSES,
     CACHE_REFUSED,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -86,17 +86,21 @@ class Network:
         limits: Limits = Limits(),  # noqa: B008 - frozen
         *,
         spooled: bool = False,
+        beside: Mapping[str, Buffer] | None = None,
     ) -> Network:
-        """The network of a serialised ModelProto with inline weights. The weights are not copied.
+        """The network of a serialised ModelProto. The weights are not copied.
 
         Args:
             spooled: move large weights to a temporary file. Use it for a network that stays loaded.
+            beside: the files that hold the model's external data, by their path relative to the
+                model; None if all weights have to be inline.
 
         Raises:
             InvalidModel: whatever is wrong with the model, hostile or not.
         """
         files = MappedFiles()
-        return cls(intake.from_bytes(data, limits, files, spooled=spooled), files)
+        model = intake.from_bytes(data, limits, files, spooled=spooled, beside=beside)
+        return cls(model, files)
 
     @classmethod
     def from_file(

@@ -15,8 +15,10 @@ class WarmUp:
         count: how many requests run, one after the other.
         shapes: the shapes of inputs whose sizes are not all fixed. A size that is not given is 1.
         file: a file with the inputs' arrays, as ``numpy.savez`` writes it; None for zeros.
+        stamp: shows whether the file has changed. It makes the load of a network another one.
     """
 
     count: int = 1
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     file: Path | None = None
+    stamp: tuple[int, ...] = ()

@@ -16,13 +16,14 @@ from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFoun
 from headrace.runtime.loading.versions import check_shares
 from headrace.runtime.sequences.keys import STATES, written
 from headrace.runtime.transform.options import (
+    InputOptions,
     LoadRequest,
     NetworkOptions,
+    OutputOptions,
     Presentation,
     Reference,
     read_labels,
 )
-from headrace.runtime.transform.preprocessing import InputOptions, OutputOptions
 from headrace.runtime.transform.warm_up import WarmUp
 from headrace.server.repository.policy import LATEST, VersionPolicy, parse_policy
 
@@ -41,7 +42,7 @@ _KEYS: Final = {
     "version_policy": '`"all"`, `{latest = N}` or `{specific = [1, 3]}`; default: `{latest = 1}`',
     "traffic": "table: version to per cent of the requests that name no version",
     "warmup": "table, or a file beside the versions: requests that run before READY",
-    "max_batch_size": "what ModelConfig of the Open Inference Protocol says; default: 0",
+    "max_batch_size": "the most rows of a batch, the first dimension of all ports; default: 0",
     "label_filename": "file with the labels of every output, one a line",
 }
 """Every key of the file, and what it means."""
@@ -186,8 +187,11 @@ def _warm_up(facts: Any, folder: Path) -> WarmUp | None:
         raise InvalidArgument(message, field=f"{where}.count")
     shapes = _shapes(facts.get("shapes", {}))
     name = _text(facts, "file", "warmup")
-    file = file_inside(folder, name, "warmup") if name else None
-    return WarmUp(count, shapes, file)
+    if not name:
+        return WarmUp(count, shapes)
+    file = file_inside(folder, name, "warmup")
+    facts = file.stat()
+    return WarmUp(count, shapes, file, (facts.st_size, facts.st_mtime_ns, facts.st_ino))
 
 
 def _shapes(shapes: Any) -> dict[str, tuple[int, ...]]:

@@ -8,8 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from headrace.runtime.errors import Cancelled, DeadlineExceeded
-from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.errors import Cancelled, DeadlineExceeded, HeadraceError
 from headrace.runtime.execution.job import Job
 
 
@@ -27,8 +26,13 @@ class CompletionSink:
         self._armed = False
 
     def put(self, deliver: Callable[[Job], None], job: Job) -> None:
-        """Calls `deliver(job)` on the loop's thread, and at once if this is the loop's thread."""
+        """Calls `deliver(job)` on the loop's thread, and at once if this is the loop's thread.
+
+        Completions are delivered in the order in which they come.
+        """
         if threading.get_ident() == self._thread:
+            if self._ready:
+                self._deliver_ready()
             deliver(job)
             return
         self._ready.append((deliver, job))
@@ -38,6 +42,9 @@ class CompletionSink:
 
     def _drain(self) -> None:
         self._armed = False
+        self._deliver_ready()
+
+    def _deliver_ready(self) -> None:
         while self._ready:
             deliver, job = self._ready.popleft()
             deliver(job)
@@ -66,19 +73,17 @@ async def ended(job: Job, expired: Callable[[], bool]) -> None:
         try:
             await job.waiter
         except asyncio.CancelledError:
-            cancel(job.token, expired=expired())
+            job.token.cancel(left(expired=expired()))
             raise
     if job.error is not None:
         raise job.take_error()
 
 
-def cancel(token: CancelToken, *, expired: bool) -> None:
-    """Cancels a request whose caller has left or whose deadline has expired."""
-    token.cancel(
-        DeadlineExceeded("the deadline passed before the request finished")
-        if expired
-        else Cancelled("the caller cancelled the request")
-    )
+def left(*, expired: bool) -> HeadraceError:
+    """The error of a request whose caller has left or whose deadline has expired."""
+    if expired:
+        return DeadlineExceeded("the deadline passed before the request finished")
+    return Cancelled("the caller cancelled the request")
 
 
 def deadline_after(timeout: float, remaining: float | None) -> float | None:

@@ -18,6 +18,7 @@ from headrace.server.services.request_stream import (
     Streams,
     job_seconds,
 )
+from headrace.server.services.turns import Turn, Turns
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.shares import Shares
 from headrace.wire.errors import ErrorDetails, to_status
@@ -56,10 +57,11 @@ class _Stream(RequestStream):
         super().__init__(owner, context)
         self._inference = inference
         self._in_regions: set[asyncio.Task[None]] = set()  # asyncio would lose them
+        self._turns = Turns()
 
     async def _requests(self, data: bytes) -> Sequence[StreamRequest | Decoded]:
         """The requests in a message. They are decoded already if all are like earlier ones."""
-        known = self._inference.layouts.read_stream(data)
+        known = None if self._turns else self._inference.layouts.read_stream(data)
         if known is not None:
             return known
         requests, cancelled = parse_infer_stream_request(data)
@@ -89,8 +91,10 @@ class _Stream(RequestStream):
 
         inference, remaining = self._inference, self._context.time_remaining()
         done = partial(inference.sink.put, deliver)
-        if isinstance(request, StreamRequest) and names_regions(request.message):
-            return self._begin_in_regions(request, str(key))
+        if isinstance(request, StreamRequest):
+            sequence = request.message.session.id
+            if names_regions(request.message) or self._turns.waits(sequence):
+                return self._begin_in_regions(request, str(key))
         decoded = request if isinstance(request, Decoded) else inference.decode(*request)
         return inference.start(*decoded, remaining, done).token.cancel
 
@@ -98,25 +102,30 @@ class _Stream(RequestStream):
         self, request: StreamRequest, name: str
     ) -> Callable[[HeadraceError], object]:
         token = CancelToken()  # made first, so that a cancel during the reading of inputs works
-        run = self._infer_in_regions(request, name, token)
+        sequence = request.message.session.id
+        turn = self._turns.take(sequence) if sequence else None
+        run = self._infer_in_regions(request, name, token, turn)
         task = asyncio.get_running_loop().create_task(run)
         self._in_regions.add(task)
         task.add_done_callback(self._in_regions.discard)
         return token.cancel
 
     async def _infer_in_regions(
-        self, request: StreamRequest, name: str, token: CancelToken
+        self, request: StreamRequest, name: str, token: CancelToken, turn: Turn | None
     ) -> None:
         started = time.monotonic()
         outcome: EncodedResult | None = None
         error: BaseException | None = None
         try:
             reply, parts = await self._inference.infer_in_regions(
-                name, *request, self._context, token
+                name, *request, self._context, token, turn
             )
             outcome = EncodedResult(name, reply.SerializeToString(), parts)
         except Exception as raised:  # noqa: BLE001 - any error is this request's result
             error = raised
+        finally:
+            if turn is not None:
+                turn.over()
         self._ended(name, name, outcome, error, time.monotonic() - started)
 
     def _success(self, name: str, outcome: Job | EncodedResult) -> tuple[EncodedResult, int]:

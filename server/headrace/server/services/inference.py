@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Sequence
-from headrace.runtime.loading.registry import NetworkRegistry
+from headrace.server.access.networks import Networks
 from headrace.server.logs import CURRENT_REQUEST
 from headrace.server.services.completion_sink import (
     CompletionSink,
@@ -28,7 +28,8 @@ from headrace.server.services.shared_tensors import (
     fetch_inputs,
     put_outputs,
 )
-from headrace.server.transport.boundary import ended_code
+from headrace.server.services.turns import Turn
+from headrace.server.transport.statuses import ended_code
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import encode_values
 from headrace.wire.layouts import MAX_ID_LENGTH, Inputs
@@ -42,7 +43,7 @@ class Inference:
     """Turns messages into jobs and finished jobs into messages."""
 
     def __init__(
-        self, networks: NetworkRegistry, sink: CompletionSink, shared_memory: SharedMemoryService
+        self, networks: Networks, sink: CompletionSink, shared_memory: SharedMemoryService
     ) -> None:
         self.networks = networks
         self.sink = sink
@@ -88,6 +89,7 @@ class Inference:
         attachments: Attachments,
         context: Any,
         token: CancelToken | None = None,
+        turn: Turn | None = None,
     ) -> tuple[pb.InferReply, list[Any]]:
         """Computes a request with tensors in shared memory. Returns the reply and its attachments.
 
@@ -96,11 +98,16 @@ class Inference:
 
         Args:
             token: cancels the request, at any time from its beginning.
+            turn: that of a sequence's request on a stream.
         """
         with await self._shared_memory.lease(context) as lease:
             attachments = await fetch_inputs(lease, message, attachments)
             request, inputs = decode_request(message, attachments)
+            if turn is not None:
+                await turn.comes()
             job = self.start(request, inputs, context.time_remaining(), self._wake, token)
+            if turn is not None:
+                turn.over()
             await ended(job, partial(_has_expired, context))
             reply = _reply(identifier, job)
             return reply, await put_outputs(lease, message, job, reply)

@@ -12,9 +12,9 @@ import pytest
 
 from headrace.client import errors
 from headrace.client.info import Port, Ports
-from headrace.client.plans.plan import Call
+from headrace.client.plans.plan import Call, Plan
 from headrace.client.shared_memory.loan import Loan
-from headrace.client.shared_memory.pool import Pool
+from headrace.client.shared_memory.pool import MAX_SEGMENTS, Pool
 from headrace.client.shared_memory.sharing import LEAST_BYTES, Sharing
 from headrace.client.shared_memory.sizes import MAX_KNOWN, OutputSizes
 from headrace.v1 import inference_engine_pb2 as pb
@@ -53,6 +53,11 @@ def encoded(**inputs: object) -> tuple[pb.InferRequest, list[codec.Buffer]]:
     return request, attachments
 
 
+def never(steps: Plan[None]) -> None:
+    """Has the background that no segment comes from."""
+    steps.close()
+
+
 def grown(sharing: Sharing, size: int) -> None:
     """Runs the plan as if the server said yes."""
     steps = sharing.grow(size)
@@ -76,7 +81,7 @@ def refused(code: str, reason: str) -> errors.Error:
 
 
 def test_inputs_and_fixed_outputs_lie_behind_each_other(pool: Pool) -> None:
-    sharing = Sharing(pool, FIXED)
+    sharing = Sharing(pool, FIXED, never)
     grown(sharing, 4 << 20)
     request = lent(sharing, x=X, flag=np.array([True]), z=X[:5000]).request
     x, flag, z = (each.tensor for each in request.inputs)
@@ -93,29 +98,49 @@ def test_inputs_and_fixed_outputs_lie_behind_each_other(pool: Pool) -> None:
 
 
 def test_small_requests_stay_as_they_are(pool: Pool) -> None:
-    sharing = Sharing(pool, DYNAMIC)
+    sharing = Sharing(pool, DYNAMIC, never)
     grown(sharing, 4 << 20)
     request, attachments = encoded(x=np.zeros(LEAST_BYTES // 4 - 1, np.float32))
     before = request.SerializeToString()
     assert sharing.lend(request, attachments) is None
-    assert sharing.lacks(request, attachments) == 0
+    assert sharing._lacks(request, attachments) == 0
     assert request.SerializeToString() == before
 
 
 def test_sequences_stay_in_messages(pool: Pool) -> None:
-    sharing = Sharing(pool, FIXED)
+    sharing = Sharing(pool, FIXED, never)
     grown(sharing, 4 << 20)
     assert sharing.lend(*encoded(x=[X, X], y=X)) is None
 
 
-def test_without_a_segment_the_request_says_what_it_lacks(pool: Pool) -> None:
-    sharing = Sharing(pool, FIXED)
+def test_a_request_without_a_segment_has_one_made_in_the_background(pool: Pool) -> None:
+    begun: list[Plan[None]] = []
+    sharing = Sharing(pool, FIXED, begun.append)
     request, attachments = encoded(x=X)
-    assert sharing.lend(request, attachments) is None
-    lacking = sharing.lacks(request, attachments)
-    assert 2 * X.nbytes <= lacking <= 2 * X.nbytes + 128
-    grown(sharing, lacking)
+    for _ in range(3):
+        assert sharing.lend(request, attachments) is None
+    (steps,) = begun
+    register = next(steps)
+    assert isinstance(register, Call)
+    assert register.request.bytes >= 2 * X.nbytes
+    with pytest.raises(StopIteration):
+        steps.send(pb.RegisterSharedMemoryReply())
     assert sharing.lend(request, attachments) is not None
+    assert sharing.lend(*encoded(x=X)) is None
+    assert len(begun) == 2, "the other one is in use"
+    next(begun[1])
+    begun[1].close()
+    assert sharing.lend(*encoded(x=X)) is None
+    assert len(begun) == 3, "the second one came to nothing"
+
+
+def test_nothing_is_made_that_would_not_fit(pool: Pool) -> None:
+    begun: list[Plan[None]] = []
+    sharing = Sharing(pool, FIXED, begun.append)
+    for _ in range(MAX_SEGMENTS):
+        assert pool.make(1) is not None
+    assert sharing.lend(*encoded(x=X)) is None
+    assert begun == []
 
 
 @pytest.mark.parametrize(
@@ -124,29 +149,53 @@ def test_without_a_segment_the_request_says_what_it_lacks(pool: Pool) -> None:
 def test_a_server_that_says_no_is_not_asked_again_unless_that_may_pass(
     pool: Pool, code: str, again: int
 ) -> None:
-    sharing = Sharing(pool, FIXED)
+    sharing = Sharing(pool, FIXED, never)
     steps = sharing.grow(100)
     next(steps)
     with pytest.raises(StopIteration):
         steps.throw(refused(code, "R"))
-    assert bool(sharing.lacks(*encoded(x=X))) == bool(again)
+    assert bool(sharing._lacks(*encoded(x=X))) == bool(again)
     assert pool.take(1) is None
 
 
 def test_a_request_that_is_sent_again_has_all_that_it_had(pool: Pool) -> None:
-    sharing = Sharing(pool, FIXED)
+    sharing = Sharing(pool, FIXED, never)
     grown(sharing, 4 << 20)
     x = X.copy()
     loan = lent(sharing, x=x, flag=np.array([True]))
     x[:] = -1
     again = loan.failed(refused("NOT_FOUND", "UNKNOWN_REGION"))
     assert again is not None
-    request, inputs = decode_request(*parse_infer_request(again))
+    data = serialize(*again)
+    request, inputs = decode_request(*parse_infer_request(data))
     np.testing.assert_array_equal(inputs["x"], X)
     assert inputs["flag"] == [True]
     assert request.network == "net"
-    assert b"output" not in again
+    assert b"output" not in data
     assert pool.take(1) is None, "the server does not know the segment"
+
+
+@pytest.mark.parametrize(
+    ("reason", "again"), [("UNKNOWN_REGION", True), ("REGION_TOO_SMALL", False)]
+)
+def test_a_session_s_request_is_sent_again_only_if_it_has_not_run(
+    pool: Pool, reason: str, again: bool
+) -> None:
+    sharing = Sharing(pool, FIXED, never)
+    grown(sharing, 4 << 20)
+    loan = lent(sharing, x=X)
+    loan.request.session.id = "s"
+    assert (loan.failed(refused("INVALID_ARGUMENT", reason)) is not None) == again
+
+
+def test_a_request_that_is_not_sent_gives_its_segment_back(pool: Pool) -> None:
+    sharing = Sharing(pool, FIXED, never)
+    grown(sharing, 4 << 20)
+    lent(sharing, x=X).not_sent()
+    loan = lent(sharing, x=X)
+    loan.give_up()
+    loan.not_sent()
+    assert pool.take(1) is None, "the server may still use it"
 
 
 @pytest.mark.parametrize(
@@ -164,7 +213,7 @@ def test_a_request_that_is_sent_again_has_all_that_it_had(pool: Pool) -> None:
 def test_a_segment_is_used_again_only_if_the_server_is_known_to_be_done(
     pool: Pool, code: str, reason: str, kept: bool
 ) -> None:
-    sharing = Sharing(pool, FIXED)
+    sharing = Sharing(pool, FIXED, never)
     grown(sharing, 4 << 20)
     loan = lent(sharing, x=X)
     loan.failed(refused(code, reason))
@@ -182,7 +231,7 @@ def reply_with(place: pb.SharedMemory) -> bytes:
 
 
 def test_outputs_are_copied_out(pool: Pool) -> None:
-    sharing = Sharing(pool, FIXED)
+    sharing = Sharing(pool, FIXED, never)
     grown(sharing, 4 << 20)
     loan = lent(sharing, x=X)
     place = loan.request.output_regions["y"]
@@ -198,7 +247,7 @@ def test_outputs_are_copied_out(pool: Pool) -> None:
 def test_a_reply_that_points_elsewhere_breaks_the_protocol(
     pool: Pool, change: dict[str, object]
 ) -> None:
-    sharing = Sharing(pool, FIXED)
+    sharing = Sharing(pool, FIXED, never)
     grown(sharing, 4 << 20)
     loan = lent(sharing, x=X)
     place = loan.request.output_regions["y"]

@@ -20,6 +20,7 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.network.network import Network
+from headrace.runtime.system.mapped_files import MappedFiles
 from headrace.runtime.transform.transform import transform_network
 from tests.support.model_zoo import (
     FLOAT,
@@ -486,6 +487,75 @@ def test_external_data_of_a_model_in_bytes_is_refused(folder: Path) -> None:
     message = refusal(save(folder, location="w.bin").read_bytes())
     assert "model repository" in message
     assert "inline" in message
+
+
+def sent(path: Path, files: dict[str, bytes], *, spooled: bool = False) -> Network:
+    return Network.from_bytes(path.read_bytes(), beside=files, spooled=spooled)
+
+
+@pytest.mark.parametrize("spooled", [False, True])
+@pytest.mark.parametrize("size", [8, 2**18])
+def test_external_data_may_be_sent_with_the_model(folder: Path, size: int, spooled: bool) -> None:
+    weights = np.arange(size, dtype=np.float32)
+    path = save(folder, location="./sub/w.bin", offset=16, length=16)
+    it = sent(path, {"sub/w.bin": weights.tobytes()}, spooled=spooled)
+    feeds = {"x": np.zeros(4, np.float32)}
+    np.testing.assert_array_equal(run(it, feeds)["y"], weights[4:8])
+
+
+def test_a_file_that_many_tensors_share_is_kept_once(folder: Path) -> None:
+    proto = onnx.ModelProto.FromString(save(folder, location="w.bin", length=16).read_bytes())
+    names = [f"w{number}" for number in range(500)]
+    for name in names:
+        weight = proto.graph.initializer.add()
+        weight.CopyFrom(proto.graph.initializer[0])
+        weight.name = name
+        weight.dims[0] = 2**18
+        weight.external_data[1].value = str(2**20)
+    sizes: list[int] = []
+    map_file = MappedFiles.map
+
+    def measured(self: MappedFiles, file: Any) -> memoryview:
+        sizes.append(os.fstat(file.fileno()).st_size)
+        return map_file(self, file)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MappedFiles, "map", measured)
+        it = Network.from_bytes(
+            proto.SerializeToString(), spooled=True, beside={"w.bin": bytes(2**20)}
+        )
+    assert it.weight_bytes > 500 * 2**20
+    assert sizes == [2**20]
+    with pytest.raises(InvalidModel, match="external files take more than 10000000 bytes"):
+        Network.from_bytes(
+            proto.SerializeToString(), Limits(model_bytes=10**7), beside={"w.bin": bytes(2**20)}
+        )
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({}, "was not sent"),
+        ({"W.bin": bytes(16)}, "was not sent"),
+        ({"w.bin": bytes(15)}, "which has 15"),
+        ({"w.bin": bytes(16), "more.bin": b""}, "no weights of the model lie in the file 'more.b"),
+        ({"w.bin": bytes(16), "../w.bin": b""}, "without '..'"),
+        ({"w.bin": bytes(16), "/w.bin": b""}, "without '..'"),
+        ({"w.bin": bytes(16), "": b""}, "without '..'"),
+    ],
+)
+def test_files_that_do_not_fit_the_model_are_refused(
+    folder: Path, files: dict[str, bytes], why: str
+) -> None:
+    with pytest.raises(InvalidModel) as caught:
+        sent(save(folder, location="w.bin", length=16), files)
+    assert why in caught.value.message
+
+
+@pytest.mark.parametrize("location", ["../w.bin", "/w.bin", "sub/../../w.bin", "\0model", "."])
+def test_a_model_with_files_names_none_outside(folder: Path, location: str) -> None:
+    with pytest.raises(InvalidModel, match=r"without '\.\.'"):
+        sent(save(folder, location=location, length=16), {"w.bin": bytes(16)})
 
 
 def test_no_location_stands_for_the_bytes_of_the_model(folder: Path) -> None:

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headrace.runtime.config.device_name import DeviceName
@@ -231,6 +232,40 @@ def test_a_description_that_changes_how_to_load_has_the_network_loaded_again(wor
     world.describe("m", "[config]\nPERF_COUNT = true")
     world.look(2)
     assert world.generation() > first
+
+
+def test_a_warm_up_file_that_changes_has_the_network_loaded_again(world: World) -> None:
+    def write(value: float) -> None:
+        x = np.full((2, 3), value, np.float32)
+        np.savez(world.root / "new.npz", x=x, y=x)
+        (world.root / "new.npz").rename(world.root / "m" / "warmup.npz")
+
+    world.put("m", "1")
+    write(1)
+    world.describe("m", 'warmup = "warmup.npz"')
+    world.start()
+    first = world.generation()
+    world.look(2)
+    assert world.generation() == first
+    write(2)
+    world.look(2)
+    assert world.generation() > first
+    (world.root / "m" / "warmup.npz").unlink()
+    world.look(2)
+    assert (
+        "is not a file in the network's folder" in world.repository._own.statuses["m"].reasons[""]
+    )
+    assert world.ready() == ["1"]
+
+
+def test_a_batch_size_that_the_model_does_not_have_is_a_reason(world: World) -> None:
+    world.put("m", "1", toml="max_batch_size = 4")
+    world.start()
+    assert "input 'x' of the model has no first dimension of any size" in world.reasons()["1"]
+    assert "max_batch_size" in world.reasons()["1"]
+    world.describe("m", "max_batch_size = 0")
+    world.look(2)
+    assert world.ready() == ["1"]
 
 
 def test_a_link_that_comes_to_lead_out_is_not_followed(world: World, tmp_path: Path) -> None:

@@ -75,6 +75,20 @@ def test_completions_of_another_thread_wait_for_the_loop_and_wake_it_once(
     assert delivered == many
 
 
+def test_a_completion_on_the_loop_s_own_thread_comes_after_those_that_wait(
+    sink: CompletionSink, loop: Loop
+) -> None:
+    delivered: list[Job] = []
+    first, second, third = jobs(3)
+    elsewhere(lambda: sink.put(delivered.append, first))
+    sink.put(delivered.append, second)
+    elsewhere(lambda: sink.put(delivered.append, third))
+    assert delivered == [first, second]
+    assert len(loop.wakeups) == 1
+    loop.run()
+    assert delivered == [first, second, third]
+
+
 def test_what_comes_while_completions_are_delivered_is_not_left_behind(
     sink: CompletionSink, loop: Loop
 ) -> None:

@@ -13,9 +13,9 @@ import numpy as np
 
 from headrace.runtime.errors import InvalidArgument, Unimplemented
 from headrace.runtime.execution.job import Job
-from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.runtime.network.values import Array, Value
 from headrace.runtime.transform.options import Presentation
+from headrace.server.access.networks import Networks
 from headrace.server.logs import CURRENT_REQUEST
 from headrace.server.services.completion_sink import (
     CompletionSink,
@@ -36,6 +36,7 @@ from headrace.server.services.open_inference.datatypes import (
     decode_raw,
     encode_raw,
 )
+from headrace.server.services.turns import Turn
 from headrace.server.shared_memory.lease import Lease
 from headrace.server.shared_memory.regions import Caller, Regions
 from headrace.wire.codec import CodecError
@@ -60,20 +61,25 @@ class OpenInference:
         regions: the regions of shared memory that clients have registered.
     """
 
-    def __init__(self, networks: NetworkRegistry, sink: CompletionSink, regions: Regions) -> None:
+    def __init__(self, networks: Networks, sink: CompletionSink, regions: Regions) -> None:
         self._regions = regions
         self._networks = networks
         self._ids = itertools.count(1)
         self._wake = partial(sink.put, wake)
 
     async def infer(
-        self, call: InferCall, remaining: float | None = None, caller: Caller | None = None
+        self,
+        call: InferCall,
+        remaining: float | None = None,
+        caller: Caller | None = None,
+        turn: Turn | None = None,
     ) -> InferResult:
         """Computes one request.
 
         Args:
             remaining: seconds until the caller's own deadline.
             caller: the caller, whose regions the request may name.
+            turn: that of a sequence's request on a stream.
 
         Raises:
             CodecError: the request breaks the protocol.
@@ -84,16 +90,20 @@ class OpenInference:
             raise CodecError("id", f"has at most {MAX_ID_LENGTH} characters")
         CURRENT_REQUEST.set(call.id or f"m{next(self._ids)}")
         if not call.uses_regions:
-            return await self._run(call, remaining)
+            return await self._run(call, remaining, turn)
         with Lease(self._regions, caller or Caller(None, "")) as lease:
             await _read_inputs(call, lease)
             for output, region in call.output_regions():
                 lease.use(*region, field=_output_field(output.name))
-            result = await self._run(call, remaining)
+            result = await self._run(call, remaining, turn)
             await _write_outputs(result, lease)
             return result
 
-    async def _run(self, call: InferCall, remaining: float | None) -> InferResult:
+    async def _run(
+        self, call: InferCall, remaining: float | None, turn: Turn | None
+    ) -> InferResult:
+        if turn is not None:
+            await turn.comes()
         sequence = "" if call.sequence is None else call.sequence.id
         entry = self._networks.acquire(call.model, call.version, sequence)
         try:
@@ -105,6 +115,8 @@ class OpenInference:
             self._networks.release(entry)
             raise
         self._networks.submit(entry, job)
+        if turn is not None:
+            turn.over()
         await ended(job, partial(_has_expired, job))
         outputs = call.outputs or tuple(map(RequestedOutput, job.output_names))
         values = [

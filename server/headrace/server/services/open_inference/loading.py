@@ -8,24 +8,25 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound, did_you_mean
-from headrace.runtime.loading.entry import NetworkEntry, NetworkState, check_network_name
+from headrace.runtime.intake.external import is_inside
+from headrace.runtime.loading.entry import NetworkEntry, NetworkState
 from headrace.runtime.network.network import Network, Port
-from headrace.runtime.sequences.keys import pairs
 from headrace.runtime.transform.options import (
     LoadRequest,
     Presentation,
     Reference,
     read_labels,
 )
+from headrace.server.access.networks import Networks
 from headrace.server.repository.description import Description
 from headrace.server.repository.repository import Repository
-from headrace.server.services.open_inference.configuration import data_type
+from headrace.server.services.open_inference.configuration import MODEL_FILE, data_type
 from headrace.server.services.open_inference.override import Override, read_override
 from headrace.wire.codec import CodecError
 
@@ -34,7 +35,7 @@ Parameter: TypeAlias = bool | int | str | bytes
 MAX_FILES: Final = 64
 
 _FILE = "file:"
-_MODEL = re.compile(r"([1-9][0-9]{0,17})/model\.onnx")
+_OF_VERSION = re.compile(r"([1-9][0-9]{0,17})/(.+)")
 _CONFIG = "config"
 _STATES: Final = {
     NetworkState.READY: "READY",
@@ -49,8 +50,9 @@ class ModelRepository:
     """May be used on any event loop. Calls that wait for the disk run on the loop's threads. Loads
     run on the core's threads."""
 
-    def __init__(self, core: Core, repository: Repository) -> None:
+    def __init__(self, core: Core, networks: Networks, repository: Repository) -> None:
         self._core = core
+        self._networks = networks
         self._repository = repository
 
     async def index(self, repository: str = "", *, ready: bool) -> oip.RepositoryIndexResponse:
@@ -67,11 +69,10 @@ class ModelRepository:
         _check_repository(repository)
         reply = oip.RepositoryIndexResponse()
         for row in await asyncio.to_thread(self._repository.index):
-            if not ready or row.state is NetworkState.READY:
+            if self._networks.sees(row.name) and (not ready or row.state is NetworkState.READY):
                 reason = row.reason or ("not loaded" if row.state is None else "")
-                reply.models.add(
-                    name=row.name, version=row.version, state=_STATES[row.state], reason=reason
-                )
+                name, state = self._networks.shown(row.name), _STATES[row.state]
+                reply.models.add(name=name, version=row.version, state=state, reason=reason)
         return reply
 
     async def load(
@@ -81,7 +82,8 @@ class ModelRepository:
 
         Args:
             parameters: ``config`` is a ModelConfig as JSON; ``file:1/model.onnx`` is version 1 of
-                the model, and ``file:NAME`` is the file of labels that the configuration names.
+                the model, ``file:1/NAME`` holds its external data, and ``file:NAME`` is the file of
+                labels that the configuration names.
 
         Raises:
             NotFound: there is no such model, and the request has no file.
@@ -89,8 +91,8 @@ class ModelRepository:
             Also raises the errors of the load.
         """
         _check_repository(repository)
-        check_network_name(name)
-        begun = await asyncio.to_thread(self._begin, name, parameters)
+        full = self._networks.new(name)
+        begun = await asyncio.to_thread(self._begin, name, full, parameters)
         loads = [asyncio.wrap_future(each) for each in begun]
         try:
             results = await asyncio.shield(asyncio.gather(*loads, return_exceptions=True))
@@ -116,27 +118,30 @@ class ModelRepository:
         for key, value in parameters.items():
             if key != "unload_dependents" or not isinstance(value, bool):
                 raise _unknown(key, ("unload_dependents",))
-        unloaded = await asyncio.to_thread(self._repository.unload, name)
+        unloaded = await asyncio.to_thread(self._repository.unload, self._networks.changeable(name))
         await asyncio.shield(asyncio.wrap_future(unloaded))
         return oip.RepositoryModelUnloadResponse()
 
     # -- inside --
 
-    def _begin(self, name: str, parameters: Mapping[str, Parameter]) -> list[Future[NetworkEntry]]:
-        models, texts = _files(parameters)
+    def _begin(
+        self, name: str, full: str, parameters: Mapping[str, Parameter]
+    ) -> list[Future[NetworkEntry]]:
+        sent = _files(parameters)
         said = parameters.get(_CONFIG)
-        if said is None and not models:
-            return self._repository.load(name, Reference(name), replace=True)
+        if said is None and not sent.models:
+            return self._repository.load(full, Reference(name), replace=True)
         if said is not None and not isinstance(said, str):
             raise CodecError(_field(_CONFIG), "takes text")
         override = Override() if said is None else read_override(said, name)
         reads: dict[str, Callable[[], Network]]
-        if models:
+        if sent.models:
             request = LoadRequest(name, DeviceName.parse("CPU"))
             description = Description(request)
+            from_bytes = partial(Network.from_bytes, limits=self._core.limits, spooled=True)
             reads = {
-                version: partial(Network.from_bytes, data, self._core.limits, spooled=True)
-                for version, data in models.items()
+                version: partial(from_bytes, data, beside=sent.beside.get(version, {}))
+                for version, data in sent.models.items()
             }
         else:
             files = self._repository.files
@@ -153,7 +158,7 @@ class ModelRepository:
                 f"the version policy leaves out all versions; there are {', '.join(reads)}",
                 field=_field(_CONFIG),
             )
-        request = _overridden(description.request, override, texts)
+        request = _overridden(replace(description.request, name=full), override, sent.texts)
         versions = [
             (
                 replace(request, version=version),
@@ -161,38 +166,55 @@ class ModelRepository:
             )
             for version in sorted(wanted, key=int)
         ]
-        return self._repository.begin(name, versions, replace=True)
+        return self._repository.begin(full, versions, replace=True)
 
 
-def _files(parameters: Mapping[str, Parameter]) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """The models by their version, and other files by their name.
+class _Files(NamedTuple):
+    """The files of a load.
 
-    Raises:
-        CodecError: a parameter is unknown, or is not a file.
+    Attributes:
+        models: the models, by their version.
+        beside: the files with external data of each version, by their path beside the model.
+        texts: other files, by their name.
     """
-    models: dict[str, bytes] = {}
-    others: dict[str, bytes] = {}
-    for key, value in parameters.items():
-        if key == _CONFIG:
-            continue
+
+    models: dict[str, bytes]
+    beside: dict[str, dict[str, bytes]]
+    texts: dict[str, bytes]
+
+
+def _files(parameters: Mapping[str, Parameter]) -> _Files:
+    """
+    Raises:
+        CodecError: a parameter is unknown, or is not a file of a model.
+    """
+    given = {key: value for key, value in parameters.items() if key != _CONFIG}
+    if len(given) > MAX_FILES:
+        raise InvalidArgument(f"there are more than {MAX_FILES} files", field="parameters")
+    files = _Files({}, {}, {})
+    for key, value in given.items():
         if not key.startswith(_FILE):
-            raise _unknown(key, (_CONFIG, f"{_FILE}1/model.onnx"))
+            raise _unknown(key, (_CONFIG, f"{_FILE}1/{MODEL_FILE}"))
         if not isinstance(value, bytes):
             raise CodecError(_field(key), "takes bytes")
-        name = key.removeprefix(_FILE)
-        found = _MODEL.fullmatch(name)
-        if found:
-            models[found[1]] = value
-        elif "/" in name:
+        path = key.removeprefix(_FILE)
+        found = _OF_VERSION.fullmatch(path)
+        if found and found[2] == MODEL_FILE:
+            files.models[found[1]] = value
+        elif found and is_inside(found[2]):
+            files.beside.setdefault(found[1], {})[found[2]] = value
+        elif path and "/" not in path:
+            files.texts[path] = value
+        else:
             raise CodecError(
                 _field(key),
-                "is no file of a model here: give file:VERSION/model.onnx, with its weights inside",
+                f"is no file of a model here: give file:VERSION/{MODEL_FILE}, files with its "
+                "external data in the same folder, or a file of labels",
             )
-        else:
-            others[name] = value
-    if len(models) + len(others) > MAX_FILES:
-        raise InvalidArgument(f"there are more than {MAX_FILES} files", field="parameters")
-    return models, others
+    for version in files.beside.keys() - files.models.keys():
+        key = f"{_FILE}{version}/{min(files.beside[version])}"
+        raise CodecError(_field(key), f"needs its model: send {_FILE}{version}/{MODEL_FILE} too")
+    return files
 
 
 def _overridden(
@@ -227,8 +249,6 @@ def _overridden(
 def _checked(read: Callable[[], Network], request: LoadRequest, override: Override) -> Network:
     """Reads the network, and checks that it matches the configuration."""
     network = read()
-    states = dict(pairs(request.config.get("STATES", "")))
-    hidden = {*states, *states.values()}
     for kind, ports, expected, options in (
         ("input", network.inputs, override.ports.input, request.options.inputs),
         ("output", network.outputs, override.ports.output, request.options.outputs),
@@ -242,15 +262,6 @@ def _checked(read: Callable[[], Network], request: LoadRequest, override: Overri
                 )
             if said.name not in options:
                 _compare(kind, said, known[said.name], request)
-        if request.presentation.max_batch_size:
-            for port in ports:
-                if port.name not in hidden and not _has_rows(port):
-                    raise _mismatch(
-                        kind,
-                        port.name,
-                        "has no first dimension of any size, which max_batch_size needs; leave "
-                        "that out, or give 0",
-                    )
     return network
 
 
@@ -268,10 +279,6 @@ def _compare(kind: str, said: Any, port: Port, request: LoadRequest) -> None:
     if not fits:
         sizes = [size if isinstance(size, int) else -1 for size in shape]
         raise _mismatch(kind, port.name, f"has dims {sizes}, not {list(said.dims)}")
-
-
-def _has_rows(port: Port) -> bool:
-    return port.shape is None or (len(port.shape) > 0 and not isinstance(port.shape[0], int))
 
 
 def _mismatch(kind: str, name: str, message: str) -> InvalidArgument:

@@ -22,8 +22,9 @@ from headrace.server.services.open_inference.messages import (
 )
 from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
-from headrace.server.services.open_inference.settings import log_settings, trace_settings
+from headrace.server.services.open_inference.settings import trace_settings
 from headrace.server.services.open_inference.short import CallLayouts
+from headrace.server.services.turns import Turn
 from headrace.server.shared_memory.regions import Caller
 
 SERVICE = "inference.GRPCInferenceService"
@@ -85,16 +86,20 @@ class OpenInferenceService:
         return await aside(partial(encode, result), _elements(result))
 
     async def infer_on_stream(
-        self, call: InferCall, context: Any, parameters: Mapping[str, Any]
+        self,
+        call: InferCall,
+        context: Any,
+        parameters: Mapping[str, Any],
+        turn: Turn | None = None,
     ) -> bytes:
         """The serialised ModelStreamInferResponse, with these parameters added."""
-        result = await self._result(call, context)
+        result = await self._result(call, context, turn)
         result.parameters.update(parameters)
         return await aside(partial(encode_on_stream, result), _elements(result))
 
-    async def _result(self, call: InferCall, context: Any) -> InferResult:
+    async def _result(self, call: InferCall, context: Any, turn: Turn | None = None) -> InferResult:
         caller = await self._caller(context) if call.uses_regions else None
-        return await self._inference.infer(call, context.time_remaining(), caller)
+        return await self._inference.infer(call, context.time_remaining(), caller, turn)
 
     # -- the repository --
 
@@ -137,7 +142,7 @@ class OpenInferenceService:
     # -- settings --
 
     async def log_settings(self, request: Any, _: Any) -> Any:
-        return log_settings(plain(request.settings, "settings"))
+        return self._models.log_settings(plain(request.settings, "settings"))
 
     async def trace_setting(self, request: Any, _: Any) -> Any:
         return trace_settings({name: each.value for name, each in request.settings.items()})

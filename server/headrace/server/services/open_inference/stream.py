@@ -13,6 +13,7 @@ from headrace.runtime.errors import Cancelled, HeadraceError
 from headrace.server.services.open_inference.call import InferCall
 from headrace.server.services.open_inference.messages import read
 from headrace.server.services.request_stream import RequestStream, Streams
+from headrace.server.services.turns import Turn, Turns
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.shares import Shares
 from headrace.wire.codec import CodecError
@@ -24,8 +25,11 @@ FINAL: Final = "triton_final_response"
 ERRORS_AS_STATUS: Final = "triton_grpc_error"
 """The metadata key with which a client asks that the first error end its stream, as a status."""
 
-Infer: TypeAlias = Callable[[InferCall, Any, dict[str, Any]], Coroutine[Any, Any, bytes]]
-"""A function from a call, its context and the response's parameters to a serialised response."""
+Infer: TypeAlias = Callable[
+    [InferCall, Any, dict[str, Any], Turn | None], Coroutine[Any, Any, bytes]
+]
+"""A function from a call, its context, the response's parameters and the call's turn to a
+serialised response."""
 
 
 class Asked(NamedTuple):
@@ -62,6 +66,7 @@ class _Stream(RequestStream):
         self._infer = infer
         self._keys = itertools.count()  # ids may be empty, and may repeat
         self._tasks: set[asyncio.Task[bytes]] = set()  # asyncio would lose them
+        self._turns = Turns()
         metadata = dict(context.invocation_metadata() or ())
         self._errors_as_status = metadata.get(ERRORS_AS_STATUS) == "true"
 
@@ -85,12 +90,17 @@ class _Stream(RequestStream):
             raise request.error
         reasons: list[HeadraceError] = []
         started = time.monotonic()
-        infer = self._infer(call, self._context, {FINAL: True})
+        turn = None
+        if call.sequence is not None and (call.uses_regions or self._turns.waits(call.sequence.id)):
+            turn = self._turns.take(call.sequence.id)
+        infer = self._infer(call, self._context, {FINAL: True}, turn)
         task = asyncio.get_running_loop().create_task(infer)
         self._tasks.add(task)
 
         def ended(_: object) -> None:
             self._tasks.discard(task)
+            if turn is not None:
+                turn.over()
             error: BaseException | None
             if task.cancelled():
                 error = reasons[0] if reasons else Cancelled("the caller cancelled the request")

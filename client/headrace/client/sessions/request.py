@@ -1,0 +1,128 @@
+"""A started request of a session of the synchronous client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent import futures
+from functools import partial
+from typing import Any, Protocol
+
+import grpc
+
+from headrace.client import errors
+from headrace.client.errors import Target
+from headrace.client.outputs import Outputs, decode_reply
+from headrace.client.plans.plan import Budget, seconds
+from headrace.client.request import InferRequest
+from headrace.client.shared_memory.call import started
+from headrace.client.shared_memory.loan import Loan, Packed
+
+
+class CallingClient(Protocol):
+    """The part of a client that makes calls."""
+
+    @property
+    def endpoint(self) -> Target: ...
+
+    def callable(self, method: str, *, once: bool = False) -> Any: ...
+
+
+class SessionRequest(InferRequest):
+    """A request that waits for the previous one. Thread-safe: `concurrent.futures` keeps track of
+    whether it waits, runs or has ended.
+
+    Args:
+        ended: called with the request's error, or None, before any waiter or callback learns of it.
+    """
+
+    def __init__(
+        self,
+        client: CallingClient,
+        packed: Packed,
+        budget: Budget,
+        ended: Callable[[BaseException | None], object],
+    ) -> None:
+        self._client = client
+        self._packed = packed
+        self._budget = budget
+        self._tell = ended
+        self._outcome: futures.Future[Outputs] = futures.Future()
+        self._call: Any = None
+        self._unwanted = False
+
+    def begin(self, then: Callable[[], object]) -> bool:
+        """Sends the request; `then` is called when it has ended.
+
+        Returns:
+            False if it is not sent because it has already ended.
+        """
+        if not self._outcome.set_running_or_notify_cancel():
+            self._forget()
+            self._tell(errors.cancelled())
+            return False
+        left = self._budget.left_seconds
+        try:
+            if not left:
+                raise errors.late(self._client.endpoint)
+            infer = self._client.callable("Infer", once=True)
+            start = partial(infer.future, timeout=seconds(left, left))
+            call = started(start, self._packed, self._client.endpoint)
+        except Exception as error:  # noqa: BLE001 - as the request's result
+            self._forget()
+            self._fail(error)
+            return False
+
+        def answered(call: Any) -> None:
+            self._answered(call)
+            then()
+
+        self._packed, self._call = b"", call
+        if self._unwanted:
+            call.cancel()
+        call.add_done_callback(answered)
+        return True
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return bool(futures.wait([self._outcome], timeout).done)
+
+    def result(self) -> Outputs:
+        try:
+            return self._outcome.result()
+        except futures.CancelledError:
+            raise errors.cancelled() from None
+
+    def cancel(self) -> bool:
+        if self._outcome.cancel():
+            return True
+        self._unwanted = True
+        return self._call is not None and bool(self._call.cancel())
+
+    def done(self) -> bool:
+        return self._outcome.done()
+
+    def add_done_callback(self, callback: Callable[[InferRequest], object]) -> None:
+        self._outcome.add_done_callback(lambda _: callback(self))
+
+    def _forget(self) -> None:
+        """Gives back what the request holds, because it is not sent."""
+        packed, self._packed = self._packed, b""
+        if isinstance(packed, Loan):
+            packed.not_sent()
+
+    def _answered(self, call: Any) -> None:
+        try:
+            found = call.result()
+            outputs = found if isinstance(found, Outputs) else decode_reply(found)
+        except grpc.FutureCancelledError:
+            self._fail(errors.cancelled())
+        except grpc.RpcError as error:
+            self._fail(errors.from_call(error, self._client.endpoint))
+        except Exception as error:  # noqa: BLE001 - as the request's result
+            self._fail(error)
+        else:
+            self._tell(None)
+            self._outcome.set_result(outputs)
+
+    def _fail(self, error: BaseException) -> None:
+        self._tell(error)
+        self._outcome.set_exception(error)
