@@ -328,18 +328,18 @@ def plugin_sources(settings: Settings) -> list[PluginSource]:
     """
     installed = installed_plugins()
     sources = dict(installed)
-    for wish in settings.plugins:
-        original = wish.device or wish.name
-        if wish.factory is not None:
-            source = factory_source(wish.name, wish.factory)
+    for plugin in settings.plugins:
+        original = plugin.device or plugin.name
+        if plugin.factory is not None:
+            source = factory_source(plugin.name, plugin.factory)
         elif original in installed:
             source = installed[original]
         else:
-            raise NotFound.unknown("plugin", original, installed, field=f"plugins.{wish.name}")
-        if not wish.enabled:
-            sources.pop(wish.name, None)
+            raise NotFound.unknown("plugin", original, installed, field=f"plugins.{plugin.name}")
+        if not plugin.enabled:
+            sources.pop(plugin.name, None)
             continue
-        sources[wish.name] = source.configured(wish.name, wish.config)
+        sources[plugin.name] = source.configured(plugin.name, plugin.config)
     if settings.devices:
         for name in settings.devices:
             if name not in sources:

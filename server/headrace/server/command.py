@@ -80,7 +80,7 @@ async def _serve(settings: Settings, *, json_output: bool) -> None:
         if json_output:
             line = json.dumps({"grpc": addresses.grpc, "http": addresses.http})
         else:
-            line = f"headrace serves gRPC on {addresses.grpc}, metrics on {addresses.http}"
+            line = f"headrace serves gRPC on {addresses.grpc}, HTTP on {addresses.http}"
         typer.echo(line)
 
     await app.run(ready)
