@@ -53,7 +53,9 @@ def main() -> None:
         for case, mode, callers in CASES:
             rounds = [
                 {
-                    who: load(*server, mode, callers, file, SECONDS, credential).microseconds
+                    who: load(
+                        *server, mode, callers, file, SECONDS, {"HEADRACE_TOKEN": credential}
+                    ).microseconds
                     for who, (credential, server) in servers.items()
                 }
                 for _ in range(ROUNDS)

@@ -3,8 +3,9 @@
 Usage: load.py ADDRESS MODE CALLERS SECONDS MESSAGE_FILE, where MODE is a unary method's path, or
 ``stream:N`` for N InferStreams with CALLERS / N requests in flight on each. As headrace's client
 does, requests that may go at the same time share a message; with ``single:N`` each has a message of
-its own. Prints the number of replies and the seconds that they took. Each call sends the token in
-HEADRACE_TOKEN, if there is one.
+its own. Prints the number of replies and the seconds that they took. With LOAD_TLS_CA, a PEM file,
+it speaks TLS, and with LOAD_TLS_CERT and LOAD_TLS_KEY it has a certificate of its own. With
+HEADRACE_TOKEN, each call sends this token.
 """
 
 from __future__ import annotations
@@ -67,8 +68,16 @@ async def stream(
     return received
 
 
+def connect(address: str) -> grpc.aio.Channel:
+    files = [os.environ.get(f"LOAD_TLS_{name}") for name in ("CA", "KEY", "CERT")]
+    if files[0] is None:
+        return grpc.aio.insecure_channel(address, options=OPTIONS)
+    contents = [file and Path(file).read_bytes() for file in files]
+    return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(*contents), OPTIONS)
+
+
 async def main(address: str, mode: str, callers: int, seconds: float, message: bytes) -> None:
-    async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
+    async with connect(address) as channel:
         start = time.monotonic()
         end = start + seconds
         kind, _, streams = mode.partition(":")

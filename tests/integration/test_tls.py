@@ -23,6 +23,7 @@ from headrace.client import Client, aio, errors
 from headrace.testing import networks
 from tests.integration.harness import BASIC, CALL_SECONDS, Server, refused_start, until
 from tests.support.certificates import Authority, Pair
+from tests.tls.test_rotation import rotate
 
 OURS, OTHERS = Authority(), Authority("Somebody else's authority")
 HOUR = timedelta(hours=1)
@@ -336,3 +337,8 @@ def test_new_files_are_used_for_new_connections_and_bad_ones_are_not(tmp_path: P
             assert client.devices()
         assert "headrace_tls_files_stale 1.0" in secure.get("/metrics", secure.context())
         assert secure.server.stop() == 0, secure.server.log()
+
+
+def test_no_request_fails_while_certificates_and_tokens_change(tmp_path: Path) -> None:
+    """The short form of ``make test-tls``."""
+    rotate(tmp_path, 3.0)
