@@ -4,8 +4,8 @@ Usage: load.py ADDRESS MODE CALLERS SECONDS MESSAGE_FILE, where MODE is a unary 
 ``stream:N`` for N InferStreams with CALLERS / N requests in flight on each. As headrace's client
 does, requests that may go at the same time share a message; with ``single:N`` each has a message of
 its own. Prints the number of replies and the seconds that they took. With LOAD_TLS_CA, a PEM file,
-it speaks TLS, and with LOAD_TLS_CERT and LOAD_TLS_KEY it has a certificate of its own. Each call
-sends the token in HEADRACE_TOKEN, if there is one.
+it speaks TLS, and with LOAD_TLS_CERT and LOAD_TLS_KEY it has a certificate of its own. With
+HEADRACE_TOKEN, each call sends this token.
 """
 
 from __future__ import annotations
