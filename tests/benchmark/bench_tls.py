@@ -67,7 +67,7 @@ def main() -> None:
                             case.callers,
                             messages[case.network],
                             SECONDS,
-                            environments[kind],
+                            environment=environments[kind],
                         ).microseconds
                         for kind in range(len(KINDS))
                     ]

@@ -4,7 +4,8 @@ Usage: load.py ADDRESS MODE CALLERS SECONDS MESSAGE_FILE, where MODE is a unary 
 ``stream:N`` for N InferStreams with CALLERS / N requests in flight on each. As headrace's client
 does, requests that may go at the same time share a message; with ``single:N`` each has a message of
 its own. Prints the number of replies and the seconds that they took. With LOAD_TLS_CA, a PEM file,
-it speaks TLS, and with LOAD_TLS_CERT and LOAD_TLS_KEY it has a certificate of its own.
+it speaks TLS, and with LOAD_TLS_CERT and LOAD_TLS_KEY it has a certificate of its own. Each call
+sends the token in HEADRACE_TOKEN, if there is one.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import uvloop
 
 from headrace.v1 import inference_engine_pb2 as pb
 
+TOKEN = os.environ.get("HEADRACE_TOKEN")
+METADATA = (("authorization", f"Bearer {TOKEN}"),) if TOKEN else None
 OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
 
@@ -27,7 +30,7 @@ async def unary(channel: grpc.aio.Channel, path: str, message: bytes, end: float
     call = channel.unary_unary(path)
     count = 0
     while time.monotonic() < end:
-        await call(message)
+        await call(message, metadata=METADATA)
         count += 1
     return count
 
@@ -36,7 +39,7 @@ async def stream(
     channel: grpc.aio.Channel, in_flight: int, message: bytes, end: float, *, together: bool
 ) -> int:
     """Each reply is answered with another request."""
-    call = channel.stream_stream("/headrace.v1.InferenceEngine/InferStream")()
+    call = channel.stream_stream("/headrace.v1.InferenceEngine/InferStream")(metadata=METADATA)
     request = pb.InferRequest.FromString(message)
 
     async def send(first: int, count: int) -> None:

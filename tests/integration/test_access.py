@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import os
 import queue
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -305,6 +307,26 @@ def test_a_revoked_token_ends_every_open_call(world: World) -> None:
     assert world.lists(caller) == "UNAUTHENTICATED"
     for _ in calls:
         end.put(b"end")
+
+
+def test_a_revoked_token_ends_a_request_over_http_whose_body_is_on_its_way(world: World) -> None:
+    caller = world.admit("slow", "infer")
+    host, _, port = world.server.http.rpartition(":")
+    assert caller.tls is not None
+    with (
+        socket.create_connection((host, int(port)), CALL_SECONDS) as plain,
+        caller.tls.wrap_socket(plain, server_hostname=host) as connection,
+    ):
+        connection.sendall(
+            b"POST /v2/models/any/infer HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n"
+            + f"authorization: Bearer {caller.token}\r\n\r\n{{".encode()
+        )
+        until(lambda: world.lists(caller) == "OK")
+        revoke_token(world.tokens, "slow")
+        reply = b""  # on a slow machine, the bound on the time of a body ends the connection
+        with suppress(OSError):
+            reply = connection.recv(1000)
+        assert reply[:13] in (b"HTTP/1.1 401 ", b"")
 
 
 def test_an_open_call_whose_role_becomes_too_small_is_ended(world: World) -> None:

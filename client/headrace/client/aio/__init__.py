@@ -88,15 +88,8 @@ class Client:
         shared_memory: bool = False,
     ) -> None:
         self.timeout_seconds = plan.checked_seconds(timeout)
-        self.endpoint = Endpoint(
-            target,
-            credentials=credentials,
-            tls_ca=tls_ca,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            token=token,
-            allow_insecure=allow_insecure,
-        )
+        files = tls_ca, tls_cert, tls_key
+        self.endpoint = Endpoint(target, credentials, *files, token, allow_insecure=allow_insecure)
         self.target = self.endpoint.address
         self._channels = self.endpoint.channels(grpc.aio, max_message_bytes)
         self.pool = Pool() if shared_memory else None
