@@ -24,7 +24,7 @@ from headrace.client.sessions.session import Session
 from headrace.client.sessions.standing import Standing
 from headrace.client.shared_memory.call import started
 from headrace.client.shared_memory.pool import Pool
-from headrace.client.shared_memory.sharing import Sharing
+from headrace.client.shared_memory.sharing import sharing_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -209,8 +209,7 @@ class Network(LoadedNetwork):
     """A loaded network. Thread-safe."""
 
     def __init__(self, client: Client, network: NetworkInfo, *, pinned: str = "") -> None:
-        pool, in_background = client.pool, client.run_in_background
-        sharing = None if pool is None else Sharing(pool, network.outputs, in_background)
+        sharing = sharing_of(client.pool, network.outputs, client.run_in_background)
         super().__init__(network, client.timeout_seconds, sharing, pinned=pinned)
         self.client = client
 
@@ -243,11 +242,10 @@ class Network(LoadedNetwork):
         request, attachments = self.encoder.encode(
             inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
         )
-        infer = self.client.callable("Infer")
         seconds = plan.seconds(timeout, self.timeout_seconds)
-        start, target = partial(infer.future, timeout=seconds), self.client.endpoint
+        start = partial(self.client.callable("Infer").future, timeout=seconds)
         packed = network_plans.pack(self.sharing, request, attachments)
-        return InferRequest(started(start, packed, target), target)
+        return InferRequest(started(start, packed, self.client.endpoint), self.client.endpoint)
 
     def session(self, id: str | None = None) -> Session:
         """A session of a network that was loaded with STATES, for a ``with`` block.

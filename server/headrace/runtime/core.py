@@ -27,12 +27,7 @@ from headrace.runtime.execution.timer import Timer
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading import auto_batching
 from headrace.runtime.loading import blob as blobs
-from headrace.runtime.loading.exchange import (
-    blob_options,
-    check_ports,
-    export_blob,
-    why_not_native,
-)
+from headrace.runtime.loading.exchange import blob_options, check_ports, export_blob, why_not_native
 from headrace.runtime.loading.executor import LoadExecutor
 from headrace.runtime.loading.life import NetworkLife
 from headrace.runtime.loading.plugin_registry import PluginRegistry

@@ -23,7 +23,7 @@ from headrace.client.security import Endpoint, File
 from headrace.client.sessions.standing import Standing
 from headrace.client.shared_memory.loan import Loan
 from headrace.client.shared_memory.pool import Pool
-from headrace.client.shared_memory.sharing import Sharing
+from headrace.client.shared_memory.sharing import sharing_of
 
 __all__ = ["Client", "InferMany", "InferRequest", "Network", "Session"]
 
@@ -203,8 +203,7 @@ class Network(LoadedNetwork):
     """A loaded network."""
 
     def __init__(self, client: Client, network: NetworkInfo, *, pinned: str = "") -> None:
-        pool, in_background = client.pool, client.run_in_background
-        sharing = None if pool is None else Sharing(pool, network.outputs, in_background)
+        sharing = sharing_of(client.pool, network.outputs, client.run_in_background)
         super().__init__(network, client.timeout_seconds, sharing, pinned=pinned)
         self.client = client
 

@@ -12,10 +12,7 @@ from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.plugins.batch.transformations import CannotBatch, batchable
 from headrace.runtime.config.device_name import DeviceName, Member
 from headrace.runtime.config.schema import Configuration
-from headrace.runtime.config.standard_keys import (
-    DEVICE_ID,
-    PERFORMANCE_HINT_NUM_REQUESTS,
-)
+from headrace.runtime.config.standard_keys import DEVICE_ID, PERFORMANCE_HINT_NUM_REQUESTS
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load, Loaded
 from headrace.runtime.device.plugin import AS_IT_IS

@@ -28,13 +28,7 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
 from headrace.runtime.transform.transform import transform_network
-from headrace.runtime.virtual.members import (
-    Target,
-    listed,
-    read_list,
-    targets,
-    withheld_keys,
-)
+from headrace.runtime.virtual.members import Target, listed, read_list, targets, withheld_keys
 from headrace.runtime.virtual.plugin import VirtualPlugin
 
 _NONE: Mapping[str, str] = MappingProxyType({})

@@ -17,7 +17,7 @@ _M_PERTURB = -6
 _ALIGNMENT = 64
 
 ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
-"""Of a process that uses `fill_heap`: memory from the cache of a thread is not filled."""
+"""For a process that uses `fill_heap`: memory from the cache of a thread is not filled."""
 
 PATTERNS = (b"\xc3\x5a\x96\xe7\x1d\xb8\x42\xf1", b"\x8e\x71\x3b\xd4\xa9\x56\xcf\x2d")
 """What the guard zones of the first and of the second run hold."""

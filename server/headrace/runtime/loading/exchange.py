@@ -11,11 +11,7 @@ from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.loading.blob import Blob
 from headrace.runtime.loading.life import Record
 from headrace.runtime.loading.registry import NetworkEntry
-from headrace.runtime.transform.options import (
-    NetworkOptions,
-    options_from_json,
-    options_to_json,
-)
+from headrace.runtime.transform.options import NetworkOptions, options_from_json, options_to_json
 
 
 def export_blob(entry: NetworkEntry, plugin: Plugin) -> Blob:

@@ -21,14 +21,7 @@ from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.access.audit import about
 from headrace.server.access.networks import Networks
 from headrace.server.repository.repository import Repository
-from headrace.server.services.convert import (
-    executable_layers,
-    layer_profiles,
-    network_info,
-    network_options,
-    query_reply,
-    repository_version,
-)
+from headrace.server.services import convert
 from headrace.server.services.health import HealthReporter
 from headrace.server.services.targets import Targets
 from headrace.server.services.uploads import Uploads
@@ -40,11 +33,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-_STATES = {
-    DeviceState.UP: pb.UP,
-    DeviceState.DOWN: pb.DOWN,
-    DeviceState.RESTARTING: pb.RESTARTING,
-}
+_STATES = {DeviceState.UP: pb.UP, DeviceState.DOWN: pb.DOWN, DeviceState.RESTARTING: pb.RESTARTING}
 
 
 class Servicer:
@@ -112,7 +101,7 @@ class Servicer:
             for row in rows
             if self._networks.sees(row.name)
         )
-        return pb.ListRepositoryReply(versions=map(repository_version, seen))
+        return pb.ListRepositoryReply(versions=map(convert.repository_version, seen))
 
     async def list_networks(self, _request: Any, _: Any) -> pb.ListNetworksReply:
         entries = self._networks.entries()
@@ -123,8 +112,8 @@ class Servicer:
         reply = pb.GetNetworkReply(info=self._info(entry))
         executable = entry.executable
         if executable is not None:
-            reply.layers.extend(executable_layers(executable.layers()))
-            reply.performance_counts.extend(layer_profiles(executable.last_profile))
+            reply.layers.extend(convert.executable_layers(executable.layers()))
+            reply.performance_counts.extend(convert.layer_profiles(executable.last_profile))
         return reply
 
     async def query_network(self, request: pb.QueryNetworkRequest, _: Any) -> pb.QueryNetworkReply:
@@ -137,7 +126,7 @@ class Servicer:
             self._network(request.model),
             graph=request.graph,
         )
-        return query_reply(await _result(future))
+        return convert.query_reply(await _result(future))
 
     def _load_request(
         self, request: pb.LoadNetworkRequest | pb.QueryNetworkRequest, name: str = ""
@@ -145,7 +134,7 @@ class Servicer:
         """The request to load. A repository network's description fills in missing options."""
         if request.model.WhichOneof("source") == "repository":
             return self._repository.files.load_request(name, _reference(request))
-        options = network_options(request)
+        options = convert.network_options(request)
         return LoadRequest(name, DeviceName.parse(request.device), dict(request.config), options)
 
     async def import_network(self, context: Any) -> pb.NetworkInfo:
@@ -275,7 +264,7 @@ class Servicer:
             raise
 
     def _info(self, entry: NetworkEntry) -> pb.NetworkInfo:
-        return network_info(entry, self._networks.shown(entry.key.name))
+        return convert.network_info(entry, self._networks.shown(entry.key.name))
 
     def _network(self, source: pb.ModelSource, *, spooled: bool = False) -> Callable[[], Network]:
         limits = self._core.limits
@@ -294,7 +283,7 @@ class Servicer:
 
 def _reference(request: pb.LoadNetworkRequest | pb.QueryNetworkRequest) -> Reference:
     """A client's name and options for a network of the repository."""
-    options = network_options(request)
+    options = convert.network_options(request)
     return Reference(request.model.repository, request.device, dict(request.config), options)
 
 

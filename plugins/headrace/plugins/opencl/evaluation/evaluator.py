@@ -29,12 +29,7 @@ from headrace.plugins.opencl.evaluation.values import (
     wait_for,
 )
 from headrace.plugins.opencl.operators import operators
-from headrace.runtime.errors import (
-    HeadraceError,
-    InvalidArgument,
-    InvalidModel,
-    ResourceExhausted,
-)
+from headrace.runtime.errors import HeadraceError, InvalidArgument, InvalidModel, ResourceExhausted
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.values import Array
 

@@ -17,12 +17,7 @@ from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFoun
 from headrace.runtime.intake.external import is_inside
 from headrace.runtime.loading.entry import NetworkEntry, NetworkState
 from headrace.runtime.network.network import Network, Port
-from headrace.runtime.transform.options import (
-    LoadRequest,
-    Presentation,
-    Reference,
-    read_labels,
-)
+from headrace.runtime.transform.options import LoadRequest, Presentation, Reference, read_labels
 from headrace.server.access.networks import Networks
 from headrace.server.repository.description import Description
 from headrace.server.repository.repository import Repository
