@@ -12,14 +12,16 @@ import argparse
 import json
 import os
 import random
+import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import numpy as np
@@ -27,6 +29,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
 from headrace.oip import open_inference_pb2 as oip
+from headrace.server.services.uploads import MAX_MODELS
 from headrace.testing import networks
 from headrace.testing.case import Case
 from headrace.v1 import inference_engine_pb2 as pb
@@ -35,7 +38,7 @@ from headrace.wire.errors import from_status, from_trailing_metadata
 from headrace.wire.stream import parse_infer_stream_reply
 from tests.integration.harness import CALL_SECONDS, Server, assert_settled, infer_request
 from tests.support.open_inference import infer_request as opened_request
-from tests.support.open_inference import parameters, requested
+from tests.support.open_inference import parameters, requested, with_external_weight
 from tests.support.stateful import SUM, SUM_STATES, number
 
 OPENED = "inference.GRPCInferenceService"
@@ -44,6 +47,7 @@ REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
 VICTIM, SOUND, REMEMBERS = "victim", "sound", "remembers"
 DEVICES = ("--devices", "CPU,TEMPLATE,HETERO", "--allow-client-shared-memory")
 CALLERS = 8
+MORE = 40  # threads of pools, and connections
 # What a message can deserve. DEADLINE_EXCEEDED may be what the message asked for.
 DESERVED = {
     "OK",
@@ -152,6 +156,13 @@ def opened_seeds(model: bytes, case: Case) -> dict[str, list[Any]]:
     load = oip.RepositoryModelLoadRequest(
         model_name=VICTIM, parameters=parameters(files, oip.ModelRepositoryParameter)
     )
+    outside = {
+        "file:1/model.onnx": with_external_weight(case.model, "w.bin").SerializeToString(),
+        "file:1/w.bin": bytes(24),
+    }
+    load_outside = oip.RepositoryModelLoadRequest(
+        model_name=VICTIM, parameters=parameters(outside, oip.ModelRepositoryParameter)
+    )
     register = oip.SystemSharedMemoryRegisterRequest(name="r", key="/nobody", byte_size=24)
     level = oip.LogSettingsRequest.SettingValue(bool_param=True)
     traced = oip.TraceSettingRequest.SettingValue(value=["OFF"])
@@ -166,7 +177,7 @@ def opened_seeds(model: bytes, case: Case) -> dict[str, list[Any]]:
         "ModelInfer": [infer, typed, shared],
         "ModelStreamInfer": [infer, typed, shared],
         "RepositoryIndex": [oip.RepositoryIndexRequest(ready=True)],
-        "RepositoryModelLoad": [load],
+        "RepositoryModelLoad": [load, load_outside],
         "RepositoryModelUnload": [oip.RepositoryModelUnloadRequest(model_name="nobody")],
         "SystemSharedMemoryStatus": [oip.SystemSharedMemoryStatusRequest()],
         "SystemSharedMemoryRegister": [register],
@@ -312,12 +323,40 @@ def fuzz(server: Server, number: int, seed: int) -> Fuzz:
     return state
 
 
-def resources(server: Server) -> tuple[int, int, int]:
-    """Resident MB, threads and descriptors of the server's process."""
+class Resources(NamedTuple):
+    """What the server's process has. `uploads` are the files of uploaded models, which the server
+    keeps until newer ones come; `descriptors` are all others."""
+
+    megabytes: int
+    threads: int
+    descriptors: int
+    uploads: int
+
+    def leaks_since(self, before: Resources) -> list[str]:
+        """What has become more than it may."""
+        found = []
+        if self.descriptors > before.descriptors + MORE:
+            found.append(f"{self.descriptors} descriptors, before {before.descriptors}")
+        if self.threads > before.threads + MORE:
+            found.append(f"{self.threads} threads, before {before.threads}")
+        if self.uploads > MAX_MODELS:
+            found.append(f"{self.uploads} uploads are kept, more than {MAX_MODELS}")
+        return found
+
+
+def resources(server: Server) -> Resources:
+    """What the server's process has now."""
     folder = Path(f"/proc/{server.process.pid}")
     pages = int((folder / "statm").read_text().split()[1])
-    threads, descriptors = ([*(folder / each).iterdir()] for each in ("task", "fd"))
-    return pages * os.sysconf("SC_PAGE_SIZE") >> 20, len(threads), len(descriptors)
+    threads = len([*(folder / "task").iterdir()])
+    opened = []
+    for each in (folder / "fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            opened.append(str(each.readlink()))
+    place = f"{tempfile.gettempdir()}/"
+    uploads = [each for each in opened if each.startswith(place) and each.endswith(" (deleted)")]
+    megabytes = pages * os.sysconf("SC_PAGE_SIZE") >> 20
+    return Resources(megabytes, threads, len(opened) - len(uploads), len(uploads))
 
 
 def main() -> None:
@@ -326,6 +365,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     with Server(*DEVICES) as server:
+        fuzz(server, 1000, arguments.seed + 1)  # what is made once, is made now
         before, began = resources(server), time.monotonic()
         state = fuzz(server, arguments.messages, arguments.seed)
         seconds = time.monotonic() - began
@@ -333,8 +373,10 @@ def main() -> None:
             print(f"{method:22} {code:20} {count:7}")
         print(f"{state.sent} messages in {state.statuses.total()} calls, {seconds:.0f} s")
         print(f"{state.probes} probes, the slowest {state.slowest_probe:.2f} s")
-        print(f"MB, threads, descriptors: {before} before, {resources(server)} after")
         assert_settled(server)
+        after = resources(server)
+        print(f"before: {before}\nafter:  {after}")
+        state.faults += after.leaks_since(before)
         ended, log = server.stop(), server.log()
         state.faults += [f"exit code {ended}"] * (ended != 0)
         state.faults += ["a traceback in the log"] * ("Traceback" in log)

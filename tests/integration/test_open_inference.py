@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import queue
+import random
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,6 @@ from typing import Any
 import grpc
 import ml_dtypes
 import numpy as np
-import onnx
 import pytest
 
 from headrace.oip import open_inference_pb2 as oip
@@ -20,7 +22,13 @@ from headrace.oip import open_inference_pb2_grpc as rpc
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from tests.integration.harness import BASIC, CALL_SECONDS, Server, assert_settled, until
-from tests.support.open_inference import infer_request, outputs_of, parameters, requested
+from tests.support.open_inference import (
+    infer_request,
+    outputs_of,
+    parameters,
+    requested,
+    with_external_weight,
+)
 from tests.support.stateful import SUM_STATES, TALLY
 
 CASE = networks.add()
@@ -59,7 +67,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def serving(repository: Path) -> Iterator[Server]:
     options = ("--allow-client-shared-memory", "--model-repository", str(repository))
-    with Server(*BASIC, *options) as running:
+    with Server("--devices", "CPU,TEMPLATE,BATCH", *options) as running:
         running.load(CASE, "CPU", "open")
         yield running
         assert_settled(running)
@@ -155,6 +163,14 @@ def test_a_model_is_a_network(stub: Any, model: str) -> None:
         0,
         oip.ModelInstanceGroup.KIND_CPU,
     )
+
+
+def test_what_is_not_there_is_not_ready_so_that_clients_can_wait_for_it(
+    stub: Any, model: str
+) -> None:
+    assert stub.ModelReady(oip.ModelReadyRequest(name=model, version="1")).ready
+    for name, version in (("nobody", ""), ("nobody", "1"), (model, "7"), (model, "x"), ("", "")):
+        assert not stub.ModelReady(oip.ModelReadyRequest(name=name, version=version)).ready
 
 
 def test_a_version_that_is_not_there_is_not_found(stub: Any, model: str) -> None:
@@ -281,6 +297,96 @@ def test_statistics_are_exact(stub: Any) -> None:
     assert found.success.ns > found.compute_infer.ns > 0
     assert stats.last_inference > 1_600_000_000_000
     unload(stub, "counted")
+
+
+PICK = parse("""pick (int64[n] at) => (float[n] y) {
+    row = Constant<value_floats = [1.0, 2.0, 3.0]>()
+    y = Gather(row, at)
+}""")
+FATES = ("good", "good", "good", "fails", "refused", "late")
+
+
+def picking(fate: str, rows: int, number: int) -> Any:
+    """A request of the network `pick` with so many rows, for which its fate is certain, but for a
+    late one's: it may be quick enough."""
+    at = np.full(rows, 7 if fate == "fails" else 1, np.int64)
+    message = infer_request("picked", {"at": at}, id=f"{fate} {rows} {number}")
+    if fate == "refused":
+        message.inputs[0].name = "to"
+    if fate == "late":
+        message.parameters["timeout"].int64_param = 1
+    return message
+
+
+def by_outcome(server: Server) -> dict[str, int]:
+    """The requests to the network by their outcome, as metrics count them."""
+    found = Counter[str]()
+    for (name, labels), value in server.scrape().items():
+        labelled = dict(labels)
+        if name == "headrace_network_requests_total" and labelled["network"] == "picked":
+            found[labelled["outcome"]] += int(value)
+    return found
+
+
+@pytest.mark.parametrize("device", ["CPU", "BATCH:CPU(8)"])
+def test_statistics_are_those_of_a_plain_model_whatever_becomes_of_the_requests(
+    serving: Server, stub: Any, device: str
+) -> None:
+    serving.load(Case("picked", PICK, {}), device)
+    before = by_outcome(serving)
+    dice = random.Random(1)
+
+    def ask(sent: list[Any]) -> Counter[tuple[str, int, str]]:
+        stream = Stream(stub)
+        stream.send(*sent)
+        found = Counter[tuple[str, int, str]]()
+        for answer in stream.end():
+            fate, rows, _ = answer.infer_response.id.split()
+            found[fate, int(rows), answer.error_message] += 1
+        return found
+
+    plans = [
+        [picking(dice.choice(FATES), dice.randint(1, 4), number) for number in range(60)]
+        for _ in range(4)
+    ]
+    with ThreadPoolExecutor(4) as executor:
+        answers = sum(executor.map(ask, plans), Counter())
+    assert answers.total() == 240
+    good = {key: count for key, count in answers.items() if not key[2]}
+    succeeded, rows = sum(good.values()), sum(key[1] * count for key, count in good.items())
+    failed = (
+        answers.total()
+        - succeeded
+        - sum(count for key, count in answers.items() if key[0] == "refused")
+    )
+    assert {key[0] for key in good} <= {"good", "late"}
+    ask_for = oip.ModelStatisticsRequest(name="picked")
+    (stats,) = stub.ModelStatistics(ask_for).model_stats
+    found = stats.inference_stats
+    assert (found.success.count, found.fail.count, stats.inference_count) == (
+        succeeded,
+        failed,
+        rows,
+    )
+    for stage in (found.queue, found.compute_input, found.compute_infer, found.compute_output):
+        assert stage.count == succeeded
+    assert stats.execution_count == sum(each.compute_infer.count for each in stats.batch_stats)
+    ran = sum(each.batch_size * each.compute_infer.count for each in stats.batch_stats)
+    assert ran == rows if device == "CPU" else ran >= rows
+
+    cut = Stream(stub)
+    cut.send(*(picking("good", 1, number) for number in range(50)))
+    next(cut.call)
+    cut.call.cancel()  # how many have run by then is the server's to say
+    until(lambda: in_flight(serving) == 0)
+    outcomes = Counter(by_outcome(serving))
+    outcomes.subtract(before)
+    (stats,) = stub.ModelStatistics(ask_for).model_stats
+    found = stats.inference_stats
+    assert found.success.count == outcomes["completed"] > succeeded
+    assert found.fail.count == sum(outcomes.values()) - outcomes["completed"]
+    assert stats.response_stats["0"].cancel.count == outcomes["cancelled"]
+    serving.unload("picked")
 
 
 # -- streams --
@@ -517,12 +623,7 @@ def test_a_load_takes_files_and_a_device(stub: Any) -> None:
 
 
 def test_a_load_takes_external_data_beside_the_model(stub: Any) -> None:
-    proto = onnx.ModelProto.FromString(MODEL)
-    del proto.graph.input[1]
-    weight = proto.graph.initializer.add(name="y", dims=[2, 3], data_type=onnx.TensorProto.FLOAT)
-    weight.data_location = onnx.TensorProto.EXTERNAL
-    for key, text in (("location", "weights/y.bin"), ("offset", "4"), ("length", "24")):
-        weight.external_data.add(key=key, value=text)
+    proto = with_external_weight(CASE.model, "weights/y.bin", offset=4)
     files = {
         "1/model.onnx": MODEL,
         "2/model.onnx": proto.SerializeToString(),

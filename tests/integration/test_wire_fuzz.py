@@ -12,26 +12,28 @@ from tests.integration.harness import Server, assert_settled
 def test_every_mutated_message_of_every_method_ends_with_a_status_that_it_deserves() -> None:
     with Server(*DEVICES) as server:
         fuzz(server, 200, seed=1)  # what is made once, is made now
-        before, _, _ = resources(server)
-        state = fuzz(server, 3000, seed=2)
+        before = resources(server)
+        state = fuzz(server, 1000, seed=2)
         assert not state.faults, "\n".join(state.faults)
         assert state.probes > 0
         assert_settled(server)
-        after, _, _ = resources(server)
-        assert after < before + 64, "megabytes"
+        after = resources(server)
+        assert after.megabytes < before.megabytes + 64
+        assert not after.leaks_since(before)
         assert server.stop() == 0, server.log()
         assert "Traceback" not in server.log(), server.log()
 
 
 def test_every_mutated_request_of_rest_ends_with_a_status_that_it_deserves(tmp_path: Path) -> None:
     with Server(*rest.repository(tmp_path)) as server:
-        rest.fuzz(server, 500, seed=1)  # what is made once, is made now
-        before, _, _ = resources(server)
-        state = rest.fuzz(server, 3000, seed=2)
+        rest.fuzz(server, 200, seed=1)  # what is made once, is made now
+        before = resources(server)
+        state = rest.fuzz(server, 1000, seed=2)
         assert not state.faults, "\n".join(state.faults)
         assert state.probes > 0
         assert_settled(server)
-        after, _, _ = resources(server)
-        assert after < before + 64, "megabytes"
+        after = resources(server)
+        assert after.megabytes < before.megabytes + 64
+        assert not after.leaks_since(before)
         assert server.stop() == 0, server.log()
         assert "Traceback" not in server.log(), server.log()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import onnx
+
 from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.network.values import Array
 from headrace.server.services.open_inference.datatypes import (
@@ -55,3 +57,15 @@ def outputs_of(response: Any) -> dict[str, Array]:
         each.name: decode_raw(each.datatype, tuple(each.shape), raw)
         for each, raw in zip(response.outputs, response.raw_output_contents, strict=True)
     }
+
+
+def with_external_weight(model: onnx.ModelProto, location: str, offset: int = 0) -> onnx.ModelProto:
+    """The model z = x + y (float[2,3]), whose y is a weight in a file."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model)
+    del proto.graph.input[1]
+    weight = proto.graph.initializer.add(name="y", dims=[2, 3], data_type=onnx.TensorProto.FLOAT)
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    for key, text in (("location", location), ("offset", str(offset)), ("length", "24")):
+        weight.external_data.add(key=key, value=text)
+    return proto

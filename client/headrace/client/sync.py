@@ -103,15 +103,8 @@ class Client:
         shared_memory: bool = False,
     ) -> None:
         self.timeout_seconds = plan.checked_seconds(timeout)
-        self.endpoint = Endpoint(
-            target,
-            credentials=credentials,
-            tls_ca=tls_ca,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            token=token,
-            allow_insecure=allow_insecure,
-        )
+        files = tls_ca, tls_cert, tls_key
+        self.endpoint = Endpoint(target, credentials, *files, token, allow_insecure=allow_insecure)
         self.target = self.endpoint.address
         self._channels = self.endpoint.channels(grpc, max_message_bytes)
         self.pool = Pool() if shared_memory else None
@@ -188,7 +181,7 @@ class Client:
         finally:
             steps.close()
 
-    def run_aside(self, steps: Plan[None]) -> None:
+    def run_in_background(self, steps: Plan[None]) -> None:
         """Runs a plan on a thread of its own; nobody waits for its end."""
         threading.Thread(target=self.run, args=(steps,), daemon=True).start()
 
@@ -216,8 +209,8 @@ class Network(LoadedNetwork):
     """A loaded network. Thread-safe."""
 
     def __init__(self, client: Client, network: NetworkInfo, *, pinned: str = "") -> None:
-        pool, aside = client.pool, client.run_aside
-        sharing = None if pool is None else Sharing(pool, network.outputs, aside)
+        pool, in_background = client.pool, client.run_in_background
+        sharing = None if pool is None else Sharing(pool, network.outputs, in_background)
         super().__init__(network, client.timeout_seconds, sharing, pinned=pinned)
         self.client = client
 

@@ -72,7 +72,10 @@ class ControlRoutes:
                 for path in ("/v2/trace/setting", "/v2/models/{model}/trace/setting")
                 for row in (
                     Row("GET", path, read, self._trace, "What is traced: nothing.", "", changed),
-                    Row("POST", path, manage, self._trace, "The same.", changed, changed),
+                    Row(
+                        *("POST", path, manage, self._trace),
+                        *("Is refused if it asks for traces.", changed, changed),
+                    ),
                 )
             ),
         ]
@@ -135,7 +138,7 @@ def _region_rows(
     return [
         Row("GET", f"{root}/status", read, status, "All regions of the client's user.", "", reply),
         Row("GET", f"{one}/status", read, status, "One region.", "", reply),
-        Row("POST", f"{root}/unregister", role, unregister, "Forgets all of them."),
+        Row("POST", f"{root}/unregister", role, unregister, "Forgets all regions."),
         Row("POST", f"{one}/unregister", role, unregister, "Forgets one region."),
     ]
 

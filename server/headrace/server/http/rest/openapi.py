@@ -1,10 +1,9 @@
-"""Makes the OpenAPI document of REST from the table of paths, and a page that shows it."""
+"""Makes the OpenAPI document of REST from the table of paths."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from html import escape
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -92,9 +91,10 @@ _SCHEMAS: Final[dict[str, Any]] = {
     "Models": _list(_reference("RepositoryIndexResponse.ModelIndex")),
     "LoadParameters": _of(
         {"parameters": _PARAMETERS},
-        described="config is a model's configuration as JSON text; file:1/model.onnx holds a file "
-        "in base64",
+        described="config is a model's configuration as JSON text. file:1/model.onnx is a model in "
+        "base64, file:1/NAME its external data, and file:NAME a file of labels.",
     ),
+    "UnloadParameters": _of({"parameters": _of({"unload_dependents": _FLAG})}),
     "SystemRegion": _of(
         {"key": _TEXT, "offset": _NUMBER, "byte_size": _NUMBER}, *("key", "byte_size")
     ),
@@ -193,27 +193,3 @@ def _operation(row: Row) -> dict[str, Any]:
 
 def _json(schema: dict[str, Any]) -> dict[str, Any]:
     return {"application/json": {"schema": schema}}
-
-
-def page(rows: Iterable[Row]) -> str:
-    """A page that lists the paths. It loads no other resources."""
-    lines = "\n".join(
-        f"<tr><td><code>{row.method}</code></td><td><code>{escape(row.path)}</code></td>"
-        f"<td>{escape(row.summary)}</td></tr>"
-        for row in rows
-    )
-    return f"""<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><title>headrace: REST</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; }}
-td {{ padding: .2rem 1rem .2rem 0; vertical-align: top; }}
-</style></head>
-<body>
-<h1>headrace: the Open Inference Protocol over REST</h1>
-<p>The <a href="/v2/openapi.json">OpenAPI document</a> has the schemas of requests and replies.</p>
-<table>
-{lines}
-</table>
-</body></html>
-"""

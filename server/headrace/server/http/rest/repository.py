@@ -41,7 +41,7 @@ class RepositoryRoutes:
             ),
             Row(
                 *("POST", f"{_ROOT}/models/{{model}}/unload", Role.MANAGE, self._unload),
-                *("Unloads a model.", "LoadParameters"),
+                *("Unloads a model.", "UnloadParameters"),
             ),
         ]
 

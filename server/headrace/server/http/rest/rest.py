@@ -19,7 +19,8 @@ from headrace.server.http.guard import GuardedRoute
 from headrace.server.http.rest.bodies import Bodies
 from headrace.server.http.rest.control import ControlRoutes
 from headrace.server.http.rest.infer import Infer
-from headrace.server.http.rest.openapi import document, page
+from headrace.server.http.rest.openapi import document
+from headrace.server.http.rest.page import page
 from headrace.server.http.rest.repository import RepositoryRoutes
 from headrace.server.http.rest.routes import VERSIONS, ModelRoutes, Row, made
 from headrace.server.services.completion_sink import CompletionSink
@@ -77,8 +78,8 @@ class Rest:
                 for version in ("", VERSIONS)
             ),
         ]
-        described = orjson.dumps(document(rows, version_of("headrace")))
-        shown = page(rows)
+        openapi_document = document(rows, version_of("headrace"))
+        described, shown = orjson.dumps(openapi_document), page(openapi_document)
 
         async def openapi(_: Request) -> Response:
             return Response(described, media_type="application/json")

@@ -97,7 +97,15 @@ class ModelRoutes:
                 reply="ServerMetadataResponse",
             ),
             Row(
-                *("GET", "/v2/health/live", anybody, self._live, "Whether it lives.", "", "Live"),
+                *(
+                    "GET",
+                    "/v2/health/live",
+                    anybody,
+                    self._live,
+                    "Whether the server answers.",
+                    "",
+                    "Live",
+                ),
                 probe=True,
             ),
             Row(

@@ -180,7 +180,7 @@ def _converted(numbers: Any, dtype: np.dtype[Any], datatype: str) -> Array:
     try:
         return np.array(numbers, dtype)
     except (OverflowError, ValueError, TypeError) as error:
-        raise CodecError("", f"holds what is no {datatype}: {error}") from None
+        raise CodecError("", f"holds a value that is not a {datatype}: {error}") from None
 
 
 def _check_range(numbers: Array, dtype: np.dtype[Any], datatype: str) -> None:

@@ -62,7 +62,7 @@ def test_every_route_is_in_the_document_and_on_the_page(rest: Rest, server: Http
         if route.path in served:
             methods = {method.lower() for method in route.methods or ()} - {"head"}
             assert set(paths[route.path]) == methods, route.path
-    page = ask(server, "/v2/docs")[2]
+    page = ask(server, "/v2/docs")[2].replace("<wbr>", "")
     assert all(f"<code>{path}</code>" in page for path in paths)
 
 
@@ -77,6 +77,21 @@ def test_the_page_loads_nothing_from_elsewhere(server: HttpServer) -> None:
     assert headers["content-type"] == "text/html; charset=utf-8"
     assert not re.search(r"<(script|link|img|iframe)|url\(|@import|https?://", page)
     assert "default-src 'none'" in headers["content-security-policy"]
+
+
+def test_the_page_shows_what_a_request_and_a_reply_hold_and_fits_a_phone(
+    server: HttpServer,
+) -> None:
+    page = ask(server, "/v2/docs")[2].replace("<wbr>", "")
+    assert 'name="viewport"' in page
+    assert page.count("<details>") == page.count("</details>") > 30
+    infer = page.partition("<code>/v2/models/{model}/infer</code>")[2].partition("</details>")[0]
+    request, _, reply = infer.partition("<h3>Reply</h3>")
+    assert "&quot;inputs&quot;: [" in request
+    assert "Inference-Header-Content-Length" in request
+    assert "&quot;outputs&quot;: [" in reply
+    index = page.partition("<code>/v2/repository/index</code>")[2].partition("</details>")[0]
+    assert "&quot;state&quot;: string" in index
 
 
 @pytest.mark.parametrize(
