@@ -14,7 +14,15 @@ import onnx
 import onnx.numpy_helper
 import onnx.shape_inference
 
-from headrace.testing.fuzz.values import bounds, has_nan, is_extreme, is_float, is_integer, wide
+from headrace.testing.fuzz.values import (
+    bounds,
+    has_nan,
+    is_extreme,
+    is_float,
+    is_integer,
+    is_subnormal,
+    wide,
+)
 from headrace.testing.fuzz.variant import Feed, Variant
 
 Array = np.ndarray[Any, Any]
@@ -125,9 +133,11 @@ def _extreme_floats(operators: set[str], values: list[Array]) -> str | None:
     return None
 
 
-def _nan(operators: set[str], values: list[Array]) -> str | None:
+def _special(operators: set[str], values: list[Array]) -> str | None:
     if not operators <= MOVING | {"Constant"} and any(map(has_nan, values)):
         return "arithmetic with NaN"
+    if not operators <= MOVING | {"Constant"} and any(map(is_subnormal, values)):
+        return "arithmetic with subnormal numbers, which may count as zero"
     return None
 
 
@@ -255,7 +265,7 @@ def _empty_means(operators: set[str], values: list[Array]) -> str | None:
 
 _RULES: tuple[Callable[[set[str], list[Array]], str | None], ...] = (
     _extreme_floats,
-    _nan,
+    _special,
     _casts,
     _integers,
     _least,

@@ -50,6 +50,15 @@ def is_extreme(array: Array) -> bool:
     return bool((~np.isfinite(numbers) | (np.abs(numbers) > _HUGE) | tiny).any())
 
 
+def is_subnormal(array: Array) -> bool:
+    """Whether a float is nearer to zero than the normal numbers of float32. Processors may be set
+    to take such numbers for zero."""
+    if array.dtype == object or not is_float(array.dtype):
+        return False
+    size = np.abs(wide(array).astype(np.float64))
+    return bool(((size > 0) & (size < np.finfo(np.float32).tiny)).any())
+
+
 def wide(array: Array) -> Array:
     """The numbers in a type that NumPy computes with: float64 for types of ml_dtypes."""
     with np.errstate(all="ignore"):

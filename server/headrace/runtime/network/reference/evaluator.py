@@ -17,7 +17,8 @@ The errors were found by running onnx's own backend cases through version 1.23. 
 - gathers only from axes with few elements, and lets an index that is out of bounds wrap around,
 - adds padding twice if a MaxPool rounds up,
 - takes the wrong point if a Resize by pytorch_half_pixel makes one element,
-- rounds the fractional depth of a OneHot up,
+- rounds the fractional depth of a OneHot up, and compares fractional indices as they are,
+- sums up the losses of narrow types in these types,
 - inserts an element at the wrong place if it belongs at the end of a sequence,
 - accepts lengths of a split that do not add up,
 - drops empty texts,
@@ -42,7 +43,9 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.ops import op_gru, op_lstm, op_rnn
 from onnx.reference.ops.op_hardmax import Hardmax as OpHardmax
 from onnx.reference.ops.op_log_softmax import LogSoftmax as OpLogSoftmax
+from onnx.reference.ops.op_negative_log_likelihood_loss import NegativeLogLikelihoodLoss
 from onnx.reference.ops.op_softmax import Softmax as OpSoftmax
+from onnx.reference.ops.op_softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
 from headrace.runtime.network.reference.control import Loop, Optional, Scan
 from headrace.runtime.network.reference.norms import (
@@ -50,6 +53,7 @@ from headrace.runtime.network.reference.norms import (
     LayerNormalization,
     LpNormalization,
     opset_of,
+    wide_loss,
 )
 from headrace.runtime.network.reference.parts import GatherElements, Trilu, Unique
 from headrace.runtime.network.reference.sequences import (
@@ -136,6 +140,7 @@ def _coercing(base: Any) -> Any:
 _CORRECTED = (
     *map(_of_one_length, (op_gru.GRU, op_lstm.LSTM, op_rnn.RNN_14)),
     *map(_coercing, (OpHardmax, OpLogSoftmax, OpSoftmax)),
+    *map(wide_loss, (NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss)),
     Attention,
     AveragePool,
     BatchNormalization,

@@ -1,4 +1,4 @@
-"""Normalisations, as onnx's reference evaluator should compute them."""
+"""Normalisations and losses, as onnx's reference evaluator should compute them."""
 
 from __future__ import annotations
 
@@ -47,9 +47,8 @@ class LayerNormalization(OpLayerNormalization):
     def _run(  # type: ignore[override]
         self, x: Any, scale: Any, bias: Any = None, **options: Any
     ) -> tuple[Any, ...]:
-        wide = np.result_type(x.dtype, np.float32) if x.dtype.kind == "f" else np.float32
         options = {name: options.get(name) for name in ("axis", "epsilon", "stash_type")}
-        given = [None if each is None else each.astype(wide) for each in (x, scale, bias)]
+        given = [None if each is None else each.astype(_wide(x)) for each in (x, scale, bias)]
         found: tuple[Any, ...] = super()._run(*given, **options)  # type: ignore[no-untyped-call]
         statistics = (each.astype(np.float32) for each in found[1:])
         return (found[0].astype(x.dtype), *statistics)[: len(self.output)]
@@ -61,3 +60,21 @@ class LpNormalization(OpRun):
     def _run(self, x: Any, axis: int = -1, p: int = 2) -> tuple[Any, ...]:
         norm = np.linalg.norm(x, p, axis, keepdims=True)
         return (np.where(norm == 0, 0, x / norm).astype(x.dtype),)
+
+
+def wide_loss(base: Any) -> Any:
+    """A loss that is computed in float32 at least. A sum of some hundred losses in bfloat16 has few
+    right bits."""
+
+    class Wide(base):  # type: ignore[misc]
+        def _run(self, x: Any, target: Any, weight: Any = None, **options: Any) -> tuple[Any, ...]:
+            given = [None if each is None else each.astype(_wide(each)) for each in (x, weight)]
+            found: tuple[Any, ...] = super()._run(given[0], target, given[1], **options)
+            return tuple(np.asarray(each).astype(x.dtype) for each in found)
+
+    Wide.__name__ = base.__name__  # the evaluator finds it by this name
+    return Wide
+
+
+def _wide(values: Any) -> Any:
+    return np.result_type(values.dtype, np.float32) if values.dtype.kind == "f" else np.float32

@@ -18,12 +18,15 @@ except ImportError:  # no wheel for this platform
 
 
 class OneHot(OpOneHot):
-    """Casts a depth of another type to an integer."""
+    """Casts a depth and indices of other types to integers, as ONNX requires.
+
+    https://onnx.ai/onnx/operators/onnx__OneHot.html
+    """
 
     def _run(self, indices: Any, depth: Any, values: Any, axis: int = -1) -> tuple[Any, ...]:
         whole = int(np.asarray(depth).reshape(-1)[0])
         found: tuple[Any, ...] = super()._run(  # type: ignore[no-untyped-call]
-            indices, whole, values, axis=axis
+            indices.astype(np.int64), whole, values, axis=axis
         )
         return found
 

@@ -385,6 +385,26 @@ def test_a_fractional_depth_is_cut() -> None:
     assert evaluator.run(None, feed)[0].tolist() == [[1]]
 
 
+def test_fractional_indices_are_cut() -> None:
+    text = "g (float[n] i, int64 d, float[2] v) => (float[n, m] y) { y = OneHot(i, d, v) }"
+    given = np.array([0.1, 1.9, -0.5], np.float32)
+    feed = {"i": given, "d": np.array(2), "v": np.array([0, 1], np.float32)}
+    evaluator: Any = CorrectedEvaluator(parsed(18, text))
+    assert evaluator.run(None, feed)[0].tolist() == [[1, 0], [0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize("operator", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
+def test_losses_of_a_narrow_type_are_summed_up_in_a_wide_one(operator: str) -> None:
+    text = "g (bfloat16[n,c] x, int64[n] t) => (bfloat16 y) { y = %s<reduction = %s>(x, t) }"
+    x = np.zeros((1000, 2), ml_dtypes.bfloat16)
+    x[:, 1] = -1
+    evaluator: Any = CorrectedEvaluator(parsed(18, text % (operator, '"sum"')))
+    (y,) = evaluator.run(None, {"x": x, "t": np.ones(1000, np.int64)})
+    right = 1000 if operator.startswith("Negative") else 1000 * np.log(1 + np.e)
+    assert y.dtype == ml_dtypes.bfloat16
+    assert float(y) == pytest.approx(right, rel=2**-8)
+
+
 def test_pads_count_once_where_a_pool_rounds_up() -> None:
     text = """g (float[a,b,c,d] x) => (float y) {
         y = MaxPool<kernel_shape=[3,3], pads=[2,2,2,2], strides=[2,2], ceil_mode=1>(x)
