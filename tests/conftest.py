@@ -6,6 +6,11 @@ from __future__ import annotations
 import os
 import re
 import signal
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import pytest
 
 # What would change what the programs say or do; tests that mean one of these set it themselves.
 _INHERITED = re.compile(
@@ -22,3 +27,23 @@ def pytest_configure() -> None:
     os.environ["LANG"] = "C.UTF-8"
     os.umask(0o022)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_COLLECTS = re.compile(r"^from .*\b(collect|collect_testcases)$", re.MULTILINE)
+"""An import of what collects ONNX's backend cases. That takes ten seconds, once a process."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Gives each file to one process, and all files that collect backend cases to the same one."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    scheduling = import_module("xdist.scheduler").LoadFileScheduling(config, log)
+
+    @cache
+    def scope(file: str) -> str:
+        text = (config.rootpath / file).read_text(encoding="utf-8")
+        return "backend cases" if _COLLECTS.search(text) else file
+
+    scheduling._split_scope = lambda test: scope(test.partition("::")[0])
+    return scheduling

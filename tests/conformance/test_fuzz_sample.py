@@ -17,7 +17,7 @@ from headrace.testing.fuzz.worker import run_device, run_reference
 
 SEED = 20
 LIMIT_SECONDS = 60.0
-SAMPLES = {"CPU": 100, "OPENVINO": 40, "TEMPLATE": 60}
+SAMPLES = {"CPU": 40, "OPENVINO": 20, "TEMPLATE": 20}
 
 
 @pytest.fixture(scope="module")

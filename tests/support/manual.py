@@ -15,6 +15,7 @@ import typer
 
 from headrace.client import errors
 from headrace.client.cli.app import make_app
+from headrace.client.cli.security import FLAGS
 from headrace.plugins.cpu.session.custom_ops import CUSTOM_OPS_LIBRARIES
 from headrace.plugins.hetero.running import subgraph as hetero
 from headrace.plugins.multi import counters as multi
@@ -36,7 +37,7 @@ _OWN_SERIES = (
     *(multi.REQUESTS, multi.OUTAGES, multi.NOT_LOADED),
     *sequences.FAMILIES,
 )
-_EVERYWHERE = {"--server", "--json", "--help"}  # options of all commands
+_EVERYWHERE = {"--server", "--json", "--help", *FLAGS}  # options of all commands
 _NOT_SHOWN = {"serve"}  # its options are the settings
 
 

@@ -12,7 +12,28 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 ROOTS = ("proto", "server", "plugins", "client")
-MAX_LINES = 350
+MAX_LINES = 300
+# Modules that are one thing although they are longer, each with its reason.
+MAX_LARGER_LINES = 350
+LARGER = {
+    "headrace.plugins.openvino.guards.conditions": "the conditions of all guards, in one language",
+    "headrace.plugins.openvino.session.requests": "one pool of requests and its lock",
+    "headrace.runtime.core": "all that a server may ask of the runtime",
+    "headrace.runtime.device.executable_network": "the life of a request on a device",
+    "headrace.runtime.execution.streams_executor": "one state machine and its lock",
+    "headrace.runtime.isolation.server.host": "one state machine and its lock",
+    "headrace.runtime.isolation.server.plugin": "the whole interface of a plugin, for a worker",
+    "headrace.runtime.isolation.server.process": "one state machine and its lock",
+    "headrace.runtime.loading.life": "one state machine and its lock",
+    "headrace.runtime.loading.registry": "one table and its lock",
+    "headrace.server.app": "all parts of a server, put together",
+    "headrace.server.repository.follower": "one state machine for each network of the repository",
+    "headrace.server.services.request_stream": "the reading and the writing side of one stream",
+    "headrace.server.transport.boundary": "all that stands between gRPC and a method",
+    "headrace.testing.fuzz.mutations": "a table of mutations",
+    "headrace.testing.fuzz.undefined": "a table of what ONNX leaves undefined",
+    "headrace.testing.networks": "a table of small networks",
+}
 
 # Which packages of ours each package may import, beside itself.
 ALLOWED = {
@@ -79,6 +100,10 @@ def imported(path: Path) -> Iterator[str]:
             yield node.module
             if node.module == "headrace":
                 yield from (f"headrace.{alias.name}" for alias in node.names)
+
+
+def lines_of(module: str) -> int:
+    return len(MODULES[module].read_text(encoding="utf-8").splitlines())
 
 
 def is_package(module: str) -> bool:
@@ -170,8 +195,11 @@ def test_no_package_imports_what_it_must_do_without(module: str) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_is_small_enough_to_be_one_concept(module: str) -> None:
-    lines = len(MODULES[module].read_text(encoding="utf-8").splitlines())
-    assert lines <= MAX_LINES
+    assert lines_of(module) <= (MAX_LARGER_LINES if module in LARGER else MAX_LINES)
+
+
+def test_the_larger_modules_are_there() -> None:
+    assert LARGER.keys() <= MODULES.keys()
 
 
 @pytest.mark.parametrize("root", ROOTS)

@@ -10,16 +10,19 @@
     ├── FailedPrecondition
     ├── Unimplemented
     ├── Internal
-    └── Unavailable
+    ├── Unavailable
+    ├── Unauthenticated
+    └── PermissionDenied
 
 Statuses without a class of their own raise `Error`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
@@ -84,6 +87,14 @@ class Unavailable(Error):
     """The server cannot be reached or is stopping, or the device is down. Try again."""
 
 
+class Unauthenticated(Error):
+    """The token is missing, wrong, expired or revoked. Pass `token`, or a client certificate."""
+
+
+class PermissionDenied(Error):
+    """The server knows the caller, and the caller's role does not include this call."""
+
+
 CLASSES = {
     grpc.StatusCode.CANCELLED: Cancelled,
     grpc.StatusCode.INVALID_ARGUMENT: InvalidArgument,
@@ -95,7 +106,16 @@ CLASSES = {
     grpc.StatusCode.UNIMPLEMENTED: Unimplemented,
     grpc.StatusCode.INTERNAL: Internal,
     grpc.StatusCode.UNAVAILABLE: Unavailable,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
+    grpc.StatusCode.PERMISSION_DENIED: PermissionDenied,
 }
+
+
+class Target(Protocol):
+    """The server of a call. str() of it is the address."""
+
+    def explain(self, message: str) -> str | None:
+        """Says why no connection came about, if TLS is the reason. May take some seconds."""
 
 
 # The texts of gRPC's Python clients if the call or the channel was closed on their side.
@@ -107,7 +127,7 @@ def from_details(details: ErrorDetails) -> Error:
     return CLASSES.get(details.code, Error)(details)
 
 
-def from_call(call: Any, target: str) -> Error:
+def from_call(call: Any, target: Target) -> Error:
     """The error of a failed call: a grpc.RpcError with code, details and trailing metadata."""
     return from_status(call.code(), call.details() or "", call.trailing_metadata(), target)
 
@@ -116,7 +136,7 @@ def from_status(
     code: grpc.StatusCode,
     message: str,
     trailing: Iterable[tuple[str, str | bytes]] | None,
-    target: str,
+    target: Target,
 ) -> Error:
     """The error of a call that ended with this status, as gRPC's core or the server gave it.
 
@@ -130,7 +150,8 @@ def from_status(
     elif details.reason:
         pass  # the server's own words
     elif code is grpc.StatusCode.UNAVAILABLE:
-        message = f"cannot reach the server at {target}: {message}"
+        reason = target.explain(message)
+        message = f"cannot reach the server at {target}: {reason or message}"
         if "Failed parsing HTTP/2" in message:
             message += "; this seems to be a port for HTTP: gRPC's is another one, 9000 by default"
         details = ErrorDetails(code, message)
@@ -147,7 +168,14 @@ def from_status(
     return from_details(details)
 
 
-async def from_cancelled(call: Any, target: str) -> Error:
+async def from_aio_call(call: Any, target: Target) -> Error:
+    """The error of a failed asyncio call. A reason that takes time is looked for on a thread."""
+    if call.code() is grpc.StatusCode.UNAVAILABLE:
+        return await asyncio.to_thread(from_call, call, target)
+    return from_call(call, target)
+
+
+async def from_cancelled(call: Any, target: Target) -> Error:
     """The error of an asyncio call that ended with CANCELLED, which gRPC raises no error for."""
     message, trailing = await call.details() or "", await call.trailing_metadata()
     return from_status(await call.code(), message, trailing, target)
@@ -166,7 +194,7 @@ def cancelled(message: str = "the request was cancelled") -> Cancelled:
     return Cancelled(ErrorDetails(grpc.StatusCode.CANCELLED, message, reason="CANCELLED"))
 
 
-def late(target: str) -> Error:
+def late(target: Target) -> Error:
     """The error for a call whose timeout passed before it could be sent."""
     return from_status(grpc.StatusCode.DEADLINE_EXCEEDED, "", None, target)
 

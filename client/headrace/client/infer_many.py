@@ -12,6 +12,7 @@ import grpc
 
 from headrace.client import errors
 from headrace.client.conversation import Conversation, Result
+from headrace.client.errors import Target
 from headrace.client.outputs import Outputs
 
 
@@ -29,7 +30,7 @@ class InferMany(Iterator[Result]):
         conversation: Conversation,
         inputs: Iterable[Mapping[str, Any]],
         start: Callable[[Iterator[bytes]], Any],
-        target: str,
+        target: Target,
     ) -> None:
         self._lock = threading.Lock()
         self._conversation = conversation

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, SupportsIndex, TypeAlias, overload
-
-from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire import dtypes
 
 Shape: TypeAlias = "tuple[int | str | None, ...]"
 
@@ -192,123 +189,3 @@ class QueryResult:
     unsupported: list[UnsupportedLayer]
     subgraphs: list[Subgraph]
     graph: Graph | None = None
-
-
-# ---- from the protocol's messages ----
-
-
-def port(message: pb.PortInfo) -> Port:
-    shape = (
-        tuple(size.size if size.size >= 0 else size.symbol or None for size in message.shape)
-        if message.has_rank
-        else None
-    )
-    is_sequence = message.kind == pb.ValueKind.VALUE_KIND_SEQUENCE
-    return Port(
-        name=message.name,
-        dtype=dtypes.name_of(message.dtype) if message.dtype in dtypes.NUMPY_TYPES else "unknown",
-        shape=shape,
-        kind="sequence" if is_sequence else "tensor",
-        optional=message.optional,
-        layout=message.layout,
-    )
-
-
-def network_info(message: pb.NetworkInfo) -> NetworkInfo:
-    state = _enum_name(pb.NetworkState, message.state)
-    return NetworkInfo(
-        name=message.name,
-        device=message.device,
-        generation=message.generation,
-        state=state.removeprefix("NETWORK_"),
-        reason=message.reason,
-        inputs=Ports(map(port, message.inputs)),
-        outputs=Ports(map(port, message.outputs)),
-        config=dict(message.config),
-        load_seconds=message.load_seconds,
-        from_cache=message.from_cache,
-        notes=tuple(message.notes),
-        states=dict(message.states),
-        execution_devices=tuple(message.execution_devices),
-        origin=message.origin,
-        version=message.version or "1",  # an older server does not send it
-    )
-
-
-def repository_version(message: pb.RepositoryVersion) -> RepositoryVersion:
-    state = _enum_name(pb.NetworkState, message.state).removeprefix("NETWORK_")
-    return RepositoryVersion(
-        name=message.name,
-        version=message.version,
-        state="" if state == "STATE_UNSPECIFIED" else state,
-        reason=message.reason,
-        share=message.share,
-    )
-
-
-def executable_layer(message: pb.ExecutableLayer) -> ExecutableLayer:
-    return ExecutableLayer(
-        name=message.name,
-        op_type=message.op_type,
-        domain=message.domain,
-        device=message.device,
-        inputs=tuple(message.inputs),
-        outputs=tuple(message.outputs),
-        original_layers=tuple(message.original_layers),
-    )
-
-
-def layer_profiles(messages: Iterable[pb.LayerProfile]) -> list[LayerProfile]:
-    return [
-        LayerProfile(
-            layer=message.layer,
-            op_type=message.op_type,
-            device=message.device,
-            execution_type=message.execution_type,
-            seconds=message.seconds,
-            original_layers=tuple(message.original_layers),
-            subgraph=message.subgraph,
-        )
-        for message in messages
-    ]
-
-
-def device(message: pb.DeviceInfo) -> Device:
-    return Device(
-        name=message.name,
-        state=_enum_name(pb.DeviceState, message.state),
-        reason=message.reason,
-        full_name=message.full_name,
-        device_ids=tuple(message.device_ids),
-        backend_version=message.backend_version,
-    )
-
-
-def query_result(message: pb.QueryNetworkReply) -> QueryResult:
-    return QueryResult(
-        supported_layers=dict(sorted(message.supported_layers.items())),
-        unsupported=[
-            UnsupportedLayer(
-                layer.layer,
-                layer.op_type,
-                f"{layer.device}: {layer.reason}" if layer.device else layer.reason,
-            )
-            for layer in message.unsupported
-        ],
-        subgraphs=[Subgraph(part.device, list(part.layers)) for part in message.subgraphs],
-        graph=_graph(message.graph) if message.HasField("graph") else None,
-    )
-
-
-def _graph(message: pb.Graph) -> Graph:
-    return Graph(
-        layers=tuple(map(executable_layer, message.layers)),
-        inputs=Ports(map(port, message.inputs)),
-        outputs=Ports(map(port, message.outputs)),
-        tensors=Ports(map(port, message.tensors)),
-    )
-
-
-def _enum_name(enum: type[pb.NetworkState] | type[pb.DeviceState], number: int) -> str:
-    """The state's name, or its number if only a newer server knows it."""
-    return enum.Name(number) if number in enum.values() else str(number)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headrace.client import errors
-from headrace.client.info import LayerProfile, layer_profiles
+from headrace.client import errors, replies
+from headrace.client.info import LayerProfile
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import codec, message
 
@@ -56,7 +56,9 @@ class Outputs(dict[str, OutputValue]):
         self.timings = Timings(
             timings.queue_seconds, timings.execution_seconds, timings.inference_seconds
         )
-        self.performance_counts: list[LayerProfile] = layer_profiles(reply.performance_counts)
+        self.performance_counts: list[LayerProfile] = replies.layer_profiles(
+            reply.performance_counts
+        )
         self.request_id = reply.id
         self.generation = reply.generation
         self.version = reply.version

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 
 from headrace.client import errors
+from headrace.client.errors import Target
 from headrace.client.outputs import Outputs, decode_reply
 
 
@@ -18,7 +19,7 @@ class InferRequest:
         future: gRPC's call, or a `LentCall`.
     """
 
-    def __init__(self, future: Any, target: str) -> None:
+    def __init__(self, future: Any, target: Target) -> None:
         self._future = future
         self._target = target
         self._outputs: Outputs | None = None

@@ -15,15 +15,15 @@ from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.infer_many import InferMany
 from headrace.client.info import NetworkInfo
-from headrace.client.plans import client_plans, network_plans, plan
+from headrace.client.plans import client_plans, infer_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
 from headrace.client.plans.plan import Call, Pause, Plan
 from headrace.client.request import InferRequest
+from headrace.client.security import Endpoint, File
 from headrace.client.sessions.session import Session
 from headrace.client.sessions.standing import Standing
 from headrace.client.shared_memory.call import started
 from headrace.client.shared_memory.pool import Pool
-from headrace.client.shared_memory.sharing import Sharing
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -72,13 +72,19 @@ class Client:
         target: the server's address, as ``host:port``; the default port is 9000. Names of gRPC's
             other schemes, for example ``unix:path``, are passed on unchanged.
         timeout: the timeout of a call without one of its own, in seconds; loads have none.
-        credentials: for TLS, as grpc.ssl_channel_credentials() makes them.
+        credentials: for TLS, as grpc.ssl_channel_credentials() makes them, instead of the files.
+        tls_ca: a PEM file with the authorities that may have signed the server's certificate.
+        tls_cert, tls_key: PEM files with the client's own certificate and key, if the server asks
+            for one. Without `tls_ca`, the server's certificate must be from a public authority.
+        token: the token that is sent with each call, or a function that returns it.
+        allow_insecure: send the token in plain text to another machine, too.
         max_message_bytes: the largest message that is sent or received.
-        shared_memory: pass large tensors of `infer` and `start_async` through shared memory, if the
-            server is on this machine and allows it. Otherwise they travel in messages.
+        shared_memory: pass large tensors through shared memory, if the server is on this machine
+            and allows it. Otherwise they travel in messages.
 
     Raises:
-        InvalidArgument: the target is no address, or the timeout is no number.
+        InvalidArgument: the target is no address, the timeout is no number, a file of TLS cannot be
+            used, or the token would travel to another machine in plain text.
     """
 
     def __init__(
@@ -87,22 +93,26 @@ class Client:
         *,
         timeout: float = transport.DEFAULT_TIMEOUT_SECONDS,
         credentials: grpc.ChannelCredentials | None = None,
+        tls_ca: File | None = None,
+        tls_cert: File | None = None,
+        tls_key: File | None = None,
+        token: str | Callable[[], str] | None = None,
+        allow_insecure: bool = False,
         max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
         shared_memory: bool = False,
     ) -> None:
-        self.target = transport.address(target)
         self.timeout_seconds = plan.checked_seconds(timeout)
-        address = self.target
-
-        def connect(options: list[tuple[str, Any]]) -> Any:
-            if credentials is None:
-                return grpc.insecure_channel(address, options)
-            return grpc.secure_channel(address, credentials, options)
-
-        def options(once: bool) -> list[tuple[str, Any]]:
-            return transport.channel_options(address, max_message_bytes, once=once)
-
-        self._channels = transport.Channels(connect, options)
+        self.endpoint = Endpoint(
+            target,
+            credentials=credentials,
+            tls_ca=tls_ca,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            token=token,
+            allow_insecure=allow_insecure,
+        )
+        self.target = self.endpoint.address
+        self._channels = self.endpoint.channels(grpc, max_message_bytes)
         self.pool = Pool() if shared_memory else None
 
     load_network = _loading_method(client_plans.load_network)
@@ -188,7 +198,7 @@ class Client:
         call = self.callable(step.method, once=step.once)
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         try:
-            if isinstance(call, grpc.UnaryStreamMultiCallable):
+            if step.method in transport.SERVER_STREAMS:
                 ended = call(step.request, timeout=seconds)
                 reply = list(ended)
             elif transport.logs_requests():
@@ -196,7 +206,7 @@ class Client:
             else:
                 return call(step.request, timeout=seconds)
         except grpc.RpcError as error:
-            raise errors.from_call(error, self.target) from None
+            raise errors.from_call(error, self.endpoint) from None
         transport.log_request(step.method, ended.trailing_metadata())
         return reply
 
@@ -205,9 +215,7 @@ class Network(LoadedNetwork):
     """A loaded network. Thread-safe."""
 
     def __init__(self, client: Client, network: NetworkInfo, *, pinned: str = "") -> None:
-        pool, aside = client.pool, client.run_aside
-        sharing = None if pool is None else Sharing(pool, network.outputs, aside)
-        super().__init__(network, client.timeout_seconds, sharing, pinned=pinned)
+        super().__init__(network, client, pinned)
         self.client = client
 
     infer = _network_method(network_plans.infer)
@@ -239,11 +247,10 @@ class Network(LoadedNetwork):
         request, attachments = self.encoder.encode(
             inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
         )
-        infer = self.client.callable("Infer")
-        seconds = plan.seconds(timeout, self.timeout_seconds)
-        start, target = partial(infer.future, timeout=seconds), self.client.target
-        packed = network_plans.pack(self.sharing, request, attachments)
-        return InferRequest(started(start, packed, target), target)
+        seconds, endpoint = plan.seconds(timeout, self.timeout_seconds), self.client.endpoint
+        start = partial(self.client.callable("Infer").future, timeout=seconds)
+        packed = infer_plans.pack(self.sharing, request, attachments)
+        return InferRequest(started(start, packed, endpoint), endpoint)
 
     def session(self, id: str | None = None) -> Session:
         """A session of a network that was loaded with STATES, for a ``with`` block.
@@ -277,9 +284,8 @@ class Network(LoadedNetwork):
             timeout: the time limit of each request.
 
         Returns:
-            An iterator over (index, outputs or error) in the order in which requests finish. A
-            request that fails does not end the others. Iterating raises `Error` if the stream
-            fails.
+            An iterator over (index, outputs or error) in the order in which requests finish, failed
+            ones too. Iterating raises `Error` if the stream fails.
         """
         conversation = Conversation(
             self.encoder.encode,
@@ -291,4 +297,4 @@ class Network(LoadedNetwork):
             performance_counts=performance_counts,
         )
         call = self.client.callable("InferStream")
-        return InferMany(conversation, inputs, call, self.client.target)
+        return InferMany(conversation, inputs, call, self.client.endpoint)

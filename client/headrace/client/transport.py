@@ -28,6 +28,12 @@ FORGET_SECONDS: Final = 0.5
 """How long a client that is being closed waits for the server to forget its shared memory."""
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["InferenceEngine"]
+SERVER_STREAMS: Final = frozenset(
+    method.name
+    for method in _SERVICE.methods
+    if method.server_streaming and not method.client_streaming
+)
+"""The methods with one request and a stream of replies."""
 # Their messages are read and written by headrace.wire, without copies.
 _RAW = frozenset({"Infer", "InferStream"})
 # Calls that may run twice without harm; a load, an unload, an import or an extension may not.
@@ -93,6 +99,28 @@ def callables(channel: Any) -> dict[str, Any]:
     }
 
 
+class Authorized:
+    """A channel's callable that sends metadata with each call.
+
+    An interceptor or gRPC's credentials for calls would take several times as long.
+    """
+
+    __slots__ = ("_call", "_metadata")
+
+    def __init__(self, call: Any, metadata: Callable[[], Any]) -> None:
+        self._call = call
+        self._metadata = metadata
+
+    def __call__(self, *request: Any, timeout: float | None = None) -> Any:
+        return self._call(*request, timeout=timeout, metadata=self._metadata())
+
+    def with_call(self, request: Any, *, timeout: float | None = None) -> Any:
+        return self._call.with_call(request, timeout=timeout, metadata=self._metadata())
+
+    def future(self, request: Any, *, timeout: float | None = None) -> Any:
+        return self._call.future(request, timeout=timeout, metadata=self._metadata())
+
+
 def unregistrations(names: Iterable[str]) -> list[pb.UnregisterSharedMemoryRequest]:
     """The requests that tell the server to forget these regions."""
     return [pb.UnregisterSharedMemoryRequest(name=name) for name in names]
@@ -105,13 +133,16 @@ class Channels:
     Args:
         connect: opens a channel with these options.
         options: of a channel, `once` or not.
+        metadata: gives the metadata that each call sends; None for no metadata.
     """
 
     def __init__(
         self,
         connect: Callable[[list[tuple[str, Any]]], Any],
         options: Callable[[bool], list[tuple[str, Any]]],
+        metadata: Callable[[], Any] | None = None,
     ) -> None:
+        self._metadata = metadata
         self._connect = connect
         self._options = options
         self._lock = threading.Lock()
@@ -142,7 +173,10 @@ class Channels:
                 raise client_closed()
             if once not in self._opened:
                 channel = self._connect(self._options(once))
-                self._opened[once] = channel, callables(channel)
+                found = callables(channel)
+                if (metadata := self._metadata) is not None:
+                    found = {name: Authorized(each, metadata) for name, each in found.items()}
+                self._opened[once] = channel, found
             return self._opened[once]
 
 
@@ -167,7 +201,7 @@ def address(target: str) -> str:
             http, or has a port that no server can have.
     """
     if _SCHEMES.match(target):
-        for host in _hosts(target):
+        for host in hosts(target):
             _check_port(target, host)
         return target
     if not target or "://" in target:
@@ -180,7 +214,7 @@ def address(target: str) -> str:
     return target if _PORT.search(target) else f"{target}:{DEFAULT_PORT}"
 
 
-def _hosts(target: str) -> list[str]:
+def hosts(target: str) -> list[str]:
     """``host:port`` of each host that `target` names."""
     scheme = _HOST_SCHEMES.match(target)
     if scheme is None:
@@ -222,16 +256,24 @@ def channel_options(
             }
         ]
     }
-    hosts = _hosts(target)
-    local = bool(hosts) and all(map(_is_loopback, hosts))
     return [
-        ("grpc.enable_http_proxy", int(not local)),
+        ("grpc.enable_http_proxy", int(not _all_loopback(target))),
         ("grpc.max_send_message_length", max_message_bytes),
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.enable_retries", 1),
         ("grpc.per_rpc_retry_buffer_size", _RETRY_BUFFER_BYTES),
         *([] if once else [("grpc.service_config", json.dumps(service_config))]),
     ]
+
+
+def is_local(target: str) -> bool:
+    """Whether calls to `target` stay on this machine."""
+    return target.startswith("unix") or _all_loopback(target)
+
+
+def _all_loopback(target: str) -> bool:
+    named = hosts(target)
+    return bool(named) and all(map(_is_loopback, named))
 
 
 def _is_loopback(host: str) -> bool:

@@ -30,6 +30,8 @@ def _run() -> None:
     if missing:
         names = " and ".join(missing)
         sys.exit(f"error: the command line needs {names}; install headrace with its extra 'cli'")
+    # gRPC's core writes lines of its own to stderr, for example for each failed handshake.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     with _interrupts_ending_it_at_once():
         from headrace.client.cli import failures
         from headrace.client.cli.app import make_app

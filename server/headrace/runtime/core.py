@@ -14,7 +14,7 @@ from pathlib import Path
 
 from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.config.device_name import DeviceName, resolve
-from headrace.runtime.config.schema import check_prefixes, for_device
+from headrace.runtime.config.prefixes import checked_for, own_config
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
@@ -38,6 +38,7 @@ from headrace.runtime.loading.life import NetworkLife
 from headrace.runtime.loading.plugin_registry import PluginRegistry
 from headrace.runtime.loading.registry import NetworkEntry, NetworkRegistry
 from headrace.runtime.loading.store import NetworkStore
+from headrace.runtime.loading.table import NO_LIMITS, OwnerLimits
 from headrace.runtime.loading.versions import NO_SHARES, check_shares
 from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.network.extension import read_functions
@@ -57,10 +58,9 @@ class Core:
     Args:
         sources: the plugins to start.
         blob_key: the secret key that signs exported native bytes.
-        max_networks: the most networks at once.
+        max_networks, of_owner: the most networks at once, and the limits of each owner.
         limits: bounds on models from outside.
-        store: saves every change that lasts over a restart. With None nothing is saved.
-        cache: the cache of compiled networks. With None nothing is cached.
+        store, cache: keep changes and compiled networks over a restart. None keeps nothing.
         folder: as `Services`.
         max_state_bytes: the most bytes that the states of all open sequences may take.
 
@@ -74,6 +74,7 @@ class Core:
         *,
         blob_key: bytes,
         max_networks: int = 256,
+        of_owner: OwnerLimits = NO_LIMITS,
         limits: Limits | None = None,
         store: NetworkStore | None = None,
         cache: NetworkCache | None = None,
@@ -85,7 +86,7 @@ class Core:
         self.counters = Counters(cache.counters if cache is not None else None)
         self.states = DeviceStates()
         self.plugins = PluginRegistry()
-        self.networks = NetworkRegistry(max_networks)
+        self.networks = NetworkRegistry(max_networks, of_owner)
         self._store = store
         self._blob_key = blob_key
         self._state_memory = StateMemory(max_state_bytes)
@@ -216,7 +217,7 @@ class Core:
         plugin = self.plugins.plugin(resolved.type)
 
         def query(queried: Network) -> QueryResult:
-            own = self._without_device(device, config)
+            own = own_config(config, device)
             wanted = replace(options, members=resolved.members)
             result = plugin.query_network(queried, own, wanted)
             if not graph:
@@ -269,7 +270,7 @@ class Core:
     def set_config(self, device: DeviceName, changes: Mapping[str, str]) -> None:
         """Configures a device for the networks loaded from now on."""
         plugin = self.plugin(device)
-        plugin.set_config(self._without_device(device, changes))
+        plugin.set_config(own_config(changes, device))
         if self._store is not None:
             self._store.save_config(plugin.name, plugin.settings())
 
@@ -328,22 +329,9 @@ class Core:
         options = replace(request.options, members=device.members)
 
         def load(config: Mapping[str, str]) -> ExecutableNetwork:
-            own = self._device_config(request.device, config)
+            own = checked_for(config, request.device)
             load = Load(entry.record.given, own, options, native, entry.token, notes)
             return auto_batching.load(device, load, self.plugins)
 
         preprocessed = (*options.inputs, *options.outputs)
         return load_with_states(request.config, preprocessed, self._state_memory, load)
-
-    def _device_config(self, device: DeviceName, config: Mapping[str, str]) -> dict[str, str]:
-        listed = [str(each) for each in device.physical()]
-        # A virtual device checks the prefixes itself if its list is empty or has only exclusions.
-        if not device.is_virtual or (device.members and listed):
-            check_prefixes(config, listed)
-        return self._without_device(device, config)
-
-    def _without_device(self, device: DeviceName, config: Mapping[str, str]) -> dict[str, str]:
-        if device.is_virtual:  # it removes the prefixes itself, for each device of its list
-            return dict(config)
-        own = for_device(config, str(device))
-        return {**own, "DEVICE_ID": device.id} if device.id else own

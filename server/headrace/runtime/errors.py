@@ -17,6 +17,8 @@
     ├── Unavailable             draining, or the device is down
     │   └── NotInstalled        the library that a plugin computes with is not installed
     ├── Unimplemented           a feature that the plugin lacks
+    ├── Unauthenticated         no credential, or one that is not valid
+    ├── PermissionDenied        the credential's role is too small
     └── Internal                a bug; its text is for the log, never for the caller
 
 Each class has the name of its gRPC status. The server turns the name into a status.
@@ -172,9 +174,19 @@ class NotInstalled(Unavailable):
     reason = "NOT_INSTALLED"
 
 
+class PermissionDenied(HeadraceError):
+    status = "PERMISSION_DENIED"
+    reason = "PERMISSION_DENIED"
+
+
 class Unimplemented(HeadraceError):
     status = "UNIMPLEMENTED"
     reason = "UNIMPLEMENTED"
+
+
+class Unauthenticated(HeadraceError):
+    status = "UNAUTHENTICATED"
+    reason = "UNAUTHENTICATED"
 
 
 class Internal(HeadraceError):

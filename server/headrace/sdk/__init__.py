@@ -72,7 +72,7 @@ from headrace.runtime.execution.job import Job, LayerProfile
 from headrace.runtime.execution.pipeline import Stage
 from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
 from headrace.runtime.network.network import Layer, Network, Port
-from headrace.runtime.network.reference import CorrectedEvaluator, answer
+from headrace.runtime.network.reference.evaluator import CorrectedEvaluator, answer
 from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.network.values import Array, Value
 from headrace.runtime.transform.options import NetworkOptions

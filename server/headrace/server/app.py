@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import grpc
 
@@ -18,6 +18,11 @@ from headrace.runtime.core import Core
 from headrace.runtime.device.plugin_source import PluginSource, factory_source, installed_plugins
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.intake.limits import Limits
+from headrace.runtime.loading.table import OwnerLimits
+from headrace.server.access.access import Access
+from headrace.server.access.identity import Role
+from headrace.server.access.networks import Networks, PrivateNetworks
+from headrace.server.access.watched import Watcher
 from headrace.server.addresses import check_address, shown_address
 from headrace.server.http.application import Application
 from headrace.server.http.metrics import make_registry
@@ -51,14 +56,13 @@ from headrace.server.state import StateDirectory
 from headrace.server.storage import lock_state, network_cache, signing_key, usable
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.connections import cut_connections
+from headrace.server.transport.limits import channel_options
+from headrace.server.transport.tls import server_tls
 
 _log = logging.getLogger(__name__)
 
 _CLOSE_SECONDS = 0.2
 _UNLOAD_SECONDS = 2.0
-_LEAST_STREAMS = 128
-_FULL_CONNECTIONS = 32
-_NO_LIMIT = 2**31 - 1
 
 
 class Addresses(NamedTuple):
@@ -80,6 +84,8 @@ class App:
         self._settings = settings
         check_address("port", settings.host, settings.port)
         check_address("http_port", settings.http_host, settings.http_port)
+        self._watcher = Watcher()
+        self._tls = server_tls(settings, self._watcher)
         limits = Limits(model_bytes=settings.max_model_bytes)
         self._limits = limits
         self._state: StateDirectory | None = None
@@ -93,6 +99,9 @@ class App:
             plugin_sources(settings),
             blob_key=key,
             max_networks=settings.max_networks,
+            of_owner=OwnerLimits(
+                settings.max_networks_per_client, settings.max_model_bytes_per_client
+            ),
             limits=limits,
             store=self._state,
             cache=network_cache(settings, key),
@@ -100,34 +109,53 @@ class App:
             isolate_devices=settings.isolate_devices,
             max_state_bytes=settings.max_state_bytes,
         )
-        self._uploads = Uploads(settings.max_model_bytes, settings.max_uploads_bytes)
+        self._networks = (
+            PrivateNetworks(self.core.networks, settings.operators)
+            if settings.private_networks
+            else Networks(self.core.networks)
+        )
+        self._uploads = Uploads(
+            settings.max_model_bytes,
+            settings.max_uploads_bytes,
+            settings.max_model_bytes_per_client,
+        )
         self._unready: str | None = "starting"
         self._hurried = asyncio.Event()
         self._port: int | None = None  # gRPC's port, once it is open
-        self._health = HealthReporter()
+        self._health = HealthReporter(self._networks)
         self._loop = asyncio.get_running_loop()
         files = RepositoryFiles(settings.model_repository, limits)
         self._repository = Repository(self.core, files, self._network_changed)
         self._poller = Poller(self._repository, settings.repository_poll_seconds)
-        self._startup = Startup(self.core, self._state, self._repository, self._network_changed)
+        self._startup = Startup(
+            self.core,
+            self._state,
+            self._repository,
+            self._network_changed,
+            private_networks=settings.private_networks,
+        )
         self._reflection = ReflectionService([SERVICE, OPEN_INFERENCE, HEALTH])
-        self._boundary = Boundary(self.core.counters, settings.max_concurrent_rpcs)
+        self._access = Access(settings, self._watcher, self.core.counters)
+        self._boundary = Boundary(
+            self.core.counters, settings.max_concurrent_rpcs, self._access.entrance()
+        )
         self._regions = Regions(
             allowed=settings.allow_client_shared_memory,
             max_bytes=settings.max_shared_memory_bytes,
         )
-        shared_memory = SharedMemoryService(self._regions, Users())
+        shared_memory = SharedMemoryService(self._regions, Users(), self._networks)
         sink = CompletionSink(asyncio.get_running_loop())
-        self._inference = Inference(self.core.networks, sink, shared_memory)
+        self._inference = Inference(self._networks, sink, shared_memory)
         self._models = Models(
             self.core,
+            self._networks,
             lambda: self._unready,
             shared_memory=settings.allow_client_shared_memory,
         )
-        models = ModelRepository(self.core, self._repository)
+        models = ModelRepository(self.core, self._networks, self._repository)
         opened = OpenInferenceService(
             self._models,
-            OpenInference(self.core.networks, sink, self._regions),
+            OpenInference(self._networks, sink, self._regions),
             models,
             RegionMethods(self._regions),
             shared_memory.caller,
@@ -146,7 +174,7 @@ class App:
         )
         self._server = grpc.aio.server(options=channel_options(settings))
         services = Services(
-            Servicer(self.core, self._uploads, self._repository, self._health),
+            Servicer(self.core, self._networks, self._uploads, self._repository, self._health),
             self._inference,
             self._streams,
             shared_memory,
@@ -155,32 +183,49 @@ class App:
             self._health.service,
             self._reflection,
         )
-        register(self._server, all_methods(services, self._boundary), self._boundary)
+        registration = Role.INFER if settings.private_networks else Role.MANAGE
+        register(self._server, all_methods(services, self._boundary, registration), self._boundary)
         rest = Rest(
-            self.core.networks, self._models, models, self._regions, settings.max_message_bytes
+            *(self._networks, self._models, models, self._regions),
+            *(settings.max_message_bytes, registration),
         )
         probes = operations_routes(
-            make_registry(self.core.counters, self.core.devices_up),
+            make_registry(
+                self.core.counters,
+                self.core.devices_up,
+                self._networks,
+                *([self._tls.snapshot] if self._tls else []),
+            ),
             lambda: self._unready,
-            self.core.networks.failed,
+            self._networks.failed,
+            open_metrics=settings.open_metrics,
         )
         self._application = Application(
-            [*probes, *rest.probes], self.core.counters, rest.routes, rest.lifespan
+            [*probes, *rest.probes],
+            self.core.counters,
+            rest.routes,
+            rest.lifespan,
+            self._access.entrance(),
         )
         self._http = HttpServer(
             settings.http_host,
             settings.http_port,
             self._application,
             max_connections=settings.max_concurrent_rpcs,
+            tls=self._tls.context if self._tls else None,
         )
 
     async def start(self) -> Addresses:
         """Listens, loads the networks of the start, and then reports that the server is ready."""
         settings = self._settings
+        self._watcher.start()
         self._health.start()
         address = shown_address(settings.host, settings.port)
         try:
-            port = self._server.add_insecure_port(address)
+            if self._tls:
+                port = self._server.add_secure_port(address, self._tls.credentials())
+            else:
+                port = self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise InvalidArgument(
                 f"cannot listen on {address}: another server is there by now", field="port"
@@ -251,9 +296,11 @@ class App:
             cut_connections(self._port)
         await self._server.stop(_CLOSE_SECONDS)
         await asyncio.to_thread(self._poller.stop)
+        await asyncio.to_thread(self._watcher.stop)
         deadline = max(deadline, time.monotonic() + _UNLOAD_SECONDS)
         await asyncio.get_running_loop().run_in_executor(None, self.core.stop, deadline)
         self._http.stop()
+        await asyncio.to_thread(self._access.close)
         self._uploads.close()
         self._regions.close()
         if self._state_lock is not None:
@@ -269,30 +316,6 @@ class App:
 
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(look)
-
-
-def channel_options(settings: Settings) -> list[tuple[str, Any]]:
-    """Returns the channel options for gRPC's core.
-
-    New calls wait in the core until Python takes them, one at a time. When too many calls wait,
-    the core ends random calls of any client as CANCELLED. It also ends calls that have waited for
-    30 seconds. So the core's bound is set very high, and each connection has a lower bound of its
-    own. Calls beyond the connection's bound are refused as UNAVAILABLE or RESOURCE_EXHAUSTED. The
-    connection's bound also counts resets and calls that the client has given up. A call that waits
-    takes about 16 KB.
-    """
-    streams = max(_LEAST_STREAMS, 2 * settings.max_concurrent_rpcs)
-    waiting = _FULL_CONNECTIONS * streams
-    return [
-        ("grpc.max_receive_message_length", settings.max_message_bytes),
-        ("grpc.max_send_message_length", settings.max_message_bytes),
-        ("grpc.so_reuseport", 0),
-        ("grpc.max_concurrent_streams", streams),
-        ("grpc.server.max_pending_requests", waiting),
-        ("grpc.server.max_pending_requests_hard_limit", waiting),
-        ("grpc.server_max_unrequested_time_in_server", _NO_LIMIT),
-        ("grpc.http2.bdp_probe", 0),
-    ]
 
 
 def plugin_sources(settings: Settings) -> list[PluginSource]:

@@ -3,6 +3,7 @@
     networks/NAME.json      how the network was loaded, and the digest of its model; for a network
                             from the model repository, its name there and the client's options
     networks/NAME@V.json    the same for version V, if V is not 1
+                            NAME is the full name: NAME@OWNER if a tenant owns the network
     traffic/NAME.json       each version's share of the requests, if a client set the shares
     models/DIGEST.onnx      the model; networks share it, and it is removed with the last of them
     devices/NAME.json       the configuration that clients gave a device with SetConfig
@@ -35,7 +36,7 @@ from headrace.runtime.errors import (
     Unavailable,
 )
 from headrace.runtime.intake.limits import Limits
-from headrace.runtime.loading.entry import FIRST_VERSION
+from headrace.runtime.loading.entry import FIRST_VERSION, is_version
 from headrace.runtime.loading.versions import check_shares
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.atomic_file import read_file, remove_file, remove_leftovers, write_file
@@ -143,11 +144,11 @@ class StateDirectory:
 
     def networks(self) -> list[str]:
         """The names of the networks that were loaded."""
-        return sorted({path.stem.partition("@")[0] for path in self._networks.glob("*.json")})
+        return sorted({_place(path)[0] for path in self._networks.glob("*.json")})
 
     def versions(self, name: str) -> list[str]:
         """The loaded versions of a network. A network from the repository lists only the first."""
-        return [path.stem.partition("@")[2] or FIRST_VERSION for path in self._files(name)]
+        return [_place(path)[1] for path in self._files(name)]
 
     def network(self, name: str, version: str = FIRST_VERSION) -> Kept:
         """Returns what is needed to load the network of that name again.
@@ -204,7 +205,7 @@ class StateDirectory:
         """The files of all versions of a network."""
         first = self._file(name, FIRST_VERSION)
         others = sorted(self._networks.glob(f"{name}@*.json"))
-        return [path for path in (first, *others) if path.is_file()]
+        return [path for path in (first, *others) if path.is_file() and _place(path)[0] == name]
 
     def _collect(self) -> None:
         used = set(self._kept)
@@ -218,6 +219,12 @@ class StateDirectory:
         for model in self._models.glob("*.onnx"):
             if model.stem not in used:
                 remove_file(model)
+
+
+def _place(path: Path) -> tuple[str, str]:
+    """The full name and the version of a network, from the name of its file."""
+    name, _, version = path.stem.rpartition("@")
+    return (name, version) if name and is_version(version) else (path.stem, FIRST_VERSION)
 
 
 def _is_reference(path: Path) -> bool:

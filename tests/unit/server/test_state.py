@@ -15,9 +15,10 @@ import pytest
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.errors import FailedPrecondition, ResourceExhausted, Unavailable
 from headrace.runtime.intake.limits import Limits
+from headrace.runtime.loading.entry import full_name
 from headrace.runtime.network.network import Network
-from headrace.runtime.transform.options import LoadRequest, NetworkOptions, Reference
-from headrace.runtime.transform.preprocessing import InputOptions
+from headrace.runtime.transform.options import InputOptions, LoadRequest, NetworkOptions, Reference
+from headrace.server.access.networks import owner_name
 from headrace.server.state import Kept, StateDirectory
 from headrace.testing import networks
 
@@ -280,3 +281,32 @@ def test_shares_that_cannot_be_read_are_left_out(
     file.write_text(text)
     state.save_shares("n", {"1": 50})
     assert state.shares() == {"n": {"1": 50}}
+
+
+def test_a_tenant_s_network_is_apart_from_others_of_the_same_name(
+    state: StateDirectory, tmp_path: Path
+) -> None:
+    case = networks.mlp()
+    names = ["m", "m@token:a", "m@token:b"]
+    save(state, case.network, *names)
+    with state.keep_model(case.network) as model:
+        state.save_network(replace(asked("m@token:a"), version="12"), model, alone=False)
+    state.save_shares("m@token:a", {"12": 100})
+    again = StateDirectory(tmp_path, Limits())
+    assert again.networks() == names
+    assert [again.versions(name) for name in names] == [["1"], ["1", "12"], ["1"]]
+    assert with_model(again.network("m@token:a", "12"))[0].name == "m@token:a"
+    again.forget_network("m")
+    assert again.networks() == names[1:]
+    again.forget_network("m@token:a")
+    assert again.networks() == ["m@token:b"]
+    assert again.shares() == {}
+    assert models(tmp_path) == 1
+
+
+def test_a_name_with_the_longest_owner_can_be_kept(state: StateDirectory) -> None:
+    name = full_name("n" * 128, owner_name("jwt:" + "x" * 4096))
+    save(state, networks.mlp().network, name)
+    with state.keep_model(networks.mlp().network) as model:
+        state.save_network(replace(asked(name), version="9" * 18), model, alone=False)
+    assert state.versions(name) == ["1", "9" * 18]

@@ -281,6 +281,8 @@ QUANTISE = "g (float[n] a, float[n] s) => (uint8[n] b) { b = QuantizeLinear<axis
         (GRID.format(1), {"t": ONE, "s": np.array([1, 1, 4, 1])}, True),
         (GRID.format(1), {"t": ONE, "s": np.array([1, 1, 4, 2])}, False),
         (GRID.format(0), {"t": ONE, "s": np.array([1, 1, 4, 1])}, False),
+        (GRID.format(1), {"t": ONE, "s": np.array([1, 1, 1, 4, 2])}, False),
+        (GRID.format(1), {"t": ONE, "s": np.array([1, 1, 2, 4, 1])}, True),
     ],
 )
 def test_values_that_onnx_leaves_open_are_not_compared(

@@ -16,13 +16,13 @@ from headrace.client.aio.session import Session
 from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo
-from headrace.client.plans import client_plans, network_plans, plan
+from headrace.client.plans import client_plans, infer_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
 from headrace.client.plans.plan import Call, Pause, Plan
+from headrace.client.security import Endpoint, File
 from headrace.client.sessions.standing import Standing
 from headrace.client.shared_memory.loan import Loan
 from headrace.client.shared_memory.pool import Pool
-from headrace.client.shared_memory.sharing import Sharing
 
 __all__ = ["Client", "InferMany", "InferRequest", "Network", "Session"]
 
@@ -78,22 +78,26 @@ class Client:
         *,
         timeout: float = transport.DEFAULT_TIMEOUT_SECONDS,
         credentials: grpc.ChannelCredentials | None = None,
+        tls_ca: File | None = None,
+        tls_cert: File | None = None,
+        tls_key: File | None = None,
+        token: str | Callable[[], str] | None = None,
+        allow_insecure: bool = False,
         max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
         shared_memory: bool = False,
     ) -> None:
-        self.target = transport.address(target)
         self.timeout_seconds = plan.checked_seconds(timeout)
-        address = self.target
-
-        def connect(options: list[tuple[str, Any]]) -> Any:
-            if credentials is None:
-                return grpc.aio.insecure_channel(address, options)
-            return grpc.aio.secure_channel(address, credentials, options)
-
-        def options(once: bool) -> list[tuple[str, Any]]:
-            return transport.channel_options(address, max_message_bytes, once=once)
-
-        self._channels = transport.Channels(connect, options)
+        self.endpoint = Endpoint(
+            target,
+            credentials=credentials,
+            tls_ca=tls_ca,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            token=token,
+            allow_insecure=allow_insecure,
+        )
+        self.target = self.endpoint.address
+        self._channels = self.endpoint.channels(grpc.aio, max_message_bytes)
         self.pool = Pool() if shared_memory else None
         self._aside: set[asyncio.Task[None]] = set()
 
@@ -192,22 +196,20 @@ class Client:
                 transport.log_request(step.method, await call.trailing_metadata())
             return reply
         except grpc.aio.AioRpcError as error:
-            raise errors.from_call(error, self.target) from None
+            raise await errors.from_aio_call(error, self.endpoint) from None
         except asyncio.CancelledError:
             # gRPC reports a status CANCELLED from the server in the same way as this task's end.
             task = asyncio.current_task()
             if task is None or task.cancelling() or not call.done():
                 raise
-            raise await errors.from_cancelled(call, self.target) from None
+            raise await errors.from_cancelled(call, self.endpoint) from None
 
 
 class Network(LoadedNetwork):
     """A loaded network."""
 
     def __init__(self, client: Client, network: NetworkInfo, *, pinned: str = "") -> None:
-        pool, aside = client.pool, client.run_aside
-        sharing = None if pool is None else Sharing(pool, network.outputs, aside)
-        super().__init__(network, client.timeout_seconds, sharing, pinned=pinned)
+        super().__init__(network, client, pinned)
         self.client = client
 
     infer = _network_method(network_plans.infer)
@@ -241,8 +243,8 @@ class Network(LoadedNetwork):
         )
         self.client.callable("Infer")  # raises now if the client is closed, not with the result
         seconds = self.timeout_seconds if timeout is None else timeout
-        packed = network_plans.pack(self.sharing, request, attachments)
-        task = asyncio.ensure_future(self.client.run(network_plans.infer_packed(packed, seconds)))
+        packed = infer_plans.pack(self.sharing, request, attachments)
+        task = asyncio.ensure_future(self.client.run(infer_plans.infer_packed(packed, seconds)))
         if isinstance(packed, Loan):  # the task may be cancelled before it begins
             task.add_done_callback(lambda _: packed.not_sent())
         return InferRequest(task)
@@ -293,4 +295,4 @@ class Network(LoadedNetwork):
             performance_counts=performance_counts,
         )
         call = self.client.callable("InferStream")
-        return InferMany(conversation, inputs, call, self.client.target)
+        return InferMany(conversation, inputs, call, self.client.endpoint)

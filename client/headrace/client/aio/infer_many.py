@@ -10,6 +10,7 @@ import grpc.aio
 
 from headrace.client import errors
 from headrace.client.conversation import Conversation, Result
+from headrace.client.errors import Target
 
 _Inputs = Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]]
 
@@ -22,7 +23,7 @@ class InferMany(AsyncIterator[Result]):
     """
 
     def __init__(
-        self, conversation: Conversation, inputs: _Inputs, start: Callable[[], Any], target: str
+        self, conversation: Conversation, inputs: _Inputs, start: Callable[[], Any], target: Target
     ) -> None:
         self._conversation = conversation
         self._inputs = inputs
@@ -85,7 +86,7 @@ class InferMany(AsyncIterator[Result]):
         try:
             await step()
         except grpc.aio.AioRpcError as error:
-            self._results.put_nowait(errors.from_call(error, self._target))
+            self._results.put_nowait(await errors.from_aio_call(error, self._target))
         except asyncio.CancelledError:
             if not self._closed:  # by the server
                 self._results.put_nowait(await errors.from_cancelled(self._call, self._target))

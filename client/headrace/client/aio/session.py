@@ -11,9 +11,9 @@ from headrace.client import errors
 from headrace.client.aio.infer_many import InferMany
 from headrace.client.aio.request import InferRequest
 from headrace.client.conversation import Conversation
-from headrace.client.errors import Error
+from headrace.client.errors import Error, Target
 from headrace.client.outputs import Outputs
-from headrace.client.plans import network_plans
+from headrace.client.plans import infer_plans
 from headrace.client.plans.plan import Budget, Plan
 from headrace.client.sessions.standing import Standing, is_not_open
 from headrace.client.shared_memory.loan import Loan, Packed
@@ -21,7 +21,8 @@ from headrace.client.shared_memory.sharing import Sharing
 
 
 class _Client(Protocol):
-    target: str
+    @property
+    def endpoint(self) -> Target: ...
 
     def callable(self, method: str, *, once: bool = False) -> Any: ...
     async def run(self, steps: Plan[Outputs]) -> Outputs: ...
@@ -136,7 +137,7 @@ class Session:
         )
         call = self._client.callable("InferStream")
         self._standing.begin_stream()
-        many = InferMany(conversation, inputs, call, self._client.target)
+        many = InferMany(conversation, inputs, call, self._client.endpoint)
         self._many = many  # nobody else may keep it, and its tasks go on
         return many
 
@@ -183,7 +184,7 @@ class Session:
             "performance_counts": performance_counts,
         }
         request = self._standing.encode(inputs, end=end, options=options)
-        return network_plans.pack(self._sharing, *request)
+        return infer_plans.pack(self._sharing, *request)
 
     def _budget(self, timeout: float | None) -> Budget:
         return Budget(self._timeout_seconds if timeout is None else timeout)
@@ -217,8 +218,8 @@ class _Turn:
             await asyncio.wait({self._before})
         client = self._session._client
         if not budget.left_seconds:
-            raise errors.late(client.target)
-        steps = network_plans.infer_packed(self._packed, budget.left_seconds, once=True)
+            raise errors.late(client.endpoint)
+        steps = infer_plans.infer_packed(self._packed, budget.left_seconds, once=True)
         return await client.run(steps)
 
     def ended(self, error: BaseException | None) -> None:

@@ -15,7 +15,7 @@ import grpc
 import typer
 from typer.core import TyperGroup
 
-from headrace.client.cli import devices, infer, networks, query, repository
+from headrace.client.cli import devices, infer, networks, query, repository, security
 from headrace.client.cli.benchmark import command as benchmark
 from headrace.client.cli.console import fail
 from headrace.client.cli.failures import Failed, told
@@ -48,10 +48,13 @@ class _Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
-        server = ctx.params.get("server")
-        before = ["--server", server] if server is not None else []
-        if ctx.params.get("as_json"):
-            before.append("--json")
+        before = []
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name)
+            if value is True:
+                before.append(parameter.opts[0])
+            elif value not in (None, False):
+                before += [parameter.opts[0], str(value)]
         return name, command, [*before, *rest]
 
     def invoke(self, ctx: Any) -> Any:
@@ -82,9 +85,9 @@ def make_app(arguments: Sequence[str], others: Iterable[EntryPoint] | None = Non
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    app.callback()(_common)
+    app.callback()(security.before_commands(_common))
     for name, command in _COMMANDS.items():
-        app.command(name)(command)
+        app.command(name)(security.secured(command))
     if not arguments or arguments[0] not in {*_COMMANDS, "--version"}:
         for entry_point in sorted(others or entry_points(group=GROUP), key=lambda each: each.name):
             if entry_point.name not in _COMMANDS:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
-from headrace.client import info, options
-from headrace.client.errors import bad_reply, invalid
+from headrace.client import options, replies
+from headrace.client.errors import invalid
 from headrace.client.info import Device, NetworkInfo, QueryResult, RepositoryVersion
 from headrace.client.model import (
     INLINE_BYTES,
@@ -22,9 +22,10 @@ from headrace.client.model import (
     suggested_name,
 )
 from headrace.client.options import ConfigValue, Postprocessing, Preprocessing
+from headrace.client.plans import targets
 from headrace.client.plans.plan import Budget, Call, Plan
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire.parameters import ParameterValue, decode_parameter
+from headrace.wire.parameters import ParameterValue
 
 
 def load_network(
@@ -80,7 +81,7 @@ def load_network(
         replace=replace,
     )
     reply: pb.NetworkInfo = yield Call("LoadNetwork", request, budget.left_seconds)
-    return info.network_info(reply)
+    return replies.network_info(reply)
 
 
 def query_network(
@@ -115,7 +116,7 @@ def query_network(
         graph=graph,
     )
     reply: pb.QueryNetworkReply = yield Call("QueryNetwork", request, budget.left_seconds)
-    return info.query_result(reply)
+    return replies.query_result(reply)
 
 
 def import_network(
@@ -156,7 +157,7 @@ def import_network(
 
     budget = Budget.of_load(timeout)
     reply: pb.NetworkInfo = yield Call("ImportNetwork", messages(), budget.left_seconds)
-    return info.network_info(reply)
+    return replies.network_info(reply)
 
 
 def network(name: str, version: str = "", *, timeout: float | None = None) -> Plan[NetworkInfo]:
@@ -171,7 +172,7 @@ def network(name: str, version: str = "", *, timeout: float | None = None) -> Pl
     """
     request = pb.GetNetworkRequest(name=name, version=version)
     reply: pb.GetNetworkReply = yield Call("GetNetwork", request, timeout)
-    return info.network_info(reply.info)
+    return replies.network_info(reply.info)
 
 
 def repository(*, timeout: float | None = None) -> Plan[list[RepositoryVersion]]:
@@ -179,19 +180,19 @@ def repository(*, timeout: float | None = None) -> Plan[list[RepositoryVersion]]
     reply: pb.ListRepositoryReply = yield Call(
         "ListRepository", pb.ListRepositoryRequest(), timeout
     )
-    return [info.repository_version(each) for each in reply.versions]
+    return [replies.repository_version(each) for each in reply.versions]
 
 
 def networks(*, timeout: float | None = None) -> Plan[list[NetworkInfo]]:
     """All versions of all networks of the server, including loading and failed ones."""
     reply: pb.ListNetworksReply = yield Call("ListNetworks", pb.ListNetworksRequest(), timeout)
-    return [info.network_info(network) for network in reply.networks]
+    return [replies.network_info(network) for network in reply.networks]
 
 
 def devices(*, timeout: float | None = None) -> Plan[list[Device]]:
     """Every device of the server with its state, and why a failed one failed."""
     reply: pb.ListDevicesReply = yield Call("ListDevices", pb.ListDevicesRequest(), timeout)
-    return [info.device(device) for device in reply.devices]
+    return [replies.device(device) for device in reply.devices]
 
 
 def get_metric(
@@ -209,7 +210,7 @@ def get_metric(
     Raises:
         NotFound: no such device or metric.
     """
-    return (yield from metric_of(pb.Target(device=device), name, options, timeout))
+    return (yield from targets.get_metric(pb.Target(device=device), name, options, timeout))
 
 
 def get_config(
@@ -220,7 +221,7 @@ def get_config(
     timeout: float | None = None,
 ) -> Plan[ParameterValue]:
     """The value of a device's configuration key; see `get_metric`."""
-    return (yield from config_of(pb.Target(device=device), name, options, timeout))
+    return (yield from targets.get_config(pb.Target(device=device), name, options, timeout))
 
 
 def set_config(
@@ -232,7 +233,7 @@ def set_config(
         NotFound: no such device or key.
         InvalidArgument: a key does not take its value.
     """
-    yield from set_config_of(pb.Target(device=device), config, timeout)
+    yield from targets.set_config(pb.Target(device=device), config, timeout)
 
 
 def add_extension(
@@ -252,39 +253,6 @@ def add_extension(
     request = pb.AddExtensionRequest(device=device, functions=read_model(functions).read())
     reply: pb.AddExtensionReply = yield Call("AddExtension", request, timeout)
     return list(reply.operators)
-
-
-# ---- shared with the methods of a network ----
-
-
-def metric_of(
-    target: pb.Target, name: str, options: Mapping[str, str] | None, timeout: float | None
-) -> Plan[ParameterValue]:
-    request = pb.GetMetricRequest(target=target, name=name, options=options)
-    reply: pb.GetMetricReply = yield Call("GetMetric", request, timeout)
-    return _value(reply.value)
-
-
-def config_of(
-    target: pb.Target, name: str, options: Mapping[str, str] | None, timeout: float | None
-) -> Plan[ParameterValue]:
-    request = pb.GetConfigRequest(target=target, name=name, options=options)
-    reply: pb.GetConfigReply = yield Call("GetConfig", request, timeout)
-    return _value(reply.value)
-
-
-def set_config_of(
-    target: pb.Target, config: Mapping[str, ConfigValue], timeout: float | None
-) -> Plan[None]:
-    request = pb.SetConfigRequest(target=target, config=options.config(config))
-    yield Call("SetConfig", request, timeout)
-
-
-def _value(parameter: pb.Parameter) -> ParameterValue:
-    try:
-        return decode_parameter(parameter)
-    except ValueError as error:
-        raise bad_reply(str(error)) from error
 
 
 def _source(

@@ -7,22 +7,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from headrace.client import info
-from headrace.client.errors import Error, ResourceExhausted, invalid
+from headrace.client import replies
+from headrace.client.errors import invalid
 from headrace.client.info import ExecutableLayer, LayerProfile, NetworkInfo, Ports
 from headrace.client.inputs import RequestEncoder
 from headrace.client.options import ConfigValue
-from headrace.client.outputs import Outputs, decode_reply
-from headrace.client.plans import client_plans
-from headrace.client.plans.plan import Budget, Call, Pause, Plan
-from headrace.client.shared_memory.loan import Loan, Packed
+from headrace.client.outputs import Outputs
+from headrace.client.plans import targets
+from headrace.client.plans.infer_plans import infer_encoded, infer_lent
+from headrace.client.plans.plan import Budget, Call, Plan
+from headrace.client.shared_memory.pool import Pool
 from headrace.client.shared_memory.sharing import Sharing
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire import codec
 from headrace.wire.message import serialize
 from headrace.wire.parameters import ParameterValue
+
+
+class _Client(Protocol):
+    timeout_seconds: float
+    pool: Pool | None
+
+    def run_aside(self, steps: Plan[None]) -> None: ...
 
 
 class LoadedNetwork:
@@ -36,16 +43,15 @@ class LoadedNetwork:
     def __init__(
         self,
         network: NetworkInfo,
-        timeout_seconds: float,
-        sharing: Sharing | None = None,
-        *,
-        pinned: str = "",
+        client: _Client,
+        pinned: str,
     ) -> None:
         self.info = network
-        self.timeout_seconds = timeout_seconds
+        self.timeout_seconds = client.timeout_seconds
         self.pinned = pinned
         self.encoder = RequestEncoder(network, pinned)
-        self.sharing = sharing
+        pool = client.pool
+        self.sharing = None if pool is None else Sharing(pool, network.outputs, client.run_aside)
 
     @property
     def name(self) -> str:
@@ -135,62 +141,6 @@ def infer(
     return found
 
 
-def pack(
-    sharing: Sharing | None, request: pb.InferRequest, attachments: list[codec.Buffer]
-) -> Packed:
-    """The request in shared memory, or serialised if it is small or there is no segment for it. The
-    arrays that it was made of may change afterwards."""
-    loan = None if sharing is None else sharing.lend(request, attachments)
-    return serialize(request, attachments) if loan is None else loan
-
-
-def infer_packed(packed: Packed, timeout_seconds: float, *, once: bool = False) -> Plan[Outputs]:
-    """Sends a request that `pack` has made; see `infer`. `once` is as in `Call`."""
-    if isinstance(packed, Loan):
-        return (yield from infer_lent(packed, timeout_seconds, once=once))
-    return (yield from infer_encoded(packed, timeout_seconds, once=once))
-
-
-def infer_encoded(
-    data: bytes, timeout_seconds: float, *, retry_when_full: bool = False, once: bool = False
-) -> Plan[Outputs]:
-    """Sends a serialised request; see `infer`. `once` is as in `Call`."""
-    budget = Budget(timeout_seconds)
-    return decode_reply((yield from _infer(data, budget, retry_when_full, once=once)))
-
-
-def infer_lent(
-    loan: Loan, timeout_seconds: float, *, retry_when_full: bool = False, once: bool = False
-) -> Plan[Outputs]:
-    """Sends a request whose tensors lie in shared memory. If the server cannot use the memory, the
-    request is sent again in a message. See `infer`."""
-    budget = Budget(timeout_seconds)
-    try:
-        return loan.read((yield from _infer(loan.data, budget, retry_when_full, once=once)))
-    except Error as error:
-        again = loan.failed(error)
-        if again is None:
-            raise
-    finally:
-        loan.give_up()
-    data = serialize(*again)
-    return loan.read_message((yield from _infer(data, budget, retry_when_full, once=once)))
-
-
-def _infer(
-    data: bytes, budget: Budget, retry_when_full: bool, *, once: bool = False
-) -> Plan[bytes]:
-    while True:
-        try:
-            reply: bytes = yield Call("Infer", data, budget.left_seconds, once)
-            return reply
-        except ResourceExhausted as error:
-            delay = error.details.retry_delay_seconds
-            if not retry_when_full or delay is None or delay >= budget.left_seconds:
-                raise
-        yield Pause(delay)
-
-
 def get_metric(
     network: LoadedNetwork,
     name: str,
@@ -203,7 +153,7 @@ def get_metric(
     Raises:
         NotFound: no such metric.
     """
-    return (yield from client_plans.metric_of(network.target, name, options, timeout))
+    return (yield from targets.get_metric(network.target, name, options, timeout))
 
 
 def get_config(
@@ -218,7 +168,7 @@ def get_config(
     Raises:
         NotFound: no such key.
     """
-    return (yield from client_plans.config_of(network.target, name, options, timeout))
+    return (yield from targets.get_config(network.target, name, options, timeout))
 
 
 def set_config(
@@ -230,7 +180,7 @@ def set_config(
         NotFound: no such key.
         InvalidArgument: a key does not take its value.
     """
-    yield from client_plans.set_config_of(network.target, config, timeout)
+    yield from targets.set_config(network.target, config, timeout)
 
 
 def performance_counts(
@@ -238,13 +188,13 @@ def performance_counts(
 ) -> Plan[list[LayerProfile]]:
     """How long each layer took in the last request that asked for it."""
     reply = yield from _describe(network, timeout)
-    return info.layer_profiles(reply.performance_counts)
+    return replies.layer_profiles(reply.performance_counts)
 
 
 def layers(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[list[ExecutableLayer]]:
     """The graph that the device runs, with the device's own names."""
     reply = yield from _describe(network, timeout)
-    return [info.executable_layer(layer) for layer in reply.layers]
+    return [replies.executable_layer(layer) for layer in reply.layers]
 
 
 def export(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[bytes]:
@@ -255,8 +205,8 @@ def export(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[byte
     """
     request = pb.ExportNetworkRequest(name=network.name, version=network.pinned)
     seconds = math.inf if timeout is None else timeout
-    replies: list[pb.ExportNetworkReply] = yield Call("ExportNetwork", request, seconds)
-    return b"".join(reply.chunk for reply in replies)
+    pieces: list[pb.ExportNetworkReply] = yield Call("ExportNetwork", request, seconds)
+    return b"".join(piece.chunk for piece in pieces)
 
 
 def unload(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[None]:

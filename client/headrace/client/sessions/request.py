@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import grpc
 
 from headrace.client import errors
+from headrace.client.errors import Target
 from headrace.client.outputs import Outputs, decode_reply
 from headrace.client.plans.plan import Budget, seconds
 from headrace.client.request import InferRequest
@@ -20,7 +21,8 @@ from headrace.client.shared_memory.loan import Loan, Packed
 class CallingClient(Protocol):
     """The part of a client that makes calls."""
 
-    target: str
+    @property
+    def endpoint(self) -> Target: ...
 
     def callable(self, method: str, *, once: bool = False) -> Any: ...
 
@@ -61,10 +63,10 @@ class SessionRequest(InferRequest):
         left = self._budget.left_seconds
         try:
             if not left:
-                raise errors.late(self._client.target)
+                raise errors.late(self._client.endpoint)
             infer = self._client.callable("Infer", once=True)
             start = partial(infer.future, timeout=seconds(left, left))
-            call = started(start, self._packed, self._client.target)
+            call = started(start, self._packed, self._client.endpoint)
         except Exception as error:  # noqa: BLE001 - as the request's result
             self._forget()
             self._fail(error)
@@ -114,7 +116,7 @@ class SessionRequest(InferRequest):
         except grpc.FutureCancelledError:
             self._fail(errors.cancelled())
         except grpc.RpcError as error:
-            self._fail(errors.from_call(error, self._client.target))
+            self._fail(errors.from_call(error, self._client.endpoint))
         except Exception as error:  # noqa: BLE001 - as the request's result
             self._fail(error)
         else:

@@ -9,13 +9,13 @@ from typing import Any
 import grpc
 
 from headrace.client import errors
-from headrace.client.errors import Error
+from headrace.client.errors import Error, Target
 from headrace.client.outputs import Outputs
 from headrace.client.shared_memory.loan import Loan, Packed
 from headrace.wire.message import serialize
 
 
-def started(start: Callable[[bytes], Any], packed: Packed, target: str) -> Any:
+def started(start: Callable[[bytes], Any], packed: Packed, target: Target) -> Any:
     """Starts a call. Returns gRPC's future, or a `LentCall` if the tensors are in shared memory."""
     return LentCall(start, packed, target) if isinstance(packed, Loan) else start(packed)
 
@@ -28,7 +28,7 @@ class LentCall:
     is free again, even if nobody asks for the outputs.
     """
 
-    def __init__(self, start: Callable[[bytes], Any], loan: Loan, target: str) -> None:
+    def __init__(self, start: Callable[[bytes], Any], loan: Loan, target: Target) -> None:
         self._start = start
         self._target = target
         self._loan = loan

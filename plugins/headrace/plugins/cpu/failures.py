@@ -78,7 +78,7 @@ def run_failure(error: Exception) -> Exception:
         return FailedPrecondition(f"the device does not support this inference: {text}")
     if (most := _RANK.search(text)) is not None:
         return InvalidArgument(
-            f"an output gets more than {most[1]} axes with these inputs", field="inputs"
+            f"with these inputs, an output would have more than {most[1]} axes", field="inputs"
         )
     if kind == "InvalidArgument" or isinstance(error, RuntimeError):
         return InvalidArgument(f"the network does not take these inputs: {text}", field="inputs")

@@ -34,7 +34,7 @@ def _omitted(node: ir.Node) -> str | None:
     if declared and declared[-1].option == defs.OpSchema.FormalParameterOption.Variadic:
         for index, value in enumerate(node.inputs):
             if value is None and index >= len(declared) - 1:
-                return f"input {index} is left out, which ONNX does not allow here"
+                return f"input {index} is missing, and ONNX requires it"
     return None
 
 
@@ -51,14 +51,14 @@ def _sizes(value: ir.Value | None) -> list[int | None]:
 
 def _attention(node: ir.Node) -> str | None:
     if any(node.attributes.get_int(f"{which}_num_heads", 1) == 0 for which in ("q", "kv")):
-        return "the backend divides by the number of heads, which is 0"
+        return "the number of heads is 0"
     keys, mask = _sizes(_input(node, 1))[-2:-1], _sizes(_input(node, 3))[-1:]
     if _input(node, 6) is not None and keys and mask and None not in keys + mask and keys != mask:
-        return "no kernel for a mask shorter than the padded keys"
+        return "no kernel for a mask that is shorter than the padded keys"
     mode = node.attributes.get_int("qk_matmul_output_mode", 0)
     causal = node.attributes.get_int("is_causal", 0)
     if mode == 2 and causal and len(node.outputs) > 3 and node.outputs[3].name:
-        return "with is_causal the backend's qk_matmul_output lacks the causal mask"
+        return "with is_causal, the backend leaves the causal mask out of qk_matmul_output"
     return None
 
 
@@ -70,29 +70,29 @@ def _rank(node: ir.Node, index: int = 0) -> int | None:
 def _pool(node: ir.Node) -> str | None:
     rank = _rank(node)
     if rank is not None and rank > 5:
-        return f"no kernel for {rank - 2} spatial axes, three at most"
+        return f"no kernel for {rank - 2} spatial axes; the backend supports three at most"
     same = node.attributes.get_string("auto_pad", "NOTSET").startswith("SAME")
     if same and any(each != 1 for each in node.attributes.get_ints("dilations", ())):
-        return "with auto_pad the backend pads as if dilations were 1"
+        return "with auto_pad, the backend ignores dilations"
     return None
 
 
 def _stft(node: ir.Node) -> str | None:
     """The backend reads the window's length from its first axis, even if it has no axes."""
     rank = _rank(node, 2)
-    return None if rank in (None, 1) else f"the window has {rank} axes, and one is needed"
+    return None if rank in (None, 1) else f"the window has {rank} axes; it must have one"
 
 
 def _eye_like(node: ir.Node) -> str | None:
     rank = _rank(node)
-    return None if rank in (None, 2) else f"the input has {rank} axes, and two are needed"
+    return None if rank in (None, 2) else f"the input has {rank} axes; it must have two"
 
 
 def _loss(node: ir.Node) -> str | None:
     scores, classes = _rank(node), _rank(node, 1)
     if scores is None or classes is None or classes == scores - 1:
         return None
-    return f"the classes have {classes} axes, and {scores - 1} are needed"
+    return f"the target has {classes} axes; it must have {scores - 1}"
 
 
 def _gather_nd(node: ir.Node) -> str | None:
@@ -103,7 +103,11 @@ def _gather_nd(node: ir.Node) -> str | None:
 
 def _reverse_sequence(node: ir.Node) -> str | None:
     rank = _rank(node)
-    return None if rank is None or rank >= 2 else f"the input has {rank} axes, and two are needed"
+    return (
+        None
+        if rank is None or rank >= 2
+        else f"the input has {rank} axes; it must have at least two"
+    )
 
 
 def _split_to_sequence(node: ir.Node) -> str | None:
@@ -129,7 +133,7 @@ def _tf_idf(node: ir.Node) -> str | None:
 
 
 def _lrn(node: ir.Node) -> str | None:
-    return None if _rank(node) in (None, 4) else "no kernel for any but two spatial axes"
+    return None if _rank(node) in (None, 4) else "the backend supports only two spatial axes"
 
 
 def _grid_sample(node: ir.Node) -> str | None:
@@ -151,7 +155,7 @@ def _conv_integer(node: ir.Node) -> str | None:
 
 def _max_unpool(node: ir.Node) -> str | None:
     if _input(node, 2) is not None:
-        return "with output_shape the backend reads the indices as of another shape"
+        return "with output_shape, the backend misreads the indices"
     return None
 
 
@@ -168,7 +172,7 @@ def _conv_transpose(node: ir.Node) -> str | None:
         for size, dilation, stride in zip(kernel, dilations, strides, strict=True)
     ):
         return None
-    return "with auto_pad the backend's output is too small where strides are larger than kernels"
+    return "with auto_pad, the backend's output is too small if a stride is larger than its kernel"
 
 
 def _mod(node: ir.Node) -> str | None:
@@ -181,7 +185,7 @@ def _mod(node: ir.Node) -> str | None:
 def _reduce_bool(node: ir.Node) -> str | None:
     value = _input(node, 0)
     if value is not None and value.dtype == ir.DataType.BOOL and 0 in _sizes(value):
-        return "no kernel for booleans where there are no elements"
+        return "no kernel for empty boolean tensors"
     return None
 
 
@@ -199,7 +203,7 @@ def _resize(node: ir.Node) -> str | None:
     known += [None] * (len(scales) - len(known))  # if the rank is not known
     if all(map(_gives_whole_size, scales, known)):
         return None
-    return "with align_corners the backend is wrong where a scale gives no whole size"
+    return "with align_corners, the backend is wrong if size times scale is not a whole number"
 
 
 def _gives_whole_size(scale: float | None, size: int | None) -> bool:

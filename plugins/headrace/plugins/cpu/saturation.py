@@ -82,9 +82,9 @@ def note(model: ir.Model) -> tuple[str, ...]:
     if not changed:
         return ()
     return (
-        f"{changed} integer product(s) of uint8 and int8 are computed in one type, as this "
-        "processor saturates in between; it takes longer than ONNX Runtime by itself, which is "
-        "wrong there; DISABLE_TRANSFORMATIONS=YES leaves them as they are",
+        f"{changed} integer product(s) of uint8 and int8 are computed in one type, "
+        "because this processor would overflow otherwise; ONNX Runtime by itself is faster and "
+        "wrong; set DISABLE_TRANSFORMATIONS=YES to keep its results",
     )
 
 

@@ -36,8 +36,8 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.system.allocator import release_memory
 
 _NOT_OPTIMIZED: Final = (
-    "not optimised: ONNX Runtime refuses this network after it has optimised it; requests may take "
-    "longer"
+    "not optimised, because ONNX Runtime refuses its own optimised form of this network; requests "
+    "may take longer"
 )
 
 Open: TypeAlias = Callable[[Provider], Session]

@@ -117,8 +117,8 @@ class LayerSupport:
         names = " and ".join(repr(value.name) for value in unknown)
         others = f" (nor does it take {', '.join([*reasons][1:4])})" if len(reasons) > 1 else ""
         return (
-            f"with {tried}: {reason}{others}; the types of {names} are not known, for a layer "
-            "before is not supported"
+            f"with {tried}: {reason}{others}; the types of {names} are unknown because an earlier "
+            "layer is not supported"
         )
 
     def _try(
@@ -137,8 +137,9 @@ class LayerSupport:
         unknown = _NO_OPERATOR.match(reason)
         if unknown is not None and not defs.has(unknown[2], unknown[1]):
             return (
-                f"the domain {unknown[1]!r} has no operator {unknown[2]} here; a custom one needs "
-                f"its library in the server's configuration file, as {CUSTOM_OPS_LIBRARIES.name}"
+                f"this server has no operator {unknown[2]} of the domain {unknown[1]!r}; name the "
+                f"library of a custom operator as {CUSTOM_OPS_LIBRARIES.name} in the configuration "
+                "file"
             )
         lacking = _NO_KERNEL.search(reason)
         if lacking is None:

@@ -53,7 +53,7 @@ def notes_on_float64(model: ir.Model) -> tuple[str, ...]:
         return ()
     return (
         f"{len(wide)} Fourier transform(s) of float32 are computed in float64, which is more exact "
-        "than ONNX Runtime by itself; DISABLE_TRANSFORMATIONS=YES leaves them as they are",
+        "than ONNX Runtime by itself; set DISABLE_TRANSFORMATIONS=YES to keep its results",
     )
 
 

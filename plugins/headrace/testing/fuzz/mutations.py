@@ -16,8 +16,7 @@ from headrace.testing.fuzz.variant import input_names
 
 SIZES = (0, 0, 0, 1, 1, 2, 3, 5, 7, 17, 33)
 MOST_ELEMENTS = 40_000
-_TYPES = ("float", "double", "float16", "bfloat16", "bool", "int8", "int16", "int32", "int64",
-          "uint8", "uint16", "uint32", "uint64")  # fmt: skip
+_TYPES = "float double float16 bfloat16 bool int8 int16 int32 int64 uint8 uint16 uint32 uint64"
 
 
 @dataclass(slots=True)
@@ -114,7 +113,7 @@ def mutate_type(draft: Draft, rng: Generator) -> None:
     if schema is None or not schema.type_constraints:
         return
     variable = schema.type_constraints[int(rng.integers(len(schema.type_constraints)))]
-    allowed = [t for t in _TYPES if f"tensor({t})" in variable.allowed_type_strs]
+    allowed = [t for t in _TYPES.split() if f"tensor({t})" in variable.allowed_type_strs]
     if not allowed:
         return
     word = allowed[rng.integers(len(allowed))]

@@ -14,7 +14,7 @@ import onnx
 import onnx.numpy_helper
 import onnx.shape_inference
 
-from headrace.testing.fuzz.values import bounds, is_float, is_integer
+from headrace.testing.fuzz.values import bounds, has_nan, is_extreme, is_float, is_integer, wide
 from headrace.testing.fuzz.variant import Feed, Variant
 
 Array = np.ndarray[Any, Any]
@@ -44,7 +44,6 @@ _QUANTISING = frozenset(
 _SCALES = {"QuantizeLinear": (1,), "QLinearConv": (1, 4, 6), "QLinearMatMul": (1, 4, 6)}
 _INTEGER_ARITHMETIC = frozenset(["Abs", "Div", "Mod", "Neg", "Pow", "BitShift"])
 _AVERAGING = ("Loss", "Mean", "Norm", "Pool")
-_HUGE = 1e6
 _MAGNIFYING = frozenset(["Div", "Log", "Pow", "Reciprocal", "Sqrt"])
 _SIZED_BY_VALUES = frozenset(["Compress", "NonMaxSuppression", "NonZero", "Range", "Unique"])
 
@@ -77,8 +76,8 @@ def noise(variant: Variant, number: int) -> float:
     largest = 1.0
     for each in _arrays(variant.feeds[number], model):
         if each.dtype != object and is_float(each.dtype) and each.size:
-            wide = np.abs(_wide(each).astype(np.float64))
-            largest = max(largest, float(wide[np.isfinite(wide)].max(initial=0.0)))
+            sizes = np.abs(wide(each).astype(np.float64))
+            largest = max(largest, float(sizes[np.isfinite(sizes)].max(initial=0.0)))
     return largest
 
 
@@ -121,19 +120,19 @@ def _element(declared: onnx.TypeProto) -> int:
 
 
 def _extreme_floats(operators: set[str], values: list[Array]) -> str | None:
-    if not operators <= POINTWISE | {"Constant"} and any(map(_is_extreme, values)):
+    if not operators <= POINTWISE | {"Constant"} and any(map(is_extreme, values)):
         return "NaN, infinite or huge numbers where the order of the arithmetic is open"
     return None
 
 
 def _nan(operators: set[str], values: list[Array]) -> str | None:
-    if not operators <= MOVING | {"Constant"} and any(map(_has_nan, values)):
+    if not operators <= MOVING | {"Constant"} and any(map(has_nan, values)):
         return "arithmetic with NaN"
     return None
 
 
 def _casts(operators: set[str], values: list[Array]) -> str | None:
-    if operators & {"Cast", "CastLike"} and any(map(_is_extreme, values)):
+    if operators & {"Cast", "CastLike"} and any(map(is_extreme, values)):
         return "a cast of a number that the target type does not have"
     return None
 
@@ -157,8 +156,8 @@ def _cast_too_far(model: onnx.ModelProto, feed: Feed) -> str | None:
         low, high = bounds(dtype)
         for each in _arrays(feed, model):
             if each.dtype != object and is_float(each.dtype) and each.size:
-                wide = np.trunc(_wide(each).astype(np.float64))
-                if not bool(((wide >= low) & (wide <= high)).all()):
+                whole = np.trunc(wide(each).astype(np.float64))
+                if not bool(((whole >= low) & (whole <= high)).all()):
                     return "a cast of a number that the target type does not have"
     return None
 
@@ -168,9 +167,9 @@ def _power_too_far(operators: set[str], values: list[Array]) -> str | None:
     the operator's text says nothing of it."""
     numbers = [each for each in values if each.dtype != object and each.size]
     bases = [each for each in numbers if is_integer(each.dtype)]
-    exponents = [_wide(each).astype(np.float64) for each in numbers if is_float(each.dtype)]
+    exponents = [wide(each).astype(np.float64) for each in numbers if is_float(each.dtype)]
     for base in bases if "Pow" in operators else []:
-        largest = float(np.abs(_wide(base).astype(np.float64)).max())
+        largest = float(np.abs(wide(base).astype(np.float64)).max())
         with np.errstate(all="ignore"):
             if any((largest**each > bounds(base.dtype)[1]).any() for each in exponents):
                 return "a power that the type does not have"
@@ -179,7 +178,7 @@ def _power_too_far(operators: set[str], values: list[Array]) -> str | None:
 
 def _integers(operators: set[str], values: list[Array]) -> str | None:
     if operators & _INTEGER_ARITHMETIC and any(
-        is_integer(each.dtype) and bool((_wide(each) <= 0).any()) for each in values
+        is_integer(each.dtype) and bool((wide(each) <= 0).any()) for each in values
     ):
         return "a division of integers by zero, or a result that the type does not have"
     return None
@@ -187,7 +186,7 @@ def _integers(operators: set[str], values: list[Array]) -> str | None:
 
 def _least(operators: set[str], values: list[Array]) -> str | None:
     if "ReduceL1" in operators and any(
-        is_integer(each.dtype) and bool((_wide(each) == bounds(each.dtype)[0]).any())
+        is_integer(each.dtype) and bool((wide(each) == bounds(each.dtype)[0]).any())
         for each in values
         if each.dtype.kind != "u"
     ):
@@ -206,21 +205,22 @@ def _no_scale(model: onnx.ModelProto, feed: Feed) -> str | None:
     for node in model.graph.node:
         for at in _SCALES.get(node.op_type, ()):
             scale = given.get(node.input[at])
-            if scale is not None and not _wide(scale).all():
+            if scale is not None and not wide(scale).all():
                 return "a quantisation with a scale of zero"
     return None
 
 
 def _one_corner(model: onnx.ModelProto, feed: Feed) -> str | None:
-    """Where corners are aligned, -1 and 1 are the centres of the first and the last pixel. ONNX
-    does not say where a single one is: its function divides by 0, its evaluator takes -1, and
-    PyTorch, which the specification refers to, takes the middle."""
+    """Whether corners are aligned, and the height or the width is one pixel. The centres of the
+    first and the last pixel are at -1 and 1. For a single one, ONNX's function divides by 0, its
+    evaluator takes -1, and PyTorch, which the specification refers to, takes the middle. For a
+    depth of one, the function and the evaluator both take -1."""
     given = _given(model, feed)
     for node in model.graph.node:
         aligned = any(each.name == "align_corners" and each.i for each in node.attribute)
         if node.op_type == "AffineGrid" and aligned:
             sizes = given.get(node.input[1])
-            if sizes is not None and (sizes[2:] == 1).any():
+            if sizes is not None and (sizes[2:][-2:] == 1).any():
                 return "a grid whose aligned corners are one pixel"
     return None
 
@@ -285,22 +285,3 @@ def _flat(value: Any) -> Iterator[Array]:
             yield from _flat(each)
     elif isinstance(value, np.ndarray):
         yield value
-
-
-def _has_nan(array: Array) -> bool:
-    if array.dtype == object or not is_float(array.dtype):
-        return False
-    return bool(np.isnan(_wide(array).astype(np.float64)).any())
-
-
-def _is_extreme(array: Array) -> bool:
-    if array.dtype == object or not is_float(array.dtype) or not array.size:
-        return False
-    wide = _wide(array).astype(np.float64)
-    tiny = (wide != 0) & (np.abs(wide) < 1e-30)
-    return bool((~np.isfinite(wide) | (np.abs(wide) > _HUGE) | tiny).any())
-
-
-def _wide(array: Array) -> Array:
-    with np.errstate(all="ignore"):
-        return array if array.dtype.kind in "iuf" else array.astype(np.float64)

@@ -13,6 +13,7 @@ Generator = np.random.Generator
 
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-40, -1e-40, 1e10, -1e10, 3e38, np.nan, np.inf, -np.inf)
 INTEGERS = (0, 1, -1, 2, -2, 3, 7, 100, 2**30, -(2**30), 2**31 - 1, -(2**31), 2**40, -(2**40))
+_HUGE = 1e6
 TEXTS = ("", " ", "a", "ß→漢字", "\n", "0", "nan", "-1", "a" * 300)
 
 
@@ -32,6 +33,27 @@ def bounds(dtype: np.dtype[Any]) -> tuple[int, int]:
     """The smallest and largest number of an integer type."""
     info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
     return int(info.min), int(info.max)
+
+
+def has_nan(array: Array) -> bool:
+    if array.dtype == object or not is_float(array.dtype):
+        return False
+    return bool(np.isnan(wide(array).astype(np.float64)).any())
+
+
+def is_extreme(array: Array) -> bool:
+    """Whether a float is NaN, infinite, huge, or so small that it may be taken for zero."""
+    if array.dtype == object or not is_float(array.dtype) or not array.size:
+        return False
+    numbers = wide(array).astype(np.float64)
+    tiny = (numbers != 0) & (np.abs(numbers) < 1e-30)
+    return bool((~np.isfinite(numbers) | (np.abs(numbers) > _HUGE) | tiny).any())
+
+
+def wide(array: Array) -> Array:
+    """The numbers in a type that NumPy computes with: float64 for types of ml_dtypes."""
+    with np.errstate(all="ignore"):
+        return array if array.dtype.kind in "iuf" else array.astype(np.float64)
 
 
 def resized(array: Array, shape: Sequence[int]) -> Array:
@@ -124,6 +146,6 @@ def converted(array: Array, dtype: np.dtype[Any]) -> Array:
     with np.errstate(all="ignore"):
         if is_integer(dtype):
             low, high = bounds(dtype)
-            wide = np.nan_to_num(array.astype(np.float64), nan=0.0)
-            return np.clip(wide, max(low, -(2**52)), min(high, 2**52)).astype(dtype)
+            numbers = np.nan_to_num(array.astype(np.float64), nan=0.0)
+            return np.clip(numbers, max(low, -(2**52)), min(high, 2**52)).astype(dtype)
         return array.astype(np.float32 if dtype.kind == "V" else dtype).astype(dtype)

@@ -29,7 +29,7 @@ from headrace.runtime.errors import (
     UnsupportedLayers,
 )
 from headrace.runtime.network.network import Network
-from headrace.runtime.network.reference import CorrectedEvaluator
+from headrace.runtime.network.reference.evaluator import CorrectedEvaluator
 from headrace.runtime.transform.options import LoadRequest, NetworkOptions
 from headrace.testing.backend_cases.worker import DeviceUnderTest, wait_until_up
 from headrace.testing.fuzz import canaries

@@ -11,8 +11,7 @@ from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network.values import Array
-from headrace.runtime.transform.options import NetworkOptions
-from headrace.runtime.transform.preprocessing import InputOptions, OutputOptions
+from headrace.runtime.transform.options import InputOptions, NetworkOptions, OutputOptions
 from headrace.testing import networks
 from headrace.testing.compare import assert_same_outputs
 from headrace.testing.infer_request import InferRequest

@@ -7,8 +7,7 @@ import pytest
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.transform.options import NetworkOptions
-from headrace.runtime.transform.preprocessing import InputOptions
+from headrace.runtime.transform.options import InputOptions, NetworkOptions
 from headrace.testing import networks
 from headrace.testing.case import Case
 from headrace.testing.suite.fixtures import DeviceFixtures

@@ -10,7 +10,7 @@ is the keys of one device; resolved over layers of strings it gives a typed `Con
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, cast
@@ -32,8 +32,6 @@ __all__ = [
     "Key",
     "ParameterValue",
     "Range",
-    "check_prefixes",
-    "for_device",
 ]
 
 MAX_KEYS = 256
@@ -251,54 +249,3 @@ class Configuration:
                     field=config_field(name),
                 )
         return self.schema.resolve(self.explicit_strings(), changes)
-
-
-def for_device(config: Mapping[str, str], device: str) -> dict[str, str]:
-    """The part of a list's configuration that is for one `device`, without prefixes.
-
-    A key without a prefix is for every device. ``CPU.NUM_STREAMS`` is for CPU alone and wins over
-    it, ``CPU.1.NUM_STREAMS`` is for CPU.1 alone and wins over both.
-
-    Args:
-        device: type or type and id, as "CPU" or "CPU.1".
-
-    Raises:
-        InvalidArgument: the device has an id, and DEVICE_ID is another one.
-    """
-    wanted = ["", device.partition(".")[0].upper()]
-    if "." in device:
-        wanted.append(_fold_device(device))
-    chosen: dict[str, str] = {}
-    for prefix in wanted:
-        for name, text in config.items():
-            owner, _, key = name.rpartition(".")
-            if _fold_device(owner) == prefix:
-                chosen[key] = text
-    device_id = device.partition(".")[2]
-    if device_id and chosen.get("DEVICE_ID", "") not in ("", device_id):
-        raise InvalidArgument(
-            f"the device is {device}, and DEVICE_ID is {chosen['DEVICE_ID']!r}: give one of them",
-            field=config_field("DEVICE_ID"),
-        )
-    return chosen
-
-
-def check_prefixes(config: Mapping[str, str], devices: Iterable[str]) -> None:
-    """Refuses keys with a prefix that names none of `devices` ("CPU", "CPU.1").
-
-    Raises:
-        NotFound: naming the key.
-    """
-    known = {name for device in devices for name in (device, device.partition(".")[0].upper())}
-    folded = {_fold_device(device) for device in known}
-    for name in config:
-        owner, dot, _ = name[: MAX_NAME_LENGTH + 1].rpartition(".")
-        if dot and _fold_device(owner) not in folded:
-            raise NotFound.unknown(
-                "device", owner, known, field=config_field(name[:MAX_NAME_LENGTH])
-            )
-
-
-def _fold_device(name: str) -> str:
-    kind, dot, device_id = name.partition(".")
-    return kind.upper() + dot + device_id

@@ -60,11 +60,13 @@ class Sequence(NamedTuple):
         id: chosen by the client, 1 to 128 characters.
         start: begins the sequence, with states of zeros. An open sequence with this id ends.
         end: ends the sequence, if the request completes.
+        key: tells sequences of the same id apart, if their clients do not share sequences.
     """
 
     id: str
     start: bool = False
     end: bool = False
+    key: str = ""
 
 
 class Job:

@@ -120,7 +120,7 @@ class _Check:
         for tensor in graph.initializer:
             self._tensors.check(tensor, f"initialiser {tensor.name!r}")
             self._declared.name(tensor.name, "an initialiser's name")
-        self._tensors.check_defaults(graph)
+        self._declared.defaults(graph)
         given = dict.fromkeys((*inputs, *initializers))
         self._body(graph, given, [value.name for value in graph.output], outer, scope, what)
 

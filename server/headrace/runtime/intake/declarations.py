@@ -84,6 +84,28 @@ class Declarations:
         if len(name) > self._limits.name_length:
             raise invalid(f"{what} is longer than {self._limits.name_length} characters")
 
+    def defaults(self, graph: onnx.GraphProto) -> None:
+        """Checks that an input's default value, its initialiser, has the input's type."""
+        tensors = {tensor.name: tensor for tensor in graph.initializer}
+        for value in graph.input:
+            tensor = tensors.get(value.name)
+            declared = value.type.tensor_type
+            if tensor is None or not declared.elem_type:
+                continue
+            sizes = declared.shape.dim
+            fits = not declared.HasField("shape") or (
+                len(sizes) == len(tensor.dims)
+                and all(
+                    not size.HasField("dim_value") or size.dim_value == found
+                    for size, found in zip(sizes, tensor.dims, strict=True)
+                )
+            )
+            if tensor.data_type != declared.elem_type or not fits:
+                raise invalid(
+                    f"initialiser {tensor.name!r} is {ir.DataType(tensor.data_type).name}"
+                    f"{list(tensor.dims)}, but the input of this name has another type or shape"
+                )
+
 
 def drop_metadata(
     proto: onnx.ModelProto

@@ -15,8 +15,10 @@ class Limits:
     Attributes:
         model_bytes: the most bytes of the serialised model. The limit may exceed protobuf's 2 GiB,
             because the tensors' raw data is not parsed.
-        structure_bytes: the most bytes of everything except the tensors' raw data. Packed numbers
-            count with their size after parsing: one byte may become eight.
+        structure_bytes: the most bytes of everything except the tensors' raw data, floats and
+            doubles. Integers count with their size after parsing: one byte may become eight.
+        value_bytes: the most bytes of one text, or of one list of numbers that is not a tensor's
+            data. Protobuf parses it in one call, which stops every other thread.
         fields: the most protobuf fields. An empty message of two bytes takes two hundred bytes once
             parsed, so this limit bounds the memory of parsing: some 100 bytes a field, 400 MB at
             the default.
@@ -33,6 +35,7 @@ class Limits:
 
     model_bytes: int = 2**31
     structure_bytes: int = 256 * 2**20
+    value_bytes: int = 16 * 2**20
     fields: int = 4_000_000
     nodes: int = 100_000
     inlined_nodes: int = 200_000

@@ -113,6 +113,11 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
+def header(number: int, length: int) -> bytes:
+    """The tag and length of the field `number` with a payload of `length` bytes."""
+    return varint(number << 3 | _LENGTH) + varint(length)
+
+
 def read_varint(data: Buffer, at: int) -> tuple[int, int]:
     """Reads a varint. Returns the number and the position after it.
 

@@ -11,11 +11,12 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from headrace.runtime.errors import InvalidModel
-from headrace.runtime.intake import naming, onnx_bytes, parts
+from headrace.runtime.intake import naming, parts
 from headrace.runtime.intake.check import check_model
 from headrace.runtime.intake.external import ExternalFiles, FilesInFolder, SentFiles
 from headrace.runtime.intake.inlining import settle_functions
 from headrace.runtime.intake.limits import Limits
+from headrace.runtime.intake.stripping import strip
 from headrace.runtime.intake.tensors import TensorData
 from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.system.graph_memory import watched
@@ -101,7 +102,7 @@ def _model(
     spooled: bool,
     external: ExternalFiles,
 ) -> ir.Model:
-    stripped, ranges = onnx_bytes.strip(data, limits)
+    stripped, ranges = strip(data, limits)
     files = MappedFiles() if files is None else files
     tensors = TensorData(data, ranges, limits, files, external)
     proto = onnx.ModelProto()

@@ -14,25 +14,16 @@ import onnx_ir as ir
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake.external import SPOOLED_BYTES, ExternalFiles
 from headrace.runtime.intake.limits import Limits
-from headrace.runtime.intake.onnx_bytes import Ranges, refer
+from headrace.runtime.intake.numbers import count_numbers, decode_integers, field_of
+from headrace.runtime.intake.onnx_bytes import refer
+from headrace.runtime.intake.stripping import Place, Ranges
 from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.system.mapped_files import MappedFiles
 
 _SELF: Final = "\0model"
-"""The location that stands for the bytes of the model itself. No file can have this name."""
-
-_TYPED_FIELD: Final = {
-    ir.DataType.FLOAT: "float_data",
-    ir.DataType.COMPLEX64: "float_data",
-    ir.DataType.INT64: "int64_data",
-    ir.DataType.DOUBLE: "double_data",
-    ir.DataType.COMPLEX128: "double_data",
-    ir.DataType.UINT32: "uint64_data",
-    ir.DataType.UINT64: "uint64_data",
-    ir.DataType.STRING: "string_data",
-}
-"""The field in which a tensor without raw data keeps its elements. All other types use
-int32_data."""
+_DECODED: Final = "\0decoded "
+"""Locations that stand for the bytes of the model itself, and for a list of decoded numbers. No
+file can have these names."""
 
 
 class TensorData:
@@ -58,6 +49,7 @@ class TensorData:
         self._limits = limits
         self._mapped = mapped
         self._external = external
+        self._decoded: list[memoryview] = []
         self._count = 0
         self._bytes = 0
         self._external_bytes = 0
@@ -99,43 +91,19 @@ class TensorData:
         else:
             self._check_inline(proto, dtype, elements, size_bytes, what)
 
-    def check_defaults(self, graph: onnx.GraphProto) -> None:
-        """Checks that an input's default value, its initialiser, has the input's type.
-
-        Raises:
-            InvalidModel: a default has another type.
-        """
-        tensors = {tensor.name: tensor for tensor in graph.initializer}
-        for value in graph.input:
-            tensor = tensors.get(value.name)
-            declared = value.type.tensor_type
-            if tensor is None or not declared.elem_type:
-                continue
-            sizes = declared.shape.dim
-            fits = not declared.HasField("shape") or (
-                len(sizes) == len(tensor.dims)
-                and all(
-                    not size.HasField("dim_value") or size.dim_value == found
-                    for size, found in zip(sizes, tensor.dims, strict=True)
-                )
-            )
-            if tensor.data_type != declared.elem_type or not fits:
-                raise _invalid(
-                    f"initialiser {tensor.name!r} is {ir.DataType(tensor.data_type).name}"
-                    f"{list(tensor.dims)}, but the input of this name has another type or shape"
-                )
-
     def _check_inline(
         self, proto: onnx.TensorProto, dtype: ir.DataType, elements: int, size: int, what: str
     ) -> None:
-        elsewhere = self._ranges.get(proto.raw_data)
+        place = self._ranges.get(proto.raw_data)
+        if place is not None and place.field != "raw_data":
+            proto.ClearField("raw_data")
         if proto.HasField("raw_data"):
             if dtype.is_string():
                 raise _invalid(f"{what} keeps strings as raw data; store them in string_data")
-            length = elsewhere[1] if elsewhere else len(proto.raw_data)
+            length = place.length if place else len(proto.raw_data)
             expected, unit = size, "bytes"
         else:
-            field = _TYPED_FIELD.get(dtype, "int32_data")
+            field = field_of(dtype)
             if dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
                 expected = 2 * elements
             elif not dtype.is_string() and dtype.bitwidth in (2, 4):
@@ -143,6 +111,8 @@ class TensorData:
             else:
                 expected = elements
             length, unit = len(getattr(proto, field)), f"elements of {field}"
+            if place is not None and place.field == field:
+                length += count_numbers(self._view(place), field)
         if length != expected:
             if proto.external_data:
                 raise _invalid(f"{what} has external data, but its data_location is not EXTERNAL")
@@ -151,9 +121,25 @@ class TensorData:
                 f"has {length}"
             )
         del proto.external_data[:]  # data_location says to ignore it
-        if elsewhere:
-            proto.ClearField("raw_data")
-            refer(proto, _SELF, *elsewhere)
+        if place is not None:
+            self._refer(proto, dtype, place)
+
+    def _refer(self, proto: onnx.TensorProto, dtype: ir.DataType, place: Place) -> None:
+        """Makes the tensor refer to its data, after decoding the data if it is not raw."""
+        for field in ("raw_data", place.field):
+            proto.ClearField(field)
+        if place.field in ("raw_data", "float_data", "double_data"):
+            refer(proto, _SELF, place.start, place.length)
+        else:
+            try:
+                decoded = decode_integers(self._view(place), dtype)
+            except ValueError as error:
+                raise _invalid(f"{place.field} of {proto.name!r}: {error}") from None
+            refer(proto, f"{_DECODED}{len(self._decoded)}", 0, len(decoded))
+            self._decoded.append(decoded)
+
+    def _view(self, place: Place) -> memoryview:
+        return memoryview(self._data)[place.start : place.start + place.length]
 
     def _check_external(
         self, proto: onnx.TensorProto, dtype: ir.DataType, size: int, what: str
@@ -188,11 +174,14 @@ class TensorData:
 
         def find(external: ir.ExternalTensor) -> ir.TensorProtocol:
             start = external.offset or 0
-            if external.location == _SELF:
+            location = str(external.location)
+            if location == _SELF or location.startswith(_DECODED):
                 own.append(id(external))
                 source = memoryview(self._data)
+                if location != _SELF:
+                    source = self._decoded[int(location.removeprefix(_DECODED))]
             else:
-                source = self._external.find(str(external.location), external.name or "")
+                source = self._external.find(location, external.name or "")
             places[id(external)] = source[start : start + int(external.nbytes)]
             return external
 

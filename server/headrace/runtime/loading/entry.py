@@ -15,6 +15,9 @@ from headrace.runtime.execution.cancel import CancelToken
 FIRST_VERSION: Final = "1"
 """The version of a network that is loaded without a version."""
 
+_OWNED: Final = "@"
+"""Separates the name that clients use from the network's owner. Neither of them contains it."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _VERSION = re.compile(r"[1-9][0-9]{0,17}")
 
@@ -36,6 +39,28 @@ def check_network_name(name: str) -> str:
             field="name",
         )
     return name
+
+
+def full_name(name: str, owner: str) -> str:
+    """The name that the registry knows a network by: ``name``, or ``name@owner`` if a tenant owns
+    it. So two tenants may use the same name.
+
+    Args:
+        owner: the tenant, in characters that a file name may have and without ``@``; empty for a
+            network that all clients share.
+    """
+    return f"{name}{_OWNED}{owner}" if owner else name
+
+
+def plain_name(full: str) -> str:
+    """The name that the network's owner uses for it."""
+    return full.rpartition(_OWNED)[0] or full
+
+
+def owner_of(full: str) -> str:
+    """The tenant that owns the network; empty for a network that all clients share."""
+    name, _, owner = full.rpartition(_OWNED)
+    return owner if name else ""
 
 
 def is_version(text: str) -> bool:
@@ -65,7 +90,11 @@ class NetworkState(enum.Enum):
 
 
 class NetworkKey(NamedTuple):
-    """Identifies one load of one version of a network. No other load ever gets the same key."""
+    """Identifies one load of one version of a network. No other load ever gets the same key.
+
+    Attributes:
+        name: the network's full name.
+    """
 
     name: str
     version: str
@@ -81,6 +110,7 @@ class NetworkEntry:
         record: the data that the registry's owner keeps with a network.
         owner: the object that the versions of one name share if they may be loaded and replaced
             beside each other; None for a network that is alone under its name.
+        model_bytes: the size of the model, once it has been read.
         given_up: for a network that is being loaded, the reason why nobody wants it any more.
     """
 
@@ -92,6 +122,7 @@ class NetworkEntry:
     reason: str = ""
     executable: ExecutableNetwork | None = None
     load_seconds: float = 0.0
+    model_bytes: int = 0
     references: int = 0
     given_up: HeadraceError | None = None
     token: CancelToken = field(default_factory=CancelToken)

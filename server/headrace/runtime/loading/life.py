@@ -20,7 +20,7 @@ from functools import partial
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Cancelled, HeadraceError, Internal
 from headrace.runtime.loading.batch_size import check_batch_size
-from headrace.runtime.loading.entry import NetworkEntry, NetworkKey
+from headrace.runtime.loading.entry import NetworkEntry, NetworkKey, plain_name
 from headrace.runtime.loading.executor import LoadExecutor, pass_on, together
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.runtime.loading.store import NetworkStore
@@ -171,7 +171,7 @@ class NetworkLife:
         Raises:
             NotFound: no network has the name, or no network of that name has the version.
         """
-        error = Cancelled(f"network {name!r} was unloaded while it was loading")
+        error = Cancelled(f"network {plain_name(name)!r} was unloaded while it was loading")
         with self._changing:
             self._networks.find(name, version)
             there = self._networks.versions(name)
@@ -233,6 +233,7 @@ class NetworkLife:
             network = read()
             check_batch_size(network, request)
             entry.record = Record(request, network)
+            self._networks.count_bytes(entry, lambda: sum(map(len, network.chunks())))
             executable = compile_network(entry)
             try:
                 if request.warm_up is not None:
@@ -278,7 +279,7 @@ class NetworkLife:
             name, version, _ = entry.key
             counters = self._counters.network(name, executable.place.device, version)
             counters.observe_load(entry.load_seconds)
-            executable.count_as(name, counters)
+            executable.count_as(plain_name(name), counters)
             if executable.notes:
                 counters.series.get(NOTES).add(len(executable.notes))
             self._networks.publish(entry, executable, self._close_later)

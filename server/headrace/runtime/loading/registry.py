@@ -8,7 +8,6 @@ name and are never here.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
@@ -22,26 +21,18 @@ from headrace.runtime.loading.entry import (
     NetworkKey,
     NetworkState,
     check_network_name,
+    owner_of,
+    plain_name,
 )
-from headrace.runtime.loading.table import NetworkTable, why_unusable
+from headrace.runtime.loading.lists import NetworkLists
 from headrace.runtime.loading.versions import WHOLE
 
 __all__ = ["NetworkEntry", "NetworkKey", "NetworkRegistry", "NetworkState", "check_network_name"]
 
 
-class NetworkRegistry:
+class NetworkRegistry(NetworkLists):
     """The networks of a server. Thread-safe: `_lock` guards the table and its entries. Callbacks
-    run outside the lock.
-
-    Args:
-        limit: the most versions of networks at once that are loaded, being loaded or draining. A
-            version that is being replaced adds one, because old and new exist side by side. A load
-            that was given up counts until its backend returns.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._lock = threading.Lock()
-        self._table = NetworkTable(limit)
+    run outside the lock."""
 
     # -- loading --
 
@@ -73,6 +64,20 @@ class NetworkRegistry:
             table.loading[name, version] = entry
             return entry
 
+    def count_bytes(self, entry: NetworkEntry, measure: Callable[[], int]) -> None:
+        """Counts the bytes of a model for its owner, if their number is limited.
+
+        Args:
+            measure: returns the bytes of the entry's model. It may take long.
+
+        Raises:
+            ResourceExhausted: the owner has too many bytes loaded.
+        """
+        if self._table.of_owner.model_bytes and owner_of(entry.key.name):
+            entry.model_bytes = measure()
+            with self._lock:
+                self._table.check_bytes(entry)
+
     def list_failed(
         self,
         name: str,
@@ -93,7 +98,7 @@ class NetworkRegistry:
             table.check_free(name, version, owner, replace=False)
             there = table.versions(name).entries.get(version)
             if there is not None and (owner is None or there.state is NetworkState.READY):
-                raise AlreadyExists(f"network {name!r} exists", field="name")
+                raise AlreadyExists(f"network {plain_name(name)!r} exists", field="name")
             entry = table.entry(name, version, device, record, owner)
             entry.state = NetworkState.FAILED
             entry.reason = reason
@@ -136,6 +141,7 @@ class NetworkRegistry:
                 del table.loading[name, version]
             entry.state = NetworkState.FAILED
             entry.reason = reason
+            entry.model_bytes = 0
             ready = table.versions(name).ready().values()
             beside = entry.owner is not None and all(
                 each.owner == entry.owner and each.key.version != version for each in ready
@@ -216,8 +222,8 @@ class NetworkRegistry:
         if missing or not ready:
             raise self._unusable(name, missing[0] if missing else "")
         raise FailedPrecondition(
-            f"the shares add up to {sum(shares.values())}, and {name!r} has no other version to "
-            f"get the rest; have them add up to {WHOLE}",
+            f"the shares add up to {sum(shares.values())}, and {plain_name(name)!r} has no other "
+            f"version to get the rest; have them add up to {WHOLE}",
             field="traffic",
         )
 
@@ -248,58 +254,7 @@ class NetworkRegistry:
             raise self._unusable(name, "")
         return leaving
 
-    # -- lists --
-
-    def find(self, name: str, version: str = "") -> NetworkEntry:
-        """A network in any state. Without a version it is the version that serves, or the highest
-        version if none serves.
-
-        Raises:
-            NotFound: no network has the name, or no network of that name has the version.
-        """
-        with self._lock:
-            entry = self._table.find(name, version)
-        if entry is None:
-            raise self._unusable(name, version)
-        return entry
-
-    def versions(self, name: str) -> list[NetworkEntry]:
-        """The versions of a name in any state, the lowest first. If a version is being replaced, it
-        is the entry that serves."""
-        with self._lock:
-            return list(self._table.all_of(name).values())
-
-    def shares(self, name: str) -> dict[str, int]:
-        """The shares that `share` set last."""
-        with self._lock:
-            return dict(self._table.versions(name).shares)
-
-    def serving(self, name: str) -> dict[str, int]:
-        """The per cent of the requests for each version that gets any."""
-        with self._lock:
-            return dict(self._table.versions(name).serving)
-
-    def entries(self) -> list[NetworkEntry]:
-        """All networks: first the current ones, then those being loaded, then those that drain."""
-        with self._lock:
-            return self._table.all()
-
-    def failed(self) -> list[str]:
-        """The names that are listed although none of their versions has loaded."""
-        with self._lock:
-            return sorted(
-                name
-                for name, found in self._table.names.items()
-                if found.entries and not found.ready()
-            )
-
     # -- inside --
-
-    def _unusable(self, name: str, version: str) -> HeadraceError:
-        with self._lock:
-            found, entry = self._table.all_of(name), self._table.find(name, version)
-            names = list(self._table.names)
-        return why_unusable(name, version, list(found), entry, names)
 
     def _drain(
         self, leaving: Collection[NetworkEntry], then: Callable[[NetworkEntry], object]

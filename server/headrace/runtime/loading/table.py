@@ -6,7 +6,7 @@ Not thread-safe: the registry's lock guards it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from headrace.runtime.errors import (
     AlreadyExists,
@@ -22,23 +22,41 @@ from headrace.runtime.loading.entry import (
     NetworkState,
     check_network_name,
     check_version,
+    owner_of,
+    plain_name,
 )
 from headrace.runtime.loading.versions import Versions
+
+
+class OwnerLimits(NamedTuple):
+    """What one owner may have. 0 means no limit.
+
+    Attributes:
+        networks: versions of networks, counted as the limit of all.
+        model_bytes: the bytes of their models together.
+    """
+
+    networks: int = 0
+    model_bytes: int = 0
+
+
+NO_LIMITS: Final = OwnerLimits()
 
 
 class NetworkTable:
     """The table of a server's networks.
 
     Args:
-        limit: as `NetworkRegistry`.
+        limit, of_owner: as `NetworkRegistry`.
 
     Attributes:
         names: the names that have versions that are ready or have failed.
         given_up: the loads that nobody wants any more and whose backends still work.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, of_owner: OwnerLimits) -> None:
         self._limit = limit
+        self.of_owner = of_owner
         self._generation = 0
         self.names: dict[str, Versions] = {}
         self.loading: dict[tuple[str, str], NetworkEntry] = {}
@@ -101,13 +119,13 @@ class NetworkTable:
         def strange(each: NetworkEntry) -> bool:
             return owner is None or each.owner != owner
 
-        check_network_name(name)
+        shown = check_network_name(plain_name(name))
         check_version(version)
         if any(strange(each) or each.key.version == version for each in self.loading_of(name)):
-            raise AlreadyExists(f"network {name!r} is being loaded", field="name")
+            raise AlreadyExists(f"network {shown!r} is being loaded", field="name")
         if not replace and any(map(strange, self.versions(name).ready().values())):
             raise AlreadyExists(
-                f"network {name!r} exists; choose another name, unload it, or set replace",
+                f"network {shown!r} exists; choose another name, unload it, or set replace",
                 field="name",
             )
 
@@ -129,11 +147,39 @@ class NetworkTable:
         replaces = any(map(replaced, ready)) and not any(
             replaced((key.name, key.version)) for key in self.draining
         )
-        count = len(ready | self.loading.keys()) + len(self.draining) + len(self.given_up)
-        if not replaces and count >= self._limit:
+        if replaces:
+            return
+        current = ready | self.loading.keys()
+        leaving = [(key.name, key.version) for key in (*self.draining, *self.given_up)]
+        owner, most = owner_of(name), self.of_owner.networks
+        if owner and most:
+            own = sum(owner_of(each) == owner for each, _ in (*current, *leaving))
+            if own >= most:
+                raise ResourceExhausted(
+                    f"you have {own} networks that are loaded or being unloaded, as many as one "
+                    "client may have (--max-networks-per-client); unload one"
+                )
+        count = len(current) + len(leaving)
+        if count >= self._limit:
             raise ResourceExhausted(
                 f"{count} networks are loaded or being unloaded, as many as the server allows; "
                 f"unload one"
+            )
+
+    def check_bytes(self, entry: NetworkEntry) -> None:
+        """Checks that the owner of a network that has been read may load so many bytes.
+
+        Raises:
+            ResourceExhausted: the owner has too many bytes loaded.
+        """
+        owner, most = owner_of(entry.key.name), self.of_owner.model_bytes
+        there = {*self.all(), *self.given_up.values(), entry}
+        total = sum(each.model_bytes for each in there if owner_of(each.key.name) == owner)
+        if total > most:
+            raise ResourceExhausted(
+                f"with this one, your models take {total} bytes, and one client may have {most} "
+                "(--max-model-bytes-per-client); unload one",
+                field="model",
             )
 
     def take(
@@ -166,10 +212,12 @@ def why_unusable(
     Args:
         there: the name's versions.
         entry: the entry under the name and the version.
-        names: the names of all networks.
+        names: the names of all networks. The error names only those that the owner of `name` sees.
     """
+    owner, name = owner_of(name), plain_name(name)
     if not there:
-        return NotFound.unknown("network", name[:200], names, field="network")
+        seen = {plain_name(each) for each in names if owner_of(each) in ("", owner)}
+        return NotFound.unknown("network", name[:200], seen, field="network")
     if entry is None:
         message = f"network {name!r} has no version {version[:200]!r}; it has {', '.join(there)}"
         return NotFound(message, field="version")

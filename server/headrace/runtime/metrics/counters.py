@@ -6,7 +6,7 @@ Exposition reads frozen snapshots of series and does not need to know any metric
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from itertools import chain
 
 from headrace.runtime.execution.job import Outcome
@@ -111,6 +111,7 @@ class Counters:
         self._network_users: dict[tuple[str, str, str], int] = {}
         self._grpc: dict[str, dict[str, int]] = {}
         self._http: dict[str, dict[str, int]] = {}
+        self._refused: list[dict[str, int]] = []
 
     def device(self, name: str) -> DeviceCounters:
         """The counters of a device, made at the first call."""
@@ -164,6 +165,16 @@ class Counters:
         with self._lock:
             return self._http.setdefault(path, {})
 
+    def refused(self) -> dict[str, int]:
+        """How many callers were refused for which reason, for one thread to count in.
+
+        The reasons are the server's, never a client's text.
+        """
+        counts: dict[str, int] = {}
+        with self._lock:
+            self._refused.append(counts)
+        return counts
+
     def snapshot(self) -> Snapshot:
         with self._lock:
             devices = list(self._devices.values())
@@ -176,6 +187,11 @@ class Counters:
                 )
                 for name, codes in named.items()
                 for code, count in codes.copy().items()
+            ]
+            reasons = sum((Counter(each.copy()) for each in self._refused), Counter[str]())
+            calls += [
+                SeriesSnapshot(families.REFUSED_CALLERS, (reason,), count)
+                for reason, count in reasons.items()
             ]
         counted = [each.snapshot() for each in devices] + [each.snapshot() for each in networks]
         if self._cache is not None:

@@ -105,6 +105,27 @@ HTTP_REQUESTS: Final = Family(
     ("path", "code"),
     "Finished HTTP requests by path with placeholders, and status. 499: the client left.",
 )
+REFUSED_CALLERS: Final = Family(
+    "refused_callers_total",
+    "counter",
+    ("reason",),
+    "Calls and HTTP requests without the right credential or role. Many in a short time mean an "
+    "attack, or a client whose credential has expired.",
+)
+TLS_EXPIRATION: Final = Family(
+    "tls_certificate_expiration_timestamp_seconds",
+    "gauge",
+    (),
+    "When the server's certificate, or one that signed it, expires: seconds since 1970. Only with "
+    "--tls-cert.",
+)
+TLS_STALE: Final = Family(
+    "tls_files_stale",
+    "gauge",
+    (),
+    "Whether the files of TLS have changed and are refused (1), so that an earlier state is in "
+    "use. Only with --tls-cert.",
+)
 CACHE_HITS: Final = Family(
     "cache_hits_total", "counter", _DEVICE, "Loads whose network came from the cache."
 )
@@ -164,6 +185,9 @@ FAMILIES: Final = (
     NETWORK_BATCH_SIZE,
     GRPC_REQUESTS,
     HTTP_REQUESTS,
+    REFUSED_CALLERS,
+    TLS_EXPIRATION,
+    TLS_STALE,
     CACHE_HITS,
     CACHE_MISSES,
     CACHE_REFUSED,

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from headrace.runtime.errors import InvalidArgument, InvalidModel
-from headrace.runtime.intake import onnx_bytes, parts
+from headrace.runtime.intake import onnx_bytes, parts, stripping
 from headrace.runtime.intake import read as intake
 from headrace.runtime.intake.inlining import Identifier, calls, settle_functions
 from headrace.runtime.intake.limits import Limits
@@ -78,7 +78,7 @@ def _is_function(data: bytes, limits: Limits) -> bool:
     """Whether the bytes are those of a FunctionProto, a field of a ModelProto."""
     try:
         wrapped = onnx_bytes.as_field(_FUNCTIONS, data)
-        stripped, _ = onnx_bytes.strip(wrapped, limits)
+        stripped, _ = stripping.strip(wrapped, limits)
         model = onnx.ModelProto()
         parts.merge(model, stripped)
         (function,) = model.functions

@@ -197,7 +197,7 @@ class SequenceTable:
             self._close(sequence, Ending.UNLOADED)
 
     def _start(self, turn: Turn) -> Sequence:
-        identifier, size = turn.asked.id, self._states.size_bytes(turn.sizes)
+        identifier, size = turn.asked.key or turn.asked.id, self._states.size_bytes(turn.sizes)
         old = self._open.get(identifier)
         if old is None and len(self._open) >= self.capacity:
             raise ResourceExhausted(
@@ -217,7 +217,7 @@ class SequenceTable:
 
     def _find(self, turn: Turn) -> Sequence:
         identifier = turn.asked.id
-        sequence = self._open.get(identifier)
+        sequence = self._open.get(turn.asked.key or identifier)
         if sequence is None:
             raise FailedPrecondition(
                 f"sequence {identifier!r} is not open on network {self.network!r}: it never began, "

@@ -11,10 +11,40 @@ import onnx_ir as ir
 
 from headrace.runtime.config.device_name import DeviceName, Member
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.transform.preprocessing import InputOptions, OutputOptions
 from headrace.runtime.transform.warm_up import WarmUp
 
 Origin: TypeAlias = Literal["client", "repository", "import"]
+
+
+@dataclass(frozen=True, slots=True)
+class InputOptions:
+    """What a caller sends for an input. An option that is left out has the network's own value.
+
+    Attributes:
+        layout: the meaning of each axis of the caller's tensor, for example ``NHWC``.
+        network_layout: the meaning of each axis of the network's own input. If only one layout is
+            given, the other is the same.
+        resize: ``LINEAR``, ``NEAREST`` or ``CUBIC`` (half-pixel centres, no antialiasing). With it
+            the height and width of the caller's tensor may differ from the network's.
+        mean: one value, or one for each channel, to subtract.
+        scale: one value, or one for each channel, to divide by after the mean is subtracted.
+    """
+
+    dtype: ir.DataType | None = None
+    layout: str = ""
+    network_layout: str = ""
+    resize: str = ""
+    mean: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """How a caller wants to receive an output. The options are as in `InputOptions`."""
+
+    dtype: ir.DataType | None = None
+    layout: str = ""
+    network_layout: str = ""
 
 
 @dataclass(frozen=True, slots=True)

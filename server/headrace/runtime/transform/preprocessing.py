@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -15,39 +14,9 @@ from headrace.runtime.errors import InvalidArgument, did_you_mean
 from headrace.runtime.intake import naming
 from headrace.runtime.intake.provenance import stamp
 from headrace.runtime.network.network import LAYOUT
+from headrace.runtime.transform.options import InputOptions, OutputOptions
 
 RESIZE_MODES: Final = {"LINEAR": "linear", "NEAREST": "nearest", "CUBIC": "cubic"}
-
-
-@dataclass(frozen=True, slots=True)
-class InputOptions:
-    """What a caller sends for an input. An option that is left out has the network's own value.
-
-    Attributes:
-        layout: the meaning of each axis of the caller's tensor, for example ``NHWC``.
-        network_layout: the meaning of each axis of the network's own input. If only one layout is
-            given, the other is the same.
-        resize: ``LINEAR``, ``NEAREST`` or ``CUBIC`` (half-pixel centres, no antialiasing). With it
-            the height and width of the caller's tensor may differ from the network's.
-        mean: one value, or one for each channel, to subtract.
-        scale: one value, or one for each channel, to divide by after the mean is subtracted.
-    """
-
-    dtype: ir.DataType | None = None
-    layout: str = ""
-    network_layout: str = ""
-    resize: str = ""
-    mean: tuple[float, ...] = ()
-    scale: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class OutputOptions:
-    """How a caller wants to receive an output. The options are as in `InputOptions`."""
-
-    dtype: ir.DataType | None = None
-    layout: str = ""
-    network_layout: str = ""
 
 
 def add_preprocessing(model: ir.Model, options: Mapping[str, InputOptions]) -> None:

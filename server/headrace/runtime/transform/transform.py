@@ -12,14 +12,10 @@ from headrace.runtime.intake import naming
 from headrace.runtime.intake.provenance import Transformation, origins, stamp, tracked
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
+from headrace.runtime.transform.options import InputOptions, OutputOptions
 from headrace.runtime.transform.passes import simplify
 from headrace.runtime.transform.precision import to_float32
-from headrace.runtime.transform.preprocessing import (
-    InputOptions,
-    OutputOptions,
-    add_postprocessing,
-    add_preprocessing,
-)
+from headrace.runtime.transform.preprocessing import add_postprocessing, add_preprocessing
 
 __all__ = ["Transformation", "origins", "rewriting", "transform_network"]
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from headrace.runtime.config.device_name import DeviceName, Member, resolve
 from headrace.runtime.config.key import Key, config_field
-from headrace.runtime.config.schema import ConfigSchema, check_prefixes, for_device
+from headrace.runtime.config.prefixes import check_prefixes, for_device
+from headrace.runtime.config.schema import ConfigSchema
 from headrace.runtime.config.standard_keys import DEVICE_ID, STANDARD_KEYS
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Devices

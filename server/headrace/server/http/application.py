@@ -21,10 +21,15 @@ from starlette.types import Lifespan, Message, Receive, Scope, Send
 
 from headrace.runtime.errors import ResourceExhausted, Unavailable
 from headrace.runtime.metrics.counters import Counters
+from headrace.server.access.audit import about
+from headrace.server.access.entrance import Entrance, Visit
+from headrace.server.access.identity import Role
+from headrace.server.access.refusal import reason_of
 from headrace.server.http.connection import Connection
 from headrace.server.http.errors import CLIENT_LEFT, error_reply, is_rest, said
+from headrace.server.http.guard import GuardedRoute, enter, peer
 from headrace.server.logs import CURRENT_REQUEST, new_request_id, request_id
-from headrace.server.transport.boundary import describe
+from headrace.server.transport.statuses import describe
 
 _log = logging.getLogger(__name__)
 
@@ -42,15 +47,19 @@ class Application:
         routes: all other routes.
         counters: count the requests.
         lifespan: the same as Starlette's.
+        entrance: what callers go through before their bodies are read. None lets everybody in.
     """
 
     def __init__(
         self,
-        probes: Sequence[Route],
+        probes: Sequence[GuardedRoute],
         counters: Counters,
-        routes: Sequence[Route] = (),
+        routes: Sequence[GuardedRoute] = (),
         lifespan: Lifespan[Router] | None = None,
+        entrance: Entrance | None = None,
     ) -> None:
+        self._entrance = entrance
+        self._open = frozenset(each.path for each in (*probes, *routes) if each.is_open)
         paths = [each.path for each in (*probes, *routes)]
         self._router = Router([*probes, *routes], redirect_slashes=False, lifespan=lifespan)
         self._probes = frozenset(each.path for each in probes)
@@ -90,12 +99,17 @@ class Application:
             task.cancel()
 
         connection.on_lost = gone
+        visit: Visit | None = None
         try:
             if scope["path"] not in self._probes:
                 self._refuse_if_full(connection)
                 self._working.add(task)
+            if self._entrance is not None:
+                visit = enter(self._entrance, scope, is_open=scope["path"] in self._open)
             await self._router(scope, receive, reply.send)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - maps all of them
+        except (Exception, asyncio.CancelledError) as caught:  # noqa: BLE001 - maps all of them
+            error = (visit is not None and visit.ended) or caught
+            reply.refusal = reason_of(error) or ""
             if reply.is_wanted and not isinstance(error, ClientDisconnect):
                 await self._answer(error, reply, scope, receive)
             else:
@@ -104,7 +118,23 @@ class Application:
             if connection.on_lost is gone:
                 connection.on_lost = None
             self._working.discard(task)
+            if self._entrance is not None:
+                self._record(self._entrance, visit, scope, reply)
             self._count(scope, reply, started)
+
+    @staticmethod
+    def _record(entrance: Entrance, visit: Visit | None, scope: Scope, reply: _Reply) -> None:
+        if visit is not None:
+            entrance.leave(visit)
+        route, method = scope.get("route"), scope["method"]
+        role = route.roles.get(method) if isinstance(route, GuardedRoute) else None
+        if reply.refusal or role is Role.MANAGE:
+            given = scope.get("path_params", {})
+            about(given.get("model") or given.get("name") or (scope["path"] if not route else ""))
+            entrance.record(
+                *(f"{method} {_template(scope)}", role or Role.OPEN, peer(scope)),
+                *(str(reply.status or CLIENT_LEFT), reply.refusal, reply.identifier),
+            )
 
     def _refuse_if_full(self, connection: Connection) -> None:
         """
@@ -171,13 +201,14 @@ class Application:
 class _Reply:
     """Adds the request's id to a reply for uvicorn, and notes the status. 0 means none yet."""
 
-    __slots__ = ("_send", "identifier", "is_wanted", "said", "status")
+    __slots__ = ("_send", "identifier", "is_wanted", "refusal", "said", "status")
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send = send
         self.identifier = _identifier(scope)
         self.status = 0
         self.said = ""
+        self.refusal = ""  # why the caller was refused
         self.is_wanted = True  # until the client leaves
 
     async def send(self, message: Message) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from headrace.server.access.refusal import FACT, Refusal
 from headrace.wire.errors import ErrorDetails
 
 CLIENT_LEFT: Final = 499
@@ -36,6 +37,7 @@ STATUSES: Mapping[str, int] = {
     "UNAUTHENTICATED": HTTPStatus.UNAUTHORIZED,
 }
 
+_CHALLENGES = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _AGAIN = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _AGAIN_SECONDS = 1.0
 
@@ -47,10 +49,25 @@ def error_reply(details: ErrorDetails, path: str) -> Response:
     if status in _AGAIN:
         delay = details.retry_delay_seconds or _AGAIN_SECONDS
         headers["retry-after"] = str(math.ceil(delay))
+    if status in _CHALLENGES:
+        headers["www-authenticate"] = _challenge(status, details)
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["connection"] = "close"  # a stranger keeps no connection
     message, place = details.message, details.field
     # A client gets only the text here, so the text has to name the place.
     named = not place or place in message
     return said(status, message if named else f"{place}: {message}", path, headers)
+
+
+def _challenge(status: int, details: ErrorDetails) -> str:
+    """How to get in, as RFC 6750 says."""
+    challenge = 'Bearer realm="headrace"'
+    if status == HTTPStatus.FORBIDDEN:
+        scope = details.metadata.get("role", "")
+        return f'{challenge}, error="insufficient_scope", scope="{scope}"'
+    if details.metadata.get(FACT) == Refusal.NO_CREDENTIAL:
+        return challenge
+    return f'{challenge}, error="invalid_token"'
 
 
 def said(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from importlib import metadata
 from itertools import accumulate
 from typing import Final
@@ -22,16 +23,20 @@ from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.metrics.families import BUILD_INFO, DEVICE_UP, FAMILIES
 from headrace.runtime.metrics.histogram import HistogramSnapshot
 from headrace.runtime.metrics.series import Family, SeriesSnapshot, Value
+from headrace.server.access.networks import Networks
 
 PREFIX: Final = "headrace_"
 
 DeviceStates = Callable[[], Mapping[str, bool]]
+Snapshot = Callable[[], Iterable[SeriesSnapshot]]
 
 
-def make_registry(counters: Counters, device_states: DeviceStates) -> CollectorRegistry:
+def make_registry(
+    counters: Counters, device_states: DeviceStates, networks: Networks, *others: Snapshot
+) -> CollectorRegistry:
     """A new registry with all metrics of one server and of its process."""
     registry = CollectorRegistry()
-    registry.register(HeadraceCollector(counters, device_states))
+    registry.register(HeadraceCollector(counters, device_states, networks, *others))
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
@@ -45,11 +50,21 @@ class HeadraceCollector(Collector):
         counters: the counters to read.
         device_states: whether each device is up, by its name in the other metrics. Devices that
             failed to start are included.
+        networks: says which networks the caller of the scrape sees, and under which names.
+        others: further series, from any thread.
     """
 
-    def __init__(self, counters: Counters, device_states: DeviceStates) -> None:
+    def __init__(
+        self,
+        counters: Counters,
+        device_states: DeviceStates,
+        networks: Networks,
+        *others: Snapshot,
+    ) -> None:
         self._counters = counters
         self._device_states = device_states
+        self._networks = networks
+        self._others = others
 
     def collect(self) -> Iterator[Metric]:
         exposed = {family.name: _Exposed(family) for family in FAMILIES}
@@ -62,9 +77,18 @@ class HeadraceCollector(Collector):
             yield from (each.metric() for each in exposed.values() if each.family.kind == kind)
 
     def _series(self) -> Iterator[SeriesSnapshot]:
-        yield from self._counters.snapshot()
+        networks = self._networks
+        for each in self._counters.snapshot():
+            if each.family.labels[:1] != ("network",):
+                yield each
+            elif networks.sees(each.labels[0]):
+                name, *others = each.labels
+                shown = networks.shown(name)
+                yield each if shown == name else replace(each, labels=(shown, *others))
         for name, up in self._device_states().items():
             yield SeriesSnapshot(DEVICE_UP, (name,), float(up))
+        for other in self._others:
+            yield from other()
         versions = metadata.version("headrace"), platform.python_version()
         yield SeriesSnapshot(BUILD_INFO, versions, 1.0)
 

@@ -10,7 +10,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+
+from headrace.server.access.identity import CALLER, Role
+from headrace.server.http.guard import GuardedRoute
 
 # Returns a text that says why the server is not ready, or None if it is.
 Unreadiness = Callable[[], str | None]
@@ -20,7 +22,9 @@ def operations_routes(
     registry: CollectorRegistry,
     unreadiness: Unreadiness,
     failed_networks: Callable[[], Iterable[str]] = tuple,
-) -> list[Route]:
+    *,
+    open_metrics: bool = False,
+) -> list[GuardedRoute]:
     """The routes /metrics, in the form that the scraper asks for, /healthz and /readyz.
 
     Args:
@@ -41,8 +45,14 @@ def operations_routes(
     async def readyz(_: Request) -> Response:
         why_not = unreadiness()
         if why_not is None:
-            failed = "".join(f"network {name} failed to load\n" for name in failed_networks())
+            shown = failed_networks() if CALLER.get().may(Role.READ) else ()
+            failed = "".join(f"network {name} failed to load\n" for name in shown)
             return PlainTextResponse(f"ready\n{failed}")
         return PlainTextResponse(f"{why_not}\n", HTTPStatus.SERVICE_UNAVAILABLE)
 
-    return [Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)]
+    role = Role.OPEN if open_metrics else Role.READ
+    return [
+        GuardedRoute("/metrics", metrics, {"GET": role}),
+        GuardedRoute("/healthz", healthz, {"GET": Role.OPEN}),
+        GuardedRoute("/readyz", readyz, {"GET": Role.OPEN}),
+    ]

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from functools import partial
+from ssl import SSLContext
 from typing import Any, cast
 
 import uvicorn
@@ -23,6 +24,7 @@ from starlette.types import ASGIApp
 
 from headrace.server.addresses import shown_address
 from headrace.server.http.connection import Bounds, Connection, Places
+from headrace.server.http.doorway import Doorway
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +41,8 @@ class HttpServer:
         application: its lifespan begins and ends on the server's thread.
         max_connections: the most open connections. Beyond it, some more may be open and are marked
             as spare. Any further connection is closed at once.
-        bounds: the bounds of each connection.
+        bounds: the bounds of each connection. A handshake has the time that a head has.
+        tls: gives the context for a new connection. Without it, the server speaks plain HTTP.
     """
 
     def __init__(
@@ -50,12 +53,14 @@ class HttpServer:
         *,
         max_connections: int = MAX_CONNECTIONS,
         bounds: Bounds | None = None,
+        tls: Callable[[], SSLContext] | None = None,
     ) -> None:
         self._host = host
         self._port = port
         self._application = application
         self._places = Places(max_connections)
         self._bounds = bounds or Bounds()
+        self._tls = tls
         self._server: _Uvicorn | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -138,20 +143,41 @@ class HttpServer:
             timeout_keep_alive=self._bounds.idle_seconds,
             timeout_graceful_shutdown=_STOP_SECONDS,
         )
-        self._server = _Uvicorn(config, running)
+        self._server = _Uvicorn(config, running, self._tls, self._bounds.seconds)
         await self._server.serve([listener])
 
 
 class _Uvicorn(uvicorn.Server):
     """Reports when it listens, checks its connections ten times a second, and ends at once."""
 
-    def __init__(self, config: uvicorn.Config, running: Future[None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        running: Future[None],
+        tls: Callable[[], SSLContext] | None,
+        handshake_seconds: float,
+    ) -> None:
         super().__init__(config)
         self._running = running
+        self._doorway: Doorway | None = None
+        if tls is not None:
+            self._doorway = Doorway(tls, self._connection, handshake_seconds)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        if self._doorway is None:
+            await super().startup(sockets)
+        else:
+            await super().startup([])
+            for each in sockets or []:
+                self._doorway.open(each)
         self._running.set_result(None)
+
+    def _connection(self) -> asyncio.Protocol:
+        return self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
 
     async def on_tick(self, counter: int) -> bool:
         now = time.monotonic()
@@ -164,6 +190,8 @@ class _Uvicorn(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._doorway is not None:
+            await self._doorway.close()
         for each in list(self._connections()):
             each.transport.abort()
         for task in list(self.server_state.tasks):

@@ -16,13 +16,14 @@ from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFoun
 from headrace.runtime.loading.versions import check_shares
 from headrace.runtime.sequences.keys import STATES, written
 from headrace.runtime.transform.options import (
+    InputOptions,
     LoadRequest,
     NetworkOptions,
+    OutputOptions,
     Presentation,
     Reference,
     read_labels,
 )
-from headrace.runtime.transform.preprocessing import InputOptions, OutputOptions
 from headrace.runtime.transform.warm_up import WarmUp
 from headrace.server.repository.policy import LATEST, VersionPolicy, parse_policy
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -17,6 +17,7 @@ from pathlib import Path
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal
+from headrace.runtime.loading.entry import owner_of
 from headrace.runtime.loading.registry import NetworkEntry
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.atomic_file import read_file
@@ -41,6 +42,8 @@ class Startup:
     Args:
         state: None if the server keeps nothing.
         changed: called with the name of a network that was loaded or failed, on any thread.
+        private_networks: whether the networks of tenants are loaded. Otherwise they rest in the
+            state directory, because all clients would see them.
     """
 
     def __init__(
@@ -49,8 +52,11 @@ class Startup:
         state: StateDirectory | None,
         repository: Repository,
         changed: Callable[[str], object],
+        *,
+        private_networks: bool = False,
     ) -> None:
         self._core = core
+        self._private_networks = private_networks
         self._state = state
         self._repository = repository
         self._changed = changed
@@ -72,11 +78,20 @@ class Startup:
         begun: list[Future[NetworkEntry]] = []
         if self._state is not None:
             self._set_up(self._state)
-            for name in self._state.networks():
+            for name in self._loadable(self._state.networks()):
                 begun += self._load_kept(self._state, name)
         with usable("model_repository"):
-            begun += self._repository.start(self._state.shares() if self._state else {})
+            shares = self._state.shares() if self._state else {}
+            begun += self._repository.start({n: shares[n] for n in self._loadable(shares)})
         return begun
+
+    def _loadable(self, names: Iterable[str]) -> list[str]:
+        found = list(names)
+        kept = [name for name in found if self._private_networks or not owner_of(name)]
+        if len(kept) < len(found):
+            left = len(found) - len(kept)
+            _log.warning("%d networks of tenants are not loaded; use --private-networks", left)
+        return kept
 
     def _set_up(self, state: StateDirectory) -> None:
         for device, config in state.configs():

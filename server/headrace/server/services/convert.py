@@ -13,8 +13,7 @@ from headrace.runtime.execution.job import LayerProfile
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
 from headrace.runtime.network.graph import Graph
 from headrace.runtime.network.network import Layer, Port
-from headrace.runtime.transform.options import NetworkOptions
-from headrace.runtime.transform.preprocessing import InputOptions, OutputOptions
+from headrace.runtime.transform.options import InputOptions, NetworkOptions, OutputOptions
 from headrace.runtime.transform.query import QueryResult
 from headrace.server.repository.repository import RepositoryVersion
 from headrace.v1 import inference_engine_pb2 as pb
@@ -64,10 +63,14 @@ def network_options(request: pb.LoadNetworkRequest | pb.QueryNetworkRequest) -> 
     )
 
 
-def network_info(entry: NetworkEntry) -> pb.NetworkInfo:
-    """The message that describes a network, in any state."""
+def network_info(entry: NetworkEntry, name: str) -> pb.NetworkInfo:
+    """The message that describes a network, in any state.
+
+    Args:
+        name: the name under which the caller sees the network.
+    """
     info = pb.NetworkInfo(
-        name=entry.key.name,
+        name=name,
         version=entry.key.version,
         device=entry.device,
         generation=entry.key.generation,

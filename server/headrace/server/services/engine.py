@@ -15,9 +15,11 @@ from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import InvalidArgument, Unavailable
-from headrace.runtime.loading.registry import NetworkEntry, NetworkState, check_network_name
+from headrace.runtime.loading.registry import NetworkEntry, NetworkState
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest, Reference
+from headrace.server.access.audit import about
+from headrace.server.access.networks import Networks
 from headrace.server.repository.repository import Repository
 from headrace.server.services.convert import (
     executable_layers,
@@ -52,12 +54,14 @@ class Servicer:
     def __init__(
         self,
         core: Core,
+        networks: Networks,
         uploads: Uploads,
         repository: Repository,
         health: HealthReporter,
     ) -> None:
         self._core = core
-        self._targets = Targets(core)
+        self._networks = networks
+        self._targets = Targets(core, networks)
         self._uploads = uploads
         self._repository = repository
         self._health = health
@@ -69,12 +73,11 @@ class Servicer:
             while (data := await context.read()) is not grpc.aio.EOF:
                 yield parse_request(pb.UploadModelRequest, data).chunk
 
-        digest, size = await self._uploads.receive(chunks())
+        digest, size = await self._uploads.receive(chunks(), self._networks.owner)
         return pb.UploadModelReply(digest=digest, size_bytes=size)
 
     async def load_network(self, request: pb.LoadNetworkRequest, _: Any) -> pb.NetworkInfo:
-        name = request.name or request.model.repository
-        check_network_name(name)
+        name = self._networks.new(request.name or request.model.repository)
         if request.model.WhichOneof("source") == "repository":
             reference = _reference(request)
             replace = request.replace
@@ -90,28 +93,34 @@ class Servicer:
     async def unload_network(
         self, request: pb.UnloadNetworkRequest, _: Any
     ) -> pb.UnloadNetworkReply:
-        name, version = request.name, request.version
-        future = await _in_thread(self._repository.unload, name, version)
+        name = self._networks.changeable(request.name)
+        future = await _in_thread(self._repository.unload, name, request.version)
         if not self._core.networks.versions(name):
             self._health.network_gone(name)
         await _result(future)
         return pb.UnloadNetworkReply()
 
     async def set_traffic(self, request: pb.SetTrafficRequest, _: Any) -> pb.SetTrafficReply:
-        await _in_thread(self._repository.set_traffic, request.network, dict(request.shares))
+        name = self._networks.changeable(request.network)
+        await _in_thread(self._repository.set_traffic, name, dict(request.shares))
         return pb.SetTrafficReply()
 
     async def list_repository(self, _request: Any, _: Any) -> pb.ListRepositoryReply:
         rows = await _in_thread(self._repository.index)
-        return pb.ListRepositoryReply(versions=map(repository_version, rows))
+        seen = (
+            row._replace(name=self._networks.shown(row.name))
+            for row in rows
+            if self._networks.sees(row.name)
+        )
+        return pb.ListRepositoryReply(versions=map(repository_version, seen))
 
     async def list_networks(self, _request: Any, _: Any) -> pb.ListNetworksReply:
-        entries = self._core.networks.entries()
-        return pb.ListNetworksReply(networks=[network_info(entry) for entry in entries])
+        entries = self._networks.entries()
+        return pb.ListNetworksReply(networks=[self._info(entry) for entry in entries])
 
     async def get_network(self, request: pb.GetNetworkRequest, _: Any) -> pb.GetNetworkReply:
-        entry = self._core.networks.find(request.name, request.version)
-        reply = pb.GetNetworkReply(info=network_info(entry))
+        entry = self._networks.find(request.name, request.version)
+        reply = pb.GetNetworkReply(info=self._info(entry))
         executable = entry.executable
         if executable is not None:
             reply.layers.extend(executable_layers(executable.layers()))
@@ -147,7 +156,8 @@ class Servicer:
         if part.WhichOneof("part") != "options":
             raise InvalidArgument("the first message must hold the options", field="options")
         options = part.options
-        check_network_name(options.name)
+        name = self._networks.new(options.name)
+        about(options.name)
 
         async def chunks() -> AsyncIterator[bytes]:
             while (data := await context.read()) is not grpc.aio.EOF:
@@ -158,18 +168,19 @@ class Servicer:
                     )
                 yield part.chunk
 
-        digest, _size = await self._uploads.receive(chunks(), blob=True)
-        future = await self._imported(options, digest)
-        return (await self._loaded(options.name, [future]))[0]
+        owner = self._networks.owner
+        digest, _size = await self._uploads.receive(chunks(), owner, blob=True)
+        future = await self._imported(name, options, lambda: self._uploads.read(digest, owner))
+        return (await self._loaded(name, [future]))[0]
 
-    async def _imported(self, options: pb.ImportOptions, digest: str) -> Future[NetworkEntry]:
+    async def _imported(
+        self, name: str, options: pb.ImportOptions, blob: Callable[[], memoryview]
+    ) -> Future[NetworkEntry]:
         """The load. It begins on another thread, because verifying a gigabyte takes a second."""
 
         def begin() -> Future[NetworkEntry]:
-            name, config, blob = options.name, dict(options.config), self._uploads.read(digest)
-            return self._core.import_network(
-                name, options.device, config, blob, replace=options.replace
-            )
+            config, replace = dict(options.config), options.replace
+            return self._core.import_network(name, options.device, config, blob(), replace=replace)
 
         def give_up(begun: asyncio.Future[Future[NetworkEntry]]) -> None:
             if not begun.cancelled() and begun.exception() is None:
@@ -186,9 +197,8 @@ class Servicer:
         self, request: pb.ExportNetworkRequest, _: Any
     ) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
-        pieces = await loop.run_in_executor(
-            None, self._core.export_network, request.name, request.version
-        )
+        name = self._networks.existing(request.name)
+        pieces = await _in_thread(self._core.export_network, name, request.version)
         while True:
             piece = await loop.run_in_executor(None, next, pieces, None)
             if piece is None:
@@ -212,6 +222,7 @@ class Servicer:
     # -- devices --
 
     async def add_extension(self, request: pb.AddExtensionRequest, _: Any) -> pb.AddExtensionReply:
+        self._networks.check_operator("an extension of a device")
         device = DeviceName.parse(request.device)
         operators = await _in_thread(self._core.add_extension, device, request.functions)
         return pb.AddExtensionReply(operators=operators)
@@ -257,11 +268,14 @@ class Servicer:
         for each in futures:
             each.add_done_callback(lambda done: loop.call_soon_threadsafe(tell, done))
         try:
-            return [network_info(await _result(each)) for each in futures]
+            return [self._info(await _result(each)) for each in futures]
         except asyncio.CancelledError:
             for each in futures:
                 self._core.cancel_load(each)
             raise
+
+    def _info(self, entry: NetworkEntry) -> pb.NetworkInfo:
+        return network_info(entry, self._networks.shown(entry.key.name))
 
     def _network(self, source: pb.ModelSource, *, spooled: bool = False) -> Callable[[], Network]:
         limits = self._core.limits
@@ -270,8 +284,8 @@ class Servicer:
             data = source.data
             return lambda: Network.from_bytes(data, limits, spooled=spooled)
         if kind == "digest":
-            digest = source.digest
-            return lambda: Network.from_bytes(self._uploads.read(digest), limits, spooled=spooled)
+            read = partial(self._uploads.read, source.digest, self._networks.owner)
+            return lambda: Network.from_bytes(read(), limits, spooled=spooled)
         if kind == "repository":
             name = source.repository
             return lambda: self._repository.files.newest(name, spooled=spooled)
@@ -290,9 +304,8 @@ async def _result(future: Future[T]) -> T:
 
 
 async def _in_thread(call: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
-    """Runs the call on another thread and returns its result.
+    """Runs the call on another thread, which sees the same caller, and returns its result.
 
     The call may wait for a worker process, or for a backend that starts when it is first needed.
     """
-    run = partial(call, *arguments, **named)
-    return await asyncio.get_running_loop().run_in_executor(None, run)
+    return await asyncio.to_thread(call, *arguments, **named)

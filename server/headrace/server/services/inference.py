@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Sequence
-from headrace.runtime.loading.registry import NetworkRegistry
+from headrace.server.access.networks import Networks
 from headrace.server.logs import CURRENT_REQUEST
 from headrace.server.services.completion_sink import (
     CompletionSink,
@@ -29,7 +29,7 @@ from headrace.server.services.shared_tensors import (
     put_outputs,
 )
 from headrace.server.services.turns import Turn
-from headrace.server.transport.boundary import ended_code
+from headrace.server.transport.statuses import ended_code
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import encode_values
 from headrace.wire.layouts import MAX_ID_LENGTH, Inputs
@@ -43,7 +43,7 @@ class Inference:
     """Turns messages into jobs and finished jobs into messages."""
 
     def __init__(
-        self, networks: NetworkRegistry, sink: CompletionSink, shared_memory: SharedMemoryService
+        self, networks: Networks, sink: CompletionSink, shared_memory: SharedMemoryService
     ) -> None:
         self.networks = networks
         self.sink = sink

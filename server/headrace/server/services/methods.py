@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import grpc
 from grpc_health.v1 import health_pb2
 
 from headrace.oip import open_inference_pb2 as oip
+from headrace.server.access.audit import about
+from headrace.server.access.identity import Role
 from headrace.server.services.engine import Servicer
 from headrace.server.services.health import HEALTH, SERVICE, HealthService
 from headrace.server.services.infer_stream import InferStreams
@@ -20,7 +22,7 @@ from headrace.server.services.open_inference.stream import ModelStreams
 from headrace.server.services.reflection import SERVICES as REFLECTION
 from headrace.server.services.reflection import ReflectionService
 from headrace.server.services.shared_tensors import SharedMemoryService
-from headrace.server.transport.boundary import Boundary, Lane
+from headrace.server.transport.boundary import METADATA, Boundary, Lane
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.message import parse_request
 
@@ -41,6 +43,7 @@ class Method(NamedTuple):
         message: the type that a request is parsed as. None if the handler takes serialised
             messages or reads its stream.
         lane: the lane whose places the method's calls take.
+        role: the role that callers need.
         names_request: whether the reply itself contains the id of its request.
     """
 
@@ -50,6 +53,7 @@ class Method(NamedTuple):
     message: Any
     handler: Callable[..., Any]
     lane: Lane
+    role: Role
     names_request: bool = False
 
 
@@ -66,80 +70,95 @@ class Services(NamedTuple):
     reflection: ReflectionService
 
 
-def all_methods(services: Services, boundary: Boundary) -> list[Method]:
+def all_methods(
+    services: Services, boundary: Boundary, registration: Role = Role.MANAGE
+) -> list[Method]:
     """The table of methods.
 
     Calls that callers can keep open have places of their own. Probes and watches do too.
+
+    Args:
+        registration: the role that the registration of shared memory needs.
     """
     unary, upload, download, both = Kind
     calls, streams = boundary.calls, boundary.streams
     probes, watches = boundary.probes, boundary.watches
+    anybody, read, infer, manage = Role
     engine, health, opened = services.engine, services.health, services.open_inference
     shared = services.shared_memory
     probe = health_pb2.HealthCheckRequest
-    rows: tuple[tuple[Any, ...], ...] = (
-        (SERVICE, "UploadModel", upload, None, engine.upload_model, streams),
-        (SERVICE, "LoadNetwork", unary, pb.LoadNetworkRequest, engine.load_network, calls),
-        (SERVICE, "UnloadNetwork", unary, pb.UnloadNetworkRequest, engine.unload_network, calls),
-        (SERVICE, "ListNetworks", unary, pb.ListNetworksRequest, engine.list_networks, calls),
-        (SERVICE, "GetNetwork", unary, pb.GetNetworkRequest, engine.get_network, calls),
-        (SERVICE, "QueryNetwork", unary, pb.QueryNetworkRequest, engine.query_network, calls),
-        (SERVICE, "Infer", unary, None, services.inference.infer, calls, True),
-        (SERVICE, "InferStream", both, None, services.streams.serve, streams),
-        (SERVICE, "GetMetric", unary, pb.GetMetricRequest, engine.get_metric, calls),
-        (SERVICE, "GetConfig", unary, pb.GetConfigRequest, engine.get_config, calls),
-        (SERVICE, "SetConfig", unary, pb.SetConfigRequest, engine.set_config, calls),
-        (SERVICE, "ImportNetwork", upload, None, engine.import_network, streams),
+    of_engine: tuple[tuple[Any, ...], ...] = (
+        ("UploadModel", upload, None, engine.upload_model, streams, manage),
+        ("LoadNetwork", unary, pb.LoadNetworkRequest, engine.load_network, calls, manage),
+        ("UnloadNetwork", unary, pb.UnloadNetworkRequest, engine.unload_network, calls, manage),
+        ("ListNetworks", unary, pb.ListNetworksRequest, engine.list_networks, calls, read),
+        ("GetNetwork", unary, pb.GetNetworkRequest, engine.get_network, calls, read),
+        ("QueryNetwork", unary, pb.QueryNetworkRequest, engine.query_network, calls, infer),
+        ("Infer", unary, None, services.inference.infer, calls, infer, True),
+        ("InferStream", both, None, services.streams.serve, streams, infer),
+        ("GetMetric", unary, pb.GetMetricRequest, engine.get_metric, calls, read),
+        ("GetConfig", unary, pb.GetConfigRequest, engine.get_config, calls, read),
+        ("SetConfig", unary, pb.SetConfigRequest, engine.set_config, calls, manage),
+        ("ImportNetwork", upload, None, engine.import_network, streams, manage),
         (
-            *(SERVICE, "ExportNetwork", download),
-            *(pb.ExportNetworkRequest, engine.export_network, streams),
+            *("ExportNetwork", download),
+            *(pb.ExportNetworkRequest, engine.export_network, streams, manage),
         ),
-        (SERVICE, "AddExtension", unary, pb.AddExtensionRequest, engine.add_extension, calls),
-        (SERVICE, "SetTraffic", unary, pb.SetTrafficRequest, engine.set_traffic, calls),
-        (SERVICE, "ListRepository", unary, pb.ListRepositoryRequest, engine.list_repository, calls),
-        (SERVICE, "ListDevices", unary, pb.ListDevicesRequest, engine.list_devices, calls),
+        ("AddExtension", unary, pb.AddExtensionRequest, engine.add_extension, calls, manage),
+        ("SetTraffic", unary, pb.SetTrafficRequest, engine.set_traffic, calls, manage),
+        ("ListRepository", unary, pb.ListRepositoryRequest, engine.list_repository, calls, read),
+        ("ListDevices", unary, pb.ListDevicesRequest, engine.list_devices, calls, read),
         (
-            *(SERVICE, "RegisterSharedMemory", unary),
-            *(pb.RegisterSharedMemoryRequest, shared.register, calls),
+            *("RegisterSharedMemory", unary),
+            *(pb.RegisterSharedMemoryRequest, shared.register, calls, registration),
         ),
         (
-            *(SERVICE, "UnregisterSharedMemory", unary),
-            *(pb.UnregisterSharedMemoryRequest, shared.unregister, calls),
+            *("UnregisterSharedMemory", unary),
+            *(pb.UnregisterSharedMemoryRequest, shared.unregister, calls, registration),
         ),
-        (SERVICE, "ListSharedMemory", unary, pb.ListSharedMemoryRequest, shared.list, calls),
-        (OPENED, "ServerLive", unary, oip.ServerLiveRequest, opened.server_live, probes),
-        (OPENED, "ServerReady", unary, oip.ServerReadyRequest, opened.server_ready, probes),
-        (OPENED, "ModelReady", unary, oip.ModelReadyRequest, opened.model_ready, probes),
+        ("ListSharedMemory", unary, pb.ListSharedMemoryRequest, shared.list, calls, read),
+    )
+    of_protocol: tuple[tuple[Any, ...], ...] = (
+        ("ServerLive", opened.server_live, probes, anybody),
+        ("ServerReady", opened.server_ready, probes, anybody),
+        ("ModelReady", opened.model_ready, probes, read),
+        ("ServerMetadata", opened.server_metadata, calls, read),
+        ("ModelMetadata", opened.model_metadata, calls, read),
+        ("ModelConfig", opened.model_config, calls, read),
+        ("ModelStatistics", opened.model_statistics, calls, read),
+        ("RepositoryIndex", opened.repository_index, calls, read),
+        ("RepositoryModelLoad", opened.repository_model_load, calls, manage),
+        ("RepositoryModelUnload", opened.repository_model_unload, calls, manage),
+        ("SystemSharedMemoryStatus", opened.system_memory_status, calls, read),
+        ("SystemSharedMemoryRegister", opened.system_memory_register, calls, registration),
+        ("SystemSharedMemoryUnregister", opened.system_memory_unregister, calls, registration),
+        ("CudaSharedMemoryStatus", opened.cuda_memory_status, calls, read),
+        ("CudaSharedMemoryRegister", opened.cuda_memory_register, calls, registration),
+        ("CudaSharedMemoryUnregister", opened.cuda_memory_unregister, calls, registration),
+        # Each of them reads and changes settings.
+        ("TraceSetting", opened.trace_setting, calls, manage),
+        ("LogSettings", opened.log_settings, calls, manage),
+    )
+    # Check and Watch of a network need more: their handlers check that.
+    of_health: tuple[tuple[Any, ...], ...] = (
+        ("Check", unary, probe, health.check, probes, anybody),
+        ("List", unary, health_pb2.HealthListRequest, health.list, probes, read),
+        ("Watch", download, probe, health.watch, watches, anybody),
+    )
+    rows: list[tuple[Any, ...]] = [
+        *((SERVICE, *row) for row in of_engine),
         *(
-            (OPENED, name, unary, getattr(oip, f"{name}Request"), handler, calls)
-            for name, handler in (
-                ("ServerMetadata", opened.server_metadata),
-                ("ModelMetadata", opened.model_metadata),
-                ("ModelConfig", opened.model_config),
-                ("ModelStatistics", opened.model_statistics),
-                ("RepositoryIndex", opened.repository_index),
-                ("RepositoryModelLoad", opened.repository_model_load),
-                ("RepositoryModelUnload", opened.repository_model_unload),
-                ("SystemSharedMemoryStatus", opened.system_memory_status),
-                ("SystemSharedMemoryRegister", opened.system_memory_register),
-                ("SystemSharedMemoryUnregister", opened.system_memory_unregister),
-                ("CudaSharedMemoryStatus", opened.cuda_memory_status),
-                ("CudaSharedMemoryRegister", opened.cuda_memory_register),
-                ("CudaSharedMemoryUnregister", opened.cuda_memory_unregister),
-                ("TraceSetting", opened.trace_setting),
-                ("LogSettings", opened.log_settings),
-            )
+            (OPENED, name, unary, getattr(oip, f"{name}Request"), *row)
+            for name, *row in of_protocol
         ),
-        (OPENED, "ModelInfer", unary, None, opened.model_infer, calls, True),
-        (OPENED, "ModelStreamInfer", both, None, services.model_streams.serve, streams),
-        (HEALTH, "Check", unary, probe, health.check, probes),
-        (HEALTH, "List", unary, health_pb2.HealthListRequest, health.list, probes),
-        (HEALTH, "Watch", download, probe, health.watch, watches),
+        (OPENED, "ModelInfer", unary, None, opened.model_infer, calls, infer, True),
+        (OPENED, "ModelStreamInfer", both, None, services.model_streams.serve, streams, infer),
+        *((HEALTH, *row) for row in of_health),
         *(
-            (name, "ServerReflectionInfo", both, None, services.reflection.serve, watches)
+            (name, "ServerReflectionInfo", both, None, services.reflection.serve, watches, read)
             for name in REFLECTION
         ),
-    )
+    ]
     return [Method(*row) for row in rows]
 
 
@@ -151,30 +170,39 @@ def register(server: grpc.aio.Server, methods: Iterable[Method], boundary: Bound
     Generated functions would also register each method with gRPC's core. The core would then wait
     for the next call of each method separately, which adds 5 to 9 µs to every call.
     """
-    services: dict[str, dict[str, grpc.RpcMethodHandler]] = {}
-    for method in methods:
-        services.setdefault(method.service, {})[method.name] = _handler(method, boundary)
-    for name, handlers in services.items():
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
+    handlers = {f"/{row.service}/{row.name}": _handler(row, boundary) for row in methods}
+    server.add_generic_rpc_handlers((_Handlers(handlers),))
+
+
+class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Finds the handler of a call by its path."""
+
+    def __init__(self, handlers: Mapping[str, grpc.RpcMethodHandler]) -> None:
+        self._handlers = handlers
+
+    def service(self, details: Any) -> grpc.RpcMethodHandler | None:
+        METADATA.set(details.invocation_metadata)
+        return self._handlers.get(details.method)
 
 
 def _handler(method: Method, boundary: Boundary) -> grpc.RpcMethodHandler:
-    name, handler, lane = method.name, _parsing(method.message, method.handler), method.lane
+    name, lane, role = method.name, method.lane, method.role
+    handler = _parsing(method.message, method.handler, audited=role is Role.MANAGE)
     match method.kind:
         case Kind.UNARY:
             serializer = None if method.message is None else _serialize
             return grpc.stream_unary_rpc_method_handler(
-                boundary.unary(name, handler, lane, names_request=method.names_request),
+                boundary.unary(name, handler, lane, role, names_request=method.names_request),
                 response_serializer=serializer,
             )
         case Kind.CLIENT_STREAM:
             return grpc.stream_unary_rpc_method_handler(
-                boundary.client_stream(name, handler, lane), response_serializer=_serialize
+                boundary.client_stream(name, handler, lane, role), response_serializer=_serialize
             )
         case Kind.SERVER_STREAM:
-            call = boundary.server_stream(name, handler, lane)
+            call = boundary.server_stream(name, handler, lane, role)
         case Kind.STREAM:
-            call = boundary.stream(name, handler, lane)
+            call = boundary.stream(name, handler, lane, role)
     return grpc.stream_stream_rpc_method_handler(call)
 
 
@@ -183,8 +211,24 @@ def _serialize(reply: Any) -> bytes:
     return data
 
 
-def _parsing(kind: Any, handler: Callable[..., Any]) -> Callable[..., Any]:
+def _parsing(kind: Any, handler: Callable[..., Any], *, audited: bool) -> Callable[..., Any]:
     """Makes a handler that parses requests itself, so that a bad message gets a proper status."""
     if kind is None:
         return handler
-    return lambda data, context: handler(parse_request(kind, data), context)
+
+    def parse_and_handle(data: bytes, context: Any) -> Any:
+        message = parse_request(kind, data)
+        if audited:
+            about(_subject(message))
+        return handler(message, context)
+
+    return parse_and_handle
+
+
+def _subject(message: Any) -> str:
+    """The name of what a request is about, for the audit log."""
+    for holder in (message, getattr(message, "target", None)):
+        for field in ("name", "model_name", "network", "device"):
+            if name := getattr(holder, field, ""):
+                return str(name)
+    return ""

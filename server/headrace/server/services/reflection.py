@@ -15,6 +15,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from headrace.runtime.errors import InvalidArgument
+from headrace.server.transport.boundary import write_all
 from headrace.wire.message import parse_request
 
 _OLD, _NEW = "grpc.reflection.v1alpha", "grpc.reflection.v1"
@@ -38,8 +39,7 @@ class ReflectionService(reflection.aio.ReflectionServicer):  # type: ignore[misc
     async def serve(self, context: Any) -> None:
         """Handles one call from its first question to its last answer."""
         async with aclosing(self.ServerReflectionInfo(_questions(context), context)) as replies:
-            async for reply in replies:
-                await context.write(reply.SerializeToString())
+            await write_all(context, (reply.SerializeToString() async for reply in replies))
 
     def close(self) -> None:
         """Ends each call: at once if it waits for its caller, otherwise after its answer."""

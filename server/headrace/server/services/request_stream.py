@@ -23,9 +23,11 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.execution.job import Job
 from headrace.runtime.system.allocator import release_memory
+from headrace.server.access.gate import when_ended
 from headrace.server.services.result_writer import ResultWriter, no_room
-from headrace.server.transport.boundary import Boundary, describe, ended_code
+from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.shares import Memory, Shares
+from headrace.server.transport.statuses import describe, ended_code
 from headrace.wire.errors import ErrorDetails
 
 OF_WHAT_IS_LEFT: Final = 1 / 8
@@ -106,6 +108,7 @@ class RequestStream(ABC):
         # The function that cancels each request in flight; None until it is known.
         self._in_flight: dict[Hashable, Callable[[HeadraceError], object] | None] = {}
         self._memory = Memory(owner.memory, context.peer())
+        self._meter = owner.boundary.meter(context)
         self._results = ResultWriter(
             context, self._memory, self._message, self.results_a_message, self._wrote
         )
@@ -159,6 +162,7 @@ class RequestStream(ABC):
 
     async def run(self) -> None:
         self._task = asyncio.current_task()
+        when_ended(self.fail_all)
         try:
             await self._read()
             self._task = None  # the caller has ended the stream, so it needs no closing
@@ -243,6 +247,8 @@ class RequestStream(ABC):
             return
         try:
             key = self._key(name)
+            if self._meter is not None:
+                self._meter.enter()
         except HeadraceError as error:
             self._memory.free(reserved)
             self._fail(name, error)
@@ -261,7 +267,12 @@ class RequestStream(ABC):
 
     def _forget(self, key: Hashable) -> None:
         self._in_flight.pop(key, None)
-        self._memory.free(self._reserved.pop(key, 0))
+        reserved = self._reserved.pop(key, None)
+        if reserved is None:
+            return
+        self._memory.free(reserved)
+        if self._meter is not None:
+            self._meter.leave()
 
     def _ended(
         self, key: Hashable, name: str, outcome: Any, error: BaseException | None, seconds: float

@@ -12,6 +12,7 @@ import numpy as np
 
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.execution.job import Job
+from headrace.server.access.networks import Networks
 from headrace.server.shared_memory.lease import Lease
 from headrace.server.shared_memory.regions import Caller, Regions
 from headrace.server.shared_memory.users import Users
@@ -25,16 +26,18 @@ class SharedMemoryService:
 
     Args:
         users: the users of the connections to the port that this service serves.
+        networks: says who the owner of the caller's regions is.
     """
 
-    def __init__(self, regions: Regions, users: Users) -> None:
+    def __init__(self, regions: Regions, users: Users, networks: Networks) -> None:
         self._regions = regions
+        self._networks = networks
         self._users = users
 
     async def caller(self, context: Any) -> Caller:
         """The caller, whose regions a call may name."""
         peer = context.peer()
-        return Caller(await self._users.of(peer), peer)
+        return Caller(await self._users.of(peer), peer, self._networks.owner)
 
     async def lease(self, context: Any) -> Lease:
         """A lease for one request. The request closes it at its end."""

@@ -10,6 +10,7 @@ from headrace.runtime.config.schema import ParameterValue
 from headrace.runtime.core import Core
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import InvalidArgument
+from headrace.server.access.networks import Networks
 from headrace.v1 import inference_engine_pb2 as pb
 
 
@@ -23,8 +24,9 @@ class Targets:
     value or a request that breaks the protocol.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, networks: Networks) -> None:
         self._core = core
+        self._networks = networks
 
     def metric(self, request: pb.GetMetricRequest) -> ParameterValue:
         """The value of a metric."""
@@ -48,19 +50,21 @@ class Targets:
         """Changes keys."""
         changes = dict(request.config)
         if _is_network(request.target):
+            self._networks.changeable(request.target.network)
             with self._network(request.target) as network:
                 network.set_config(changes)
         else:
+            self._networks.check_operator("the configuration of a device")
             self._core.set_config(_device(request.target), changes)
 
     @contextmanager
     def _network(self, target: pb.Target) -> Iterator[ExecutableNetwork]:
-        entry = self._core.networks.acquire(target.network, target.version)
+        entry = self._networks.acquire(target.network, target.version)
         try:
             assert entry.executable is not None
             yield entry.executable
         finally:
-            self._core.networks.release(entry)
+            self._networks.release(entry)
 
 
 def _is_network(target: pb.Target) -> bool:

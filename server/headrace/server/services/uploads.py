@@ -1,4 +1,7 @@
-"""Uploaded models and blobs, by digest. A new one replaces the least recently used ones."""
+"""Uploaded models and blobs, by owner and digest.
+
+A new one replaces the least recently used ones.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import os
 import re
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
@@ -30,19 +34,29 @@ class Uploads:
     Args:
         max_model_bytes: the limit for one model.
         max_total_bytes: the limit for all models together, including uploads in progress.
+        max_owner_bytes: the limit for the models of one owner, including uploads in progress. 0
+            means no limit.
     """
 
-    def __init__(self, max_model_bytes: int, max_total_bytes: int) -> None:
+    def __init__(
+        self, max_model_bytes: int, max_total_bytes: int, max_owner_bytes: int = 0
+    ) -> None:
         self._max_model_bytes = max_model_bytes
         self._max_total_bytes = max_total_bytes
         self._lock = threading.Lock()
-        self._models: dict[str, tuple[Any, int]] = {}  # file and size, the least recent first
+        # File and size by owner and digest, the least recent first.
+        self._models: dict[tuple[str, str], tuple[Any, int]] = {}
+        self._max_owner_bytes = max_owner_bytes
         self._total = 0
+        self._of_owner: Counter[str] = Counter()  # the bytes of each owner
 
-    async def receive(self, chunks: AsyncIterator[bytes], *, blob: bool = False) -> tuple[str, int]:
+    async def receive(
+        self, chunks: AsyncIterator[bytes], owner: str = "", *, blob: bool = False
+    ) -> tuple[str, int]:
         """Writes the chunks to a file, and returns its digest and size in bytes.
 
         Args:
+            owner: the client that may read the upload; empty if all clients may.
             blob: whether this is an exported network, which also holds the backend's own bytes.
 
         Raises:
@@ -65,7 +79,7 @@ class Uploads:
                         f"their weights as external data",
                         field="chunk",
                     )
-                self._reserve(len(chunk))
+                self._reserve(owner, len(chunk))
                 reserved = size
                 sha.update(chunk)
                 file = file or _open()
@@ -76,18 +90,19 @@ class Uploads:
             if file is not None:
                 with suppress(OSError):  # a full disk may raise again
                     file.close()
-            self._give_back(reserved)
+            self._give_back(owner, reserved)
             raise
         digest = f"sha256:{sha.hexdigest()}"
+        key = owner, digest
         with self._lock:
-            if digest in self._models:
-                self._drop(digest)
+            if key in self._models:
+                self._drop(key)
             elif len(self._models) >= MAX_MODELS:
-                self._drop(next(iter(self._models)))
-            self._models[digest] = file, size
+                self._drop(self._oldest(owner))
+            self._models[key] = file, size
         return digest, size
 
-    def read(self, digest: str) -> memoryview:
+    def read(self, digest: str, owner: str = "") -> memoryview:
         """The model's bytes. They stay mapped as long as there are references to them.
 
         Raises:
@@ -99,37 +114,57 @@ class Uploads:
                 "a digest is 'sha256:' and 64 hexadecimal digits", field="model.digest"
             )
         with self._lock:
-            if digest not in self._models:
+            if (owner, digest) not in self._models:
                 raise NotFound(
                     "no uploaded model has this digest; upload it (again)", field="model.digest"
                 )
-            file, size = self._models[digest] = self._models.pop(digest)
+            file, size = self._models[owner, digest] = self._models.pop((owner, digest))
             return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
 
     def close(self) -> None:
         with self._lock:
-            for digest in list(self._models):
-                self._drop(digest)
+            for key in list(self._models):
+                self._drop(key)
 
-    def _reserve(self, size: int) -> None:
+    def _reserve(self, owner: str, size: int) -> None:
+        own, most = self._of_owner, self._max_owner_bytes if owner else 0
         with self._lock:
+            while most and own[owner] + size > most and any(o == owner for o, _ in self._models):
+                self._drop(self._oldest(owner))
+            if most and own[owner] + size > most:
+                raise ResourceExhausted(
+                    f"your uploads take more than the {most} bytes that one client may have "
+                    "(--max-model-bytes-per-client); try again when others of yours have finished"
+                )
             while self._total + size > self._max_total_bytes and self._models:
-                self._drop(next(iter(self._models)))
+                self._drop(self._oldest(owner))
             if self._total + size > self._max_total_bytes:
                 raise ResourceExhausted(
                     f"uploads take more than the {self._max_total_bytes} bytes allowed; try again "
                     f"when others have finished"
                 )
-            self._total += size
+            self._count(owner, size)
 
-    def _give_back(self, size: int) -> None:
+    def _give_back(self, owner: str, size: int) -> None:
         with self._lock:
-            self._total -= size
+            self._count(owner, -size)
 
-    def _drop(self, digest: str) -> None:
-        file, size = self._models.pop(digest)
+    def _oldest(self, owner: str) -> tuple[str, str]:
+        """The upload that makes room for one of `owner`: its own oldest one, so that nobody drops
+        the uploads of others while it has some, otherwise the oldest one of all."""
+        own = (key for key in self._models if key[0] == owner)
+        return next(own, None) or next(iter(self._models))
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        file, size = self._models.pop(key)
         file.close()
-        self._total -= size
+        self._count(key[0], -size)
+
+    def _count(self, owner: str, size: int) -> None:
+        self._total += size
+        self._of_owner[owner] += size
+        if not self._of_owner[owner]:
+            del self._of_owner[owner]
 
 
 def _open() -> Any:

@@ -16,6 +16,7 @@ from headrace.server.settings.option import (
     PATH,
     SECONDS,
     SWITCH,
+    TEXT,
     Option,
     choice,
     integer,
@@ -25,6 +26,7 @@ from headrace.server.settings.option import (
 
 PORT = integer(0, 65535)
 COUNT = integer(1)
+LIMIT = integer(0)
 SIZE = size(MIB)
 MESSAGE = size(2 * MIB)  # exported networks travel in pieces of 1 MiB
 
@@ -65,6 +67,18 @@ class Settings:
         PORT,
         "port for HTTP: /v2, /metrics, /healthz and /readyz; 0 picks a free one",
         former="metrics_port",
+    )
+    tls_cert: Path | None = option(
+        None,
+        PATH,
+        "PEM file with the server's certificate, and then those that signed it; gRPC and HTTP then "
+        "speak TLS only. The files of TLS are read again when they change",
+    )
+    tls_key: Path | None = option(None, PATH, "PEM file with the key of --tls-cert")
+    tls_client_ca: Path | None = option(
+        None,
+        PATH,
+        "PEM file with authorities; each client then needs a certificate from one of them",
     )
     config: Path | None = option(None, PATH, "TOML file with settings and tables for devices")
     model_repository: Path | None = option(
@@ -136,11 +150,66 @@ class Settings:
         "and servers may share it; default: blob.key in the state directory, or without one a new "
         "key at each start",
     )
+    tokens: Path | None = option(
+        None,
+        PATH,
+        "TOML file with the tokens and certificates that may call, and their roles; the server "
+        "sees its changes; default: everybody may do everything",
+    )
+    jwt_jwks: Path | None = option(
+        None,
+        PATH,
+        "JSON Web Key Set with the public keys of the JWTs that may call; the server sees its "
+        "changes; needs --jwt-audience",
+    )
+    jwt_audience: str = option("", TEXT, "audience that a JWT must name: its claim aud")
+    jwt_issuer: str = option(
+        "", TEXT, "issuer that a JWT must name: its claim iss; default: any with a key in the file"
+    )
+    jwt_roles_claim: str = option(
+        "roles", TEXT, "claim of a JWT with its roles; dots lead into nested claims"
+    )
+    open_metrics: bool = option(
+        False, SWITCH, "let anybody read /metrics; otherwise the role read is needed"
+    )
+    audit_log: Path | None = option(
+        None, PATH, "file that gets a JSON line for each managing call and each refused one"
+    )
     scheduling: str = option(
         "batch",
         choice("batch", "normal"),
         "how Linux schedules the server's threads: batch (they do not interrupt each other) or "
         "normal (for machines where other busy processes share the processors)",
+    )
+    private_networks: bool = option(
+        False,
+        SWITCH,
+        "a client sees and uses only the networks that it loaded itself, and those of the "
+        "repository",
+    )
+    operators: tuple[str, ...] = option(
+        (),
+        NAMES,
+        "with --private-networks: identities that see and change all networks and devices, as "
+        "token:NAME, separated by commas",
+    )
+    rate_limit: int = option(
+        0,
+        LIMIT,
+        "most requests a second of one client, which is an identity, or an address without one; "
+        "0: no limit",
+    )
+    max_in_flight_per_client: int = option(
+        0, LIMIT, "most requests in flight of one client, on all its connections; 0: no limit"
+    )
+    max_networks_per_client: int = option(
+        0, LIMIT, "with --private-networks: most networks of one client; 0: no limit"
+    )
+    max_model_bytes_per_client: int = option(
+        0,
+        size(0),
+        "with --private-networks: most bytes of models that one client has loaded, and as much "
+        "again for what it has uploaded; 0: no limit",
     )
     log_level: str = option(
         "info", choice("debug", "info", "warning", "error"), "lowest level that is logged"

@@ -17,7 +17,9 @@ from headrace.server.settings.settings import PluginSettings, Settings, options
 
 PREFIX = "HEADRACE_"
 # Variables of the command-line client. It may run in the same environment.
-_CLIENT_VARIABLES = frozenset({"HEADRACE_SERVER"})
+_CLIENT_VARIABLES = frozenset(
+    {"HEADRACE_SERVER", "HEADRACE_TLS_CA", "HEADRACE_TOKEN", "HEADRACE_TOKEN_FILE"}
+)
 _PLUGIN_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _PLUGIN_KEYS = ("factory", "device", "config", "enabled")
@@ -186,15 +188,33 @@ def _check(settings: Settings) -> None:
             "host is empty: give an address, as 127.0.0.1, or 0.0.0.0 for all interfaces",
             field="host",
         )
+    if not settings.private_networks:
+        for name in ("operators", "max_networks_per_client", "max_model_bytes_per_client"):
+            if getattr(settings, name):
+                raise InvalidArgument(
+                    f"{name} needs private_networks; without it, all networks belong to all "
+                    "clients",
+                    field=name,
+                )
     same_host = settings.host == settings.http_host
     if same_host and settings.port == settings.http_port != 0:
         raise InvalidArgument(
             f"port and http_port are both {settings.port}; give them different ports",
             field="http_port",
         )
+    for given, other in (
+        ("tls_cert", "tls_key"),
+        ("tls_key", "tls_cert"),
+        ("tls_client_ca", "tls_cert"),
+    ):
+        if getattr(settings, given) is not None and getattr(settings, other) is None:
+            raise InvalidArgument(f"{given} is given without {other}; give both", field=other)
     if settings.max_model_bytes > settings.max_uploads_bytes:
         raise InvalidArgument(
             "max_model_bytes is above max_uploads_bytes, so the largest model could not be "
             "uploaded; raise max_uploads_bytes",
             field="max_uploads_bytes",
         )
+    if (settings.jwt_jwks is None) is not (not settings.jwt_audience):
+        given, missing = ("jwt_jwks", "jwt_audience")[:: 1 if settings.jwt_jwks else -1]
+        raise InvalidArgument(f"{given} is set without {missing}; set both", field=missing)

@@ -1,8 +1,8 @@
 """Keeps the regions that clients have registered, and counts how requests use them.
 
-A client sees only the regions of its own user. It can only register files that its user owns, and
-each user has separate names. Requests cannot name a region after it is unregistered. Its file is
-closed when the last request that uses it has ended.
+A client sees only the regions of its own user and owner. It can only register files that its user
+owns, and each of them has separate names. Requests cannot name a region after it is unregistered.
+Its file is closed when the last request that uses it has ended.
 """
 
 from __future__ import annotations
@@ -35,13 +35,17 @@ class UnknownRegion(NotFound):
 
 
 class Caller(NamedTuple):
-    """The client of a call: its user and its address.
+    """The client of a call.
 
-    The user is None if the client is not on this machine.
+    Attributes:
+        user: its user on this machine; None if it is elsewhere.
+        peer: its address.
+        owner: tells clients of one user apart if they may not see each other's regions.
     """
 
     user: int | None
     peer: str
+    owner: str = ""
 
 
 class RegionStatus(NamedTuple):
@@ -69,7 +73,7 @@ class Regions:
         self._allowed = allowed
         self._folder = folder
         self._lock = threading.Lock()
-        self._regions: dict[tuple[int, str], Region] = {}
+        self._regions: dict[tuple[int, str, str], Region] = {}  # by user, owner and name
         self._waiting: dict[Region, list[Future[None]]] = {}  # callers that wait for its end
         self._places = Shares(MAX_REGIONS)
         self._registered = Shares(max_bytes)
@@ -91,15 +95,16 @@ class Regions:
         if not 0 < len(name) <= MAX_NAME_LENGTH:
             raise InvalidArgument(f"a name has 1 to {MAX_NAME_LENGTH} characters", field="name")
         self._forget_deleted()
-        self._refuse_used(user, name)
+        place = user, caller.owner, name
+        self._refuse_used(place)
         descriptor = open_key(key, offset, byte_size, user, self._folder)
         region = Region(name, key, offset, byte_size, descriptor, _holder(caller))
         try:
             with self._lock:
-                self._refuse_used(user, name)
+                self._refuse_used(place)
                 self._take_room(region)
                 region.uses = 1
-                self._regions[user, name] = region
+                self._regions[place] = region
         except BaseException:
             region.close()
             raise
@@ -118,7 +123,8 @@ class Regions:
             if name:
                 gone = [self._regions.pop(self._key(caller, name))]
             else:
-                gone = self._pop(lambda owner, _: owner == caller.user)
+                whose = caller.user, caller.owner
+                gone = self._pop(lambda place, _: place[:2] == whose)
             unused = [self._ended(region) for region in gone]
         self._release(gone)
         await asyncio.gather(*map(asyncio.wrap_future, unused))
@@ -133,7 +139,8 @@ class Regions:
             if name:
                 found = [self._regions[self._key(caller, name)]]
             else:
-                found = [each for (user, _), each in self._regions.items() if user == caller.user]
+                whose = caller.user, caller.owner
+                found = [each for place, each in self._regions.items() if place[:2] == whose]
             return [
                 RegionStatus(each.name, each.key, each.offset, each.byte_size) for each in found
             ]
@@ -211,18 +218,18 @@ class Regions:
             )
         return caller.user
 
-    def _key(self, caller: Caller, name: str, field: str = "name") -> tuple[int, str]:
+    def _key(self, caller: Caller, name: str, field: str = "name") -> tuple[int, str, str]:
         """The key of a region that exists. Call this with the lock held."""
-        user = caller.user
-        if user is None or (user, name) not in self._regions:
-            known = [each for owner, each in self._regions if owner == user]
+        user, owner = caller.user, caller.owner
+        if user is None or (user, owner, name) not in self._regions:
+            known = [place[2] for place in self._regions if place[:2] == (user, owner)]
             raise UnknownRegion.unknown("shared memory region", name, known, field=field)
-        return user, name
+        return user, owner, name
 
-    def _refuse_used(self, user: int, name: str) -> None:
-        if (user, name) in self._regions:
+    def _refuse_used(self, place: tuple[int, str, str]) -> None:
+        if place in self._regions:
             raise AlreadyExists(
-                f"shared memory region {name!r} is registered already; unregister it first",
+                f"shared memory region {place[2]!r} is registered already; unregister it first",
                 field="name",
             )
 
@@ -243,9 +250,9 @@ class Regions:
                 field="byte_size",
             )
 
-    def _pop(self, chosen: Callable[[int, Region], bool]) -> list[Region]:
+    def _pop(self, chosen: Callable[[tuple[int, str, str], Region], bool]) -> list[Region]:
         """Takes regions out of the table. Call this with the lock held."""
-        keys = [key for key, region in self._regions.items() if chosen(key[0], region)]
+        keys = [key for key, region in self._regions.items() if chosen(key, region)]
         return [self._regions.pop(key) for key in keys]
 
     def _forget_deleted(self) -> None:

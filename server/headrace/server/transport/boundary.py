@@ -9,74 +9,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
 from contextlib import aclosing
+from contextvars import ContextVar
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 import grpc
 
-from headrace.runtime.errors import (
-    HeadraceError,
-    Internal,
-    InvalidArgument,
-    ResourceExhausted,
-    Unavailable,
-)
+from headrace.runtime.errors import InvalidArgument, ResourceExhausted, Unavailable
 from headrace.runtime.metrics.counters import Counters
-from headrace.server.logs import (
-    CURRENT_REQUEST,
-    log_internal_error,
-    new_request_id,
-    request_id,
-)
+from headrace.server.access.certificates import names_of_call
+from headrace.server.access.entrance import Entrance, Visit
+from headrace.server.access.gate import uncancelled
+from headrace.server.access.identity import Role
+from headrace.server.access.quotas import Meter
+from headrace.server.access.refusal import reason_of
+from headrace.server.logs import request_id
 from headrace.server.transport.shares import Shares
-from headrace.wire.codec import CodecError
-from headrace.wire.errors import REQUEST_ID_KEY, ErrorDetails, bounded, to_trailing_metadata
+from headrace.server.transport.statuses import (
+    abort,
+    describe,
+    ended_code,
+    id_metadata,
+    request_id_of,
+)
 
 _log = logging.getLogger(__name__)
 
-_ON_THE_WAY = 0.05
-"""The seconds that a message takes to arrive and to be read on a busy machine."""
-
-
-def describe(error: BaseException, *, where: str, request: str = "") -> ErrorDetails:
-    """The details of an error for the caller, short enough to be sent.
-
-    The text of a bug goes only to the log. The caller still gets the facts that our own code added
-    to it, for example the place where a device failed.
-    """
-    return bounded(_describe(error, where, request))
-
-
-def _describe(error: BaseException, where: str, request: str) -> ErrorDetails:
-    if isinstance(error, CodecError):
-        return ErrorDetails(
-            grpc.StatusCode.INVALID_ARGUMENT,
-            str(error),
-            reason="INVALID_ARGUMENT",
-            field=error.field,
-            request_id=request,
-        )
-    if isinstance(error, HeadraceError) and not isinstance(error, Internal):
-        return ErrorDetails(
-            grpc.StatusCode[error.status],
-            error.message,
-            reason=error.reason,
-            field=error.field,
-            metadata=error.metadata,
-            retry_delay_seconds=error.retry_delay_seconds,
-            request_id=request,
-        )
-    identifier = log_internal_error(error, where=where, request=request)
-    facts = error.metadata if isinstance(error, Internal) else {}
-    place = f" in {facts['place']}" if "place" in facts else ""
-    return ErrorDetails(
-        grpc.StatusCode.INTERNAL,
-        f"internal error {identifier}{place}; the server's log explains it",
-        reason="INTERNAL",
-        metadata={**facts, "error_id": identifier},
-        request_id=request,
-    )
+METADATA: ContextVar[Iterable[tuple[str, str]]] = ContextVar("metadata", default=())
+"""The metadata of the call that this task handles. gRPC makes them anew whenever a handler asks."""
 
 
 class Lane(NamedTuple):
@@ -105,9 +67,13 @@ class Boundary:
         max_calls: the most calls at a time. Streams, watches and probes each have the same limit.
             So calls that callers keep open do not take the places of others, and a busy server does
             not look like a broken one.
+        entrance: what callers go through before their messages are read. None lets everybody in.
     """
 
-    def __init__(self, counters: Counters, max_calls: int) -> None:
+    def __init__(
+        self, counters: Counters, max_calls: int, entrance: Entrance | None = None
+    ) -> None:
+        self.entrance = entrance
         self._counters = counters
         self.calls = Lane("calls", Shares(max_calls), work=True)
         self.streams = Lane("streams", Shares(max_calls), work=True)
@@ -153,6 +119,7 @@ class Boundary:
         method: str,
         handler: Callable[[Any, Any], Awaitable[Any]],
         lane: Lane | None = None,
+        role: Role = Role.MANAGE,
         *,
         names_request: bool = False,
     ) -> Callable[[Any, Any], Awaitable[Any]]:
@@ -170,41 +137,42 @@ class Boundary:
             return await handler(data, context)
 
         return self._method(
-            method, serve if names_request else _naming_request(serve), lane or self.calls
+            method, serve if names_request else _naming_request(serve), lane or self.calls, role
         )
 
     def client_stream(
-        self, method: str, handler: Callable[[Any], Awaitable[Any]], lane: Lane
+        self, method: str, handler: Callable[[Any], Awaitable[Any]], lane: Lane, role: Role
     ) -> Callable[[Any, Any], Awaitable[Any]]:
         """A method with a stream of messages, which the handler reads, and one reply."""
-        return self._method(method, _naming_request(handler), lane)
+        return self._method(method, _naming_request(handler), lane, role)
 
     def server_stream(
         self,
         method: str,
         handler: Callable[[Any, Any], AsyncGenerator[bytes, None]],
         lane: Lane,
+        role: Role,
     ) -> Callable[[Any, Any], Awaitable[None]]:
         """A method with one message and a stream of replies."""
 
         async def send(data: Any, context: Any) -> None:
             async with aclosing(handler(data, context)) as replies:
-                async for reply in replies:
-                    await context.write(reply)
+                await write_all(context, replies)
 
-        return self.unary(method, send, lane)
+        return self.unary(method, send, lane, role)
 
     def stream(
-        self, method: str, handler: Callable[[Any], Awaitable[None]], lane: Lane
+        self, method: str, handler: Callable[[Any], Awaitable[None]], lane: Lane, role: Role
     ) -> Callable[[Any, Any], Awaitable[None]]:
         """A bidirectional stream, which counts its own work."""
-        return self._method(method, handler, lane, active=False)
+        return self._method(method, handler, lane, role, active=False)
 
     def _method(
         self,
         method: str,
         serve: Callable[[Any], Awaitable[Any]],
         lane: Lane,
+        role: Role,
         *,
         active: bool = True,
     ) -> Callable[[Any, Any], Awaitable[Any]]:
@@ -212,30 +180,50 @@ class Boundary:
         places = lane.places
         ended = self._counters.grpc(method)
 
+        entrance = self.entrance
+
         async def call(_: Any, context: Any) -> Any:
             code, said = "OK", ""
             started = time.monotonic()
             peer = context.peer()
             taken = not (self.draining and lane.work) and places.take(peer)
+            visit: Visit | None = None
+            error: BaseException | None = None
             try:
-                if not taken:
-                    self._refuse(lane)
-                self._begin(context, active=active)
-                return await serve(context)
-            except asyncio.CancelledError:
-                code = ended_code(context)
-                raise
-            except Exception as error:  # noqa: BLE001 - the boundary maps all of them
-                details = describe(error, where=method, request=_request_id(context))
+                try:
+                    if not taken:
+                        self._refuse(lane)
+                    self._begin(context, active=active)
+                    if entrance is not None:
+                        names = partial(names_of_call, context)
+                        visit = entrance.enter(METADATA.get(), names, role, peer, stays=active)
+                    return await serve(context)
+                except asyncio.CancelledError:
+                    error = visit.ended if visit is not None else None
+                    if error is None:
+                        code = ended_code(context)
+                        raise
+                    _uncancel()
+                except Exception as raised:  # noqa: BLE001 - the boundary maps all of them
+                    error = raised
+                details = describe(error, where=method, request=request_id_of(context))
                 code, said = details.code.name, details.message
-                await self._abort(context, details)
+                await abort(context, details)
             finally:
+                if entrance is not None:
+                    if visit is not None:
+                        entrance.leave(visit)
+                    why = (error is not None and reason_of(error)) or ""
+                    if why or role is Role.MANAGE:
+                        name = request_id_of(context)
+                        entrance.record(method, role, peer, code, why, name)
+                error = None  # otherwise its traceback and this frame would keep each other
                 if taken:
                     places.give_back(peer)
                 ended[code] = ended.get(code, 0) + 1
                 if self._verbose:
                     seconds = time.monotonic() - started
-                    self.log_ended(method, code, seconds, _request_id(context), said)
+                    self.log_ended(method, code, seconds, request_id_of(context), said)
 
         return call
 
@@ -256,6 +244,10 @@ class Boundary:
         self._open -= 1
         if self.draining:
             self._ended.set()
+
+    def meter(self, context: Any) -> Meter | None:
+        """Counts the messages of a stream, if the server bounds what one client may ask for."""
+        return None if self.entrance is None else self.entrance.meter(context.peer())
 
     def log_ended(
         self, method: str, code: str, seconds: float, identifier: str, said: str = ""
@@ -281,26 +273,6 @@ class Boundary:
             "one stream"
         )
 
-    @staticmethod
-    async def _abort(context: Any, details: ErrorDetails) -> NoReturn:
-        trailing = (*to_trailing_metadata(details), *_id_metadata(details.request_id))
-        try:
-            await context.abort(details.code, details.message, trailing)
-        except grpc.aio.InternalError:
-            # The call has just ended by itself. gRPC would cancel this task in a moment.
-            raise asyncio.CancelledError from None
-        raise AssertionError("abort returned")
-
-
-def ended_code(context: Any) -> str:
-    """The status of a handler that grpc.aio cancelled: a deadline or a cancel.
-
-    Only the time left shows which one it was. The caller's deadline began when the call was sent,
-    so it ends slightly before the server's, and the caller then sends a cancel.
-    """
-    remaining = context.time_remaining()
-    return "CANCELLED" if remaining is None or remaining > _ON_THE_WAY else "DEADLINE_EXCEEDED"
-
 
 def _naming_request(handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
     """A handler that first puts the request's id into the call's trailing metadata.
@@ -309,26 +281,24 @@ def _naming_request(handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any],
     """
 
     def call(context: Any) -> Awaitable[Any]:
-        context.set_trailing_metadata(_id_metadata(_request_id(context)))
+        context.set_trailing_metadata(id_metadata(request_id_of(context)))
         return handler(context)
 
     return call
 
 
-def _id_metadata(identifier: str) -> tuple[tuple[str, str], ...]:
-    """Trailing metadata with the request's id. Empty if gRPC does not accept the id's text."""
-    sendable = identifier.isascii() and identifier.isprintable()
-    return ((REQUEST_ID_KEY, identifier),) if sendable else ()
+async def write_all(context: Any, replies: AsyncIterable[bytes]) -> None:
+    """Writes the replies of a call.
+
+    Raises:
+        HeadraceError: the caller's credential has become invalid.
+    """
+    async for reply in replies:
+        with uncancelled():
+            await context.write(reply)
 
 
-def _request_id(context: Any) -> str:
-    """The request's id, otherwise the id in the caller's metadata, otherwise a new id."""
-    if identifier := CURRENT_REQUEST.get():
-        return identifier
-    for key, value in context.invocation_metadata() or ():
-        if key == REQUEST_ID_KEY and value and isinstance(value, str):
-            CURRENT_REQUEST.set(value[:128])
-            return value[:128]
-    identifier = new_request_id()
-    CURRENT_REQUEST.set(identifier)
-    return identifier
+def _uncancel() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.uncancel()

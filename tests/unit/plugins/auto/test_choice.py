@@ -7,7 +7,7 @@ import pytest
 from headrace.plugins.auto.choice import Choice, Instruction, Load, Serve, Unload
 from tests.support.simulated_devices import Device, World
 
-SEQUENCES = 1000
+SEQUENCES = 300
 
 
 def choice(candidates: str, loaded: str, failed: str = "", *, fallback: bool = True) -> Choice:

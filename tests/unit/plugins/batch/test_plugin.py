@@ -39,8 +39,7 @@ from headrace.runtime.errors import (
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.loading.auto_batching import wanted
 from headrace.runtime.network.network import Network
-from headrace.runtime.transform.options import NetworkOptions
-from headrace.runtime.transform.preprocessing import InputOptions
+from headrace.runtime.transform.options import InputOptions, NetworkOptions
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from headrace.testing.compare import assert_same_outputs

@@ -11,7 +11,7 @@ import pytest
 from headrace.plugins.batch.transformations import batchable, with_fixed_rows
 from headrace.runtime.errors import FailedPrecondition
 from headrace.runtime.network.network import Network
-from headrace.runtime.network.reference import CorrectedEvaluator
+from headrace.runtime.network.reference.evaluator import CorrectedEvaluator
 from headrace.testing import networks
 from headrace.testing.case import parse
 from headrace.testing.compare import assert_same

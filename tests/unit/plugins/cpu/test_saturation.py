@@ -175,5 +175,5 @@ def test_weights_that_cannot_saturate_stay_as_they_are(plugin: Plugin) -> None:
         names = list(compiled.network.model.graph.initializers)
         compiled.close()
         assert isinstance(notes, list)
-        assert any("saturates" in each for each in notes) == changed
+        assert any("would overflow" in each for each in notes) == changed
         assert ("b" in names) != changed

@@ -93,7 +93,7 @@ def test_a_layer_behind_an_unknown_one_that_no_types_help_says_what_was_tried(
     )
     reason = reasons(plugin, given)["neg"]
     assert reason.startswith("with tensor(bfloat16): no kernel for Neg(13) on tensor(bfloat16)")
-    assert "types of 't' are not known" in reason
+    assert "types of 't' are unknown" in reason
 
 
 def test_a_layer_that_takes_its_sizes_as_an_input_is_supported(plugin: Plugin) -> None:

@@ -37,8 +37,7 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
-from headrace.runtime.transform.options import NetworkOptions
-from headrace.runtime.transform.preprocessing import InputOptions, OutputOptions
+from headrace.runtime.transform.options import InputOptions, NetworkOptions, OutputOptions
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from headrace.testing.compare import assert_same_outputs

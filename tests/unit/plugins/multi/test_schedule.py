@@ -14,7 +14,7 @@ from headrace.plugins.multi.schedule import PATIENCE_SECONDS
 from headrace.runtime.errors import InvalidArgument, Unavailable
 from tests.support.simulated_devices import Asked, Device, World
 
-SEQUENCES = 1000
+SEQUENCES = 300
 
 
 def two(fast: int = 2, slow: int = 1, *, spill: bool = True) -> World:
@@ -26,7 +26,7 @@ def ran_on(asked: list[Asked]) -> Counter[str]:
     return Counter(each.ran_on[-1] for each in asked)
 
 
-# -- thousands of random sequences --
+# -- hundreds of random sequences --
 
 
 @pytest.mark.parametrize("spill", [True, False])

@@ -13,8 +13,6 @@ from headrace.runtime.config.schema import (
     MAX_KEYS,
     ConfigSchema,
     Key,
-    check_prefixes,
-    for_device,
 )
 from headrace.runtime.config.standard_keys import (
     CACHE_DIR,
@@ -246,26 +244,6 @@ def test_docs_and_help_name_every_key() -> None:
     assert "| device, load, loaded network |" in next(
         row for row in table.splitlines() if "EXECUTION_TIMEOUT" in row
     )
-
-
-def test_a_prefixed_key_is_for_its_device_and_wins_over_a_plain_one() -> None:
-    config = {
-        "CPU.1.NUM_STREAMS": "1",
-        "cpu.NUM_STREAMS": "2",
-        "NUM_STREAMS": "3",
-        "OPENCL.PERF_COUNT": "YES",
-    }
-    assert for_device(config, "CPU.1") == {"NUM_STREAMS": "1"}
-    assert for_device(config, "CPU") == {"NUM_STREAMS": "2"}
-    assert for_device(config, "CPU.0") == {"NUM_STREAMS": "2"}
-    assert for_device(config, "OPENCL") == {"NUM_STREAMS": "3", "PERF_COUNT": "YES"}
-
-
-def test_a_prefix_that_names_no_device_of_the_list_is_refused() -> None:
-    check_prefixes({"CPU.NUM_STREAMS": "2", "PERF_COUNT": "NO"}, ["CPU.0", "OPENCL"])
-    with pytest.raises(NotFound, match="did you mean 'OPENCL'") as caught:
-        check_prefixes({"OPNCL.NUM_STREAMS": "2"}, ["CPU.0", "OPENCL"])
-    assert caught.value.field == "config['OPNCL.NUM_STREAMS']"
 
 
 @given(st.floats(min_value=0, max_value=1e6))

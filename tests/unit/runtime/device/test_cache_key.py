@@ -14,8 +14,7 @@ from headrace.runtime.device import cache_key as network_cache_key
 from headrace.runtime.device.cache_key import cache_key, processor_features
 from headrace.runtime.network.extension import read_functions
 from headrace.runtime.network.network import Network
-from headrace.runtime.transform.options import NetworkOptions
-from headrace.runtime.transform.preprocessing import InputOptions, OutputOptions
+from headrace.runtime.transform.options import InputOptions, NetworkOptions, OutputOptions
 from headrace.testing import networks
 from headrace.testing.case import parse
 from headrace.testing.services import services

@@ -28,6 +28,7 @@ from headrace.runtime.loading.registry import (
     NetworkState,
     check_network_name,
 )
+from headrace.runtime.loading.table import OwnerLimits
 from tests.support.fake_device import FakeDevice, FakeNetwork, Outcomes, fake_device
 from tests.support.gate import PATIENCE_SECONDS, Gate, run_together
 from tests.support.interleaving import frequent_switches
@@ -675,3 +676,53 @@ def test_unloading_while_others_acquire_and_load_drains_every_load_once(
         assert closed.acquire(timeout=PATIENCE_SECONDS)
     assert registry.entries() == []
     assert sorted(e.key.generation for e in drained) == sorted(e.key.generation for e in loaded)
+
+
+# -- owners --
+
+
+def test_an_owner_has_no_more_networks_than_one_owner_may(device: FakeDevice) -> None:
+    registry = NetworkRegistry(9, OwnerLimits(networks=2))
+    for name in ("m@a", "n@a", "m@b", "x", "y", "z"):
+        load(registry, device.network(), name)
+    with pytest.raises(ResourceExhausted, match="you have 2 networks"):
+        registry.reserve("o@a", "FAKE", None)
+    registry.reserve("m@a", "FAKE", None, replace=True)
+    registry.retire("n@a", lambda _: None)
+    registry.reserve("n@a", "FAKE", None)
+
+
+def test_an_owner_s_models_are_measured_and_bounded_together(device: FakeDevice) -> None:
+    registry = NetworkRegistry(9, OwnerLimits(model_bytes=100))
+    first, other, shared = (load(registry, device.network(), n) for n in ("m@a", "m@b", "m"))
+    registry.count_bytes(first, lambda: 60)
+    registry.count_bytes(other, lambda: 60)
+    registry.count_bytes(shared, lambda: 1 << 40)
+    second = registry.reserve("n@a", "FAKE", None)
+    with pytest.raises(ResourceExhausted, match="take 110 bytes, and one client may have 100"):
+        registry.count_bytes(second, lambda: 50)
+    registry.fail(second, "it is too large", keep=False)
+    registry.count_bytes(registry.reserve("n@a", "FAKE", None), lambda: 40)
+
+
+def test_a_model_is_not_measured_where_no_limit_asks_for_it(device: FakeDevice) -> None:
+    def measure() -> int:
+        raise AssertionError("measured")
+
+    registry = NetworkRegistry(9)
+    registry.count_bytes(load(registry, device.network(), "m@a"), measure)
+    limited = NetworkRegistry(9, OwnerLimits(model_bytes=100))
+    limited.count_bytes(load(limited, device.network(), "m"), measure)
+
+
+@pytest.mark.parametrize("name", ["m", "m@a"])
+def test_errors_name_a_network_as_its_owner_does(device: FakeDevice, name: str) -> None:
+    registry = NetworkRegistry(4)
+    load(registry, device.network(), name)
+    with pytest.raises(AlreadyExists, match="network 'm' exists"):
+        registry.reserve(name, "FAKE", None)
+    with pytest.raises(NotFound, match="network 'm' has no version '2'; it has 1"):
+        registry.acquire(name, "2")
+    registry.reserve(name.replace("m", "n"), "FAKE", None)
+    with pytest.raises(Unavailable, match="network 'n' is still being loaded"):
+        registry.acquire(name.replace("m", "n"))

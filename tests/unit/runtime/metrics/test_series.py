@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.metrics.histogram import Histogram
 from headrace.runtime.metrics.series import Family, SeriesSnapshot
+from headrace.server.access.networks import Networks
 from headrace.server.http.metrics import make_registry
+
+SHARED = Networks(NetworkRegistry(1))
 
 BYTES = Family("cut_bytes_total", "counter", ("subgraph",), "Bytes.")
 SECONDS = Family("cut_seconds", "histogram", ("subgraph",), "Seconds.", (0.1, 1.0))
 
 
 def sample(counters: Counters, name: str, **labels: str) -> float | None:
-    return make_registry(counters, dict).get_sample_value(name, labels)
+    return make_registry(counters, dict, SHARED).get_sample_value(name, labels)
 
 
 def test_a_counter_is_exposed_with_the_networks_name() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import InputOptions, OutputOptions
 from headrace.runtime.transform.precision import to_float32
-from headrace.runtime.transform.preprocessing import InputOptions, OutputOptions
 from headrace.runtime.transform.transform import transform_network
 from tests.support.model_zoo import (
     FLOAT,

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network.network import Network
-from headrace.runtime.transform.preprocessing import InputOptions, OutputOptions
+from headrace.runtime.transform.options import InputOptions, OutputOptions
 from headrace.runtime.transform.transform import transform_network
 from tests.support.model_zoo import (
     FLOAT,

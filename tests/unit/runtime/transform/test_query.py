@@ -13,7 +13,7 @@ from onnx_ir import DataType
 
 from headrace.runtime.errors import UnsupportedLayer
 from headrace.runtime.intake.provenance import origins
-from headrace.runtime.transform.preprocessing import InputOptions
+from headrace.runtime.transform.options import InputOptions
 from headrace.runtime.transform.query import QueryResult, query_network
 from headrace.runtime.transform.transform import transform_network
 from tests.support.model_zoo import branches, chain, image_network, model, network, node, value

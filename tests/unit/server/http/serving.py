@@ -10,10 +10,11 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 
 from headrace.runtime.metrics.counters import Counters
+from headrace.server.access.identity import Role
 from headrace.server.http.application import Application
+from headrace.server.http.guard import GuardedRoute
 from headrace.server.http.server import HttpServer
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -23,10 +24,15 @@ async def fine(_: Request) -> Response:
     return PlainTextResponse("fine")
 
 
+def guarded(path: str, endpoint: Endpoint, *methods: str) -> GuardedRoute:
+    """A route for everybody, for GET unless told otherwise."""
+    return GuardedRoute(path, endpoint, dict.fromkeys(methods or ("GET",), Role.OPEN))
+
+
 def application(counters: Counters | None = None, /, **endpoints: Endpoint) -> Application:
     """One that answers a probe at /probe and each endpoint at /NAME."""
-    routes = [Route(f"/{name}", each, methods=["GET", "POST"]) for name, each in endpoints.items()]
-    return Application([Route("/probe", fine)], counters or Counters(), routes)
+    routes = [guarded(f"/{name}", each, "GET", "POST") for name, each in endpoints.items()]
+    return Application([guarded("/probe", fine)], counters or Counters(), routes)
 
 
 @contextmanager

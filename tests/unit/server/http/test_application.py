@@ -13,7 +13,6 @@ import grpc
 import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 
 from headrace.runtime import errors
 from headrace.runtime.metrics.counters import Counters
@@ -23,7 +22,7 @@ from headrace.server.http.errors import STATUSES
 from headrace.server.http.server import HttpServer
 from headrace.server.logs import configure_logging
 from headrace.testing.counted import number
-from tests.unit.server.http.serving import application, ask, connected, fine, serving
+from tests.unit.server.http.serving import application, ask, connected, fine, guarded, serving
 
 
 async def broken(_: Request) -> Response:
@@ -51,7 +50,7 @@ def raising(error: Exception) -> Application:
     async def refuse(_: Request) -> Response:
         raise error
 
-    return Application([], Counters(), [Route("/v2/refuse", refuse), Route("/refuse", refuse)])
+    return Application([], Counters(), [guarded("/v2/refuse", refuse), guarded("/refuse", refuse)])
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,16 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from headrace.runtime.execution.job import Outcome
+from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.runtime.metrics import families
 from headrace.runtime.metrics.cache_counters import CacheCounters
 from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.metrics.families import FAMILIES
 from headrace.runtime.metrics.series import NOTES, Family
+from headrace.server.access.networks import Networks
 from headrace.server.http.metrics import PREFIX, make_registry, metrics_table
+
+SHARED = Networks(NetworkRegistry(1))
 
 
 @pytest.fixture
@@ -51,7 +55,7 @@ def counters() -> Counters:
 
 @pytest.fixture
 def registry(counters: Counters) -> CollectorRegistry:
-    return make_registry(counters, lambda: {"CPU": True, "OPENCL": False})
+    return make_registry(counters, lambda: {"CPU": True, "OPENCL": False}, SHARED)
 
 
 def sample(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
@@ -105,7 +109,7 @@ def test_what_befell_loads_in_the_cache(
 
 
 def test_a_server_without_a_cache_has_no_series_of_one() -> None:
-    registry = make_registry(Counters(), dict)
+    registry = make_registry(Counters(), dict, SHARED)
     assert sample(registry, "cache_bytes") is None
     assert sample(registry, "cache_evicted_total") is None
 
@@ -144,9 +148,11 @@ def test_the_process_is_measured_too(registry: CollectorRegistry) -> None:
 
 
 def test_two_servers_in_one_process_have_registries_of_their_own(counters: Counters) -> None:
-    other = make_registry(Counters(), dict)
+    other = make_registry(Counters(), dict, SHARED)
     assert sample(other, "grpc_requests_total", method="Infer", code="OK") is None
-    assert sample(make_registry(counters, dict), "grpc_requests_total", method="Infer", code="OK")
+    assert sample(
+        make_registry(counters, dict, SHARED), "grpc_requests_total", method="Infer", code="OK"
+    )
 
 
 def test_exactly_the_declared_metrics_are_exposed(registry: CollectorRegistry) -> None:
@@ -176,7 +182,7 @@ def test_a_plugin_cannot_take_the_name_of_another_metric(counters: Counters) -> 
     series.get(Family("grpc_requests_total", "counter", (), "Not calls.")).add(7)
     series.get(Family("tokens_total", "counter", (), "Tokens.")).add(1)
     series.get(Family("tokens_total", "counter", ("kind",), "Others' tokens."), "a").add(2)
-    registry = make_registry(counters, dict)
+    registry = make_registry(counters, dict, SHARED)
     assert sample(registry, "grpc_requests_total", network="m") is None
     assert sample(registry, "grpc_requests_total", method="Infer", code="OK") == 1
     assert sample(registry, "tokens_total", network="m", version="1") == 1
@@ -201,7 +207,7 @@ def test_each_version_of_a_network_has_series_of_its_own() -> None:
         network = counters.network("m", "CPU", version)
         for _ in range(count):
             network.accept()
-    registry = make_registry(counters, dict)
+    registry = make_registry(counters, dict, SHARED)
     assert [
         sample(registry, "network_accepted_total", network="m", version=version, device="CPU")
         for version in ("1", "2")

@@ -6,12 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.runtime.metrics.counters import Counters
+from headrace.server.access.networks import Networks
 from headrace.server.http.application import Application
 from headrace.server.http.metrics import make_registry
 from headrace.server.http.operations import operations_routes
 from headrace.server.http.server import HttpServer
 from tests.unit.server.http.serving import ask, serving
+
+SHARED = Networks(NetworkRegistry(1))
 
 
 class Readiness:
@@ -37,7 +41,7 @@ def failed() -> list[str]:
 def server(readiness: Readiness, failed: list[str]) -> Iterator[HttpServer]:
     counters = Counters()
     counters.grpc("Infer")["OK"] = 1
-    registry = make_registry(counters, lambda: {"CPU": True})
+    registry = make_registry(counters, lambda: {"CPU": True}, SHARED)
     routes = operations_routes(registry, readiness, lambda: failed)
     with serving(Application(routes, counters)) as server:
         yield server

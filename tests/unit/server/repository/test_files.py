@@ -17,8 +17,7 @@ from headrace.runtime.errors import (
     NotFound,
 )
 from headrace.runtime.intake.limits import Limits
-from headrace.runtime.transform.options import LoadRequest, NetworkOptions, Reference
-from headrace.runtime.transform.preprocessing import InputOptions
+from headrace.runtime.transform.options import InputOptions, LoadRequest, NetworkOptions, Reference
 from headrace.server.repository.files import RepositoryFiles
 from headrace.testing import networks
 

@@ -15,6 +15,7 @@ from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.registry import NetworkState
 from headrace.runtime.transform.options import LoadRequest, Reference
+from headrace.server.access.networks import Networks
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.repository import Repository
 from headrace.server.repository.startup import Startup
@@ -41,8 +42,8 @@ def core(state: StateDirectory) -> Iterator[Core]:
 
 
 @pytest.fixture
-def health() -> HealthReporter:
-    return HealthReporter()
+def health(core: Core) -> HealthReporter:
+    return HealthReporter(Networks(core.networks))
 
 
 def keep(state: StateDirectory, *names: str, device: str = "HOOK") -> None:
@@ -63,6 +64,8 @@ def start(
     health: HealthReporter,
     repository: Path | None = None,
     meanwhile: Callable[[], object] | None = None,
+    *,
+    private_networks: bool = False,
 ) -> None:
     """Starts, and does `meanwhile` on another thread."""
 
@@ -71,7 +74,7 @@ def start(
         health.network_is(name, states)
 
     offered = Repository(core, RepositoryFiles(repository, Limits()), changed)
-    startup = Startup(core, state, offered, changed)
+    startup = Startup(core, state, offered, changed, private_networks=private_networks)
 
     async def both() -> None:
         loading = asyncio.ensure_future(startup.load())
@@ -176,3 +179,21 @@ def test_what_is_no_name_for_a_network_is_logged_and_left(
     start(core, state, health)
     assert (found(core), health.service.services()) == ({}, [])
     assert "network not a name was not loaded" in caplog.text
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_networks_of_tenants_rest_where_all_clients_would_see_them(
+    core: Core,
+    state: StateDirectory,
+    health: HealthReporter,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    private: bool,
+) -> None:
+    keep(state, "m", "m@token:a")
+    state.save_shares("m@token:a", {"1": 100})
+    start(core, state, health, private_networks=private)
+    names = [entry.key.name for entry in core.networks.entries()]
+    assert sorted(names) == (["m", "m@token:a"] if private else ["m"])
+    assert ("1 networks of tenants are not loaded" in caplog.text) is not private
+    assert state.networks() == ["m", "m@token:a"]

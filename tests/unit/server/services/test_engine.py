@@ -23,11 +23,14 @@ from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import Unavailable
-from headrace.runtime.loading.registry import NetworkState
+from headrace.runtime.loading.registry import NetworkRegistry, NetworkState
+from headrace.server.access.networks import Networks
 from headrace.server.services.engine import Servicer
 from headrace.server.services.health import HealthReporter
 from headrace.server.services.uploads import Uploads
 from headrace.v1 import inference_engine_pb2 as pb
+
+NETWORKS = Networks(NetworkRegistry(1))
 
 
 class LoadingCore:
@@ -62,10 +65,10 @@ def test_a_network_is_healthy_while_it_is_there_although_whoever_loaded_it_left(
     state: NetworkState,
 ) -> None:
     async def scenario() -> None:
-        core, health = LoadingCore(), HealthReporter()
+        core, health = LoadingCore(), HealthReporter(NETWORKS)
         core_: Any = core
         nothing: Any = None
-        servicer = Servicer(core_, nothing, nothing, health)
+        servicer = Servicer(core_, NETWORKS, nothing, nothing, health)
         model = pb.ModelSource(data=b"model")
         request = pb.LoadNetworkRequest(name="net", device="CPU", model=model)
         call = asyncio.create_task(servicer.load_network(request, None))
@@ -125,7 +128,7 @@ def test_a_blob_is_looked_at_beside_the_loop_and_given_up_with_its_caller() -> N
         core_: Any = core
         nothing: Any = None
         with closing(Uploads(100, 100)) as uploads:
-            servicer = Servicer(core_, uploads, nothing, HealthReporter())
+            servicer = Servicer(core_, NETWORKS, uploads, nothing, HealthReporter(NETWORKS))
             call = asyncio.create_task(servicer.import_network(Parts()))
             await core.asked.wait()
             assert threading.get_ident() not in core.threads
@@ -162,7 +165,7 @@ def test_a_device_whose_backend_does_not_start_when_it_is_looked_at_is_down_with
     try:
         assert core.devices_up() == {"LATE": True}
         nothing: Any = None
-        servicer = Servicer(core, nothing, nothing, HealthReporter())
+        servicer = Servicer(core, NETWORKS, nothing, nothing, HealthReporter(NETWORKS))
         reply = asyncio.run(servicer.list_devices(nothing, nothing))
         (device,) = reply.devices
         assert (device.state, device.reason) == (pb.DOWN, "the driver is missing")
@@ -179,7 +182,7 @@ def test_a_device_without_an_id_is_listed_with_none() -> None:
     core = Core(sources, blob_key=b"key")
     try:
         nothing: Any = None
-        servicer = Servicer(core, nothing, nothing, HealthReporter())
+        servicer = Servicer(core, NETWORKS, nothing, nothing, HealthReporter(NETWORKS))
         reply = asyncio.run(servicer.list_devices(nothing, nothing))
         listed = {device.name: list(device.device_ids) for device in reply.devices}
         assert listed == {"TEMPLATE": ["0"], "HETERO": []}

@@ -200,3 +200,40 @@ def test_a_blob_may_have_the_backends_bytes_beside_its_network(make: Make) -> No
     assert uploads.read(digest) == data
     with pytest.raises(InvalidArgument, match=r"blob is larger than"):
         asyncio.run(uploads.receive(chunks(bytes(9 * 2**20)), blob=True))
+
+
+def test_an_upload_is_its_owner_s_alone_and_others_cannot_tell_that_it_is_there() -> None:
+    with closing(Uploads(100, 1000)) as uploads:
+        digest, _ = asyncio.run(uploads.receive(chunks(b"abc"), "a"))
+        assert bytes(uploads.read(digest, "a")) == b"abc"
+        never = f"sha256:{'0' * 64}"
+        for owner in ("b", ""):
+            told = []
+            for each in (digest, never):
+                with pytest.raises(NotFound) as error:
+                    uploads.read(each, owner)
+                told.append((str(error.value), error.value.field))
+            assert told[0] == told[1]
+        asyncio.run(uploads.receive(chunks(b"abc"), "b"))
+        assert bytes(uploads.read(digest, "b")) == b"abc"
+
+
+def test_an_owner_s_uploads_make_room_for_each_other_and_stay_within_the_owner_s_limit() -> None:
+    with closing(Uploads(100, 1000, 10)) as uploads:
+        other, _ = asyncio.run(uploads.receive(chunks(b"other"), "b"))
+        first, _ = asyncio.run(uploads.receive(chunks(b"12345678"), "a"))
+        second, _ = asyncio.run(uploads.receive(chunks(b"abcdefgh"), "a"))
+        assert bytes(uploads.read(second, "a")) == b"abcdefgh"
+        with pytest.raises(NotFound):
+            uploads.read(first, "a")
+        with pytest.raises(ResourceExhausted, match="the 10 bytes that one client may have"):
+            asyncio.run(uploads.receive(chunks(b"12345678", b"9012"), "a"))
+        assert bytes(uploads.read(other, "b")) == b"other"
+
+
+def test_an_owner_drops_its_own_uploads_before_those_of_others() -> None:
+    with closing(Uploads(100, 12)) as uploads:
+        theirs, _ = asyncio.run(uploads.receive(chunks(b"12345"), "b"))
+        for number in range(5):
+            asyncio.run(uploads.receive(chunks(b"own %d" % number), "a"))
+        assert bytes(uploads.read(theirs, "b")) == b"12345"

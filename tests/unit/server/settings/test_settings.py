@@ -132,6 +132,9 @@ def test_a_size_reads_the_same_as_number_and_as_text(size: int) -> None:
         ({"devices": 1}, "devices"),
         ({"port": 5000, "http_port": 5000}, "http_port"),
         ({"max_uploads_bytes": 1}, "max_uploads_bytes"),
+        ({"tls_cert": "a.crt"}, "tls_key"),
+        ({"tls_key": "a.key"}, "tls_cert"),
+        ({"tls_client_ca": "ca.crt"}, "tls_cert"),
     ],
 )
 def test_a_wrong_value_is_refused_and_named(arguments: dict[str, object], field: str) -> None:

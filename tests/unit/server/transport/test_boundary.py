@@ -15,7 +15,8 @@ import pytest
 from headrace.runtime.errors import NotFound
 from headrace.runtime.metrics.counters import Counters
 from headrace.server.logs import configure_logging
-from headrace.server.transport.boundary import Boundary, describe
+from headrace.server.transport.boundary import Boundary
+from headrace.server.transport.statuses import describe
 from headrace.wire.errors import REQUEST_ID_KEY, from_trailing_metadata
 
 pytestmark = pytest.mark.usefixtures("restored_logging")

@@ -14,7 +14,7 @@ import numpy as np
 import typer
 
 from headrace.client import aio
-from headrace.client.cli import console, model_options
+from headrace.client.cli import console, model_options, security
 from headrace.client.cli.benchmark.inputs import random_inputs
 from headrace.client.cli.benchmark.load import Load, Schedule
 from headrace.client.cli.benchmark.plot import SUFFIXES, plot
@@ -25,7 +25,7 @@ from headrace.client.cli.infer import parse_shape
 from headrace.client.cli.input_files import read_inputs
 from headrace.client.cli.model_options import Config, Device, ModelFile, Repository
 from headrace.client.outputs import Outputs
-from headrace.client.plans import network_plans
+from headrace.client.plans import infer_plans
 
 _VARIETY = 8  # different requests, sent in turns
 _REFRESH_SECONDS = 0.2
@@ -220,11 +220,11 @@ def _number(value: object) -> int:
 
 
 async def _run(server: str, plan: _Plan, random: np.random.Generator, *, quiet: bool) -> Results:
-    async with aio.Client(server) as client:
+    async with aio.Client(server, **security.arguments()) as client:
 
         async def ask(number: int) -> Outputs:
             data = plan.requests[number % len(plan.requests)]
-            return await client.run(network_plans.infer_encoded(data, plan.timeout))
+            return await client.run(infer_plans.infer_encoded(data, plan.timeout))
 
         load = Load(ask, plan.warm_up, plan.seconds)
         progress = asyncio.ensure_future(_show(load, plan.warm_up + plan.seconds, quiet=quiet))

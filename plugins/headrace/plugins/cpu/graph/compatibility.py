@@ -161,8 +161,8 @@ def _difference(node: ir.Node, version: int, newest: int) -> str | None:
     known = defs.onnx_opset_version()
     if node.domain in ("", "ai.onnx") and version > known:
         return (
-            f"operator set {version} is newer than the backend's {newest} and than {known}, the "
-            f"newest that this server can compare it with"
+            f"operator set {version} is too new: the backend reads {newest}, and this server "
+            f"compares operator sets up to {known}"
         )
     try:
         schema = defs.get_schema(node.op_type, version, node.domain)
@@ -171,20 +171,21 @@ def _difference(node: ir.Node, version: int, newest: int) -> str | None:
     if schema.since_version <= newest:
         return None
     prefix = f"{node.op_type} of operator set {schema.since_version}"
+    backend = f"operator set {newest}, the backend's newest,"
     try:
         older = defs.get_schema(node.op_type, newest, node.domain)
     except defs.SchemaError:
-        return f"{prefix} is new since the backend's operator set {newest}"
+        return f"{prefix} is newer than the backend, which reads operator set {newest}"
     added = [
         name
         for name, attribute in node.attributes.items()
         if not _has_attribute(older, name, attribute)
     ]
     if added:
-        return f"{prefix} has attributes that the backend's {newest} lacks: {', '.join(added)}"
+        return f"{prefix} has attributes that {backend} lacks: {', '.join(added)}"
     if len(node.inputs) > older.max_input or len(node.outputs) > older.max_output:
-        return f"{prefix} has inputs or outputs that the backend's {newest} lacks"
-    return _type_difference(node, older, prefix, newest)
+        return f"{prefix} has inputs or outputs that {backend} lacks"
+    return _type_difference(node, older, prefix, backend)
 
 
 def _has_attribute(schema: defs.OpSchema, name: str, attribute: ir.Attr) -> bool:
@@ -194,14 +195,14 @@ def _has_attribute(schema: defs.OpSchema, name: str, attribute: ir.Attr) -> bool
     )
 
 
-def _type_difference(node: ir.Node, older: defs.OpSchema, prefix: str, newest: int) -> str | None:
+def _type_difference(node: ir.Node, older: defs.OpSchema, prefix: str, backend: str) -> str | None:
     for values, formals in ((node.inputs, older.inputs), (node.outputs, older.outputs)):
         for index, value in enumerate(values):
             if value is None or not value.name:
                 continue
             allowed = formals[min(index, len(formals) - 1)].types
             if value.type is None:
-                return f"{prefix} is not the backend's {newest}, and the types here are not known"
+                return f"{prefix} differs from {backend} and the types are unknown"
             if type_text(value.type) not in allowed:
-                return f"{prefix} takes {type_text(value.type)}, the backend's {newest} does not"
+                return f"{prefix} takes {type_text(value.type)}; {backend} does not"
     return None

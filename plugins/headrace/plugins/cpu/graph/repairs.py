@@ -32,6 +32,11 @@ _FEW_BITS: Final = (_TYPES.INT4, _TYPES.UINT4, _TYPES.INT2, _TYPES.UINT2)
 _LARGEST: Final = {_TYPES.FLOAT8E4M3FN: 464.0, _TYPES.FLOAT8E5M2: np.nextafter(61440, 0)}
 """For each type, the largest number that is rounded to a finite one."""
 
+_LARGEST_ENDS: Final = (2**31 - 1, 2**63 - 1)
+_ENDS_BY_DIRECTION: Final = 11
+_LAST_KEY_COUNTS: Final = 4
+_ML: Final = "ai.onnx.ml"
+_OF_ML: Final = ("LabelEncoder",)
 _ARGS: Final = ("ArgMax", "ArgMin")
 _NORMALS: Final = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum")
 REDUCTIONS: Final = (*_ARGS, *(f"Reduce{each}" for each in (*_NORMALS, "SumSquare")))
@@ -43,12 +48,14 @@ def repair(model: ir.Model) -> bool:
     names = value_names(model)
     opset = opset_of(model)
     for node in nodes:
-        _REPAIRS[node.op_type](node, Inserted(node, names, _SUFFIX, opset))
+        version = model.opset_imports.get(_ML, 1) if node.domain == _ML else opset
+        _REPAIRS[node.op_type](node, Inserted(node, names, _SUFFIX, version))
     return bool(nodes)
 
 
 def needs_repair(node: ir.Node) -> bool:
-    return node.op_type in _REPAIRS and node.domain in ("", "ai.onnx")
+    domains = (_ML,) if node.op_type in _OF_ML else ("", "ai.onnx")
+    return node.op_type in _REPAIRS and node.domain in domains
 
 
 _Repair: TypeAlias = Callable[[ir.Node, Inserted], None]
@@ -89,6 +96,37 @@ def _beyond_is_infinite(value: ir.Value, largest: float, before: Inserted) -> ir
     beyond = before.layer("Greater", size, limit, type=truth)
     infinite = before.layer("Mul", value, before.constant(np.array(np.inf, np.float32)))
     return before.layer("Where", beyond, infinite, value, type=value.type)
+
+
+def _label_encoder(node: ir.Node, before: Inserted) -> None:
+    """Drops a key that comes again, because the last one counts. For the backend the first one
+    counts. Before operator set 4, ONNX does not say which one does."""
+    given = {name.partition("_")[0]: name for name in node.attributes}
+    if before.opset < _LAST_KEY_COUNTS or not {"keys", "values"} <= given.keys():
+        return
+    keys, values = (_elements(node.attributes[given[each]]) for each in ("keys", "values"))
+    last = {None if key != key else key: at for at, key in enumerate(keys)}  # NaN is one key
+    if len(keys) != len(values) or len(last) == len(keys):
+        return
+    kept = sorted(last.values())
+    for name in (given["keys"], given["values"]):
+        attribute = node.attributes[name]
+        picked: Any = [_elements(attribute)[at] for at in kept]
+        if attribute.type == ir.AttributeType.TENSOR:
+            tensor = attribute.as_tensor()
+            picked = (
+                ir.StringTensor([each.encode() for each in picked], shape=ir.Shape([len(picked)]))
+                if tensor.dtype == _TYPES.STRING
+                else ir.tensor(np.array(picked, tensor.dtype.numpy()))
+            )
+        node.attributes[name] = ir.Attr(name, attribute.type, picked)
+
+
+def _elements(attribute: ir.Attr) -> list[Any]:
+    if attribute.type != ir.AttributeType.TENSOR:
+        return [*attribute.value]
+    found = attribute.as_tensor().numpy().ravel().tolist()
+    return [each.decode() if isinstance(each, bytes) else each for each in found]
 
 
 def _normalize(node: ir.Node, before: Inserted) -> None:
@@ -156,6 +194,31 @@ def _count_in_attributes(node: ir.Node, rank: int) -> None:
         node.attributes["axes"] = ir.AttrInt64s("axes", counted)
 
 
+def _slice(node: ir.Node, before: Inserted) -> None:
+    """Lowers an end that is the largest integer by one where a step may be negative. Such an end is
+    beyond the last element, and nothing lies between. The backend slices to the first element then.
+    Before operator set 11, ONNX recommends this end for both directions."""
+    _, _, ends, _, steps = [*node.inputs, *[None] * 5][:5]
+    if before.opset < _ENDS_BY_DIRECTION or ends is None or ends.dtype is None or steps is None:
+        return
+    step, end = constant(steps), constant(ends)
+    if step is not None and (step.numpy() > 0).all():
+        return
+    largest = [each for each in _LARGEST_ENDS if each <= np.iinfo(ends.dtype.numpy()).max]
+    if end is not None:
+        found = np.isin(end.numpy(), largest)
+        if found.any():
+            node.replace_input_with(2, before.constant(end.numpy() - found))
+        return
+    truth = ir.TensorType(_TYPES.BOOL)
+    lowered = ends
+    for each in largest:
+        limit = before.constant(np.array(each, ends.dtype.numpy()))
+        one = before.cast(before.layer("Equal", ends, limit, type=truth), ends.dtype)
+        lowered = before.layer("Sub", lowered, one, type=ends.type, shape=ends.shape)
+    node.replace_input_with(2, lowered)
+
+
 def _split_texts(node: ir.Node, before: Inserted) -> None:
     """Splits an empty text into one part if a delimiter is given. The backend makes no part."""
     texts = node.inputs[0]
@@ -209,7 +272,9 @@ _REPAIRS: Final[Mapping[str, _Repair]] = MappingProxyType(
         **dict.fromkeys(REDUCTIONS, _count_axes_from_the_first),
         "Cast": _cast,
         "CastLike": _cast,
+        "LabelEncoder": _label_encoder,
         "MeanVarianceNormalization": _normalize,
+        "Slice": _slice,
         "SplitToSequence": _split_to_sequence,
         "Squeeze": _squeeze,
         "StringSplit": _split_texts,

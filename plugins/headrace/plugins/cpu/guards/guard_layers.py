@@ -14,14 +14,15 @@ from headrace.runtime.intake.naming import Names
 from headrace.runtime.intake.provenance import origins, stamp
 
 SUFFIX: Final = "/headrace.guard"  # in the names of layers that fail in place of another
-FAILS: Final = "a tensor is empty, has too few axes, or is 0 where a length is due"
+FAILS: Final = "an input is empty, has too few axes, or gives a length of 0"
 _NEVER: Final = "never"
 _REASONS: Final = {
-    "crop": "a part that is cropped is not resized, which the backend takes for nothing to do",
+    "corner": "with align_corners, each axis of the grid must have at least two pixels",
+    "crop": "the output has the size of the input, and the backend then skips the crop",
     "negative": "a length is negative",
-    "shape": "an input does not have the shape that ONNX asks for beside the others",
-    "text": "a text has white space that the backend does not split as ONNX does",
-    "window": "a window is larger than the padded input",
+    "shape": "the shapes of the inputs do not fit each other",
+    "text": "a string has white space that the backend splits differently from ONNX",
+    "window": "the window is larger than the padded input",
 }
 END: Final = 2**31 - 1  # of an axis; a slice stops where the axis ends
 _LOOP_TAKES_SEQUENCES: Final = 13

@@ -242,6 +242,7 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
     {
         **dict.fromkeys(REDUCTIONS, _reduce),
         **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), windows.pool),
+        "AffineGrid": windows.affine_grid,
         "Attention": _attention,  # without heads it divides by zero
         "CenterCropPad": windows.center_crop_pad,
         "Concat": _concat,

@@ -5,8 +5,24 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from headrace.plugins.cpu.graph.proven_shapes import constant
 from headrace.plugins.cpu.guards import inputs
 from headrace.plugins.cpu.guards.guard_layers import END, Guard
+
+
+def affine_grid(node: ir.Node, guard: Guard) -> None:
+    """Guards that aligned corners are two pixels of each axis. Of one pixel, the backend says that
+    it lies at 1. ONNX's definitions say -1, or none."""
+    if not node.attributes.get_int("align_corners", 0) or node.inputs[1] is None:
+        return
+    sizes = node.inputs[1]
+    known = constant(sizes)
+    if known is not None and (known.numpy()[2:] != 1).all():
+        return
+    one, truth = guard.constant(np.array(1)), ir.TensorType(ir.DataType.BOOL)
+    single = guard.layer("Equal", guard.slice(sizes, 2, END), one, type=truth)
+    apart = guard.layer("Not", single)
+    node.replace_input_with(1, guard.only_if(sizes, apart, "corner"))
 
 
 def center_crop_pad(node: ir.Node, guard: Guard) -> None:

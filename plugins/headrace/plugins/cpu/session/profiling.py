@@ -111,7 +111,7 @@ class Profiler:
             model = watched(ir.from_proto(proto))
             rewritten = model.graph
         except Exception as error:  # noqa: BLE001 - the runtime writes some graphs wrongly
-            _log.info("layers are timed without knowing which were fused: %s", error)
+            _log.info("cannot tell which layers were fused; each is timed by itself: %s", error)
             for node in walk(self._original.graph):
                 self._kernels[node.name or ""] = _kernel(node, (node,))
             return

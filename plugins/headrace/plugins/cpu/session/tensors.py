@@ -61,8 +61,8 @@ class Conversion:
         for port in (*inputs, *outputs):
             if port.kind == "sequence" and (self.as_values or port.dtype not in BINDING_CONVERTS):
                 raise Unimplemented(
-                    f"{port.name!r} is a sequence in a network with an input or output of a type "
-                    f"that NumPy lacks, which ONNX Runtime's binding cannot pass"
+                    f"ONNX Runtime cannot pass the sequence {port.name!r}, because an input or "
+                    "output of the network has a type that NumPy lacks"
                 )
 
     def feed(self, values: Mapping[str, Value]) -> dict[str, Any]:

@@ -19,11 +19,11 @@ from headrace.plugins.opencl.backend.backend import kept_kernels
 from headrace.plugins.opencl.evaluation import halves
 from headrace.plugins.opencl.evaluation.on_host import HOST_ELEMENTS, HostLayers, are_known
 from headrace.plugins.opencl.evaluation.values import (
+    Attributes,
     Constants,
     Value,
     realize,
     tiny_type,
-    to_constant,
     to_device,
     to_host,
     wait_for,
@@ -75,7 +75,7 @@ class Evaluator:
         self._widens = widens
         self._opsets = model.opset_imports
         self._functions: dict[ir.Node, operators.Function] = {}
-        self._attributes: dict[ir.Node, dict[str, Any]] = {}
+        self._attributes = Attributes(device)
         self._on_host = HostLayers(model.opset_imports)
         self._constants = Constants(device)
         self._weights: dict[ir.Value, Tensor] = {}
@@ -118,7 +118,7 @@ class Evaluator:
             if node.op_type == "Loop" and not node.domain:
                 return self._loop(node, evaluation, values)
             if node.op_type == "Shape" and not node.domain:
-                return [_shape(values[0], self._attributes_of(node))]
+                return [_shape(values[0], self._attributes(node))]
             if node.op_type == "Size" and not node.domain:
                 return [np.array(_shape(values[0], {}).prod(), np.int64)]
             evaluation.varies |= operators.varies(node)
@@ -183,7 +183,7 @@ class Evaluator:
             arguments[1] = _as_slices(values[1], arguments[1])
         if node.op_type == "Unsqueeze" and isinstance(arguments[-1], int):
             arguments[-1] = [arguments[-1]]
-        options = dict(self._attributes_of(node))
+        options = dict(self._attributes(node))
         if node.op_type == "Unsqueeze":
             axes = options["axes"] if "axes" in options else arguments[-1]
             rank = arguments[0].ndim + len(axes)
@@ -282,20 +282,6 @@ class Evaluator:
 
     def _python(self, evaluation: Evaluation, value: Value) -> Any:
         return None if value is None else self._host(evaluation, value).tolist()
-
-    def _attributes_of(self, node: ir.Node) -> dict[str, Any]:
-        known = self._attributes.get(node)
-        if known is None:
-            pairs = node.attributes.items()
-            known = {name: self._attribute(each) for name, each in pairs}
-            self._attributes[node] = known
-        return known
-
-    def _attribute(self, attribute: ir.Attr) -> Any:
-        if attribute.type == ir.AttributeType.TENSOR:
-            return to_constant(attribute.as_tensor().numpy(), self._device)
-        value = attribute.value
-        return tuple(value) if attribute.type.name.endswith("S") else value
 
 
 def _shape(value: Value, attributes: Mapping[str, Any]) -> Array:

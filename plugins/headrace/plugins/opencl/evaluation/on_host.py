@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from headrace.plugins.opencl.evaluation.values import Value
 from headrace.plugins.opencl.operators import operators
-from headrace.runtime.network.reference import CorrectedEvaluator
+from headrace.runtime.network.reference.evaluator import CorrectedEvaluator
 
 HOST_ELEMENTS: Final = 4096
 """Most elements of a value on the host. Larger values are always computed on the device."""

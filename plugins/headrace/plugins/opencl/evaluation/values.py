@@ -100,3 +100,28 @@ class Constants:
                 self._tensors.popitem(last=False)
         self._tensors.move_to_end(key)
         return tensor
+
+
+class Attributes:
+    """The attributes of layers as tinygrad's functions take them, each read once.
+
+    Args:
+        device: as for `Constants`.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._known: dict[ir.Node, dict[str, Any]] = {}
+
+    def __call__(self, node: ir.Node) -> dict[str, Any]:
+        known = self._known.get(node)
+        if known is None:
+            pairs = node.attributes.items()
+            known = self._known[node] = {name: self._value(each) for name, each in pairs}
+        return known
+
+    def _value(self, attribute: ir.Attr) -> Any:
+        if attribute.type == ir.AttributeType.TENSOR:
+            return to_constant(attribute.as_tensor().numpy(), self._device)
+        value = attribute.value
+        return tuple(value) if attribute.type.name.endswith("S") else value

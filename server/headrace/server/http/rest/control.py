@@ -9,11 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.runtime.errors import InvalidArgument
+from headrace.server.access.identity import Role
 from headrace.server.http.rest.bodies import Bodies, read_object
 from headrace.server.http.rest.render import rendered
 from headrace.server.http.rest.routes import Handler, Row, said
+from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
-from headrace.server.services.open_inference.settings import log_settings, trace_settings
+from headrace.server.services.open_inference.settings import trace_settings
 from headrace.server.shared_memory.regions import Caller
 from headrace.wire.codec import CodecError
 
@@ -26,14 +28,19 @@ class ControlRoutes:
 
     Args:
         caller: returns the caller of a request.
+        registration: the role that the registration of shared memory needs.
     """
 
     def __init__(
         self,
+        models: Models,
         regions: RegionMethods,
         bodies: Bodies,
         caller: Callable[[Request], Awaitable[Caller]],
+        registration: Role = Role.MANAGE,
     ) -> None:
+        self._models = models
+        self._registration = registration
         self._regions = regions
         self._bodies = bodies
         self._caller = caller
@@ -41,27 +48,34 @@ class ControlRoutes:
     def rows(self) -> list[Row]:
         """All paths."""
         changed = "Settings"
+        role, read, manage = self._registration, Role.READ, Role.MANAGE
+        system = self._system_status, self._system_unregister, "SystemRegions"
+        cuda = self._cuda_status, self._cuda_unregister, "CudaRegions"
         return [
-            *_region_rows(_SYSTEM, self._system_status, self._system_unregister, "SystemRegions"),
+            *_region_rows(_SYSTEM, role, *system),
             Row(
-                *("POST", f"{_SYSTEM}/region/{{name}}/register", self._system_register),
+                *("POST", f"{_SYSTEM}/region/{{name}}/register", role, self._system_register),
                 *("Registers a part of a POSIX shared memory object.", "SystemRegion"),
             ),
-            *_region_rows(_CUDA, self._cuda_status, self._cuda_unregister, "CudaRegions"),
+            *_region_rows(_CUDA, role, *cuda),
             Row(
-                *("POST", f"{_CUDA}/region/{{name}}/register", self._cuda_register),
+                *("POST", f"{_CUDA}/region/{{name}}/register", role, self._cuda_register),
                 "Is refused: headrace takes no memory of a GPU.",
             ),
-            Row("GET", "/v2/logging", self._log, "What is logged.", "", changed),
-            Row("POST", "/v2/logging", self._log, "Changes what is logged.", changed, changed),
+            Row("GET", "/v2/logging", read, self._log, "What is logged.", "", changed),
+            Row(
+                *("POST", "/v2/logging", manage, self._log, "Changes what is logged."),
+                *(changed, changed),
+            ),
             *(
                 row
                 for path in ("/v2/trace/setting", "/v2/models/{model}/trace/setting")
                 for row in (
-                    Row("GET", path, self._trace, "What is traced: nothing.", "", changed),
+                    Row("GET", path, read, self._trace, "What is traced: nothing.", "", changed),
                     Row(
                         "POST",
                         path,
+                        manage,
                         self._trace,
                         "Is refused if it asks for traces.",
                         changed,
@@ -106,7 +120,7 @@ class ControlRoutes:
         for name, value in given.items():
             if not isinstance(value, bool | int | str):
                 raise CodecError(name[:100], "must be text, a number or a boolean")
-        shown = rendered(log_settings(given))["settings"]
+        shown = rendered(self._models.log_settings(given))["settings"]
         return said({name: next(iter(value.values())) for name, value in shown.items()})
 
     async def _trace(self, request: Request) -> Response:
@@ -122,12 +136,15 @@ class ControlRoutes:
         )
 
 
-def _region_rows(root: str, status: Handler, unregister: Handler, reply: str) -> list[Row]:
+def _region_rows(
+    root: str, role: Role, status: Handler, unregister: Handler, reply: str
+) -> list[Row]:
+    one, read = f"{root}/region/{{name}}", Role.READ
     return [
-        Row("GET", f"{root}/status", status, "All regions of the client's user.", "", reply),
-        Row("GET", f"{root}/region/{{name}}/status", status, "One region.", "", reply),
-        Row("POST", f"{root}/unregister", unregister, "Forgets all regions."),
-        Row("POST", f"{root}/region/{{name}}/unregister", unregister, "Forgets one region."),
+        Row("GET", f"{root}/status", read, status, "All regions of the client's user.", "", reply),
+        Row("GET", f"{one}/status", read, status, "One region.", "", reply),
+        Row("POST", f"{root}/unregister", role, unregister, "Forgets all regions."),
+        Row("POST", f"{one}/unregister", role, unregister, "Forgets one region."),
     ]
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headrace.server.access.identity import Role
 from headrace.server.http.rest.bodies import Bodies, read_object
 from headrace.server.http.rest.render import rendered
 from headrace.server.http.rest.routes import Row, said
@@ -31,15 +32,15 @@ class RepositoryRoutes:
         """All paths."""
         return [
             Row(
-                *("POST", f"{_ROOT}/index", self._index),
+                *("POST", f"{_ROOT}/index", Role.READ, self._index),
                 *("What is loaded, and what the model repository holds.", "Index", "Models"),
             ),
             Row(
-                *("POST", f"{_ROOT}/models/{{model}}/load", self._load),
+                *("POST", f"{_ROOT}/models/{{model}}/load", Role.MANAGE, self._load),
                 *("Loads a model, or loads it again.", "LoadParameters"),
             ),
             Row(
-                *("POST", f"{_ROOT}/models/{{model}}/unload", self._unload),
+                *("POST", f"{_ROOT}/models/{{model}}/unload", Role.MANAGE, self._unload),
                 *("Unloads a model.", "UnloadParameters"),
             ),
         ]

@@ -10,10 +10,12 @@ from importlib.metadata import version as version_of
 import orjson
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route, Router
+from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from headrace.runtime.loading.registry import NetworkRegistry
+from headrace.server.access.identity import Role
+from headrace.server.access.networks import Networks
+from headrace.server.http.guard import GuardedRoute
 from headrace.server.http.rest.bodies import Bodies
 from headrace.server.http.rest.control import ControlRoutes
 from headrace.server.http.rest.infer import Infer
@@ -42,6 +44,7 @@ class Rest:
         regions: the regions that clients have registered.
         message_bytes: the largest body. The bodies of all connections together may take eight times
             as much.
+        registration: the role that the registration of shared memory needs.
 
     Attributes:
         probes, routes: the arguments for `Application`.
@@ -49,24 +52,27 @@ class Rest:
 
     def __init__(
         self,
-        networks: NetworkRegistry,
+        networks: Networks,
         models: Models,
         repository: ModelRepository,
         regions: Regions,
         message_bytes: int,
+        registration: Role = Role.MANAGE,
     ) -> None:
         self._networks = networks
         self._regions = regions
         self._users = Users()
         self._bodies = Bodies(message_bytes, _BODIES * message_bytes)
-        control = ControlRoutes(RegionMethods(regions), self._bodies, self._caller)
+        control = ControlRoutes(
+            models, RegionMethods(regions), self._bodies, self._caller, registration
+        )
         rows = [
             *ModelRoutes(models).rows(),
             *RepositoryRoutes(repository, self._bodies).rows(),
             *control.rows(),
             *(
                 Row(
-                    *("POST", f"/v2/models/{{model}}{version}/infer", _infer),
+                    *("POST", f"/v2/models/{{model}}{version}/infer", Role.INFER, _infer),
                     *("Computes one request.", "InferRequest", "InferResponse"),
                 )
                 for version in ("", VERSIONS)
@@ -83,8 +89,8 @@ class Rest:
 
         self.probes = made(row for row in rows if row.probe)
         self.routes = [
-            Route("/v2/openapi.json", openapi),
-            Route("/v2/docs", docs),
+            GuardedRoute("/v2/openapi.json", openapi, {"GET": Role.READ}),
+            GuardedRoute("/v2/docs", docs, {"GET": Role.READ}),
             *made(row for row in rows if not row.probe),
         ]
 
@@ -98,7 +104,7 @@ class Rest:
     async def _caller(self, request: Request) -> Caller:
         assert request.client is not None  # a TCP connection has one
         peer = peer_of(*request.client)
-        return Caller(await self._users.of(peer), peer)
+        return Caller(await self._users.of(peer), peer, self._networks.owner)
 
 
 _NOTHING_ELSE = "default-src 'none'; style-src 'unsafe-inline'"

@@ -9,9 +9,10 @@ from typing import Any, Final, NamedTuple
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from headrace.server.access.identity import Role
+from headrace.server.http.guard import GuardedRoute
 from headrace.server.http.rest.render import rendered
 from headrace.server.services.open_inference.models import Models
 
@@ -26,6 +27,7 @@ class Row(NamedTuple):
     Attributes:
         method: GET or POST.
         path: the path, with placeholders.
+        role: the role that callers need.
         handler: a handler for Starlette.
         summary: what the method does, for the document.
         request: the schema of the body in the document. "" if the method takes no body.
@@ -35,6 +37,7 @@ class Row(NamedTuple):
 
     method: str
     path: str
+    role: Role
     handler: Handler | ASGIApp
     summary: str
     request: str = ""
@@ -42,7 +45,7 @@ class Row(NamedTuple):
     probe: bool = False
 
 
-def made(rows: Iterable[Row]) -> list[Route]:
+def made(rows: Iterable[Row]) -> list[GuardedRoute]:
     """The routes of the rows, one for each path, in their order."""
     by_path: dict[str, dict[str, Row]] = {}
     for row in rows:
@@ -50,10 +53,11 @@ def made(rows: Iterable[Row]) -> list[Route]:
     return [_route(path, methods) for path, methods in by_path.items()]
 
 
-def _route(path: str, methods: dict[str, Row]) -> Route:
+def _route(path: str, methods: dict[str, Row]) -> GuardedRoute:
+    roles = {method: row.role for method, row in methods.items()}
     if len(methods) == 1:
-        ((method, row),) = methods.items()
-        return Route(path, row.handler, methods=[method])
+        (row,) = methods.values()
+        return GuardedRoute(path, row.handler, roles)
 
     async def by_method(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
@@ -61,7 +65,7 @@ def _route(path: str, methods: dict[str, Row]) -> Route:
         reply: Response = await handler(request)
         return reply
 
-    return Route(path, by_method, methods=list(methods))
+    return GuardedRoute(path, by_method, roles)
 
 
 def said(message: Any, status: int = HTTPStatus.OK) -> Response:
@@ -86,31 +90,36 @@ class ModelRoutes:
             ("/config", self._config, "A model's configuration.", "ModelConfig"),
             ("/stats", self._statistics, "Counts and times of a model.", "ModelStatisticsResponse"),
         ]
+        anybody, read, model = Role.OPEN, Role.READ, "/v2/models/{model}"
         return [
-            Row("GET", "/v2", self._server, "What the server is.", reply="ServerMetadataResponse"),
             Row(
-                "GET",
-                "/v2/health/live",
-                self._live,
-                "Whether the server answers.",
-                "",
-                "Live",
+                *("GET", "/v2", read, self._server, "What the server is."),
+                reply="ServerMetadataResponse",
+            ),
+            Row(
+                *(
+                    "GET",
+                    "/v2/health/live",
+                    anybody,
+                    self._live,
+                    "Whether the server answers.",
+                    "",
+                    "Live",
+                ),
                 probe=True,
             ),
             Row(
-                "GET",
-                "/v2/health/ready",
-                self._server_ready,
+                *("GET", "/v2/health/ready", anybody, self._server_ready),
                 "Whether the server takes requests.",
                 reply="Ready",
                 probe=True,
             ),
             Row(
-                *("GET", "/v2/models/stats", self._statistics),
+                *("GET", "/v2/models/stats", read, self._statistics),
                 *("Counts and times of all models.", "", "ModelStatisticsResponse"),
             ),
             *(
-                Row("GET", f"/v2/models/{{model}}{version}{path}", handler, summary, "", reply)
+                Row("GET", f"{model}{version}{path}", read, handler, summary, "", reply)
                 for path, handler, summary, reply in of_model
                 for version in ("", VERSIONS)
             ),

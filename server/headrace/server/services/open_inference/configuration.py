@@ -29,8 +29,11 @@ _KINDS: Final = {
 """The kinds of devices. Any other device decides by itself where it computes."""
 
 
-def model_config(entry: NetworkEntry, executable: ExecutableNetwork) -> oip.ModelConfig:
+def model_config(entry: NetworkEntry, executable: ExecutableNetwork, name: str) -> oip.ModelConfig:
     """
+    Args:
+        name: the name under which the caller sees the network.
+
     Raises:
         Unimplemented: the protocol cannot describe an input or output of the network.
     """
@@ -38,7 +41,7 @@ def model_config(entry: NetworkEntry, executable: ExecutableNetwork) -> oip.Mode
     presentation: Presentation = request.presentation
     batched = presentation.max_batch_size > 0
     config = oip.ModelConfig(
-        name=entry.key.name,
+        name=name,
         platform=PLATFORM,
         backend=BACKEND,
         max_batch_size=presentation.max_batch_size,

@@ -13,9 +13,9 @@ import numpy as np
 
 from headrace.runtime.errors import InvalidArgument, Unimplemented
 from headrace.runtime.execution.job import Job
-from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.runtime.network.values import Array, Value
 from headrace.runtime.transform.options import Presentation
+from headrace.server.access.networks import Networks
 from headrace.server.logs import CURRENT_REQUEST
 from headrace.server.services.completion_sink import (
     CompletionSink,
@@ -61,7 +61,7 @@ class OpenInference:
         regions: the regions of shared memory that clients have registered.
     """
 
-    def __init__(self, networks: NetworkRegistry, sink: CompletionSink, regions: Regions) -> None:
+    def __init__(self, networks: Networks, sink: CompletionSink, regions: Regions) -> None:
         self._regions = regions
         self._networks = networks
         self._ids = itertools.count(1)

@@ -15,7 +15,7 @@ from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound, did_you_mean
 from headrace.runtime.intake.external import is_inside
-from headrace.runtime.loading.entry import NetworkEntry, NetworkState, check_network_name
+from headrace.runtime.loading.entry import NetworkEntry, NetworkState
 from headrace.runtime.network.network import Network, Port
 from headrace.runtime.transform.options import (
     LoadRequest,
@@ -23,6 +23,7 @@ from headrace.runtime.transform.options import (
     Reference,
     read_labels,
 )
+from headrace.server.access.networks import Networks
 from headrace.server.repository.description import Description
 from headrace.server.repository.repository import Repository
 from headrace.server.services.open_inference.configuration import MODEL_FILE, data_type
@@ -49,8 +50,9 @@ class ModelRepository:
     """May be used on any event loop. Calls that wait for the disk run on the loop's threads. Loads
     run on the core's threads."""
 
-    def __init__(self, core: Core, repository: Repository) -> None:
+    def __init__(self, core: Core, networks: Networks, repository: Repository) -> None:
         self._core = core
+        self._networks = networks
         self._repository = repository
 
     async def index(self, repository: str = "", *, ready: bool) -> oip.RepositoryIndexResponse:
@@ -67,11 +69,10 @@ class ModelRepository:
         _check_repository(repository)
         reply = oip.RepositoryIndexResponse()
         for row in await asyncio.to_thread(self._repository.index):
-            if not ready or row.state is NetworkState.READY:
+            if self._networks.sees(row.name) and (not ready or row.state is NetworkState.READY):
                 reason = row.reason or ("not loaded" if row.state is None else "")
-                reply.models.add(
-                    name=row.name, version=row.version, state=_STATES[row.state], reason=reason
-                )
+                name, state = self._networks.shown(row.name), _STATES[row.state]
+                reply.models.add(name=name, version=row.version, state=state, reason=reason)
         return reply
 
     async def load(
@@ -90,8 +91,8 @@ class ModelRepository:
             Also raises the errors of the load.
         """
         _check_repository(repository)
-        check_network_name(name)
-        begun = await asyncio.to_thread(self._begin, name, parameters)
+        full = self._networks.new(name)
+        begun = await asyncio.to_thread(self._begin, name, full, parameters)
         loads = [asyncio.wrap_future(each) for each in begun]
         try:
             results = await asyncio.shield(asyncio.gather(*loads, return_exceptions=True))
@@ -117,17 +118,19 @@ class ModelRepository:
         for key, value in parameters.items():
             if key != "unload_dependents" or not isinstance(value, bool):
                 raise _unknown(key, ("unload_dependents",))
-        unloaded = await asyncio.to_thread(self._repository.unload, name)
+        unloaded = await asyncio.to_thread(self._repository.unload, self._networks.changeable(name))
         await asyncio.shield(asyncio.wrap_future(unloaded))
         return oip.RepositoryModelUnloadResponse()
 
     # -- inside --
 
-    def _begin(self, name: str, parameters: Mapping[str, Parameter]) -> list[Future[NetworkEntry]]:
+    def _begin(
+        self, name: str, full: str, parameters: Mapping[str, Parameter]
+    ) -> list[Future[NetworkEntry]]:
         sent = _files(parameters)
         said = parameters.get(_CONFIG)
         if said is None and not sent.models:
-            return self._repository.load(name, Reference(name), replace=True)
+            return self._repository.load(full, Reference(name), replace=True)
         if said is not None and not isinstance(said, str):
             raise CodecError(_field(_CONFIG), "takes text")
         override = Override() if said is None else read_override(said, name)
@@ -155,7 +158,7 @@ class ModelRepository:
                 f"the version policy leaves out all versions; there are {', '.join(reads)}",
                 field=_field(_CONFIG),
             )
-        request = _overridden(description.request, override, sent.texts)
+        request = _overridden(replace(description.request, name=full), override, sent.texts)
         versions = [
             (
                 replace(request, version=version),
@@ -163,7 +166,7 @@ class ModelRepository:
             )
             for version in sorted(wanted, key=int)
         ]
-        return self._repository.begin(name, versions, replace=True)
+        return self._repository.begin(full, versions, replace=True)
 
 
 class _Files(NamedTuple):
@@ -194,8 +197,7 @@ def _files(parameters: Mapping[str, Parameter]) -> _Files:
             raise _unknown(key, (_CONFIG, f"{_FILE}1/{MODEL_FILE}"))
         if not isinstance(value, bytes):
             raise CodecError(_field(key), "takes bytes")
-        path = key.removeprefix(_FILE)
-        found = _OF_VERSION.fullmatch(path)
+        found = _OF_VERSION.fullmatch(path := key.removeprefix(_FILE))
         if found and found[2] == MODEL_FILE:
             files.models[found[1]] = value
         elif found and is_inside(found[2]):

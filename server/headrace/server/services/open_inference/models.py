@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version as version_of
 from typing import Any, Final
@@ -16,8 +16,10 @@ from headrace.runtime.execution.job import Outcome
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
 from headrace.runtime.metrics.statistics import Stages, Total, Totals
 from headrace.runtime.network.network import Port
+from headrace.server.access.networks import Networks
 from headrace.server.services.open_inference.configuration import PLATFORM, model_config
 from headrace.server.services.open_inference.datatypes import datatype_of
+from headrace.server.services.open_inference.settings import log_settings
 
 NAME: Final = "headrace"
 _EXTENSIONS: Final = (
@@ -39,9 +41,15 @@ class Models:
     """
 
     def __init__(
-        self, core: Core, unready: Callable[[], str | None], *, shared_memory: bool = False
+        self,
+        core: Core,
+        networks: Networks,
+        unready: Callable[[], str | None],
+        *,
+        shared_memory: bool = False,
     ) -> None:
         self._core = core
+        self._networks = networks
         self._unready = unready
         self._version = version_of("headrace")
         self._extensions = (*_EXTENSIONS, _SHARED_MEMORY) if shared_memory else _EXTENSIONS
@@ -62,6 +70,16 @@ class Models:
             name=NAME, version=self._version, extensions=self._extensions
         )
 
+    def log_settings(self, given: Mapping[str, bool | int | str]) -> oip.LogSettingsResponse:
+        """As `settings.log_settings`.
+
+        Raises:
+            PermissionDenied: the caller wants to change a setting and is not an operator.
+        """
+        if given:
+            self._networks.check_operator("the log")
+        return log_settings(given)
+
     # -- a model --
 
     def model_ready(self, name: str, version: str = "") -> oip.ModelReadyResponse:
@@ -70,7 +88,7 @@ class Models:
         A model that does not exist is not ready.
         """
         try:
-            entry = self._core.networks.find(name, version)
+            entry = self._networks.find(name, version)
         except NotFound:
             return oip.ModelReadyResponse(ready=False)
         ready = entry.state is NetworkState.READY and self._works(entry)
@@ -95,7 +113,7 @@ class Models:
     def model_config(self, name: str, version: str = "") -> oip.ModelConfigResponse:
         """A model's configuration as Triton describes it. Raises as `model_metadata`."""
         with self._executable(name, version) as (entry, executable):
-            return oip.ModelConfigResponse(config=model_config(entry, executable))
+            return oip.ModelConfigResponse(config=model_config(entry, executable, name))
 
     def statistics(self, name: str = "", version: str = "") -> oip.ModelStatisticsResponse:
         """Counts and times of one version, of all versions of a model, or of all models.
@@ -108,16 +126,13 @@ class Models:
             with self._executable(name, version):  # raises if there is none
                 entries = self._ready(name)
         else:
-            entries = [
-                entry
-                for entry in self._core.networks.entries()
-                if entry.state is NetworkState.READY
-            ]
+            entries = [e for e in self._networks.entries() if e.state is NetworkState.READY]
         reply = oip.ModelStatisticsResponse()
         for entry in entries:
             executable = entry.executable
             if executable is not None and version in ("", entry.key.version):
-                _fill(reply.model_stats.add(), entry, executable.statistics.totals())
+                message = reply.model_stats.add(name=self._networks.shown(entry.key.name))
+                _fill(message, entry, executable.statistics.totals())
         return reply
 
     # -- inside --
@@ -126,15 +141,15 @@ class Models:
     def _executable(
         self, name: str, version: str
     ) -> Iterator[tuple[NetworkEntry, ExecutableNetwork]]:
-        entry = self._core.networks.acquire(name, version)
+        entry = self._networks.acquire(name, version)
         try:
             assert entry.executable is not None
             yield entry, entry.executable
         finally:
-            self._core.networks.release(entry)
+            self._networks.release(entry)
 
     def _ready(self, name: str) -> list[NetworkEntry]:
-        versions = self._core.networks.versions(name)
+        versions = self._networks.versions(name)
         return [entry for entry in versions if entry.state is NetworkState.READY]
 
     def _works(self, entry: NetworkEntry) -> bool:
@@ -160,7 +175,7 @@ def _metadata(port: Port, kind: str) -> Any:
 
 
 def _fill(message: Any, entry: NetworkEntry, totals: Totals) -> None:
-    message.name, message.version = entry.key.name, entry.key.version
+    message.version = entry.key.version
     if totals.last_end:
         ago = time.monotonic() - totals.last_end
         message.last_inference = round((time.time() - ago) * 1000)

@@ -22,7 +22,7 @@ from headrace.server.services.open_inference.messages import (
 )
 from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
-from headrace.server.services.open_inference.settings import log_settings, trace_settings
+from headrace.server.services.open_inference.settings import trace_settings
 from headrace.server.services.open_inference.short import CallLayouts
 from headrace.server.services.turns import Turn
 from headrace.server.shared_memory.regions import Caller
@@ -142,7 +142,7 @@ class OpenInferenceService:
     # -- settings --
 
     async def log_settings(self, request: Any, _: Any) -> Any:
-        return log_settings(plain(request.settings, "settings"))
+        return self._models.log_settings(plain(request.settings, "settings"))
 
     async def trace_setting(self, request: Any, _: Any) -> Any:
         return trace_settings({name: each.value for name, each in request.settings.items()})

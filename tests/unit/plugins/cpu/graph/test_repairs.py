@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import ml_dtypes
@@ -28,6 +29,10 @@ def plugin() -> Iterator[Plugin]:
 def run(plugin: Plugin, text: str, *inputs: Any, opset: int = 25) -> list[Any]:
     model = parse(text)
     model.opset_import[0].version = opset
+    return run_model(plugin, model, *inputs)
+
+
+def run_model(plugin: Plugin, model: onnx.ModelProto, *inputs: Any) -> list[Any]:
     network = Network.from_bytes(model.SerializeToString())
     compiled = plugin.load_network(Load(network, {"DISABLE_TRANSFORMATIONS": "YES"}))
     try:
@@ -125,6 +130,78 @@ def test_an_empty_text_is_one_part_where_a_delimiter_is_given(plugin: Plugin) ->
         assert count.tolist() == [len(each.split(",")) for each in given]
     y, count = run(plugin, text, np.zeros(0, object))
     assert (y.shape, count.shape) == ((0, 0), (0,))
+
+
+_LARGEST = (2**31 - 1, 2**63 - 1)
+
+
+@pytest.mark.parametrize("given", ["ends", "ends, steps", "starts", "starts, ends, steps"])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_the_largest_end_is_beyond_the_last_element_in_both_directions(
+    plugin: Plugin, dtype: Any, given: str
+) -> None:
+    x, kind = np.arange(5, dtype=np.float32), np.dtype(dtype).name
+    bounds = [-1, 0, 3, 5, -6, *(each for each in _LARGEST if each <= np.iinfo(dtype).max)]
+    for end, step in product(bounds, (1, 2, -1, -2)):
+        values = {"starts": -1 if step < 0 else 0, "ends": end, "axes": 0, "steps": step}
+        arrays = {name: np.array([value], dtype) for name, value in values.items()}
+        constants = [name for name in arrays if name not in given]
+        ports = "".join(f", {kind}[1] {name}" for name in arrays if name in given)
+        text = ", ".join(f"{kind}[1] {name} = {{{values[name]}}}" for name in constants)
+        model = f"g (float[n] x{ports}) => (float[m] y) <{text}> "
+        model += "{ y = Slice(x, starts, ends, axes, steps) }"
+        (y,) = run(plugin, model, x, *(arrays[name] for name in arrays if name in given))
+        assert y.tolist() == x[values["starts"] : end : step].tolist()
+
+
+def test_an_end_that_needs_no_repair_stays_as_it_is(plugin: Plugin) -> None:
+    text = "g (float[n] x) => (float[m] y) <int64[1] s = {-1}, int64[1] e = {-6}, int64[1] a = {0}>"
+    model = parse(text + "{ y = Slice(x, s, e, a, s) }")
+    compiled = plugin.load_network(Load(Network.from_bytes(model.SerializeToString())))
+    assert [node.op_type for node in compiled.network.nodes()] == ["Slice"]
+    compiled.close()
+
+
+@pytest.mark.parametrize(
+    ("attributes", "source", "target", "given", "found"),
+    [
+        ('keys_strings=["a","b","a"], values_int64s=[1,2,3]', "string", "int64", "a", 3),
+        ("keys_int64s=[7,7,8], values_floats=[1.0,2.0,3.0]", "int64", "float", 7, 2),
+        ('keys_floats=[0.0,-0.0], values_strings=["x","y"]', "float", "string", 0, "y"),
+        (
+            'keys_tensor=string[2] k {"a","a"}, values_tensor=int16[2] v {4,5}, '
+            "default_tensor=int16[1] d {0}",
+            *("string", "int16", "a", 5),
+        ),
+        (
+            "keys_tensor=double[3] k {1,2,1}, values_tensor=double[3] v {4,5,6}, "
+            "default_tensor=double[1] d {0}",
+            *("double", "double", 1, 6),
+        ),
+    ],
+)
+def test_the_last_of_equal_keys_counts(
+    plugin: Plugin, attributes: str, source: str, target: str, given: Any, found: Any
+) -> None:
+    text = (
+        f"g ({source}[n] x) => ({target}[n] y) {{ y = ai.onnx.ml.LabelEncoder<{attributes}>(x) }}"
+    )
+    model = parse(text)
+    model.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 4))
+    kind = object if source == "string" else np.dtype(source if source != "float" else "float32")
+    (y,) = run_model(plugin, model, np.array([given], kind))
+    assert y.tolist() == [found]
+
+
+def test_not_a_number_is_one_key(plugin: Plugin) -> None:
+    model = parse("g (float[n] x) => (int64[n] y) { y = ai.onnx.ml.LabelEncoder(x) }")
+    model.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 4))
+    model.graph.node[0].attribute.extend(
+        onnx.helper.make_attribute(name, values)
+        for name, values in (("keys_floats", [np.nan, 1.0, np.nan]), ("values_int64s", [4, 5, 6]))
+    )
+    (y,) = run_model(plugin, model, np.array([1, np.nan], np.float32))
+    assert y.tolist() == [5, 6]
 
 
 def test_a_repaired_layer_is_still_one_to_whoever_asks(plugin: Plugin) -> None:

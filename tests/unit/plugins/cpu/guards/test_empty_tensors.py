@@ -19,7 +19,7 @@ from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network.network import Network
-from headrace.runtime.network.reference import CorrectedEvaluator
+from headrace.runtime.network.reference.evaluator import CorrectedEvaluator
 from headrace.testing.case import parse
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services

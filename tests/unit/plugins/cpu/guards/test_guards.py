@@ -21,7 +21,7 @@ from headrace.testing.case import parse
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services
 
-FAILS = "a tensor is empty, has too few axes, or is 0 where a length is due"
+FAILS = "an input is empty, has too few axes, or gives a length of 0"
 LEAST = {np.int32: -(2**31), np.int64: -(2**63)}
 
 
@@ -313,7 +313,7 @@ def test_a_window_larger_than_the_padded_input_is_refused(
         each: network(text.replace("ATTRIBUTES", each), opset, rankless=not shape)
         for each in (large, padded)
     }
-    with pytest.raises(InvalidArgument, match="a window is larger than the padded input"):
+    with pytest.raises(InvalidArgument, match="the window is larger than the padded input"):
         run(plugin, given[large], ones(1, 1, 1, 1))
     assert run(plugin, given[padded], ones(1, 1, 1, 1))["y"].shape == (1, 1, 1, 1)
     if "1]" not in shape:
@@ -328,6 +328,30 @@ def test_a_window_that_is_known_to_fit_needs_no_guard(plugin: Plugin) -> None:
     layers = [each.op_type for each in compiled.network.nodes()]
     compiled.close()
     assert layers == ["MaxPool"]
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_aligned_corners_are_two_pixels(plugin: Plugin, constant: bool) -> None:
+    text = (
+        """g (float[n,r,c] theta{}) => (float y) {{ y = AffineGrid<align_corners={}>(theta, s) }}"""
+    )
+    for sizes in ([1, 1, 1, 3], [1, 1, 3, 1], [1, 1, 3, 2], [1, 1, 1, 2, 3], [1, 1, 2, 2, 2]):
+        theta = np.eye(len(sizes) - 1, dtype=np.float32)[np.newaxis, :-1]
+        given = np.array(sizes)
+        for aligned in (0, 1):
+            if constant:
+                grid, inputs = network(text.format("", aligned), s=given), [theta]
+            else:
+                grid, inputs = network(text.format(", int64[d] s", aligned)), [theta, given]
+            if aligned and 1 in sizes[2:]:
+                with pytest.raises(
+                    InvalidArgument, match="each axis of the grid must have at least two pixels"
+                ):
+                    run(plugin, grid, *inputs)
+            else:
+                found = run(plugin, grid, *inputs)["y"]
+                ends = 1 - (0 if aligned else 1 / given[:1:-1])
+                np.testing.assert_allclose(found.reshape(-1, len(sizes) - 2)[-1], ends)
 
 
 def divided(op_type: str, dtype: Any) -> str:
@@ -409,8 +433,8 @@ def test_a_layer_that_lacks_an_input_is_refused(
     model.graph.node[0].input[:] = inputs
     given = Network.from_bytes(model.SerializeToString())
     (layer,) = plugin.query_network(given, {}).unsupported
-    assert layer.reason.endswith("is left out, which ONNX does not allow here")
-    with pytest.raises(UnsupportedLayers, match="is left out"):
+    assert layer.reason.endswith("is missing, and ONNX requires it")
+    with pytest.raises(UnsupportedLayers, match="is missing"):
         plugin.load_network(Load(given))
 
 
@@ -439,12 +463,12 @@ def test_optional_inputs_that_end_the_list_may_be_left_out(plugin: Plugin, text:
         (
             "g (float[1,2,8] q) => (float[1,2,8] y) "
             "{ y = Attention<q_num_heads=2, kv_num_heads=0>(q, q, q) }",
-            "divides by the number of heads",
+            "the number of heads is 0",
         ),
         (
             "g (float[1,1,9,9] x) => (float[a,b,c,d] y) "
             '{ y = MaxPool<auto_pad="SAME_UPPER", kernel_shape=[2,2], dilations=[2,2]>(x) }',
-            "pads as if dilations were 1",
+            "ignores dilations",
         ),
         (
             "g (float[2,2] x, int64[n,1] i) => (float y) { y = GatherND<batch_dims = -2>(x, i) }",
@@ -732,7 +756,7 @@ def test_an_output_of_more_axes_than_an_array_has_is_refused(plugin: Plugin) -> 
 )
 def test_a_layer_of_a_wrong_rank_is_not_supported(plugin: Plugin, text: str) -> None:
     (layer,) = plugin.query_network(network(text), {}).unsupported
-    assert re.search("needed|expected to have rank 2", layer.reason)
+    assert re.search("must have|expected to have rank 2", layer.reason)
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,8 @@ def test_without_it_their_layers_are_refused_with_the_domain_and_the_remedy(
         plain.load_network(Load(word_lengths().network))
     assert [each.layer for each in caught.value.layers] == ["upper", "length"]
     for each in caught.value.layers:
-        assert f"the domain {DOMAIN!r} has no operator {each.op_type} here" in each.reason
-        assert f"configuration file, as {KEY}" in each.reason
+        assert f"this server has no operator {each.op_type} of the domain {DOMAIN!r}" in each.reason
+        assert f"as {KEY} in the configuration file" in each.reason
 
 
 def test_an_operator_that_the_library_lacks_is_refused_and_no_other_layer(plugin: Plugin) -> None:

@@ -123,5 +123,5 @@ def test_an_absent_optional_stays_absent() -> None:
 
 
 def test_a_sequence_beside_a_type_that_numpy_lacks_is_refused_by_name() -> None:
-    with pytest.raises(Unimplemented, match="'x' is a sequence"):
+    with pytest.raises(Unimplemented, match="cannot pass the sequence 'x'"):
         Conversion([port(ir.DataType.FLOAT, kind="sequence")], [port(ir.DataType.BFLOAT16, "y")])

@@ -239,8 +239,8 @@ def waits_for_itself(graph: Graph, found: list[tuple[str, list[int]]]) -> bool:
     return has_cycle([(owner[a], owner[b]) for a, b in crossing(graph, owner)], len(found))
 
 
-def test_every_property_holds_of_two_thousand_random_graphs() -> None:
-    for graph in random_graphs(2000):
+def test_every_property_holds_of_random_graphs() -> None:
+    for graph in random_graphs(500):
         assert_sound(graph, partition(*graph))
 
 
@@ -265,12 +265,12 @@ def totals(count: int, *, own_first: bool) -> tuple[int, int]:
 
 
 def test_random_graphs_have_far_fewer_parts_than_the_literal_method_makes() -> None:
-    ours, literal = totals(1000, own_first=True)
+    ours, literal = totals(400, own_first=True)
     assert ours <= 0.92 * literal
 
 
 def test_the_kinder_reading_is_matched_though_it_may_leave_parts_that_wait_for_each_other() -> None:
     """Depth first the literal method makes about as many parts as the least number there is; one
     answer in eight cannot be executed."""
-    ours, literal = totals(1000, own_first=False)
+    ours, literal = totals(400, own_first=False)
     assert ours <= 1.01 * literal

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from headrace.runtime.network.reference import CorrectedEvaluator
+from headrace.runtime.network.reference.evaluator import CorrectedEvaluator
 from headrace.testing.case import Case, parse
 
 pytest.importorskip("tinygrad", reason="tinygrad is not installed: pip install 'headrace[opencl]'")

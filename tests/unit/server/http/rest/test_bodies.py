@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 
 from headrace.runtime.metrics.counters import Counters
 from headrace.server.http.application import Application
@@ -21,7 +20,7 @@ from headrace.server.http.rest.bodies import Bodies
 from headrace.server.http.rest.replies import Pieces, accepted_encoding, deflated
 from headrace.server.http.server import HttpServer
 from headrace.wire.codec import Buffer
-from tests.unit.server.http.serving import ask, connected, raw, replies, serving
+from tests.unit.server.http.serving import ask, connected, guarded, raw, replies, serving
 
 LIMIT = 1 << 20
 PATH = "/v2/echo"
@@ -61,7 +60,7 @@ def server(echo: Echo) -> Iterator[HttpServer]:
     async def fine(_: Request) -> Response:
         return PlainTextResponse("fine")
 
-    routes = [Route(PATH, answer, methods=["POST"]), Route("/v2/fine", fine, methods=["POST"])]
+    routes = [guarded(PATH, answer, "POST"), guarded("/v2/fine", fine, "POST")]
     with serving(Application([], Counters(), routes)) as server:
         yield server
 
@@ -159,7 +158,7 @@ def test_bodies_that_take_all_memory_make_others_try_later() -> None:
     async def answer(request: Request) -> Response:
         return await echo(request)
 
-    app = Application([], Counters(), [Route(PATH, answer, methods=["POST"])])
+    app = Application([], Counters(), [guarded(PATH, answer, "POST")])
     with serving(app) as server, ThreadPoolExecutor(1) as pool:
         first = pool.submit(post, server, bytes(900_000))
         assert echo.held.wait(10)

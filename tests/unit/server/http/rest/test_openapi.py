@@ -12,6 +12,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from headrace.runtime.core import Core
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.metrics.counters import Counters
+from headrace.server.access.networks import Networks
 from headrace.server.http.application import Application
 from headrace.server.http.rest.rest import Rest
 from headrace.server.http.server import HttpServer
@@ -28,8 +29,10 @@ def rest() -> Iterator[Rest]:
     core, regions = Core([], blob_key=bytes(32)), Regions(allowed=False, max_bytes=1 << 20)
     try:
         files = RepositoryFiles(None, Limits())
-        repository = ModelRepository(core, Repository(core, files, lambda _: None))
-        yield Rest(core.networks, Models(core, lambda: None), repository, regions, 1 << 20)
+        networks = Networks(core.networks)
+        repository = ModelRepository(core, networks, Repository(core, files, lambda _: None))
+        models = Models(core, networks, lambda: None)
+        yield Rest(networks, models, repository, regions, 1 << 20)
     finally:
         regions.close()
         core.stop()

@@ -16,6 +16,7 @@ from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import InvalidArgument, NotFound, Unimplemented
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest, Presentation
+from headrace.server.access.networks import Networks
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.open_inference.call import InferCall, InferResult, RequestedOutput
 from headrace.server.services.open_inference.inference import OpenInference
@@ -46,7 +47,7 @@ def infer(core: Core, call: InferCall) -> InferResult:
         sink = CompletionSink(asyncio.get_running_loop())
         regions = Regions(allowed=False, max_bytes=0)
         try:
-            return await OpenInference(core.networks, sink, regions).infer(call)
+            return await OpenInference(Networks(core.networks), sink, regions).infer(call)
         finally:
             regions.close()
 
@@ -59,7 +60,7 @@ def call(rows: int = 1, **fields: Any) -> InferCall:
 
 def test_the_server_is_ready_as_long_as_nothing_is_against_it(core: Core) -> None:
     reasons: list[str | None] = [None]
-    models = Models(core, lambda: reasons[0])
+    models = Models(core, Networks(core.networks), lambda: reasons[0])
     load(core)
     assert models.ready().ready
     assert models.model_ready("m").ready
@@ -71,7 +72,7 @@ def test_the_server_is_ready_as_long_as_nothing_is_against_it(core: Core) -> Non
 
 @pytest.mark.parametrize("state", [DeviceState.DOWN, DeviceState.RESTARTING])
 def test_a_model_is_ready_while_its_device_works(core: Core, state: DeviceState) -> None:
-    models = Models(core, lambda: None)
+    models = Models(core, Networks(core.networks), lambda: None)
     load(core)
     load(core, "n", "OTHER")
     core.states.set("MOODY", state, "gone")
@@ -83,7 +84,7 @@ def test_a_model_is_ready_while_its_device_works(core: Core, state: DeviceState)
 
 def test_a_model_that_is_not_there_is_not_ready(core: Core) -> None:
     load(core)
-    models = Models(core, lambda: None)
+    models = Models(core, Networks(core.networks), lambda: None)
     assert not models.model_ready("nobody").ready
     assert not models.model_ready("m", "2").ready
     assert models.model_ready("m", "1").ready
@@ -91,7 +92,7 @@ def test_a_model_that_is_not_there_is_not_ready(core: Core) -> None:
 
 def test_shared_memory_is_listed_where_it_is_allowed(core: Core) -> None:
     for allowed in (False, True):
-        models = Models(core, lambda: None, shared_memory=allowed)
+        models = Models(core, Networks(core.networks), lambda: None, shared_memory=allowed)
         extensions = models.server_metadata().extensions
         assert ("system_shared_memory" in extensions) is allowed
         assert "statistics" in extensions
@@ -99,7 +100,7 @@ def test_shared_memory_is_listed_where_it_is_allowed(core: Core) -> None:
 
 
 def test_metadata_has_every_dimension_and_a_configuration_leaves_the_batch_out(core: Core) -> None:
-    models = Models(core, lambda: None)
+    models = Models(core, Networks(core.networks), lambda: None)
     load(core, presentation=Presentation(max_batch_size=4))
     (tensor,) = models.model_metadata("m").inputs
     assert (tensor.name, tensor.datatype, list(tensor.shape)) == ("x", "FP32", [-1, 3])
@@ -113,13 +114,13 @@ def test_metadata_has_every_dimension_and_a_configuration_leaves_the_batch_out(c
 
 def test_a_model_without_a_batch_shows_whole_shapes(core: Core) -> None:
     load(core)
-    config = Models(core, lambda: None).model_config("m").config
+    config = Models(core, Networks(core.networks), lambda: None).model_config("m").config
     assert config.max_batch_size == 0
     assert list(config.output[0].dims) == [-1, 3]
 
 
 def test_statistics_count_each_version_by_itself(core: Core) -> None:
-    models = Models(core, lambda: None)
+    models = Models(core, Networks(core.networks), lambda: None)
     load(core)
     load(core, "n", "OTHER")
     infer(core, call(2))
@@ -154,7 +155,7 @@ def test_what_failed_is_counted_as_failed(core: Core) -> None:
     plugin.breaks(InvalidArgument("no"))
     with pytest.raises(InvalidArgument):
         infer(core, call())
-    (stats,) = Models(core, lambda: None).statistics("m").model_stats
+    (stats,) = Models(core, Networks(core.networks), lambda: None).statistics("m").model_stats
     assert stats.inference_stats.fail.count == 1
     assert stats.response_stats["0"].fail.count == 1
     assert (stats.inference_stats.success.count, stats.inference_count) == (0, 0)
@@ -191,7 +192,7 @@ def test_a_model_that_the_protocol_has_no_words_for_says_so(core: Core) -> None:
     data = networks.typed(np.complex64, "complex64").model.SerializeToString()
     request = LoadRequest("c", DeviceName.parse("MOODY"))
     core.load_network(request, lambda: Network.from_bytes(data)).result(30)
-    models = Models(core, lambda: None)
+    models = Models(core, Networks(core.networks), lambda: None)
     for ask in (models.model_metadata, models.model_config):
         with pytest.raises(Unimplemented, match="input 'x' has type complex64"):
             ask("c")

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_one_hot import OneHot as OpOneHot
 from onnx.reference.ops.op_split_to_sequence import SplitToSequence as OpSplitToSequence
+
+try:
+    import re2
+except ImportError:  # no wheel for this platform
+    re2 = None
 
 
 class OneHot(OpOneHot):
@@ -76,3 +82,32 @@ class StringNormalizer(OpRun):
         texts = map(str, x.reshape(-1).tolist())
         kept = [change(each) for each in texts if compare(each) not in dropped] or [""]
         return (np.array(kept, object).reshape((*x.shape[:-1], len(kept))),)
+
+
+class RegexFullMatch(OpRun):
+    """Matches in time proportional to the length of the text, and lets other threads run."""
+
+    pattern: Any
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        if re2 is None:
+            raise NotImplementedError("RegexFullMatch: the package google-re2 is not installed")
+        if isinstance(self.pattern, str):  # it may be a reference to a function's attribute
+            _expression(self.pattern)
+
+    def _run(self, x: Any, pattern: Any = None) -> tuple[Any, ...]:
+        expression = _expression(pattern)
+        matched = [expression.fullmatch(each) is not None for each in x.reshape(-1).tolist()]
+        return (np.array(matched, np.bool_).reshape(x.shape),)
+
+
+@lru_cache(maxsize=64)
+def _expression(pattern: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace")
+        raise ValueError(f"{pattern!r} is not an RE2 expression: {reason}") from None

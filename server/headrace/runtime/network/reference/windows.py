@@ -129,7 +129,9 @@ class Resize(OpResize):
 
 
 class Pad(OpRun):
-    """Pads a tensor. Negative pads cut elements off before anything is added.
+    """Pads a tensor. Negative pads cut elements off before anything is added. They may cut off more
+    than an axis has if constants fill it up to a size that is not negative, as in ONNX's rule for
+    the shape of the output.
 
     https://onnx.ai/onnx/operators/onnx__Pad.html
     """
@@ -151,8 +153,15 @@ class Pad(OpRun):
         kept: list[Any] = [slice(None)] * x.ndim
         sides = [(0, 0)] * x.ndim
         for axis, (before, after) in zip(padded, given.T.tolist(), strict=True):
-            kept[axis] = slice(max(-before, 0), x.shape[axis] - max(-after, 0))
+            size = x.shape[axis]
+            start, end = max(-before, 0), size - max(-after, 0)
+            lacking = max(start - end, 0)
+            if size + before + after < 0 or (lacking and mode != "constant"):
+                raise ValueError(f"pads {before} and {after} remove more than the {size} elements")
+            kept[axis] = slice(start, max(start, end))
             sides[axis] = (max(before, 0), max(after, 0))
+            if lacking:
+                sides[axis] = (0, size + before + after)
         fill: Any = value if constant_value is None else np.asarray(constant_value).reshape(-1)[0]
         if x.dtype == object and constant_value is None:
             fill = ""

@@ -11,7 +11,7 @@ import pytest
 from onnx.parser import parse_model
 from onnxruntime import InferenceSession
 
-from headrace.runtime.network.reference import CorrectedEvaluator
+from headrace.runtime.network.reference.evaluator import CorrectedEvaluator
 
 FLOAT_TYPE = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [2])
 
@@ -315,7 +315,7 @@ def test_functions_are_corrected_too() -> None:
 
 
 @pytest.mark.parametrize("opset", [2, 11, 21])
-@pytest.mark.parametrize("pads", [(-1, 2), (1, -2), (-1, -1), (0, 0)])
+@pytest.mark.parametrize("pads", [(-1, 2), (1, -2), (-1, -1), (0, 0), (-5, 5), (-6, 3), (3, -6)])
 def test_a_negative_pad_cuts_off(opset: int, pads: tuple[int, int]) -> None:
     listed = f"{{0, {pads[0]}, 0, {pads[1]}}}"
     given = "x" if opset == 2 else "x, pads"
@@ -327,6 +327,15 @@ def test_a_negative_pad_cuts_off(opset: int, pads: tuple[int, int]) -> None:
     session = InferenceSession(parsed(opset, text).SerializeToString())
     (expected,) = session.run(None, {"x": x})
     assert run(opset, text, x=x)[0].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("mode", "pads"), [("constant", (-3, -2)), ("constant", (0, -5)), ("edge", (-5, 5))]
+)
+def test_a_pad_cuts_off_no_more_than_there_is(mode: str, pads: tuple[int, int]) -> None:
+    text = f'g (float[a] x, int64[2] p) => (float[b] y) {{ y = Pad<mode = "{mode}">(x, p) }}'
+    with pytest.raises(ValueError, match="remove more than the 4 elements"):
+        run(21, text, x=np.ones(4, np.float32), p=np.array(pads))
 
 
 @pytest.mark.parametrize("config", ["", ", strides = [2, 2]", ", strides = [3, 2]"])

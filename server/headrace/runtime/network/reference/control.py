@@ -1,0 +1,67 @@
+"""Operators of control flow, as onnx's reference evaluator should compute them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx.reference.ops.op_loop import Loop as OpLoop
+from onnx.reference.ops.op_optional import Optional as OpOptional
+from onnx.reference.ops.op_scan import Scan as OpScan
+
+from headrace.runtime.network.reference.norms import opset_of
+
+_SCAN_WITHOUT_BATCH = 9
+
+
+class Loop(OpLoop):
+    """Stacks collected values of any rank along a new first axis. A missing condition is true.
+
+    https://onnx.ai/onnx/operators/onnx__Loop.html
+    """
+
+    body: Any
+    _run_body: Any
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)  # type: ignore[no-untyped-call]
+        if not self.body.rt_nodes_:  # nothing could check whether the result is still wanted
+            raise NotImplementedError("a Loop whose body has no layers")
+
+    def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
+        trips, cond, *initial = inputs
+        context = options.pop("context", None) or {}
+        options.pop("body", None)
+        names, state, going = self.body.input_names, initial, cond is None or bool(cond)
+        collected: list[list[Any]] = [[] for _ in range(self.K)]
+        count = 0
+        while going and (trips is None or count < trips):
+            given = (np.array(count, np.int64), np.array(going), *state)
+            feeds = {**context, **dict(zip(names, given, strict=True))}
+            more, *outputs = self._run_body(feeds, **options)
+            going, state = bool(more), outputs[: self.N]
+            for rows, value in zip(collected, outputs[self.N :], strict=True):
+                rows.append(value)
+            count += 1
+        if not count and collected:
+            raise ValueError("no iteration tells the shape of what the loop collects")
+        return (*state, *map(np.stack, collected))
+
+
+class Scan(OpScan):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)  # type: ignore[no-untyped-call]
+        if opset_of(self) < _SCAN_WITHOUT_BATCH:
+            raise NotImplementedError("Scan over a batch, as before operator set 9")
+
+
+class Optional(OpOptional):
+    """Returns a value that is present without a wrapper, as for an input of the network."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        if not self.onnx_node.input:
+            raise NotImplementedError("an Optional without a value")
+
+    def _run(self, *inputs: Any, **_: Any) -> tuple[Any, ...]:
+        return inputs

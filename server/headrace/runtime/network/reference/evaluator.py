@@ -1,0 +1,161 @@
+"""onnx's reference evaluator, with its errors corrected or the affected layers refused.
+
+The errors were found by running onnx's own backend cases through version 1.23. The evaluator
+
+- stacks the values that a Loop collects as rows, whatever their rank,
+- gives Softmax and similar operators of old operator sets the meaning of new ones,
+- mixes the batch's statistics into a BatchNormalization that does not train, and gives the
+  statistics of one that trains the type of the input,
+- treats the sequences of a recurrent layer as equally long,
+- wraps optionals,
+- subtracts negative numbers from an L1 norm,
+- takes the maximum over the wrong axes if a GlobalMaxPool does not have two spatial axes,
+- normalises as many channels of an LRN as the batch has elements,
+- rounds down if a MaxPool pads in front,
+- cuts nothing off if a Pad is negative,
+- takes an STFT's batch as its length if the signal has no axis for real and imaginary parts,
+- gathers only from axes with few elements, and lets an index that is out of bounds wrap around,
+- adds padding twice if a MaxPool rounds up,
+- takes the wrong point if a Resize by pytorch_half_pixel makes one element,
+- rounds the fractional depth of a OneHot up,
+- inserts an element at the wrong place if it belongs at the end of a sequence,
+- accepts lengths of a split that do not add up,
+- drops empty texts,
+- continues an Attention's mask before operator set 24,
+- pools windows that are larger than the image,
+- counts a MaxPool's indices wrongly,
+- takes unique parts along the wrong axis,
+- does not accept a diagonal beyond the machine's integers, and
+- gives the mean of a LayerNormalization the precision of the input.
+
+A RegexFullMatch is evaluated by RE2, whose syntax ONNX specifies. Python's `re` takes exponential
+time for some expressions, and no other thread of the process runs meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.ops import op_gru, op_lstm, op_rnn
+from onnx.reference.ops.op_hardmax import Hardmax as OpHardmax
+from onnx.reference.ops.op_log_softmax import LogSoftmax as OpLogSoftmax
+from onnx.reference.ops.op_softmax import Softmax as OpSoftmax
+
+from headrace.runtime.network.reference.control import Loop, Optional, Scan
+from headrace.runtime.network.reference.norms import (
+    BatchNormalization,
+    LayerNormalization,
+    LpNormalization,
+    opset_of,
+)
+from headrace.runtime.network.reference.parts import GatherElements, Trilu, Unique
+from headrace.runtime.network.reference.sequences import (
+    OneHot,
+    RegexFullMatch,
+    SequenceInsert,
+    SplitToSequence,
+    StringNormalizer,
+)
+from headrace.runtime.network.reference.signals import STFT, Attention
+from headrace.runtime.network.reference.windows import (
+    LRN,
+    AveragePool,
+    GlobalMaxPool,
+    MaxPool,
+    Pad,
+    Resize,
+)
+from headrace.runtime.network.values import Value
+
+_SOFTMAX_OF_ONE_AXIS = 13
+
+
+class CorrectedEvaluator(ReferenceEvaluator):
+    """Takes the same arguments as onnx's evaluator. A layer that it cannot compute raises when the
+    evaluator is made."""
+
+    def __init__(self, proto: Any, **options: Any) -> None:
+        # The evaluators of bodies and functions get the corrected operators here, too.
+        super().__init__(proto, **{**options, "new_ops": [*_CORRECTED]})
+
+
+def answer(output: Any, dtype: ir.DataType) -> Value:
+    """A result as an output of the network. It is a copy with the port's type and strings as
+    objects, and never a view of an input. onnx's operators do not always return the type that ONNX
+    specifies."""
+    if isinstance(output, list):
+        return [answer(element, dtype) for element in output]
+    array = np.array(output)
+    if array.dtype.kind in "SUO":
+        return array.astype(object)
+    return array.astype(dtype.numpy(), copy=False)
+
+
+def _of_one_length(base: Any) -> Any:
+    """A recurrent layer that refuses rows of different lengths. onnx's layer treats them as equally
+    long."""
+
+    class OneLength(base):  # type: ignore[misc]
+        def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
+            steps = inputs[0].shape[1 if options.get("layout") else 0]
+            if len(inputs) > 4 and inputs[4] is not None and (inputs[4] != steps).any():
+                raise NotImplementedError("sequences that are shorter than the longest")
+            found: tuple[Any, ...] = super()._run(*inputs, **options)
+            return found
+
+    OneLength.__name__ = base.__name__.partition("_")[0]  # the evaluator finds it by this name
+    return OneLength
+
+
+def _coercing(base: Any) -> Any:
+    """A Softmax or similar operator that joins all axes from the given one, by default 1, before
+    operator set 13."""
+
+    class Coercing(base):  # type: ignore[misc]
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self._first: int | None = None
+            if opset_of(self) < _SOFTMAX_OF_ONE_AXIS:
+                given = [each.i for each in self.onnx_node.attribute if each.name == "axis"]
+                self._first, self.axis = (given or [1])[0], -1
+
+        def _run(self, x: Any) -> tuple[Any, ...]:
+            if self._first is None or not x.size:
+                return (*super()._run(x),)
+            rows = int(np.prod(x.shape[: self._first % x.ndim]))
+            (result,) = super()._run(x.reshape(rows, -1))
+            return (result.reshape(x.shape),)
+
+    Coercing.__name__ = base.__name__  # the evaluator finds it by this name
+    return Coercing
+
+
+_CORRECTED = (
+    *map(_of_one_length, (op_gru.GRU, op_lstm.LSTM, op_rnn.RNN_14)),
+    *map(_coercing, (OpHardmax, OpLogSoftmax, OpSoftmax)),
+    Attention,
+    AveragePool,
+    BatchNormalization,
+    GatherElements,
+    GlobalMaxPool,
+    LRN,
+    LayerNormalization,
+    Loop,
+    LpNormalization,
+    MaxPool,
+    OneHot,
+    Optional,
+    Pad,
+    RegexFullMatch,
+    Resize,
+    STFT,
+    Scan,
+    SequenceInsert,
+    SplitToSequence,
+    StringNormalizer,
+    Trilu,
+    Unique,
+)

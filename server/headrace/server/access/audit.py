@@ -1,0 +1,168 @@
+"""The audit log: one JSON line for each managing call and each refused one."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import threading
+import time
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from headrace.runtime.errors import InvalidArgument
+
+_log = logging.getLogger(__name__)
+
+REFUSALS_A_SECOND: Final = 100
+"""The most refused calls in one second that get lines of their own."""
+
+_WAITING = 10_000
+_VALUE_LENGTH = 512
+_WAIT_SECONDS = 1.0
+_STOP_SECONDS = 2.0
+
+_SUBJECT: ContextVar[str] = ContextVar("subject", default="")
+
+
+def about(name: str) -> None:
+    """Says which network, model, device or region the call of this task is about."""
+    _SUBJECT.set(name)
+
+
+class Entry(NamedTuple):
+    """One line. The names of the attributes are those of the line.
+
+    Attributes:
+        time: when the call ended, in UTC.
+        who: the name of the caller's identity.
+        method: the RPC, or the method and the path with placeholders.
+        name: what the call is about, as far as the server has read that.
+        peer: the address that the call came from.
+        outcome: the status.
+        refusal: why the call was refused. "" if it was not refused.
+        request_id: the id of the call in the server's log.
+    """
+
+    time: str
+    who: str
+    method: str
+    name: str
+    peer: str
+    outcome: str
+    refusal: str
+    request_id: str
+
+
+def entry(
+    who: str, method: str, peer: str, outcome: str, refusal: str, request_id: str, name: str = ""
+) -> Entry:
+    """The line of a call that ends now. The default name is that of the task's call."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return Entry(now, who, method, name or _SUBJECT.get(), peer, outcome, refusal, request_id)
+
+
+class AuditLog:
+    """Appends lines to a file on the thread ``headrace-audit``. Any thread may call `write`.
+
+    If another program renames or removes the file, the next line goes to a new file of the old
+    name. `write` never waits for the disk: lines beyond a bound are only counted, and one line says
+    how many there were.
+
+    Raises:
+        InvalidArgument: the file cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._queue: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # guards the three counts below
+        self._second = 0
+        self._refusals = 0
+        self._dropped = 0
+        self._failing = False
+        try:
+            self._descriptor = self._open()
+        except OSError as error:
+            raise InvalidArgument(
+                f"cannot write the audit log {path}: {error.strerror}", field="audit_log"
+            ) from error
+        self._thread = threading.Thread(target=self._run, name="headrace-audit", daemon=True)
+        self._thread.start()
+
+    def write(self, line: Entry) -> None:
+        with self._lock:
+            if line.refusal:
+                second = int(time.monotonic())
+                if second != self._second:
+                    self._second, self._refusals = second, 0
+                self._refusals += 1
+            too_often = bool(line.refusal) and self._refusals > REFUSALS_A_SECOND
+            if too_often or self._queue.qsize() >= _WAITING:
+                self._dropped += 1
+                return
+        self._queue.put(line)
+
+    def close(self) -> None:
+        """Writes what is waiting, for a short time, and ends the thread."""
+        self._queue.put(None)
+        self._thread.join(_STOP_SECONDS)
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            lines: list[Entry] = []
+            try:
+                line = self._queue.get(timeout=_WAIT_SECONDS)
+                while line is not None:
+                    lines.append(line)
+                    line = self._queue.get_nowait()
+                ended = True
+            except queue.Empty:
+                pass
+            with self._lock:
+                dropped, self._dropped = self._dropped, 0
+            text = "".join(map(_text, lines))
+            if dropped:
+                text += _text(entry("server", "audit", "", "DROPPED", "", "", str(dropped)))
+            if text:
+                self._append(text.encode())
+        os.close(self._descriptor)
+
+    def _append(self, data: bytes) -> None:
+        try:
+            self._reopen_if_moved()
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+            self._failing = False
+        except OSError as error:
+            if not self._failing:
+                _log.error("cannot write the audit log %s: %s", self._path, error.strerror)
+            self._failing = True
+
+    def _reopen_if_moved(self) -> None:
+        mine = os.fstat(self._descriptor)
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != (mine.st_dev, mine.st_ino):
+            new = self._open()
+            os.close(self._descriptor)
+            self._descriptor = new
+
+    def _open(self) -> int:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        descriptor = os.open(self._path, flags, 0o600)  # a pipe without a reader is an error
+        os.set_blocking(descriptor, True)
+        return descriptor
+
+
+def _text(line: Entry) -> str:
+    values = line._asdict()
+    # A client may have chosen the name.
+    shown = {key: value[:_VALUE_LENGTH] for key, value in values.items() if value}
+    return f"{json.dumps(shown)}\n"

@@ -1,0 +1,150 @@
+"""Lets callers in, and ends open calls whose credential is no longer valid."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from headrace.runtime.errors import HeadraceError, Unauthenticated
+from headrace.server.access.authenticator import Authenticator, Grant
+from headrace.server.access.identity import CALLER, STRANGER, Role
+from headrace.server.access.refusal import require
+
+_LOOK_SECONDS = 0.5
+_AT_ONCE_SECONDS = 0.002
+
+Names = Callable[[], Iterable[str]]
+
+
+class OpenCall:
+    """One call of a caller with a credential. Belongs to the thread of its event loop.
+
+    Attributes:
+        ended: the error that ends the call. None while its credential is valid.
+    """
+
+    __slots__ = ("_busy", "_end", "_task", "authorization", "ended", "grant", "names", "role")
+
+    def __init__(
+        self, grant: Grant, authorization: str | None, names: Names, role: Role, task: Any
+    ) -> None:
+        self.grant = grant
+        self.authorization = authorization
+        self.names = names
+        self.role = role
+        self.ended: HeadraceError | None = None
+        self._task = task
+        self._end: Callable[[HeadraceError], object] = self._cancel
+        self._busy = False
+
+    def end(self, error: HeadraceError) -> None:
+        self.ended = error
+        self._end(error)
+
+    def _cancel(self, _: HeadraceError) -> None:
+        if not self._busy:
+            self._task.cancel()
+
+
+_OPEN: ContextVar[OpenCall | None] = ContextVar("open_call", default=None)
+
+
+def when_ended(end: Callable[[HeadraceError], object]) -> None:
+    """Says how to end the call of this task if its credential becomes invalid.
+
+    Without this, the call's task is cancelled.
+    """
+    call = _OPEN.get()
+    if call is not None:
+        call._end = end
+
+
+@contextmanager
+def uncancelled() -> Iterator[None]:
+    """Inside, the call's task is not cancelled, but the end is raised afterwards.
+
+    grpc.aio never ends a call that is cancelled while it writes.
+
+    Raises:
+        HeadraceError: the credential has become invalid meanwhile.
+    """
+    call = _OPEN.get()
+    if call is None:
+        yield
+        return
+    call._busy = True
+    try:
+        yield
+    finally:
+        call._busy = False
+    if call.ended is not None:
+        raise call.ended
+
+
+class Gate:
+    """The gate of one event loop. Belongs to the loop's thread.
+
+    While calls are open, it checks their credentials again twice a second.
+    """
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+        self._open: set[OpenCall] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def enter(self, authorization: str | None, names: Names, role: Role) -> OpenCall | None:
+        """Lets the caller of the current task in, and sets `CALLER`.
+
+        Returns:
+            The call, for `leave`. None if a stranger makes an open call.
+
+        Raises:
+            Unauthenticated: there is no valid credential, and the call needs one.
+            PermissionDenied: the credential's role is too small.
+        """
+        try:
+            grant = self._authenticator.grant(authorization, names)
+        except Unauthenticated:
+            CALLER.set(STRANGER)
+            if role is not Role.OPEN:
+                raise
+            return None
+        CALLER.set(grant.identity)
+        require(role, grant.identity)
+        call = OpenCall(grant, authorization, names, role, asyncio.current_task())
+        _OPEN.set(call)
+        self._open.add(call)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
+        return call
+
+    def leave(self, call: OpenCall) -> None:
+        """Forgets a call that is over."""
+        self._open.discard(call)
+
+    def _look(self, left: list[OpenCall] | None = None) -> None:
+        """Checks the calls, for some milliseconds at a time because JWTs take long to verify."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _AT_ONCE_SECONDS
+        calls = list(self._open) if left is None else left
+        while calls:
+            call = calls.pop()
+            if call in self._open and not self._authenticator.is_current(call.grant):
+                self._check(call)
+            if calls and loop.time() > until:
+                self._timer = loop.call_later(0, self._look, calls)
+                return
+        self._timer = loop.call_later(_LOOK_SECONDS, self._look) if self._open else None
+
+    def _check(self, call: OpenCall) -> None:
+        """Ends the call if its credential no longer opens it."""
+        try:
+            grant = self._authenticator.grant(call.authorization, call.names)
+            require(call.role, grant.identity)
+            call.grant = grant
+        except HeadraceError as error:
+            self._open.discard(call)
+            call.end(error)

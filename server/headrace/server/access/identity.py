@@ -1,0 +1,56 @@
+"""Identities of callers, and the roles that they have."""
+
+from __future__ import annotations
+
+import enum
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+
+class Role(enum.IntEnum):
+    """What a caller may do. Each role includes the roles before it."""
+
+    OPEN = 0
+    """Nothing is needed: anybody may call."""
+    READ = 1
+    """Lists, metadata, metrics, and the health of networks."""
+    INFER = 2
+    """Inference."""
+    MANAGE = 3
+    """Everything that changes the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One caller.
+
+    Attributes:
+        name: ``token:NAME``, ``jwt:ISSUER:SUBJECT`` or ``certificate:NAME``, so that credentials of
+            different kinds never have the same name.
+        roles: the roles that the credential gives.
+    """
+
+    name: str
+    roles: frozenset[Role]
+    _highest: Role = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_highest", max(self.roles, default=Role.OPEN))
+
+    def may(self, role: Role) -> bool:
+        """Whether the caller has `role`, or a role that includes it."""
+        return role <= self._highest
+
+
+ANONYMOUS = Identity("anonymous", frozenset(Role))
+"""Every caller of a server without access control. It may do everything."""
+
+STRANGER = Identity("stranger", frozenset())
+"""A caller of an open call that has sent no valid credential."""
+
+CALLER: ContextVar[Identity] = ContextVar("caller", default=ANONYMOUS)
+"""The caller of the request that this task handles.
+
+It is set before the message is read. Threads and worker processes do not see it: pass them what
+they need.
+"""

@@ -1,0 +1,62 @@
+"""Which role a route needs, and how an HTTP request's caller becomes known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from headrace.server.access.certificates import names_of_connection
+from headrace.server.access.entrance import Entrance, Visit
+from headrace.server.access.identity import Role
+from headrace.server.access.refusal import require
+from headrace.server.shared_memory.users import peer_of
+
+
+class GuardedRoute(Route):
+    """A route that checks the caller's role for each of its methods.
+
+    Args:
+        path: the path, with placeholders.
+        endpoint: a handler or an ASGI application.
+        roles: the role that each method needs. HEAD needs the same as GET.
+    """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], roles: Mapping[str, Role]) -> None:
+        super().__init__(path, endpoint, methods=list(roles))
+        self.roles = {method: roles.get(method, roles.get("GET")) for method in self.methods or ()}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody may send any of the methods."""
+        return all(role is Role.OPEN for role in self.roles.values())
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        role = self.roles.get(scope["method"])
+        if role is not None:  # other methods are answered with 405
+            require(role)
+        await super().handle(scope, receive, send)
+
+
+def enter(entrance: Entrance, scope: Scope, *, is_open: bool) -> Visit:
+    """Lets the caller of a request in. Its route checks the role.
+
+    Args:
+        is_open: whether anybody may ask for the path.
+
+    Raises:
+        Unauthenticated: there is no valid credential, and the path needs one.
+        ResourceExhausted: the caller does too much at a time.
+    """
+    connection = scope["state"]["connection"]
+    role = Role.OPEN if is_open else Role.READ
+    names = partial(names_of_connection, connection.transport)
+    return entrance.enter(scope["headers"], names, role, peer(scope))
+
+
+def peer(scope: Scope) -> str:
+    """The address of the client, as gRPC writes it."""
+    return peer_of(*(scope.get("client") or ("", 0)))
