@@ -227,7 +227,7 @@ def test_threads_share_the_segments(sharing: Server, spied: list[bool]) -> None:
 def test_started_requests_have_segments_of_their_own(sharing: Server, spied: list[bool]) -> None:
     """Their arrays may change at once, and their results are not each other's."""
     with Client(sharing.address, shared_memory=True) as client:
-        network = client.network("double")
+        network = client.network("fixed")
         x = np.zeros(SHAPE, np.float32)
         network.infer({"x": x})  # has a segment registered
         requests = []
