@@ -3,12 +3,15 @@
 Usage: load.py ADDRESS MODE CALLERS SECONDS MESSAGE_FILE, where MODE is a unary method's path, or
 ``stream:N`` for N InferStreams with CALLERS / N requests in flight on each. As headrace's client
 does, requests that may go at the same time share a message; with ``single:N`` each has a message of
-its own. Prints the number of replies and the seconds that they took.
+its own. Prints the number of replies and the seconds that they took. With LOAD_TLS_CA, a PEM file,
+it speaks TLS, and with LOAD_TLS_CERT and LOAD_TLS_KEY it has a certificate of its own. Each call
+sends the token in HEADRACE_TOKEN, if there is one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from pathlib import Path
@@ -18,6 +21,8 @@ import uvloop
 
 from headrace.v1 import inference_engine_pb2 as pb
 
+TOKEN = os.environ.get("HEADRACE_TOKEN")
+METADATA = (("authorization", f"Bearer {TOKEN}"),) if TOKEN else None
 OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
 
@@ -25,7 +30,7 @@ async def unary(channel: grpc.aio.Channel, path: str, message: bytes, end: float
     call = channel.unary_unary(path)
     count = 0
     while time.monotonic() < end:
-        await call(message)
+        await call(message, metadata=METADATA)
         count += 1
     return count
 
@@ -34,7 +39,7 @@ async def stream(
     channel: grpc.aio.Channel, in_flight: int, message: bytes, end: float, *, together: bool
 ) -> int:
     """Each reply is answered with another request."""
-    call = channel.stream_stream("/headrace.v1.InferenceEngine/InferStream")()
+    call = channel.stream_stream("/headrace.v1.InferenceEngine/InferStream")(metadata=METADATA)
     request = pb.InferRequest.FromString(message)
 
     async def send(first: int, count: int) -> None:
@@ -63,8 +68,16 @@ async def stream(
     return received
 
 
+def connect(address: str) -> grpc.aio.Channel:
+    files = [os.environ.get(f"LOAD_TLS_{name}") for name in ("CA", "KEY", "CERT")]
+    if files[0] is None:
+        return grpc.aio.insecure_channel(address, options=OPTIONS)
+    contents = [file and Path(file).read_bytes() for file in files]
+    return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(*contents), OPTIONS)
+
+
 async def main(address: str, mode: str, callers: int, seconds: float, message: bytes) -> None:
-    async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
+    async with connect(address) as channel:
         start = time.monotonic()
         end = start + seconds
         kind, _, streams = mode.partition(":")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -73,11 +74,18 @@ def load(
     callers: int,
     file: Path,
     seconds: float,
+    environment: Mapping[str, str] | None = None,
 ) -> Load:
     """Puts load on a server from a process of its own; arguments as load.py has them."""
     before = server.cpu_times()
     command = [sys.executable, str(HERE / "load.py"), address, mode, str(callers), str(seconds)]
-    out = subprocess.run([*command, str(file)], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [*command, str(file)],
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     after = server.cpu_times()
     used = after.user + after.system - before.user - before.system
     replies, took = out.split()

@@ -21,6 +21,7 @@ from headrace.testing import DeviceConformance
 from tests.support.borrowed_worker import worker_to_borrow
 
 _MANY_KERNELS = (
+    "test_a_network_computes_what_the_reference_does[image]",
     "test_a_network_computes_what_the_reference_does[transformer]",
     "test_all_of_it_goes_together",
     "test_an_image_is_enlarged_to_the_size_of_the_network",
@@ -28,6 +29,7 @@ _MANY_KERNELS = (
     "test_an_input_can_be_sent_in_another_layout",
     "test_an_input_can_be_sent_in_another_type",
     "test_an_output_can_be_received_in_another_type",
+    "test_eight_threads_on_two_networks_get_their_own_results[AUTO]",
     "test_mean_and_scale_are_one_value_for_each_channel",
     "test_mean_and_scale_may_be_one_value_for_all",
     "test_the_batch_may_have_any_size[1]",

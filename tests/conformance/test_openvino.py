@@ -1,5 +1,5 @@
-"""OPENVINO does what every device must, in a process of its own, which is the default, and in the
-server's process."""
+"""OPENVINO does what every device must in a process of its own, which is the default. In the
+server's process, it does what depends on the process: loads, requests, threads and values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,13 @@ from headrace.runtime.isolation.server.plugin import IsolatedPlugin
 from headrace.runtime.network.values import Value
 from headrace.testing import DeviceConformance, networks
 from headrace.testing.case import Case, parse
-from headrace.testing.suite.fixtures import Loader
+from headrace.testing.suite.concurrency import ConcurrencyConformance
+from headrace.testing.suite.deadlines import DeadlineConformance
+from headrace.testing.suite.fixtures import DeviceFixtures, Loader
+from headrace.testing.suite.loading import LoadConformance
+from headrace.testing.suite.profiling import ProfilingConformance
+from headrace.testing.suite.requests import RequestConformance
+from headrace.testing.suite.values import ValueConformance
 from tests.support.borrowed_worker import worker_to_borrow
 
 # A Gather takes any index there, and gives zero for one that is out of bounds.
@@ -39,10 +45,12 @@ def launch() -> Iterator[Launch]:
         yield launch
 
 
-class OpenVinoConformance(DeviceConformance):
+class OpenVinoFixtures(DeviceFixtures):
     fragile = Case("fragile", parse(_SUM), {"x": networks.random(4), "y": networks.random(4)})
     breaking: ClassVar[Mapping[str, Value]] = {"y": networks.random(3)}
 
+
+class OpenVinoValues(OpenVinoFixtures, ValueConformance):
     def test_infinities_and_nans_go_through(self, load: Loader) -> None:
         """A Relu there makes a NaN zero; a sum leaves it alone."""
         case = networks.add()
@@ -52,7 +60,7 @@ class OpenVinoConformance(DeviceConformance):
         self.check(load(case), case, inputs)
 
 
-class TestOpenVino(OpenVinoConformance):
+class TestOpenVino(OpenVinoValues, DeviceConformance):
     @pytest.fixture
     def plugin(self, launch: Launch, services: Services) -> Iterator[Plugin]:
         face = create_plugin("OPENVINO", services, {})
@@ -62,7 +70,14 @@ class TestOpenVino(OpenVinoConformance):
         plugin.close()
 
 
-class TestOpenVinoInTheServersProcess(OpenVinoConformance):
+class TestOpenVinoInTheServersProcess(
+    OpenVinoValues,
+    LoadConformance,
+    RequestConformance,
+    DeadlineConformance,
+    ConcurrencyConformance,
+    ProfilingConformance,
+):
     @pytest.fixture
     def plugin(self, services: Services, compiler: Compiler) -> Plugin:
         return OpenVinoPlugin("OPENVINO", services, {}, lambda: compiler)

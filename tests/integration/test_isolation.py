@@ -29,9 +29,9 @@ from tests.integration.harness import (
 )
 from tests.support.crashing_device import CRASH
 
-CRASHES = int(os.environ.get("CRASHES", "5"))
+CRASHES = int(os.environ.get("CRASHES", "3"))
 """Of these there were 50 for the record, and ten kills."""
-KILLS = int(os.environ.get("KILLS", "5"))
+KILLS = int(os.environ.get("KILLS", "2"))
 _CALLERS = 2
 _CONFIG = """
 [plugins.FRAGILE]
@@ -160,7 +160,7 @@ def test_a_backend_that_segfaults_costs_no_other_device_a_request(server: Server
     assert_settled(server)
     assert len(children(server)) == 2
     # FRAGILE's first connection, and those for the metrics, came after the count.
-    assert psutil.Process(server.process.pid).num_fds() < descriptors + CRASHES / 2
+    assert psutil.Process(server.process.pid).num_fds() <= descriptors + 2
     log = server.log()
     assert log.count("SIGSEGV") >= CRASHES
     assert "Fatal Python error: Segmentation fault" in log

@@ -51,6 +51,7 @@ ELSEWHERE = {
     "docs/opencl.md": "it takes a device that not every machine has",
     "docs/writing-a-plugin.md": "its code is quoted, and test_plugin_project runs its commands",
     "docs/testing-a-plugin.md": "its code is quoted",
+    "docs/security.md": "test_token_file runs its commands, test_tls its program",
     "docs/open-inference.md": "its client cannot be here beside ours; tests/clients runs it",
 }
 """Pages whose examples are not run here, and why."""

@@ -19,7 +19,7 @@ from headrace.wire.codec import decode_values
 from tests.integration.harness import CALL_SECONDS, Server, assert_settled, until
 from tests.integration.test_isolation import Load, children, relu
 
-KILLS = int(os.environ.get("KILLS", "3"))
+KILLS = int(os.environ.get("KILLS", "1"))
 TOLERANCE = 1e-5
 _REQUESTS = 100
 _WEIGHT_BYTES = 16 << 20

@@ -7,7 +7,7 @@ import gzip
 import http.client
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -65,9 +65,10 @@ def request(case: Case = ADD, **parameters: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def _loaded(server: Server) -> None:
-    if "add" not in server.networks():
-        server.load(ADD, "CPU")
+def _loaded(server: Server) -> Iterator[None]:
+    server.load(ADD, "CPU")
+    yield
+    server.unload(*{"add"} & {*server.networks()})
 
 
 def test_a_server_and_its_models_say_what_they_are(server: Server) -> None:

@@ -20,9 +20,12 @@ import grpc
 import pytest
 
 from headrace.client import Client, aio, errors
+from headrace.server.access.token_file import add_token
 from headrace.testing import networks
 from tests.integration.harness import BASIC, CALL_SECONDS, Server, refused_start, until
 from tests.support.certificates import Authority, Pair
+from tests.support.manual import blocks
+from tests.tls.test_rotation import rotate
 
 OURS, OTHERS = Authority(), Authority("Somebody else's authority")
 HOUR = timedelta(hours=1)
@@ -164,6 +167,21 @@ def test_http_needs_a_client_certificate_where_grpc_does(mutual: Secure) -> None
     for refused in (mutual.context(), foreign, expired):
         with pytest.raises(OSError):  # noqa: PT011 - an alert or a reset, as TLS 1.3 has it
             mutual.get("/readyz", refused)
+
+
+def test_the_manuals_certificates_and_program_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (making,) = (each for each in blocks("docs/security.md", "sh") if "openssl" in each)
+    subprocess.run(["sh", "-ec", making], check=True, capture_output=True)
+    (program,) = (each for each in blocks("docs/security.md", "python") if "tls_ca" in each)
+    options = ("--tls-cert", "server.crt", "--tls-key", "server.key", "--tokens", "tokens.toml")
+    program = program.replace("the token", add_token(Path("tokens.toml"), "manual", ["read"]))
+    with Server(*BASIC, *options) as server:
+        exec(program.replace("localhost:9000", server.address), {})
+        assert "CPU" in capsys.readouterr().out
+        assert server.stop() == 0, server.log()
 
 
 # -- what a client is told --
@@ -336,3 +354,8 @@ def test_new_files_are_used_for_new_connections_and_bad_ones_are_not(tmp_path: P
             assert client.devices()
         assert "headrace_tls_files_stale 1.0" in secure.get("/metrics", secure.context())
         assert secure.server.stop() == 0, secure.server.log()
+
+
+def test_no_request_fails_while_certificates_and_tokens_change(tmp_path: Path) -> None:
+    """The short form of ``make test-tls``."""
+    rotate(tmp_path, 3.0)

@@ -83,7 +83,7 @@ def test_a_device_that_may_be_slow_is_slow_where_the_server_still_answers(
 
 @pytest.mark.timeout(300)
 def test_small_networks_are_right(capsys: pytest.CaptureFixture[str]) -> None:
-    devices = ("CPU", "AUTO", "HETERO:OPENVINO,CPU", "MULTI:CPU,OPENVINO", "BATCH:CPU(4)")
+    devices = ("CPU", "AUTO", "HETERO:OPENVINO,CPU")  # `make zoo` asks all
     arguments = [argument for device in devices for argument in ("--device", device)]
     assert main(["--folder", str(SMALL), *arguments]) == 0, capsys.readouterr().out
     assert "0 failures" in capsys.readouterr().out

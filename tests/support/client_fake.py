@@ -292,10 +292,11 @@ def fail(context: Any, error: ErrorDetails) -> None:
 
 
 @contextmanager
-def running(port: int = 0) -> Iterator[Fake]:
+def running(port: int = 0, interceptors: Sequence[Any] = ()) -> Iterator[Fake]:
     """A fake server, until the context ends."""
     fake = Fake()
-    server = grpc.server(futures.ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
+    threads = futures.ThreadPoolExecutor(8)
+    server = grpc.server(threads, interceptors=interceptors, options=[("grpc.so_reuseport", 0)])
     add_servicer: Any = pb_grpc.add_InferenceEngineServicer_to_server
     add_servicer(fake, server)
     port = server.add_insecure_port(f"127.0.0.1:{port}")

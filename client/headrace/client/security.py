@@ -63,12 +63,12 @@ class Endpoint:
     def __init__(
         self,
         target: str,
-        *,
         credentials: grpc.ChannelCredentials | None = None,
         tls_ca: File | None = None,
         tls_cert: File | None = None,
         tls_key: File | None = None,
         token: str | Callable[[], str] | None = None,
+        *,
         allow_insecure: bool = False,
     ) -> None:
         self.address = address(target)

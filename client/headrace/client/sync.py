@@ -102,15 +102,8 @@ class Client:
         shared_memory: bool = False,
     ) -> None:
         self.timeout_seconds = plan.checked_seconds(timeout)
-        self.endpoint = Endpoint(
-            target,
-            credentials=credentials,
-            tls_ca=tls_ca,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            token=token,
-            allow_insecure=allow_insecure,
-        )
+        files = tls_ca, tls_cert, tls_key
+        self.endpoint = Endpoint(target, credentials, *files, token, allow_insecure=allow_insecure)
         self.target = self.endpoint.address
         self._channels = self.endpoint.channels(grpc, max_message_bytes)
         self.pool = Pool() if shared_memory else None
@@ -187,7 +180,7 @@ class Client:
         finally:
             steps.close()
 
-    def run_aside(self, steps: Plan[None]) -> None:
+    def run_in_background(self, steps: Plan[None]) -> None:
         """Runs a plan on a thread of its own; nobody waits for its end."""
         threading.Thread(target=self.run, args=(steps,), daemon=True).start()
 

@@ -177,10 +177,10 @@ class Core:
         name: str,
         version: str = "",
         *,
-        wanted: Callable[[NetworkEntry], bool] = lambda _: False,
+        stays: Callable[[NetworkEntry], bool] = lambda _: False,
     ) -> Future[None]:
         """As `NetworkLife.unload`."""
-        return self._life.unload(name, version, wanted=wanted)
+        return self._life.unload(name, version, stays=stays)
 
     def forget_kept(self, name: str) -> None:
         """As `NetworkLife.forget_kept`."""

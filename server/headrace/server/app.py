@@ -56,7 +56,7 @@ from headrace.server.state import StateDirectory
 from headrace.server.storage import lock_state, network_cache, signing_key, usable
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.connections import cut_connections
-from headrace.server.transport.limits import channel_options
+from headrace.server.transport.limits import channel_options, strangers
 from headrace.server.transport.tls import server_tls
 
 _log = logging.getLogger(__name__)
@@ -136,8 +136,10 @@ class App:
         )
         self._reflection = ReflectionService([SERVICE, OPEN_INFERENCE, HEALTH])
         self._access = Access(settings, self._watcher, self.core.counters)
+        entrance = self._access.entrance()
+        self._strangers = strangers(settings, checks=entrance is not None)
         self._boundary = Boundary(
-            self.core.counters, settings.max_concurrent_rpcs, self._access.entrance()
+            self.core.counters, settings.max_concurrent_rpcs, entrance, self._strangers.met
         )
         self._regions = Regions(
             allowed=settings.allow_client_shared_memory,
@@ -234,6 +236,7 @@ class App:
             self._http.start()
         self._port = port
         await self._server.start()
+        self._strangers.start(port)
         await self._startup.load()
         self._poller.start()
         self._unready = None
@@ -297,6 +300,7 @@ class App:
         await self._server.stop(_CLOSE_SECONDS)
         await asyncio.to_thread(self._poller.stop)
         await asyncio.to_thread(self._watcher.stop)
+        await asyncio.to_thread(self._strangers.stop)
         deadline = max(deadline, time.monotonic() + _UNLOAD_SECONDS)
         await asyncio.get_running_loop().run_in_executor(None, self.core.stop, deadline)
         self._http.stop()
@@ -326,18 +330,18 @@ def plugin_sources(settings: Settings) -> list[PluginSource]:
     """
     installed = installed_plugins()
     sources = dict(installed)
-    for wish in settings.plugins:
-        original = wish.device or wish.name
-        if wish.factory is not None:
-            source = factory_source(wish.name, wish.factory)
+    for plugin in settings.plugins:
+        original = plugin.device or plugin.name
+        if plugin.factory is not None:
+            source = factory_source(plugin.name, plugin.factory)
         elif original in installed:
             source = installed[original]
         else:
-            raise NotFound.unknown("plugin", original, installed, field=f"plugins.{wish.name}")
-        if not wish.enabled:
-            sources.pop(wish.name, None)
+            raise NotFound.unknown("plugin", original, installed, field=f"plugins.{plugin.name}")
+        if not plugin.enabled:
+            sources.pop(plugin.name, None)
             continue
-        sources[wish.name] = source.configured(wish.name, wish.config)
+        sources[plugin.name] = source.configured(plugin.name, plugin.config)
     if settings.devices:
         for name in settings.devices:
             if name not in sources:

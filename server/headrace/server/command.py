@@ -23,6 +23,7 @@ from headrace.server.logs import configure_logging
 from headrace.server.settings.option import SWITCH, flag
 from headrace.server.settings.settings import Settings, options
 from headrace.server.settings.sources import load_settings
+from headrace.server.transport.limits import allow_open_files
 from headrace.wire.errors import ErrorDetails, to_json
 
 _log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ def serve(*, json_output: bool, **arguments: Any) -> None:
         form = settings.log_format
         configure_logging(settings.log_level, settings.log_format, sys.stderr)
         tune_allocator()
+        allow_open_files()
         if settings.scheduling == "batch":
             schedule_as_batch()
         uvloop.run(_serve(settings, json_output=json_output))

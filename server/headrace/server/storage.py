@@ -71,8 +71,8 @@ def network_cache(settings: Settings, key: bytes) -> NetworkCache | None:
         return None
     if settings.mac_key_file is None and settings.state_dir is None:
         _log.warning(
-            "networks cached in %s are of no use after a restart, nor to other servers, because "
-            "the key that signs them is made anew at each start; set --state-dir or --mac-key-file",
+            "networks cached in %s cannot be used after a restart or by other servers, because the "
+            "key that signs them is new at each start; set --state-dir or --mac-key-file",
             settings.cache_dir,
         )
     with usable("cache_dir"):

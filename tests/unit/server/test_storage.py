@@ -61,7 +61,7 @@ def test_a_cache_that_no_restart_will_find_use_for_is_warned_of(
     network_cache(Settings(cache_dir=cache, **{setting: tmp_path / "x"}), _KEY)  # type: ignore[arg-type]
     assert caplog.text == ""
     network_cache(Settings(cache_dir=cache), _KEY)
-    assert "of no use after a restart" in caplog.text
+    assert "cannot be used after a restart" in caplog.text
 
 
 def test_a_file_in_the_cache_s_place_is_refused_as_one(tmp_path: Path) -> None:

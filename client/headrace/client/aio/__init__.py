@@ -87,19 +87,12 @@ class Client:
         shared_memory: bool = False,
     ) -> None:
         self.timeout_seconds = plan.checked_seconds(timeout)
-        self.endpoint = Endpoint(
-            target,
-            credentials=credentials,
-            tls_ca=tls_ca,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            token=token,
-            allow_insecure=allow_insecure,
-        )
+        files = tls_ca, tls_cert, tls_key
+        self.endpoint = Endpoint(target, credentials, *files, token, allow_insecure=allow_insecure)
         self.target = self.endpoint.address
         self._channels = self.endpoint.channels(grpc.aio, max_message_bytes)
         self.pool = Pool() if shared_memory else None
-        self._aside: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
 
     load_network = _loading_method(client_plans.load_network)
     import_network = _loading_method(client_plans.import_network)
@@ -175,11 +168,11 @@ class Client:
         finally:
             steps.close()
 
-    def run_aside(self, steps: Plan[None]) -> None:
+    def run_in_background(self, steps: Plan[None]) -> None:
         """Runs a plan in the background; nobody waits for its end."""
         task = asyncio.ensure_future(self.run(steps))
-        self._aside.add(task)
-        task.add_done_callback(self._aside.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def _do(self, step: Call | Pause) -> Any:
         if isinstance(step, Pause):

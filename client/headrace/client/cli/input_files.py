@@ -69,7 +69,7 @@ def _arrays(
 ) -> Iterator[tuple[str, Array]]:
     name, separator, rest = argument.partition("=")
     if separator and not rest:
-        raise invalid("inputs", f"{argument!r} names no file; pass NAME=FILE")
+        raise invalid("inputs", f"{argument!r} does not name a file; pass NAME=FILE")
     if separator and (name in ports.names or not Path(argument).exists()):
         path = Path(rest)
     elif Path(argument).suffix == ".npz":
@@ -82,7 +82,7 @@ def _arrays(
         name, path = ports[0].name, Path(argument)
     else:
         known = ", ".join(ports.names)
-        raise invalid("inputs", f"{argument!r} names no input; pass NAME=FILE, NAME of {known}")
+        raise invalid("inputs", f"{argument!r} needs the input's name: NAME=FILE, NAME of {known}")
     yield name, _read(path, _check_name(name, ports), shapes.get(name), tell)
 
 

@@ -20,7 +20,6 @@ from headrace.client.cli.model_options import (
     Preprocessing,
     Repository,
 )
-from headrace.client.cli.repository import Version
 from headrace.client.cli.texts import describe
 
 _Name = Annotated[
@@ -89,7 +88,9 @@ def networks(server: Server = SERVER, as_json: AsJson = False) -> None:
 
 def unload(
     network: _Network,
-    version: Version = "",
+    version: Annotated[
+        str, typer.Option("--version", metavar="N", help="The version. [default: all versions]")
+    ] = "",
     server: Server = SERVER,
     as_json: AsJson = False,
 ) -> None:

@@ -12,7 +12,7 @@ from headrace.client.cli import console
 from headrace.client.cli.console import SERVER, AsJson, Server
 
 Version = Annotated[
-    str, typer.Option("--version", metavar="N", help="One version. [default: as the server says]")
+    str, typer.Option("--version", metavar="N", help="The version. [default: the one that serves]")
 ]
 
 
@@ -38,9 +38,9 @@ def traffic(
     server: Server = SERVER,
     as_json: AsJson = False,
 ) -> None:
-    """Have versions of a network share its requests, or show how they do.
+    """Set or show how the versions of a network share its requests.
 
-    The highest version that you do not name gets what the shares leave over.
+    The highest version that you do not name gets the rest.
     """
     said = {version: _share(text) for version, text in console.pairs(shares, "shares").items()}
     if said and default:
@@ -59,7 +59,7 @@ def _share(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a number of per cent") from None
+        raise typer.BadParameter(f"{text!r} is not a whole number, in per cent") from None
 
 
 def _print(found: list[RepositoryVersion]) -> None:

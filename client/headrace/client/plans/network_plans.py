@@ -29,7 +29,7 @@ class _Client(Protocol):
     timeout_seconds: float
     pool: Pool | None
 
-    def run_aside(self, steps: Plan[None]) -> None: ...
+    def run_in_background(self, steps: Plan[None]) -> None: ...
 
 
 class LoadedNetwork:
@@ -51,7 +51,9 @@ class LoadedNetwork:
         self.pinned = pinned
         self.encoder = RequestEncoder(network, pinned)
         pool = client.pool
-        self.sharing = None if pool is None else Sharing(pool, network.outputs, client.run_aside)
+        self.sharing = (
+            None if pool is None else Sharing(pool, network.outputs, client.run_in_background)
+        )
 
     @property
     def name(self) -> str:

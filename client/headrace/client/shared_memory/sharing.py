@@ -28,13 +28,15 @@ class Sharing:
     """Puts requests to one network into a client's segments. Thread-safe.
 
     Args:
-        aside: runs a plan in the background.
+        in_background: runs a plan in the background.
     """
 
-    def __init__(self, pool: Pool, outputs: Ports, aside: Callable[[Plan[None]], object]) -> None:
+    def __init__(
+        self, pool: Pool, outputs: Ports, in_background: Callable[[Plan[None]], object]
+    ) -> None:
         self._pool = pool
         self._sizes = OutputSizes(outputs)
-        self._aside = aside
+        self._in_background = in_background
         self._grows = False  # in the background; it does no harm if two threads both begin it
 
     def lend(self, request: pb.InferRequest, attachments: Sequence[Buffer]) -> Loan | None:
@@ -44,7 +46,7 @@ class Sharing:
         loan = self._lend(request, attachments)
         if loan is None and not self._grows and (size := self._lacks(request, attachments)):
             self._grows = True
-            self._aside(self._grow_aside(size))
+            self._in_background(self._grow_aside(size))
         return loan
 
     def _grow_aside(self, size: int) -> Plan[None]:

@@ -1,6 +1,6 @@
 """Turns OpenVINO's errors into headrace's errors.
 
-All of OpenVINO's errors are RuntimeErrors, so the stage that raised an error tells its meaning.
+OpenVINO's errors say little by their types, so the stage that raised an error tells its meaning.
 Code locations and failed C++ conditions are removed from the messages.
 """
 
@@ -16,6 +16,8 @@ from headrace.runtime.errors import (
     ResourceExhausted,
 )
 
+NATIVE: Final = (RuntimeError, ValueError, IndexError, OverflowError)
+"""The errors that C++ exceptions become in Python: std::invalid_argument is a ValueError."""
 REFUSED: Final = "OpenVINO does not take the model: "
 _LOCATION: Final = re.compile(r"Exception from \S+:\d+:")
 _CONDITION: Final = re.compile(r"Check '.*?' failed at \S+:\d+:?", re.DOTALL)
@@ -56,7 +58,7 @@ def run_failure(error: Exception) -> Exception:
     text = _VALIDATING.sub(r"layer \1:", readable(error))
     if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
         return ResourceExhausted(f"no memory for the request: {text}")
-    if isinstance(error, RuntimeError):
+    if isinstance(error, NATIVE):
         return InvalidArgument(f"the network does not take these values: {text}", field="inputs")
     return error
 

@@ -17,7 +17,7 @@ def _convolution(node: ir.Node, _: int) -> str | None:
     kernel = node.attributes.get_ints("kernel_shape", [])
     weights = sizes_of(input_of(node, 3 if node.op_type == "QLinearConv" else 1))
     if kernel and weights is not None and list(kernel) != weights[2:]:
-        return "the backend ignores kernel_shape, and the weights may have another"
+        return "OpenVINO ignores kernel_shape, and the weights may have another shape"
     return None
 
 
@@ -26,14 +26,14 @@ def _transposed_convolution(node: ir.Node, version: int) -> str | None:
     if node.attributes.get_string("auto_pad", "NOTSET").startswith("SAME"):
         sizes = sizes_of(input_of(node, 0))
         if sizes is None or None in sizes[2:] or "pads" in node.attributes:
-            return "the backend ignores auto_pad beside pads, or where a size is not known"
+            return "OpenVINO ignores auto_pad if there are pads or if a size is not known"
     return _convolution(node, version)
 
 
 def _quantized_convolution(node: ir.Node, version: int) -> str | None:
     """No case has more than one scale or zero point for its weights."""
     if any(sizes_of(input_of(node, at)) not in ([], [1]) for at in (4, 5)):
-        return "the backend takes each output channel's scale or zero point for another axis"
+        return "OpenVINO applies the scale or zero point of each output channel to another axis"
     return _convolution(node, version)
 
 
@@ -41,7 +41,7 @@ def _lrn(node: ir.Node, _: int) -> str | None:
     """No case has an even size. For an even size, ONNX's window has one more channel after its
     centre than before it."""
     if node.attributes.get_int("size", 1) % 2 == 0:
-        return "the backend's window of an even size lies one channel before ONNX's"
+        return "OpenVINO's window of an even size starts one channel before ONNX's"
     return None
 
 
@@ -50,7 +50,7 @@ def _max_pool(node: ir.Node, _: int) -> str | None:
     square image. Transposed indices are right for a square image, but for no other image."""
     attributes = node.attributes
     if attributes.get_int("storage_order", 0) and len(node.outputs) > 1:
-        return "the backend's indices are wrong with storage_order=1"
+        return "OpenVINO returns wrong indices for storage_order=1"
     if not attributes.get_int("ceil_mode", 0):
         return None
     kernel = attributes.get_ints("kernel_shape", [])
@@ -60,7 +60,7 @@ def _max_pool(node: ir.Node, _: int) -> str | None:
     dilations = attributes.get_ints("dilations", [1] * rank)
     sizes = (sizes_of(input_of(node, 0)) or [None] * (rank + 2))[2:]
     if {len(sizes), len(strides), len(dilations), len(pads) / 2} != {rank}:
-        return "its attributes do not fit the rank of the image"
+        return "the attributes do not fit the rank of the image"
     for axis, size in enumerate(sizes):
         window = (kernel[axis] - 1) * dilations[axis] + 1
         begin, end, stride = pads[axis], pads[axis + rank], strides[axis]
@@ -70,7 +70,7 @@ def _max_pool(node: ir.Node, _: int) -> str | None:
             last = ceil((size + begin + end - window) / stride) * stride
             fits = last < size + begin
         if not fits:
-            return "with ceil_mode the backend keeps a last window that lies in the padding"
+            return "with ceil_mode, OpenVINO keeps a last window that lies in the padding"
     return None
 
 
@@ -81,19 +81,19 @@ def _resize(node: ir.Node, _: int) -> str | None:
     test_resize_downsample_scales_linear_align_corners."""
     attributes = node.attributes
     if attributes.get_int("antialias", 0):
-        return "the backend ignores antialias"
+        return "OpenVINO ignores antialias"
     policy = attributes.get_string("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch" and input_of(node, 3) is not None:
-        return f"the backend ignores keep_aspect_ratio_policy={policy}"
+        return f"OpenVINO ignores keep_aspect_ratio_policy={policy}"
     mode = attributes.get_string("mode", "nearest")
     if mode == "nearest":
         return None
     if attributes.get_int("exclude_outside", 0):
-        return "the backend ignores exclude_outside"
+        return "OpenVINO ignores exclude_outside"
     if attributes.get_string("coordinate_transformation_mode", "half_pixel") != "align_corners":
         return None
     if input_of(node, 2) is not None and not _gives_whole_sizes(node):
-        return "with align_corners the backend is wrong where a scale gives no whole size"
+        return "with align_corners, OpenVINO is wrong if a scale does not give a whole size"
     return None
 
 
@@ -116,7 +116,7 @@ def _are_whole(scales: Sequence[float], sizes: Sequence[int | None]) -> bool:
 def _roi_align(node: ir.Node, _: int) -> str | None:
     """test_roialign_mode_max."""
     if node.attributes.get_string("mode", "avg") == "max":
-        return "the backend takes the maximum of other points"
+        return "for mode=max, OpenVINO takes the maximum of other points"
     return None
 
 
@@ -128,7 +128,7 @@ def _upsample(node: ir.Node, version: int) -> str | None:
         given = constant(input_of(node, 1))
         scales, sizes = ([] if given is None else given.numpy().tolist()), sizes_of(node.inputs[0])
     if not scales or min(scales) < 1 or not _are_whole(scales, sizes or [None] * len(scales)):
-        return "the backend is wrong where a scale gives no whole size"
+        return "OpenVINO is wrong if a scale does not give a whole size"
     return None
 
 

@@ -51,7 +51,7 @@ def _axes(node: ir.Node) -> str | None:
     if given and given[0] is not None:
         ranks.append(given[0])
     if max(ranks, default=0) > _MOST_AXES:
-        return f"the backend has no tensors of more than {_MOST_AXES} axes"
+        return f"OpenVINO has tensors of at most {_MOST_AXES} axes"
     return None
 
 
@@ -59,7 +59,7 @@ def _onnx_runtimes(node: ir.Node) -> str | None:
     """Checks operators that ONNX Runtime defines, for example DynamicQuantizeLSTM. Real networks
     with these operators were wrong by a quarter of the output's range."""
     if node.domain == "com.microsoft" and node.op_type.startswith("DynamicQuantize"):
-        return "the backend does not quantise the values of a request, as the operator has to"
+        return "OpenVINO does not quantise this operator's input"
     return None
 
 
@@ -70,7 +70,7 @@ def _doubles(node: ir.Node) -> str | None:
     casts = node.op_type in ("Cast", "CastLike")
     values = (each for each in node.inputs if not casts or constant(each) is None)
     if any(v is not None and v.dtype == ir.DataType.DOUBLE for v in (*values, *node.outputs)):
-        return "the backend computes float64 in float32"
+        return "OpenVINO computes float64 in float32"
     return None
 
 
@@ -82,18 +82,20 @@ def _attention(node: ir.Node, version: int) -> str | None:
     attributes = node.attributes
     windows = [attributes.get(f"{side}_window_size") for side in ("left", "right")]
     if any(size is not None and size.as_int() >= 0 for size in windows):
-        return "the backend ignores windows"
+        return "OpenVINO ignores the attention window"
+    if attributes.get_float("scale", 1.0) == 0:  # only if `transformations` are switched off
+        return "OpenVINO takes a scale of 0 for the default"
     for at, name in enumerate(("q_num_heads", "kv_num_heads")):
         sizes = sizes_of(input_of(node, at)) or []
         if len(sizes) == 4 and attributes.get_int(name, sizes[1]) != sizes[1]:
-            return f"the backend ignores {name}, and the tensor may have another number of heads"
+            return f"OpenVINO ignores {name}, and the tensor's number of heads may differ"
     causal = attributes.get_int("is_causal", 0)
     if version < 24 and causal and input_of(node, 4) is not None:
-        return "the backend's causal mask after past keys is that of operator set 24"
+        return "after past keys, OpenVINO uses the causal mask of operator set 24"
     query = input_of(node, 0)
     dtype = query.dtype if query is not None else None
     if causal and input_of(node, 6) is not None and dtype in (None, ir.DataType.BFLOAT16):
-        return "the backend averages all values in bfloat16 where a query has no key left"
+        return "if all keys of a query are masked, OpenVINO averages all values in bfloat16"
     return None
 
 
@@ -103,11 +105,11 @@ def _bit_shift(node: ir.Node, _: int) -> str | None:
     one element for a scalar and a constant."""
     value, shift = input_of(node, 0), input_of(node, 1)
     if value is None or value.dtype is None or value.dtype in _SIGNED:
-        return "the backend is wrong where signed integers overflow or are negative"
+        return "OpenVINO shifts signed integers wrongly if they are negative or overflow"
     if value.dtype == ir.DataType.UINT8 and node.attributes.get_string("direction") == "LEFT":
-        return "the backend saturates where bits of uint8 are shifted out"
+        return "OpenVINO saturates uint8, but ONNX drops the bits that are shifted out"
     if not sizes_of(value) and not sizes_of(shift) and (constant(value) or constant(shift)):
-        return "the backend makes a list of a scalar"
+        return "OpenVINO returns a list of one element instead of a scalar"
     return None
 
 
@@ -118,21 +120,21 @@ def _cast(node: ir.Node, _: int) -> str | None:
     if not node.attributes.get_int("saturate", 1):
         return None
     if target in (ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT8E5M2):
-        return f"the backend does not saturate when it casts to {target.name.lower()}"
+        return f"OpenVINO does not saturate when it casts to {target.name.lower()}"
     rounding = node.attributes.get_string("round_mode", "up")
     if target == ir.DataType.FLOAT8E8M0 and rounding == "up":
-        return "the backend does not round up when it casts to float8e8m0"
+        return "OpenVINO does not round up when it casts to float8e8m0"
     return None
 
 
 def _dft(*_: object) -> str:
     """test_dft_rfft, test_dft_axis and all other cases of DFT."""
-    return "the backend's Fourier transforms have other shapes and axes, and errors of 1e-4"
+    return "OpenVINO's Fourier transforms return other shapes and have errors of 1e-4"
 
 
 def _dynamic_quantize(*_: object) -> str:
     """test_dynamicquantizelinear."""
-    return "the backend rounds some ties to the wrong integer"
+    return "OpenVINO rounds some ties to the wrong integer"
 
 
 def _quantize(node: ir.Node, _: int) -> str | None:
@@ -141,13 +143,13 @@ def _quantize(node: ir.Node, _: int) -> str | None:
     scale = input_of(node, 1)
     if scale is None or scale.is_graph_input() or constant(scale) is not None:
         return None
-    return "with a scale that is computed the backend rounds some ties to the wrong integer"
+    return "with a computed scale, OpenVINO rounds some ties to the wrong integer"
 
 
 def _expand(node: ir.Node, _: int) -> str | None:
     """No case expands to the shape of a scalar, which is a list without sizes."""
     if sizes_of(input_of(node, 1)) == [0]:
-        return "the backend does not expand to the shape of a scalar"
+        return "OpenVINO cannot expand to the shape of a scalar"
     return None
 
 
@@ -158,7 +160,7 @@ def _gemm(node: ir.Node, _: int) -> str | None:
     if value is not None and value.dtype is not None and value.dtype.is_floating_point():
         return None
     if not all(scale.is_integer() for scale in scales):
-        return "the backend drops the fraction of what scales integers"
+        return "for integers, OpenVINO drops the fractions of alpha and beta"
     return None
 
 
@@ -166,7 +168,7 @@ def _hardmax(node: ir.Node, _: int) -> str | None:
     """No case has an axis without elements."""
     sizes = sizes_of(input_of(node, 0))
     if sizes is None or None in sizes:
-        return "of a tensor without elements the backend's output has another shape"
+        return "for an empty tensor, OpenVINO returns another shape"
     return None
 
 
@@ -174,35 +176,36 @@ def _loop(node: ir.Node, _: int) -> str | None:
     """No case has a negative trip count. `repairs` handles a trip count that is not constant."""
     count = constant(input_of(node, 0))
     if count is not None and (count.numpy() < 0).any():
-        return "the backend takes a negative trip count for no limit"
+        return "OpenVINO treats a negative trip count as no limit"
     return None
 
 
 def _lstm(node: ir.Node, version: int) -> str | None:
     """test_lstm_with_peepholes."""
     if input_of(node, 7) is not None:
-        return "the backend ignores peepholes"
+        return "OpenVINO ignores peepholes"
     return _recurrent(node, version)
 
 
 def _recurrent(node: ir.Node, _: int) -> str | None:
     """test_gru_batchwise, test_lstm_batchwise, test_simple_rnn_batchwise."""
     if node.attributes.get_int("layout", 0):
-        return "the backend ignores layout=1"
+        return "OpenVINO ignores layout=1"
     return None
 
 
 def _non_zero(node: ir.Node, _: int) -> str | None:
     """No case applies NonZero to a constant. OpenVINO computes such a node at the load."""
     if constant(input_of(node, 0)) is not None:
-        return "the backend may leave indices in a constant unwritten"
+        return "for a constant, OpenVINO may return indices that nothing has written"
     return None
 
 
-def _reduce(node: ir.Node, _: int) -> str | None:
-    """No case gives the axes as a scalar."""
+def _listed(node: ir.Node, _: int) -> str | None:
+    """No case gives axes, or the count of TopK, as a scalar. ONNX takes lists. OpenVINO ignores a
+    scalar (Reduce) or takes it for a list."""
     if sizes_of(input_of(node, 1)) == []:
-        return "the backend ignores axes that are a scalar"
+        return "its second input has to be a list, and OpenVINO accepts a scalar"
     return None
 
 
@@ -211,13 +214,13 @@ def _shrink(node: ir.Node, _: int) -> str | None:
     value = input_of(node, 0)
     if value is not None and value.dtype is not None and value.dtype.is_floating_point():
         return None
-    return "the backend drops the fractions of lambd and bias for integers"
+    return "for integers, OpenVINO drops the fractions of lambd and bias"
 
 
 def _space_to_depth(node: ir.Node, _: int) -> str | None:
     """test_spacetodepth_crd_mode_example."""
     if node.attributes.get_string("mode", "DCR") != "DCR":
-        return "the backend ignores mode=CRD"
+        return "OpenVINO ignores mode=CRD"
     return None
 
 
@@ -225,7 +228,7 @@ def _split(node: ir.Node, _: int) -> str | None:
     """No case has a negative length."""
     lengths = constant(input_of(node, 1))
     if lengths is not None and (lengths.numpy() < 0).any():
-        return "the backend takes a negative length for what is left"
+        return "OpenVINO treats a negative length as the rest of the axis"
     return None
 
 
@@ -233,7 +236,7 @@ def _tile(node: ir.Node, _: int) -> str | None:
     """test_tile. The result is right with one to three dimensions. A scalar ends the process."""
     sizes = sizes_of(input_of(node, 0))
     if constant(input_of(node, 1)) is None and (sizes is None or not 1 <= len(sizes) <= 3):
-        return "with repeats that are computed the backend's output is not initialised"
+        return "with computed repeats, OpenVINO returns memory that nothing has written"
     return None
 
 
@@ -255,10 +258,12 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "NonZero": _non_zero,
         "QuantizeLinear": _quantize,
         "RNN": _recurrent,
-        "Reduce": _reduce,  # also all operators whose names begin with it
+        "Reduce": _listed,  # also all operators whose names begin with it
         "Shrink": _shrink,
         "SpaceToDepth": _space_to_depth,
         "Split": _split,
+        "Squeeze": _listed,
         "Tile": _tile,
+        "TopK": _listed,
     }
 )

@@ -154,7 +154,7 @@ def _unpassed(node: ir.Node) -> str | None:
         if _stays_within(value):
             continue
         if isinstance(value.type, ir.SequenceType | ir.OptionalType):
-            return f"{value.name!r} is a sequence or optional, and OpenVINO has tensors only"
+            return f"{value.name!r} is a sequence or optional, and OpenVINO supports only tensors"
         if value.dtype is not None and value.dtype not in tensors.PASSED:
             return f"{value.name!r} has elements of {value.dtype.name.lower()}"
     return None

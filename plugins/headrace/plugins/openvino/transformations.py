@@ -10,6 +10,8 @@ import onnx_ir as ir
 from headrace.runtime.intake.naming import walk
 from headrace.runtime.intake.provenance import Transformation
 
+_LEAST_NORMAL: Final = 2.0**-126
+
 
 def _changing(change: Callable[[ir.Node], bool]) -> Transformation:
     def transform(model: ir.Model) -> bool:
@@ -70,8 +72,20 @@ def sampled_regions(node: ir.Node) -> bool:
     return True
 
 
+def scaled_attention(node: ir.Node) -> bool:
+    """Changes an Attention's scale of 0 to the least normal number of float32. OpenVINO takes 0 for
+    a scale that is not given, and uses the default."""
+    if node.op_type != "Attention" or node.domain not in ("", "ai.onnx"):
+        return False
+    if node.attributes.get_float("scale", 1.0) != 0:
+        return False
+    node.attributes["scale"] = ir.AttrFloat32("scale", _LEAST_NORMAL)
+    return True
+
+
 TRANSFORMATIONS: Final = (
     _changing(still_dropout),
     _changing(pool_means),
     _changing(sampled_regions),
+    _changing(scaled_attention),
 )

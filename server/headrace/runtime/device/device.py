@@ -180,7 +180,7 @@ class Device(Plugin):
             if isinstance(error, HeadraceError):
                 raise
             kind = type(error).__name__
-            raise Internal(f"device {self.name} failed at a network with {kind}") from error
+            raise Internal(f"device {self.name} failed on a network with {kind}") from error
         compiled = made.network
         compiled.notes = (*load.notes, *made.notes)
         compiled.restored, compiled.loaded_from_cache = made.restored, made.from_cache

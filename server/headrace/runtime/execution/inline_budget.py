@@ -3,14 +3,17 @@
 A hop to a stream's thread and back costs more than a hundred microseconds of processor time, while
 a tiny network takes five. The decision uses processor time, because waiting for a processor does
 not inflate it. But reading it takes a system call. So a network that has proved quick is measured
-with the cheap wall clock. If a run then looks slow, the next runs are measured precisely, twice as
-many each time.
+with the cheap wall clock. If a run then looks slow, some of the next runs are measured precisely,
+twice as many each time. On a busy machine a run looks slow every few milliseconds, because its
+thread lost the processor meanwhile. So not every run is measured then.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
+from random import Random
 
 LIMIT_SECONDS = 200e-6
 SPIKE_SECONDS = 2e-3
@@ -18,6 +21,9 @@ _FIRST_RUNS = 4
 _DOUBTFUL_RUNS = 16
 _PENALTY_RUNS = 4096
 _SMOOTHING = 1 / 8
+_pause = partial(Random(0).getrandbits, 3)  # noqa: S311 - nobody gains by guessing it
+"""How many runs in doubt come before the next that is measured precisely, 0 to 7. A fixed number
+would miss a network that is slow at every such interval."""
 
 
 class InlineBudget:
@@ -31,7 +37,7 @@ class InlineBudget:
         unremarkable: a run that took at most this long by `clock` need not be recorded.
     """
 
-    __slots__ = ("_doubt", "_mean", "_runs", "allowed", "clock", "unremarkable")
+    __slots__ = ("_doubt", "_mean", "_pause", "_runs", "allowed", "clock", "unremarkable")
 
     def __init__(self) -> None:
         self.allowed = False
@@ -40,11 +46,16 @@ class InlineBudget:
         self._mean = 0.0
         self._runs = _FIRST_RUNS  # to measure precisely before the next decision
         self._doubt = _DOUBTFUL_RUNS
+        self._pause = 0  # runs until the next that is measured precisely
 
     def record(self, seconds: float) -> None:
         """Records the duration of one run, measured with `clock`."""
         if self.clock is time.monotonic:
-            if seconds > LIMIT_SECONDS:
+            if self._pause:
+                self._pause = 0 if seconds > LIMIT_SECONDS else self._pause - 1
+                if not self._pause:
+                    self.clock = time.thread_time
+            elif seconds > LIMIT_SECONDS:
                 self.clock, self.unremarkable = time.thread_time, -1.0
                 self._runs = self._doubt
                 self._doubt = min(2 * self._doubt, _PENALTY_RUNS)
@@ -61,3 +72,7 @@ class InlineBudget:
             self.allowed = mean <= LIMIT_SECONDS
             if self.allowed:
                 self.clock, self.unremarkable = time.monotonic, LIMIT_SECONDS
+        elif self.allowed:
+            self._pause = _pause()
+            if self._pause:
+                self.clock = time.monotonic

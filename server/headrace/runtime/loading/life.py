@@ -156,7 +156,7 @@ class NetworkLife:
         name: str,
         version: str = "",
         *,
-        wanted: Callable[[NetworkEntry], bool] = lambda _: False,
+        stays: Callable[[NetworkEntry], bool] = lambda _: False,
     ) -> Future[None]:
         """Removes a network now, and also removes it from the store. The future is done when the
         memory is free.
@@ -166,7 +166,7 @@ class NetworkLife:
 
         Args:
             version: the version to remove; empty for all versions of the name.
-            wanted: says which of these versions stay.
+            stays: says which of these versions stay.
 
         Raises:
             NotFound: no network has the name, or no network of that name has the version.
@@ -176,7 +176,7 @@ class NetworkLife:
             self._networks.find(name, version)
             there = self._networks.versions(name)
             leaving = [
-                each for each in there if version in ("", each.key.version) and not wanted(each)
+                each for each in there if version in ("", each.key.version) and not stays(each)
             ]
             if self._store is not None and leaving:
                 versions = [each.key.version for each in leaving]

@@ -38,13 +38,13 @@ DEVICE_QUEUE_DEPTH: Final = Family(
     "device_queue_depth", "gauge", _DEVICE, "Requests waiting in the device's queue."
 )
 DEVICE_QUEUE_CAPACITY: Final = Family(
-    "device_queue_capacity", "gauge", _DEVICE, "Requests that the queue takes."
+    "device_queue_capacity", "gauge", _DEVICE, "Most requests that the queue holds."
 )
 DEVICE_QUEUE_WAIT_SECONDS: Final = Family(
     "device_queue_wait_seconds",
     "histogram",
     _KIND,
-    "Time from acceptance to the start on a stream, or to the end in the queue.",
+    "Time in the queue, until a stream starts the request, or it is cancelled or expires.",
     REQUEST_SECONDS,
 )
 DEVICE_EXECUTION_SECONDS: Final = Family(
@@ -62,7 +62,7 @@ DEVICE_MEMORY_BYTES: Final = Family(
     "device_memory_bytes",
     "gauge",
     _DEVICE,
-    "Memory of the loaded networks: what the driver tells, else their weights.",
+    "Memory of the loaded networks, as the driver reports it, or else the size of their weights.",
 )
 DEVICE_UP: Final = Family(
     "device_up",

@@ -51,7 +51,7 @@ class MappedFiles:
                 file.flush()
                 view = self.map(file)
         except OSError as error:
-            _log.warning("weights stay in memory, there is no room for a temporary file: %s", error)
+            _log.warning("weights stay in memory: no room for a temporary file: %s", error)
             return list(pieces)
         return [
             view[offset : offset + len(piece)]

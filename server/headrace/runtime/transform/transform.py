@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
-from onnxscript.rewriter.pattern import RewriteRuleClassBase, RewriteRuleSet
 
 from headrace.runtime.errors import Internal
 from headrace.runtime.intake import naming
@@ -16,6 +16,9 @@ from headrace.runtime.transform.options import InputOptions, OutputOptions
 from headrace.runtime.transform.passes import simplify
 from headrace.runtime.transform.precision import to_float32
 from headrace.runtime.transform.preprocessing import add_postprocessing, add_preprocessing
+
+if TYPE_CHECKING:
+    from onnxscript.rewriter.pattern import RewriteRuleClassBase
 
 __all__ = ["Transformation", "origins", "rewriting", "transform_network"]
 
@@ -104,6 +107,9 @@ def rewriting(*rules: type[RewriteRuleClassBase]) -> Transformation:
     """
 
     def rewrite(model: ir.Model) -> bool:
+        # Importing it takes a fifth of a server's start, and few devices have rules.
+        from onnxscript.rewriter.pattern import RewriteRuleSet
+
         # Make the rules again each time. A rule keeps the graph that it was last applied to. Two
         # threads would mix it up, and its weights would stay after their network is gone.
         made = [rule.rule() for rule in rules]  # type: ignore[no-untyped-call]

@@ -8,6 +8,7 @@ import os
 import queue
 import threading
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
@@ -72,12 +73,17 @@ class AuditLog:
     name. `write` never waits for the disk: lines beyond a bound are only counted, and one line says
     how many there were.
 
+    Args:
+        path: the file. It is made if it is missing, for its owner only.
+        clock: a monotonic time in seconds.
+
     Raises:
         InvalidArgument: the file cannot be opened.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
+        self._clock = clock
         self._queue: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards the three counts below
         self._second = 0
@@ -96,7 +102,7 @@ class AuditLog:
     def write(self, line: Entry) -> None:
         with self._lock:
             if line.refusal:
-                second = int(time.monotonic())
+                second = int(self._clock())
                 if second != self._second:
                     self._second, self._refusals = second, 0
                 self._refusals += 1

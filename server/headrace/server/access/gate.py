@@ -37,16 +37,19 @@ class OpenCall:
         self.role = role
         self.ended: HeadraceError | None = None
         self._task = task
-        self._end: Callable[[HeadraceError], object] = self._cancel
+        self._end: Callable[[HeadraceError], object] | None = None
         self._busy = False
 
     def end(self, error: HeadraceError) -> None:
         self.ended = error
-        self._end(error)
-
-    def _cancel(self, _: HeadraceError) -> None:
-        if not self._busy:
+        if self._end is not None:
+            self._end(error)
+        elif not self._busy:
             self._task.cancel()
+
+    def close(self) -> None:
+        """Lets go of the task, whose context refers to this call: garbage is looked for seldom."""
+        self._task = self._end = None
 
 
 _OPEN: ContextVar[OpenCall | None] = ContextVar("open_call", default=None)
@@ -124,6 +127,7 @@ class Gate:
     def leave(self, call: OpenCall) -> None:
         """Forgets a call that is over."""
         self._open.discard(call)
+        call.close()
 
     def _look(self, left: list[OpenCall] | None = None) -> None:
         """Checks the calls, for some milliseconds at a time because JWTs take long to verify."""

@@ -198,7 +198,7 @@ class Connection(HttpToolsProtocol):
             raise ValueError("the head is too large")
         super().on_headers_complete()
         if len(self.pipeline) > _PIPELINED:
-            raise ValueError("too many requests are sent ahead")
+            raise ValueError("too many pipelined requests")
         self.flow.resume_reading()  # otherwise nobody would notice that the client leaves
         self._unanswered = [each for each in self._unanswered if not each.response_complete]
         self._unanswered.append(self.cycle)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from ssl import SSLContext
 from typing import Final
 
@@ -19,7 +19,8 @@ _log = logging.getLogger(__name__)
 
 HANDSHAKES: Final = 256
 _BACKLOG = 1024
-_PAUSE_SECONDS = 0.1
+_AT_ONCE = 64
+_PAUSE_SECONDS = 1.0
 _CLOSE_SECONDS = 1.0
 
 
@@ -45,40 +46,54 @@ class Doorway:
         self._connect = connect
         self._seconds = seconds
         self._places = Shares(handshakes)
+        self._listeners: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open(self, listener: socket.socket) -> None:
         """Begins to accept connections."""
         listener.setblocking(False)
         listener.listen(_BACKLOG)
-        self._start(self._accept(listener))
+        self._listeners.append(listener)
+        self._listen(listener)
 
     async def close(self) -> None:
         """Accepts no further connection, and ends the handshakes in progress."""
+        listeners, self._listeners = self._listeners, []
+        for each in listeners:
+            asyncio.get_running_loop().remove_reader(each)
         tasks = list(self._tasks)
-        for each in tasks:
-            each.cancel()
+        for task in tasks:
+            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _start(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _listen(self, listener: socket.socket) -> None:
+        if listener in self._listeners:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
-    async def _accept(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
+    def _accept(self, listener: socket.socket) -> None:
+        """Accepts all connections that wait, because on a busy loop a round takes long."""
+        for _ in range(_AT_ONCE):
             try:
-                accepted, address = await loop.sock_accept(listener)
-            except OSError as error:  # too many open files, or the client has gone already
+                accepted, address = listener.accept()
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                continue  # the client has gone already
+            except OSError as error:  # for example too many open files
                 _log.warning("cannot accept an HTTP connection: %s", error.strerror)
-                await asyncio.sleep(_PAUSE_SECONDS)
-                continue
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(listener)
+                loop.call_later(_PAUSE_SECONDS, self._listen, listener)
+                return
             peer = f"{address[0]}:{address[1]}"
-            if self._places.take(peer):
-                self._start(self._enter(accepted, peer))
-            else:
+            if not self._places.take(peer):
                 accepted.close()
+                continue
+            accepted.setblocking(False)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            task = asyncio.get_running_loop().create_task(self._enter(accepted, peer))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _enter(self, accepted: socket.socket, peer: str) -> None:
         try:

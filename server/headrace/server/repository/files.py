@@ -47,17 +47,17 @@ class RepositoryFiles:
             message = "the server has no model repository (--model-repository)"
             raise FailedPrecondition(message, field=field)
         check_network_name(name)
-        found = folder.look_at(self._root, name)
-        if found is None:
+        network_folder = folder.look_at(self._root, name)
+        if network_folder is None:
             known = list(self.look())
             raise NotFound.unknown("network in the model repository", name, known, field=field)
-        if found.fault:
-            raise FailedPrecondition(found.fault, field=field)
-        return found
+        if network_folder.fault:
+            raise FailedPrecondition(network_folder.fault, field=field)
+        return network_folder
 
-    def describe(self, name: str, found: NetworkFolder) -> Description:
+    def describe(self, name: str, network_folder: NetworkFolder) -> Description:
         """The network's description. Raises as `read_description`."""
-        return read_description(name, found.path)
+        return read_description(name, network_folder.path)
 
     def load_request(self, name: str, reference: Reference) -> LoadRequest:
         """How to load the network that a client asks for as `name`.
@@ -65,16 +65,18 @@ class RepositoryFiles:
         The description gives the options that the client leaves out. Raises as `find` and
         `describe`, and InvalidArgument if `reference.device` is not a device name.
         """
-        found = self.find(reference.network)
-        return self.describe(reference.network, found).as_said(name, reference).request
+        network_folder = self.find(reference.network)
+        return self.describe(reference.network, network_folder).as_said(name, reference).request
 
     def newest(self, name: str, *, spooled: bool = False) -> Network:
         """The model of the highest version. Raises as `find` and `network`."""
-        found = self.find(name)
-        return self.network(found, highest(found.versions), spooled=spooled)
+        network_folder = self.find(name)
+        return self.network(network_folder, highest(network_folder.versions), spooled=spooled)
 
-    def network(self, found: NetworkFolder, version: str, *, spooled: bool = False) -> Network:
-        """The model of a version, from the files that `found` describes.
+    def network(
+        self, network_folder: NetworkFolder, version: str, *, spooled: bool = False
+    ) -> Network:
+        """The model of a version, from the files that `network_folder` describes.
 
         Args:
             spooled: the same as in `Network.from_bytes`.
@@ -83,19 +85,21 @@ class RepositoryFiles:
             Unavailable: the version's files have changed since.
             InvalidModel: the model is not valid.
         """
-        files = found.versions[version]
-        self._check_unchanged(found, version, files.signature)
+        files = network_folder.versions[version]
+        self._check_unchanged(network_folder, version, files.signature)
         try:
             network = Network.from_file(
                 files.folder / MODEL, files.folder, self._limits, spooled=spooled
             )
         finally:  # if the files changed, the data that was read may be wrong
-            self._check_unchanged(found, version, files.signature)
+            self._check_unchanged(network_folder, version, files.signature)
         return network
 
-    def _check_unchanged(self, found: NetworkFolder, version: str, signature: Signature) -> None:
+    def _check_unchanged(
+        self, network_folder: NetworkFolder, version: str, signature: Signature
+    ) -> None:
         assert self._root is not None
-        now = folder.look_at(self._root, found.path.name)
+        now = folder.look_at(self._root, network_folder.path.name)
         if (
             now is None
             or version not in now.versions

@@ -336,7 +336,7 @@ class Follower:
         """Unloads versions, if there are any."""
         if any(map(leaves, self._core.networks.versions(name))):
             with suppress(NotFound):  # another caller has unloaded them
-                self._core.unload_network(name, wanted=lambda entry: not leaves(entry))
+                self._core.unload_network(name, stays=lambda entry: not leaves(entry))
             self._changed(name)
 
     def is_clients(self, name: str) -> bool:

@@ -35,21 +35,21 @@ LATEST: Final = VersionPolicy(latest=1)
 """The default policy."""
 
 
-def parse_policy(said: Any, field: str) -> VersionPolicy:
+def parse_policy(policy: Any, field: str) -> VersionPolicy:
     """
     Args:
-        said: ``"all"``, ``{"latest": 2}`` or ``{"specific": [1, 3]}``, or Triton's form of these,
+        policy: ``"all"``, ``{"latest": 2}`` or ``{"specific": [1, 3]}``, or Triton's form of these,
             for example ``{"latest": {"num_versions": 2}}``. None gives the default.
 
     Raises:
-        InvalidArgument: `said` is none of these.
+        InvalidArgument: `policy` is none of these.
     """
-    if said is None:
+    if policy is None:
         return LATEST
-    if isinstance(said, str):
-        said = {said: {}}
-    if isinstance(said, dict) and len(said) == 1:
-        ((kind, value),) = said.items()
+    if isinstance(policy, str):
+        policy = {policy: {}}
+    if isinstance(policy, dict) and len(policy) == 1:
+        ((kind, value),) = policy.items()
         if kind == "all" and value == {}:
             return VersionPolicy()
         if kind == "latest":
@@ -63,7 +63,7 @@ def parse_policy(said: Any, field: str) -> VersionPolicy:
                     specific=frozenset(check_version(str(each), field) for each in versions)
                 )
     raise InvalidArgument(
-        f'{str(said)[:200]} is not a version policy: "all", {{latest = N}} or '
+        f'{str(policy)[:200]} is not a version policy: "all", {{latest = N}} or '
         f"{{specific = [1, 3]}}, with at most {_MAX_VERSIONS} versions",
         field=field,
     )

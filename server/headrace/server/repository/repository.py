@@ -76,7 +76,7 @@ class Repository:
         return [row for name in sorted(there.keys() | loaded) for row in self._rows(name, there)]
 
     def load(
-        self, name: str, said: Reference, *, replace: bool = False, on_disk: bool = False
+        self, name: str, reference: Reference, *, replace: bool = False, on_disk: bool = False
     ) -> list[Future[NetworkEntry]]:
         """Loads the network `said.network` as `name`, in the versions that the policy chooses.
 
@@ -96,14 +96,14 @@ class Repository:
                 description is wrong.
             Also raises as `Core.load_network`.
         """
-        found = self.files.find(said.network)
-        description = self.files.describe(said.network, found)
-        if name == said.network and said == Reference(name) and not on_disk:
+        found = self.files.find(reference.network)
+        description = self.files.describe(reference.network, found)
+        if name == reference.network and reference == Reference(name) and not on_disk:
             return self._own.load(name, found, replace=replace)
         wanted = description.policy.choose(found.versions)
         if not wanted:
             raise FailedPrecondition("the version policy leaves out all versions", field="model")
-        described = description.as_said(name, said)
+        described = description.as_said(name, reference)
         versions = [
             (described.of(version), partial(self.files.network, found, version, spooled=True))
             for version in sorted(wanted, key=int)

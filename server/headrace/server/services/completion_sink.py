@@ -8,8 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from headrace.runtime.errors import Cancelled, DeadlineExceeded
-from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.errors import Cancelled, DeadlineExceeded, HeadraceError
 from headrace.runtime.execution.job import Job
 
 
@@ -74,19 +73,17 @@ async def ended(job: Job, expired: Callable[[], bool]) -> None:
         try:
             await job.waiter
         except asyncio.CancelledError:
-            cancel(job.token, expired=expired())
+            job.token.cancel(left(expired=expired()))
             raise
     if job.error is not None:
         raise job.take_error()
 
 
-def cancel(token: CancelToken, *, expired: bool) -> None:
-    """Cancels a request whose caller has left or whose deadline has expired."""
-    token.cancel(
-        DeadlineExceeded("the deadline passed before the request finished")
-        if expired
-        else Cancelled("the caller cancelled the request")
-    )
+def left(*, expired: bool) -> HeadraceError:
+    """The error of a request whose caller has left or whose deadline has expired."""
+    if expired:
+        return DeadlineExceeded("the deadline passed before the request finished")
+    return Cancelled("the caller cancelled the request")
 
 
 def deadline_after(timeout: float, remaining: float | None) -> float | None:

@@ -16,7 +16,6 @@ import grpc
 
 from headrace.runtime.errors import (
     Cancelled,
-    DeadlineExceeded,
     HeadraceError,
     Stopped,
     Unavailable,
@@ -24,6 +23,7 @@ from headrace.runtime.errors import (
 from headrace.runtime.execution.job import Job
 from headrace.runtime.system.allocator import release_memory
 from headrace.server.access.gate import when_ended
+from headrace.server.services.completion_sink import left
 from headrace.server.services.result_writer import ResultWriter, no_room
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.shares import Memory, Shares
@@ -174,7 +174,7 @@ class RequestStream(ABC):
                 await self._give_up()
                 raise self._fatal from None
             if not self._closing:
-                self.cancel_all(_left(self._context))
+                self.cancel_all(left(expired=ended_code(self._context) == "DEADLINE_EXCEEDED"))
                 raise
             if self._task is not None:
                 self._task.uncancel()
@@ -324,13 +324,6 @@ class RequestStream(ABC):
             and not self.closed.is_set()
         ):
             self._task.cancel()
-
-
-def _left(context: Any) -> HeadraceError:
-    """The error for requests that are cancelled because their caller has left."""
-    if ended_code(context) == "DEADLINE_EXCEEDED":
-        return DeadlineExceeded("the deadline passed before the request finished")
-    return Cancelled("the caller cancelled the request")
 
 
 def job_seconds(job: Job) -> float:

@@ -68,12 +68,18 @@ class Boundary:
             So calls that callers keep open do not take the places of others, and a busy server does
             not look like a broken one.
         entrance: what callers go through before their messages are read. None lets everybody in.
+        met: called with the peer of each call with a valid credential.
     """
 
     def __init__(
-        self, counters: Counters, max_calls: int, entrance: Entrance | None = None
+        self,
+        counters: Counters,
+        max_calls: int,
+        entrance: Entrance | None = None,
+        met: Callable[[str], object] = lambda _: None,
     ) -> None:
         self.entrance = entrance
+        self._met = met
         self._counters = counters
         self.calls = Lane("calls", Shares(max_calls), work=True)
         self.streams = Lane("streams", Shares(max_calls), work=True)
@@ -197,6 +203,8 @@ class Boundary:
                     if entrance is not None:
                         names = partial(names_of_call, context)
                         visit = entrance.enter(METADATA.get(), names, role, peer, stays=active)
+                        if visit.call is not None:
+                            self._met(peer)
                     return await serve(context)
                 except asyncio.CancelledError:
                     error = visit.ended if visit is not None else None

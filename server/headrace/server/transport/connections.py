@@ -1,4 +1,4 @@
-"""Closes the connections of a server, because gRPC has no function for that.
+"""Lists and closes the connections of a server, because gRPC has no function for that.
 
 When a gRPC server stops, its core answers calls that it has read and not yet handed to Python with
 CANCELLED. It does so until the client learns that the server goes away. Nobody cancelled these
@@ -12,7 +12,7 @@ import os
 import socket
 import stat
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 _DESCRIPTORS = Path("/proc/self/fd")
@@ -39,6 +39,81 @@ def cut_connections(port: int) -> int:
     return cut
 
 
+class Connections:
+    """The open connections of one port. Belongs to one thread.
+
+    Each look opens only sockets that are new, so that it costs some microseconds a connection.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        # By descriptor: what the system calls the socket, the peer (None if it is not a connection
+        # of this port), and when it was first seen.
+        self._known: dict[int, tuple[str, str | None, float]] = {}
+
+    def look(self, now: float) -> Iterator[tuple[str, float]]:
+        """The peers, as gRPC writes them, and when they were first seen.
+
+        Args:
+            now: the time, on any clock.
+        """
+        found: dict[int, tuple[str, str | None, float]] = {}
+        for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - cheaper, and there may be thousands
+            try:
+                link = os.readlink(f"{_DESCRIPTORS}/{name}")  # noqa: PTH115 - as above
+            except OSError:
+                continue  # closed already
+            if not link.startswith("socket:"):
+                continue
+            number = int(name)
+            known = self._known.get(number)
+            if known is None or known[0] != link:
+                known = (link, self._peer(number), now)
+            found[number] = known
+            if known[1] is not None:
+                yield known[1], known[2]
+        self._known = found
+
+    def cut(self, peer: str) -> bool:
+        """Ends the connection with this peer. Returns whether it was open."""
+        for number, (_, known, _) in self._known.items():
+            if known == peer:
+                with _copy(number) as found:
+                    # The descriptor may be another socket's by now.
+                    if found is not None and _peer_of(found) == peer:
+                        found.shutdown(socket.SHUT_RDWR)
+                        return True
+        return False
+
+    def _peer(self, number: int) -> str | None:
+        with _copy(number) as found:
+            if found is None or found.getsockname()[1] != self._port:
+                return None
+            return _peer_of(found)
+
+
+def _peer_of(connection: socket.socket) -> str | None:
+    """The other end, as gRPC writes it. None if there is none."""
+    try:
+        host, port, *_ = connection.getpeername()
+    except OSError:  # it listens, or the client has left
+        return None
+    host = host.removeprefix("::ffff:").partition("%")[0]
+    return f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
+
+
+@contextmanager
+def _copy(number: int) -> Iterator[socket.socket | None]:
+    """A copy of a TCP socket. gRPC may close its own at any time. None for anything else."""
+    try:
+        found = socket.socket(fileno=os.dup(number))
+    except OSError:
+        yield None  # closed already
+        return
+    with closing(found):
+        yield found if found.family in (socket.AF_INET, socket.AF_INET6) else None
+
+
 def _sockets(port: int, *, listening: bool) -> Iterator[tuple[int, socket.socket]]:
     """Each socket's descriptor and a copy of the socket. gRPC may close its own at any time."""
     numbers = [int(each.name) for each in _DESCRIPTORS.glob("*")]
@@ -46,11 +121,10 @@ def _sockets(port: int, *, listening: bool) -> Iterator[tuple[int, socket.socket
         try:
             if not stat.S_ISSOCK(os.fstat(number).st_mode):
                 continue
-            found = socket.socket(fileno=os.dup(number))
         except OSError:
             continue  # closed already
-        with closing(found):
-            if found.family not in (socket.AF_INET, socket.AF_INET6):
+        with _copy(number) as found:
+            if found is None:
                 continue
             accepts = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
             if found.getsockname()[1] == port and bool(accepts) == listening:

@@ -2,13 +2,52 @@
 
 from __future__ import annotations
 
+import resource
+from contextlib import suppress
 from typing import Any
 
 from headrace.server.settings.settings import Settings
+from headrace.server.transport.strangers import STRANGER_SECONDS, Strangers
 
 _LEAST_STREAMS = 128
 _FULL_CONNECTIONS = 32
 _NO_LIMIT = 2**31 - 1
+_HANDSHAKE_MILLISECONDS = 10_000
+_PING_MILLISECONDS = 60_000
+_METADATA_BYTES = 16 << 10
+_OPEN_FILES = 1 << 16
+
+
+def max_connections(settings: Settings) -> int:
+    """The most gRPC connections, with those whose handshake is in progress."""
+    return 2 * max(_LEAST_STREAMS, settings.max_concurrent_rpcs)
+
+
+def max_connections_of_an_address(settings: Settings) -> int:
+    """The most gRPC connections of one address, so that an eighth is left for others."""
+    return max_connections(settings) * 7 // 8
+
+
+def strangers(settings: Settings, *, checks: bool) -> Strangers:
+    """What ends unwanted connections.
+
+    Args:
+        checks: whether callers need credentials.
+    """
+    return Strangers(max_connections_of_an_address(settings), STRANGER_SECONDS if checks else None)
+
+
+def allow_open_files() -> None:
+    """Lets the process open 65,536 files if the system allows that, because a connection is one.
+
+    Most systems allow 1,024 until a program asks for more, for the sake of programs that use
+    `select`.
+    """
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if most == resource.RLIM_INFINITY else min(_OPEN_FILES, most)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def channel_options(settings: Settings) -> list[tuple[str, Any]]:
@@ -32,4 +71,14 @@ def channel_options(settings: Settings) -> list[tuple[str, Any]]:
         ("grpc.server.max_pending_requests_hard_limit", waiting),
         ("grpc.server_max_unrequested_time_in_server", _NO_LIMIT),
         ("grpc.http2.bdp_probe", 0),
+        # What a client may do before anybody knows who it is.
+        ("grpc.max_allowed_incoming_connections", max_connections(settings)),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MILLISECONDS),
+        ("grpc.http2.settings_timeout", _HANDSHAKE_MILLISECONDS),
+        ("grpc.max_metadata_size", _METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
+        # A client that has vanished gives its connection back within a minute and a half.
+        ("grpc.keepalive_time_ms", _PING_MILLISECONDS),
+        ("grpc.keepalive_timeout_ms", _PING_MILLISECONDS // 3),
+        ("grpc.keepalive_permit_without_calls", 1),
     ]

@@ -30,7 +30,7 @@ def test_the_name_may_be_left_out_where_there_is_one_input(tmp_path: Path) -> No
     assert list(read([tmp_path / "a.npy"], port())) == ["x"]
     assert list(read([f"x={tmp_path}/a.npy"], port())) == ["x"]
     with pytest.raises(
-        errors.InvalidArgument, match="names no input; pass NAME=FILE, NAME of x, y"
+        errors.InvalidArgument, match="needs the input's name: NAME=FILE, NAME of x, y"
     ):
         read([tmp_path / "a.npy"], port(), Port("y", "float32", None))
 
@@ -234,5 +234,5 @@ def test_what_no_file_can_be_is_told(tmp_path: Path) -> None:
         read([tmp_path / "a.npy"], port(), x=(2,))
     with pytest.raises(errors.InvalidArgument, match=r"it is not a \.npy file"):
         read([tmp_path / "b.npy"], port())
-    with pytest.raises(errors.InvalidArgument, match="'x=' names no file"):
+    with pytest.raises(errors.InvalidArgument, match="'x=' does not name a file"):
         read(["x="], port())

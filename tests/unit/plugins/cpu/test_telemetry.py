@@ -1,33 +1,43 @@
-"""ONNX Runtime's telemetry is off before ONNX Runtime is there."""
+"""What a process that computes on CPU has loaded, and what it leaves behind."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 PROGRAM = """
-import os
+import json, os, sys
 from headrace.plugins.cpu import create_plugin
 from headrace.sdk import Load
-from headrace.testing import networks
+from headrace.testing.networks import add
 from headrace.testing.services import services
 
 with services() as offered:
     plugin = create_plugin("CPU", offered, {})
-    plugin.load_network(Load(networks.add().network)).close()
-print(os.environ["ORT_DISABLE_TELEMETRY"])
+    plugin.load_network(Load(add().network)).close()
+telemetry = os.environ["ORT_DISABLE_TELEMETRY"]
+print(json.dumps({"telemetry": telemetry, "modules": [*sys.modules]}))
 """
 
 
-def test_a_device_that_computes_tells_nobody_and_leaves_nothing_in_the_home_folder(
-    tmp_path: Path,
-) -> None:
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def said(home: Path) -> Any:
+    """By a process that loaded a network."""
     # ONNX Runtime keeps quiet by itself where it thinks that it is tested.
     quiet = {"CI", "GITHUB_ACTIONS", "TF_BUILD", "ORT_RUNNING_UNIT_TESTS", "ORT_DISABLE_TELEMETRY"}
     environment = {name: value for name, value in os.environ.items() if name not in quiet}
-    environment |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    environment |= {"HOME": str(home), "XDG_CACHE_HOME": str(home)}
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env=environment,
@@ -36,5 +46,16 @@ def test_a_device_that_computes_tells_nobody_and_leaves_nothing_in_the_home_fold
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.split() == ["1"]
-    assert list(tmp_path.rglob("*")) == []
+    return json.loads(ended.stdout)
+
+
+def test_a_device_that_computes_tells_nobody_and_leaves_nothing_in_the_home_folder(
+    said: Any, home: Path
+) -> None:
+    assert said["telemetry"] == "1"
+    assert list(home.rglob("*")) == []
+
+
+def test_a_device_without_rewrite_rules_does_not_import_their_library(said: Any) -> None:
+    assert "onnxruntime" in said["modules"]
+    assert "onnxscript" not in said["modules"]

@@ -53,8 +53,10 @@ def reasons(text: str, opset: int) -> list[str]:
         (
             "(float[1,2,4,8] q, float[1,2,6,8] k) => (float[1,2,4,8] y)"
             " { y = Attention<left_window_size = 2>(q, k, k) }",
-            "windows",
+            "attention window",
         ),
+        ("(float[2,1] x, int64 a) => (float[2] y) { y = Squeeze(x, a) }", "has to be a list"),
+        ("(float[2,1] x, int64 k) => (float[A,B] y, int64[C,D] i) { y, i = TopK(x, k) }", "a list"),
         (
             "(float[1,2,4,8] q, float[1,2,6,8] k) => (float[1,2,4,8] y)"
             " { y = Attention<q_num_heads = 3>(q, k, k) }",
@@ -71,7 +73,7 @@ def reasons(text: str, opset: int) -> list[str]:
         (
             "(uint32 x) => (uint32 y) { n = Constant<value = uint32 {1}>()"
             ' y = BitShift<direction = "LEFT">(x, n) }',
-            "list of a scalar",
+            "instead of a scalar",
         ),
         ("(float[2] x) => (float8e4m3fn[2] y) { y = Cast<to = 17>(x) }", "saturate"),
         ("(float[2] x) => (float8e8m0[2] y) { y = Cast<to = 24>(x) }", "round up"),
@@ -160,19 +162,19 @@ def reasons(text: str, opset: int) -> list[str]:
         (
             "(int64[A] x) => (int64[2,N] y) { c = Constant<value = bool[1,1] {1}>()"
             " y = NonZero(c) }",
-            "unwritten",
+            "that nothing has written",
         ),
         ("(int32[2] x) => (int32[2] y) { y = Shrink<lambd = 1.5>(x) }", "fractions"),
         (
             "(float[2] x) => (float y) { n = Constant<value = int64[1] {33}>()"
             " i = Constant<value = int64[1] {1}>() s = ConstantOfShape<value = int64[1] {1}>(n)"
             " e = Expand(x, s) y = ReduceSum<keepdims = 0>(e) }",
-            "more than 32 axes",
+            "at most 32 axes",
         ),
         (
             "(float[N,M] x) => (float[A,B] y) { z = Constant<value = float[0,3] {}>()"
             " y = Concat<axis = 0>(x, z) }",
-            "without elements",
+            "an empty constant",
         ),
         ("(float[A,B,C] x) => (float[A,B,C] y) { y = Hardmax<axis = 1>(x) }", "shape"),
         ("(float x, int64[0] s) => (float y) { y = Expand(x, s) }", "scalar"),
@@ -204,9 +206,9 @@ def reasons(text: str, opset: int) -> list[str]:
             " { h = Constant<value = bool {0}>() w = Neg(v) }> }",
             "negative trip count",
         ),
-        (_quantized("float s", "uint8[2] z"), "each output channel's"),
-        (_quantized("float[2] s", "uint8 z"), "each output channel's"),
-        (_quantized("float[N] s", "uint8[1] z"), "each output channel's"),
+        (_quantized("float s", "uint8[2] z"), "each output channel"),
+        (_quantized("float[2] s", "uint8 z"), "each output channel"),
+        (_quantized("float[N] s", "uint8[1] z"), "each output channel"),
     ],
 )
 def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:

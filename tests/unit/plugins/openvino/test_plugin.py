@@ -211,6 +211,14 @@ def test_inputs_are_told_apart_where_openvino_forgets_their_names(
     np.testing.assert_array_equal(outputs["z"], -one)
 
 
+def test_an_attention_with_a_scale_of_0_averages_all_values(plugin: Plugin) -> None:
+    text = "f (float[1,1,2,4] q, float[1,1,3,4] v) => (float[1,1,2,4] y) {"
+    network = load(plugin, text + " y = Attention<scale = 0.0>(q, v, v) }")
+    query, values = np.arange(8, dtype=np.float32), np.arange(12, dtype=np.float32)
+    y = infer(network, q=query.reshape(1, 1, 2, 4), v=values.reshape(1, 1, 3, 4))["y"]
+    np.testing.assert_allclose(y, [[[[4, 5, 6, 7]] * 2]])
+
+
 def test_one_tensor_may_be_several_outputs(plugin: Plugin) -> None:
     text = "f (float[2] x) => (float[2] y, float[2] z) { y = Neg(x)\n z = Identity(y) }"
     outputs = infer(load(plugin, text), x=np.ones(2, np.float32))

@@ -80,8 +80,11 @@ def test_roles_are_a_list_or_words(
 def test_the_claim_with_the_roles_may_have_any_name_or_be_nested(
     signer: Signer, keys: tuple[Key, ...]
 ) -> None:
-    claims: Any = {"https://a.b/roles": ["read"], "realm": {"roles": ["infer"]}}
-    text = signer.sign(None, **claims)
+    nested_roles: dict[str, Any] = {
+        "https://a.b/roles": ["read"],
+        "realm": {"roles": ["infer"]},
+    }
+    text = signer.sign(None, **nested_roles)
     flat, nested = (Rules(AUDIENCE, "", name) for name in ("https://a.b/roles", "realm.roles"))
     assert verify(text, keys, flat)[0].roles == {Role.READ}
     assert verify(text, keys, nested)[0].roles == {Role.INFER}

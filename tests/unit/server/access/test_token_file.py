@@ -8,11 +8,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from headrace.runtime.metrics.counters import Counters
+from headrace.server.access.access import Access
 from headrace.server.access.command import app
-from headrace.server.access.identity import Role
+from headrace.server.access.identity import Identity, Role
 from headrace.server.access.token_file import add_token
 from headrace.server.access.tokens import parse_entries, token_hash
-from tests.support.tokens import certificate_entry, entry
+from headrace.server.access.watched import Watcher
+from headrace.server.settings.sources import load_settings
+from tests.support.manual import blocks, commands
+from tests.support.tokens import Signer, certificate_entry, entry, key_set
 
 
 @pytest.fixture
@@ -36,8 +41,7 @@ def test_a_new_token_is_printed_once_and_the_file_keeps_its_hash_only(path: Path
     assert token not in text
     assert token_hash(token) in text
     found = parse_entries(text.encode()).of_token(token)
-    assert found is not None
-    assert (found.name, found.roles) == ("token:ci", frozenset({Role.INFER, Role.READ}))
+    assert found == Identity("token:ci", frozenset({Role.INFER, Role.READ}))
 
 
 def test_a_new_file_is_for_its_owner_only_and_a_changed_one_keeps_its_permissions(
@@ -148,3 +152,27 @@ def test_commands_at_the_same_time_lose_no_change(path: Path) -> None:
     entries = parse_entries(path.read_bytes())
     assert all(entries.of_token(each) for each in tokens)
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_the_commands_of_the_manual_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = [words for words in commands("docs/security.md") if words[0] in ("token", "serve")]
+    tokens = [words[1:] for words in shown if words[0] == "token"]
+    served = [words[1:] for words in shown if words[0] == "serve"]
+    for words in tokens:
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, (words, result.output)
+    assert [words[0] for words in tokens] == ["new", "new", "revoke", "list"]
+    assert result.stdout == "token ci-2: read, infer\n"
+    (tmp_path / "keys.json").write_text(key_set([Signer()]))
+    for words in served:
+        names = (name.removeprefix("--").replace("-", "_") for name in words[::2])
+        settings = load_settings(dict(zip(names, words[1::2], strict=True)), {})
+        assert Access(settings, Watcher(), Counters()).is_controlled
+
+
+def test_the_entries_of_the_manual_are_valid() -> None:
+    shown = [each for each in blocks("docs/security.md", "toml") if "roles = " in each]
+    assert len(shown) >= 2
+    for each in shown:
+        parse_entries(each.replace("…", token_hash("secret")).encode())

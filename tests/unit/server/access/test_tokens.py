@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from headrace.server.access.identity import Role
+from headrace.server.access.identity import Identity, Role
 from headrace.server.access.tokens import parse_entries, token_hash
 from tests.support.tokens import certificate_entry, entry
 
@@ -14,7 +14,7 @@ def test_a_token_gives_the_name_and_the_roles_of_its_entry() -> None:
     entries = parse_entries(text.encode())
     found = entries.of_token("secret-2")
     assert found is not None
-    assert (found.name, found.roles) == ("token:ops", frozenset({Role.MANAGE}))
+    assert found == Identity("token:ops", frozenset({Role.MANAGE}))
 
 
 @pytest.mark.parametrize("wrong", ["", "secret", "secret-1 ", "SECRET-1", "\ud800", "é" * 5000])

@@ -54,7 +54,12 @@ def benchmark(
     ] = 10.0,
     warm_up: Annotated[
         float,
-        typer.Option("--warm-up", min=0.0, metavar="SECONDS", help="How long to send load before."),
+        typer.Option(
+            "--warm-up",
+            min=0.0,
+            metavar="SECONDS",
+            help="How long to send requests before the measurement.",
+        ),
     ] = 1.0,
     callers: Annotated[
         int | None,

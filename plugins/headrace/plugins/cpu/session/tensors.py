@@ -18,25 +18,9 @@ import onnxruntime
 
 from headrace.runtime.errors import InvalidArgument, Unimplemented
 from headrace.runtime.network.network import Port
-from headrace.runtime.network.values import Array, Value
+from headrace.runtime.network.values import NUMPY_NUMBERS, Array, Value
 
-BINDING_CONVERTS = frozenset(
-    {
-        ir.DataType.FLOAT,
-        ir.DataType.DOUBLE,
-        ir.DataType.FLOAT16,
-        ir.DataType.INT8,
-        ir.DataType.INT16,
-        ir.DataType.INT32,
-        ir.DataType.INT64,
-        ir.DataType.UINT8,
-        ir.DataType.UINT16,
-        ir.DataType.UINT32,
-        ir.DataType.UINT64,
-        ir.DataType.BOOL,
-        ir.DataType.STRING,
-    }
-)
+BINDING_CONVERTS = NUMPY_NUMBERS | {ir.DataType.STRING}
 
 
 class Conversion:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from headrace.plugins.openvino.constants.values import constant, sizes_of
 from headrace.runtime.intake.naming import bodies
 
-_REASON: Final = "the backend takes a constant without elements for a scalar"
+_REASON: Final = "OpenVINO reads an empty constant as a scalar"
 
 
 def reason(node: ir.Node) -> str | None:

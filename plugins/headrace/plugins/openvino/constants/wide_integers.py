@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from headrace.plugins.openvino.constants.values import constant
 
-REASON: Final = "the backend computes integers in 32 bits, and a constant needs more"
+REASON: Final = "OpenVINO computes integers in 32 bits, and a constant needs more"
 
 _WIDE: Final = (ir.DataType.INT64, ir.DataType.UINT32, ir.DataType.UINT64)
 _LEAST: Final = -(2**31)

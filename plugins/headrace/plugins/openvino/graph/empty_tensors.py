@@ -18,6 +18,7 @@ from typing import Final
 
 import numpy as np
 
+from headrace.plugins.openvino.failures import NATIVE
 from headrace.plugins.openvino.library import openvino, operations
 from headrace.runtime.errors import InvalidModel
 
@@ -72,7 +73,7 @@ def fold_empty(model: openvino.Model) -> None:
         empty = any(_is_empty(each.get_partial_shape()) for each in _data(operation))
         if empty and _returns_elements(operation) and not _is_sound(operation):
             raise InvalidModel(
-                f"{operation.get_type_name()} makes elements of a tensor that has none",
+                f"{operation.get_type_name()} would return elements for an empty tensor",
                 field="model",
             )
 
@@ -166,7 +167,7 @@ def _is_unsound(operation: openvino.Node, port: openvino.Input, axis: int) -> bo
     try:
         operation.validate_and_infer_types()
         return _returns_elements(operation)
-    except RuntimeError:
+    except NATIVE:
         return False
     finally:
         port.replace_source_output(source)

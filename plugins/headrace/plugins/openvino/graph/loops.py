@@ -57,13 +57,13 @@ def _scan(operation: openvino.Node) -> None:
         taken = body.get_parameters()[each.body_parameter_index].get_output_partial_shape(0)
         given = body.get_results()[each.body_value_index].get_output_partial_shape(0)
         if not taken.compatible(given):
-            raise InvalidModel("Scan gives a state another size than it takes", field="model")
+            raise InvalidModel("Scan returns a state of another size than it takes", field="model")
     for each in operation.get_input_descriptions():
         if each.get_type_info().name == "SliceInputDescription":
             port = operation.input(each.input_index)
             shape = port.get_partial_shape()
             if shape[each.axis] == 0:
-                raise InvalidModel("Scan goes over a sequence without elements", field="model")
+                raise InvalidModel("Scan runs over an empty sequence", field="model")
             if shape[each.axis].is_dynamic:
                 port.replace_source_output(_never_empty(port.get_source_output(), each.axis))
 
@@ -80,7 +80,7 @@ def _iterations(operation: openvino.Node) -> None:
     for index in _joined(operation).values():
         if body.get_results()[index].get_output_partial_shape(0).is_dynamic:
             raise InvalidModel(
-                f"{operation.get_type_name()} may give another size in each iteration",
+                f"{operation.get_type_name()} may return another size in each iteration",
                 field="model",
             )
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from headrace.plugins.openvino.graph.empty_tensors import bodies
 from headrace.plugins.openvino.graph.loops import LOOPS
+from headrace.plugins.openvino.graph.sequences import SEQUENCES
 from headrace.plugins.openvino.library import (
     change_readers,
     openvino,
@@ -38,10 +39,6 @@ _ARITHMETIC: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyTyp
 
 _BIASED: Final = "/WithoutBiases"
 """The end of the name that the reader gives to the product in a Gemm with a bias."""
-_WEIGHTS: Final[Mapping[str, int]] = MappingProxyType(
-    {"GRUSequence": 3, "LSTMSequence": 4, "RNNSequence": 3}
-)
-"""Operations over sequences, and the index of the input with the weights of the elements."""
 
 
 def repair(model: openvino.Model) -> None:
@@ -217,18 +214,14 @@ def _pad(operation: openvino.Node) -> openvino.Node | None:
     return operations.select(operations.not_equal(inside, zero), padded, value)
 
 
-def _sequence(operation: openvino.Node) -> None:
-    """The kernels do not compare the size of a sequence's elements with the size of the weights,
-    and read beyond smaller elements. No case shows it. So elements of unknown size are reshaped to
-    the size of the weights. The reshape fails if the sizes differ."""
-    sequence = operation.input_value(0)
-    weights = operation.input_value(_WEIGHTS[operation.get_type_name()])
-    if all(each.get_partial_shape()[2].is_static for each in (sequence, weights)):
-        return
-    size = operations.gather(operations.shape_of(weights), np.array([2]), np.int64(0))
-    fitting = operations.concat([operations.constant(np.array([0, 0])), size], 0)
-    reshaped = operations.reshape(sequence, fitting, special_zero=True)
-    operation.input(0).replace_source_output(reshaped.output(0))
+def _slopes(operation: openvino.Node) -> None:
+    """A slope that is a list belongs to the last axis. OpenVINO takes it for that of the second
+    axis. No case shows it. So the slope gets as many axes as the data."""
+    data, slope = (each.get_partial_shape() for each in operation.input_values())
+    if slope.rank == 1 and data.rank.is_static and len(data) > 1:
+        sizes = np.array([1] * (len(data) - 1) + [-1])
+        whole = operations.reshape(operation.input_value(1), sizes, special_zero=False)
+        operation.input(1).replace_source_output(whole.output(0))
 
 
 def _regions(operation: openvino.Node) -> None:
@@ -255,8 +248,9 @@ _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] =
         **dict.fromkeys(_ARITHMETIC, _arithmetic),
         "Add": _sum,
         "Einsum": _einstein,
-        **dict.fromkeys(_WEIGHTS, _sequence),
+        **SEQUENCES,
         "NonMaxSuppression": _suppression,
+        "PRelu": _slopes,
         "Pad": _pad,
         "ROIAlign": _regions,
         "Range": _range,

@@ -14,21 +14,20 @@ import numpy as np
 
 from headrace.plugins.openvino.graph.empty_tensors import axes_to_guard
 from headrace.plugins.openvino.guards.integers import INTEGERS, in_floats
+from headrace.plugins.openvino.guards.sizes import SIZES
 from headrace.plugins.openvino.guards.terms import (
+    EMPTY,
+    UNLIKE,
     Condition,
     all_hold,
     ancestors,
-    follows_values,
     is_shape,
     signed,
     sizes_along,
 )
 from headrace.plugins.openvino.library import openvino, operations
 
-EMPTY: Final = "would make elements of a tensor that has none"
 _INDEX: Final = "gets an index that is out of bounds"
-_NEGATIVE: Final = "gets a negative length"
-_UNLIKE: Final = "gets tensors that do not fit each other"
 _SEQUENCES: Final[Mapping[str, int]] = MappingProxyType(
     {"GRUSequence": 2, "LSTMSequence": 3, "RNNSequence": 2}
 )
@@ -71,7 +70,20 @@ def _regions(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _scatter_elements(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel writes before the tensor if an index is too far below zero."""
+    """The kernel writes outside of the tensor if an index is too far below zero, or if it gets more
+    indices along another axis than the tensor has elements there. So it gets no such indices."""
+    data, indices = operation.input_value(0), operation.input_value(1)
+    rank = len(data.get_partial_shape())
+    axis = operation.input_value(3).get_node().data.item() % rank
+    others = [at for at in range(rank) if at != axis]
+    if not all(_is_known(value, at) for value in (data, indices) for at in others):
+        sizes, zeros = sizes_along(data, others), operations.constant(np.zeros(rank - 1, np.int64))
+        fits = operations.less_equal(sizes_along(indices, others), sizes)
+        ones, axes = operations.constant(np.ones(rank - 1, np.int64)), np.array(others)
+        for port in (operation.input(1), operation.input(2)):
+            kept = operations.slice(port.get_source_output(), zeros, sizes, ones, axes)
+            port.replace_source_output(kept.output(0))
+        yield all_hold(fits), UNLIKE
     yield _bounded(operation, _size(operation, 3)), _INDEX
 
 
@@ -99,111 +111,20 @@ def _range(operation: openvino.Node) -> Iterator[Condition]:
     """With a step of 0 the kernel returns as many elements as in its last run."""
     step = operation.input_value(2)
     zero = operations.constant(0, step.get_element_type())
-    yield all_hold(operations.not_equal(step, zero)), "counts in steps of 0"
-
-
-def _repeats(operation: openvino.Node) -> Iterator[Condition]:
-    repeats = signed(operation.input_value(1))
-    yield operations.add(operations.minimum(repeats, np.int64(0)), np.int64(1)), _NEGATIVE
-
-
-def _factors(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel ignores sizes or scales beyond the number of axes."""
-    rank = operation.get_input_partial_shape(0).rank.get_length()
-    axes = operation.input_value(2) if operation.get_input_size() > 2 else None
-    count = operations.constant(np.array([rank])) if axes is None else sizes_along(axes, [0])
-    fits = operations.equal(sizes_along(operation.input_value(1), [0]), count)
-    yield all_hold(fits), "gets another count of sizes or scales than it has axes"
-    yield from in_floats(operation)
-
-
-def _count(operation: openvino.Node) -> Iterator[Condition]:
-    """Checks the count that the request gives. `repairs` has bounded it in the graph."""
-    bounded = operation.input_value(1).get_node()
-    if bounded.get_type_name() == "Maximum":
-        bounded = bounded.input_value(0).get_node()
-    given, there = bounded.input_values()
-    yield (
-        all_hold(operations.less_equal(given, there)),
-        "gets a larger count than there are elements",
-    )
-
-
-def _edges(operation: openvino.Node) -> Iterator[Condition]:
-    """If nothing is left of an axis, the kernel repeats elements that it has cut away."""
-    if operation.get_attributes()["pad_mode"] == "constant":
-        return
-    pads = operation.input_value(1), operation.input_value(2)
-    if all(each.get_node().get_type_name() == "Constant" for each in pads) and all(
-        each.get_node().data.min(initial=0) >= 0 for each in pads
-    ):
-        return
-    left = operations.shape_of(operation.input_value(0), "i64")
-    for each in pads:
-        cut = operations.minimum(operations.convert(each, "i64"), np.int64(0))
-        left = operations.add(left, cut)
-    yield left, EMPTY
-
-
-def _lengths(operation: openvino.Node) -> Iterator[Condition]:
-    """To OpenVINO a length of -1 means all elements that are left. The reader of ONNX itself uses
-    this length."""
-    lengths = operation.input_value(2)
-    if follows_values(lengths):
-        least = operations.minimum(signed(lengths), np.int64(0))
-        yield operations.add(least, np.int64(1)), _NEGATIVE
-
-
-def _pattern(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel treats a single size that does not fit as -1, unless the size is positive."""
-    data, pattern = operation.input_value(0), operation.input_value(1)
-    if not follows_values(pattern):
-        return
-    sizes, nothing = signed(pattern), np.int64(0)
-    if pattern.get_partial_shape() == openvino.PartialShape([1]):
-        of_data = operations.shape_of(data, "i64")
-        if operation.get_attributes()["special_zero"]:
-            kept = operations.gather(of_data, nothing, nothing)
-            sizes = operations.select(operations.equal(sizes, nothing), kept, sizes)
-        count = operations.reduce_prod(of_data, nothing, keep_dims=True)
-        fits = operations.equal(sizes, count)
-        holds = operations.logical_or(fits, operations.equal(sizes, np.int64(-1)))
-        yield all_hold(holds), "gets a shape that does not fit the elements"
-    else:
-        yield operations.add(operations.minimum(sizes, nothing), np.int64(2)), _NEGATIVE
+    yield all_hold(operations.not_equal(step, zero)), "gets a step of 0"
 
 
 def _sequence(operation: openvino.Node) -> Iterator[Condition]:
     given = operation.input_value(_SEQUENCES[operation.get_type_name()])
+    if given.get_node().get_type_name() == "Reshape":  # `repairs` checks their number so
+        given = given.get_node().input_value(0)
     if any(is_shape(each) for each in ancestors(given)):
         return  # the reader of ONNX has set all lengths to that of the tensor
     lengths, longest = signed(given), sizes_along(operation.input_value(0), [1])
     bounded = operations.logical_and(
         operations.greater_equal(lengths, np.int64(0)), operations.less_equal(lengths, longest)
     )
-    yield all_hold(bounded), "gets a length of a sequence that is out of bounds"
-
-
-def _expansion(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel does not check the given sizes if it knows the sizes of the result."""
-    data, target = operation.input_value(0), operation.input_value(1)
-    shape, count = data.get_partial_shape(), target.get_partial_shape()
-    mode = operation.get_attributes()["mode"]
-    if (
-        mode == "explicit"
-        or shape.rank.is_dynamic
-        or count.is_dynamic
-        or not follows_values(target)
-    ):
-        return
-    both = min(len(shape), count[0].get_length())
-    if both:
-        given = operations.gather(signed(target), np.arange(-both, 0), np.int64(0))
-        sizes, one = sizes_along(data, list(range(len(shape) - both, len(shape)))), np.int64(1)
-        holds = operations.logical_or(operations.equal(sizes, one), operations.equal(sizes, given))
-        if mode == "bidirectional":
-            holds = operations.logical_or(holds, operations.equal(given, one))
-        yield all_hold(holds), _UNLIKE
+    yield all_hold(bounded), "gets a sequence length that is out of bounds"
 
 
 def _joined(operation: openvino.Node) -> Iterator[Condition]:
@@ -216,19 +137,7 @@ def _joined(operation: openvino.Node) -> Iterator[Condition]:
         others = [each for each in range(len(shapes[0])) if each != axis % len(shapes[0])]
         first = sizes_along(values[0], others)
         for value in values[1:] if others else []:
-            yield all_hold(operations.equal(first, sizes_along(value, others))), _UNLIKE
-
-
-def _squeezed(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel does not check the given axes if it knows the sizes."""
-    axes = operation.input_value(1) if operation.get_input_size() > 1 else None
-    if axes is not None and follows_values(axes):
-        sizes = operations.shape_of(operation.input_value(0), "i64")
-        along = operations.gather(sizes, signed(axes), np.int64(0))
-        yield (
-            all_hold(operations.equal(along, np.int64(1))),
-            "is to drop an axis that is not of size 1",
-        )
+            yield all_hold(operations.equal(first, sizes_along(value, others))), UNLIKE
 
 
 def _groups(operation: openvino.Node) -> Iterator[Condition]:
@@ -236,7 +145,7 @@ def _groups(operation: openvino.Node) -> Iterator[Condition]:
     channels = sizes_along(operation.input_value(0), [1])
     for index in (1, 2):
         count = sizes_along(operation.input_value(index), [0])
-        yield all_hold(operations.equal(count, channels)), _UNLIKE
+        yield all_hold(operations.equal(count, channels)), UNLIKE
 
 
 def _scanned(operation: openvino.Node) -> Iterator[Condition]:
@@ -252,7 +161,18 @@ def _scanned(operation: openvino.Node) -> Iterator[Condition]:
 def _levels(operation: openvino.Node) -> Iterator[Condition]:
     """If a scale is negative, the kernel gives values outside of a range the range's other end."""
     low, high = operation.input_value(1), operation.input_value(2)
-    yield all_hold(operations.less_equal(low, high)), "is given a negative scale"
+    yield all_hold(operations.less_equal(low, high)), "gets a negative scale"
+
+
+def _slopes(operation: openvino.Node) -> Iterator[Condition]:
+    """The kernel gives the output the shape of the data. ONNX requires that the slope can be
+    repeated to that shape."""
+    yield from in_floats(operation)
+    data, slope = operation.input_values()
+    for axis in range(-min(len(each.get_partial_shape()) for each in (data, slope)), 0):
+        sizes = sizes_along(slope, [axis])
+        holds = operations.equal(sizes, sizes_along(data, [axis]))
+        yield all_hold(operations.logical_or(holds, operations.equal(sizes, np.int64(1)))), UNLIKE
 
 
 def _attention(operation: openvino.Node) -> Iterator[Condition]:
@@ -272,10 +192,30 @@ def _attention(operation: openvino.Node) -> Iterator[Condition]:
     ]
     for one, at, other, beside in alike:
         if not _is_known(one, at) or not _is_known(other, beside):
-            yield (
-                all_hold(operations.equal(sizes_along(one, [at]), sizes_along(other, [beside]))),
-                _UNLIKE,
-            )
+            yield from _same(one, at, other, beside)
+
+
+def rotation(operation: openvino.Node) -> Iterator[Condition]:
+    """Conditions on an operation that the reader made for a RotaryEmbedding. Its operations cut off
+    the ends of rows of sines and cosines that are too long, and repeat them along axes of size 1.
+    ONNX requires that all sizes are the same. Repeats along the axis of the heads are meant."""
+    kind = operation.get_type_name()
+    if kind == "Slice":
+        rows, made = operation.input_value(0), operation.output(0)
+        yield from _same(rows, -1, made, -1)
+    elif kind == "Multiply":
+        values = operation.input_values()
+        if all(each.get_node().get_type_name() != "Constant" for each in values):
+            for axis in (0, -2, -1):
+                yield from _same(values[0], axis, values[1], axis)
+
+
+def _same(
+    one: openvino.Output, at: int, other: openvino.Output, beside: int
+) -> Iterator[Condition]:
+    """Whether the first value's axis `at` has the size of the other value's axis `beside`."""
+    sizes = sizes_along(one, [at]), sizes_along(other, [beside])
+    yield all_hold(operations.equal(*sizes)), UNLIKE
 
 
 def _is_known(value: openvino.Output, axis: int) -> bool:
@@ -286,26 +226,20 @@ def _is_known(value: openvino.Output, axis: int) -> bool:
 _CONDITIONS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = MappingProxyType(
     {
         **INTEGERS,
-        "Broadcast": _expansion,
+        **SIZES,
         "Concat": _joined,
         "FakeQuantize": _levels,
         "GRUSequence": _sequence,
         "Gather": _gather,
         "GatherND": _gather_nd,
         "GroupNormalization": _groups,
-        "Interpolate": _factors,
         "LSTMSequence": _sequence,
-        "Pad": _edges,
+        "PRelu": _slopes,
         "RNNSequence": _sequence,
         "Range": _range,
         "ROIAlign": _regions,
-        "Reshape": _pattern,
         "ScaledDotProductAttention": _attention,
         "ScatterElementsUpdate": _scatter_elements,
-        "Squeeze": _squeezed,
         "TensorIterator": _scanned,
-        "Tile": _repeats,
-        "TopK": _count,
-        "VariadicSplit": _lengths,
     }
 )

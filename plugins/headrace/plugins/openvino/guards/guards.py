@@ -10,8 +10,9 @@ carried out of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, TypeAlias
 from urllib.parse import quote, unquote
 
@@ -19,14 +20,14 @@ import numpy as np
 
 from headrace.plugins.openvino.graph.empty_tensors import bodies
 from headrace.plugins.openvino.graph.fusion import layer_of
-from headrace.plugins.openvino.guards.conditions import EMPTY, conditions
-from headrace.plugins.openvino.guards.terms import ALWAYS, is_constant
+from headrace.plugins.openvino.guards.conditions import conditions, rotation
+from headrace.plugins.openvino.guards.terms import ALWAYS, EMPTY, Condition, is_constant
 from headrace.plugins.openvino.library import openvino, operations
 from headrace.runtime.errors import InvalidArgument, InvalidModel
 from headrace.runtime.network.values import Array, Value
 
 _PREFIX: Final = "headrace.guards:"
-_STAMP: Final = b"headrace guards 4\n"
+_STAMP: Final = b"headrace guards 5\n"
 """Exported networks start with it. Raise the number when networks get other guards or repairs than
 before. Then no network that was exported without them is restored."""
 _Told: TypeAlias = tuple[tuple[str, str], ...]
@@ -89,13 +90,16 @@ class Guards:
         )
 
 
-def add_guards(model: openvino.Model) -> None:
+def add_guards(model: openvino.Model, rotary: Collection[str] = ()) -> None:
     """Gives the model one more output, if it needs guards.
+
+    Args:
+        rotary: names of the layers of type RotaryEmbedding.
 
     Raises:
         InvalidModel: a condition is never met.
     """
-    guards = _guards(model)
+    guards = _guards(model, rotary)
     if not guards:
         return
     result = operations.result(_joined(guards))
@@ -117,19 +121,23 @@ def unstamped(data: bytes) -> bytes:
     """
     if not data.startswith(_STAMP):
         raise InvalidArgument(
-            "it was exported without the guards that networks get now", field="blob"
+            "it was exported by a version that checks requests differently; load the model again",
+            field="blob",
         )
     return data[len(_STAMP) :]
 
 
-def _guards(model: openvino.Model) -> list[_Guard]:
+def _guards(model: openvino.Model, rotary: Collection[str]) -> list[_Guard]:
     found: list[_Guard] = []
     for operation in model.get_ordered_ops():
         layer = layer_of(operation.get_friendly_name())
-        inner = [_guards(body) for body in bodies(operation)]
+        inner = [_guards(body, ()) for body in bodies(operation)]
         if any(inner):
             found.append(_carried_out(operation, layer, inner))
-        for node, broken in conditions(operation):
+        checks: Iterator[Condition] = conditions(operation)
+        if layer in rotary:
+            checks = chain(checks, rotation(operation))
+        for node, broken in checks:
             count = node.get_output_shape(0)[0]
             guard = _Guard(node.output(0), ((layer, broken),) * count)
             if not is_constant(guard.value):

@@ -17,7 +17,7 @@ import numpy as np
 from headrace.plugins.openvino.guards.terms import Condition, all_hold, follows_values
 from headrace.plugins.openvino.library import openvino, operations
 
-_WIDE: Final = "makes an integer that the device cannot compute exactly"
+_WIDE: Final = "computes an integer that is too large to be exact on this device"
 _IN_FLOATS: Final = 2.0**24 - 1
 _IN_32_BITS: Final = 2.0**31 - 2**7
 _MOST: Final[Mapping[str, float]] = MappingProxyType(

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from headrace.plugins.openvino.failures import run_failure
+from headrace.plugins.openvino.failures import NATIVE, run_failure
 from headrace.plugins.openvino.graph.empty_tensors import bodies
 from headrace.plugins.openvino.library import openvino, operations
 from headrace.runtime.network.values import Array, Value
@@ -58,7 +58,7 @@ class Shapes:
             return
         try:
             self._infer(arrays)
-        except RuntimeError as error:
+        except NATIVE as error:
             raise run_failure(error) from error
         if len(self._good) == _REMEMBERED:
             self._good.clear()

@@ -13,6 +13,8 @@ Condition: TypeAlias = tuple[openvino.Node, str]
 """The condition's values, and a text that says what the layer does if one of them is less than
 1."""
 
+EMPTY: Final = "would return elements for an empty tensor"
+UNLIKE: Final = "gets tensors whose shapes do not fit each other"
 ALWAYS: Final = np.array([2**31 - 1])
 """A value of a condition that holds."""
 

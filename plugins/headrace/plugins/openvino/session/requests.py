@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.openvino.failures import REFUSED, run_failure
+from headrace.plugins.openvino.failures import NATIVE, REFUSED, run_failure
 from headrace.plugins.openvino.graph.checkpoint import Checkpoints
 from headrace.plugins.openvino.guards.guards import Guards
 from headrace.plugins.openvino.guards.shapes import Shapes
@@ -214,7 +214,7 @@ class Request:
             return self._failed
         try:
             self._request.wait_for(0)
-        except RuntimeError:
+        except NATIVE:
             return job.token.error is None  # if there is an error, the job was cancelled just now
         return False
 
@@ -237,7 +237,7 @@ class Request:
                 self._request.start_async(share_inputs=True)
                 job.token.attach(cancel)  # cancels at once if the token was cancelled before
                 self._request.wait()
-        except RuntimeError:
+        except NATIVE:
             # This comes before the request looks idle.
             self._failed = self._failed or job.token.error is None
             raise

@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import logging
 import platform
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
 import onnx_ir as ir
 
-from headrace.plugins.openvino.failures import load_failure
+from headrace.plugins.openvino.failures import NATIVE, load_failure
 from headrace.plugins.openvino.graph.checkpoint import Checkpoints
 from headrace.plugins.openvino.graph.empty_tensors import fold_empty
 from headrace.plugins.openvino.graph.folding import fold_constants
@@ -91,7 +91,8 @@ class Runtime:
         """
         converted = self._read_model(model, checkpoints)
         name_operations(converted, model.graph)
-        return self._guarded(converted)
+        rotary = [node.name or "" for node in model.graph if node.op_type == "RotaryEmbedding"]
+        return self._guarded(converted, rotary)
 
     def _read_model(self, model: ir.Model, checkpoints: Checkpoints | None) -> openvino.Model:
         """Reads the network. Large weights are passed in a file, which OpenVINO maps. Weights that
@@ -120,16 +121,19 @@ class Runtime:
         except Exception as error:
             raise load_failure(error) from error
 
-    def _guarded(self, model: openvino.Model) -> openvino.Model:
+    def _guarded(self, model: openvino.Model, rotary: Collection[str] = ()) -> openvino.Model:
         """
+        Args:
+            rotary: names of the layers of type RotaryEmbedding.
+
         Raises:
             HeadraceError: see `failures.load_failure`.
         """
         try:
             fold_empty(model)
             fold_constants(model, self._compute)
-            add_guards(model)
-        except RuntimeError as error:
+            add_guards(model, rotary)
+        except NATIVE as error:
             raise load_failure(error) from error
         return model
 

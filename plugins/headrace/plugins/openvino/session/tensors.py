@@ -16,24 +16,8 @@ import numpy as np
 import onnx_ir as ir
 
 from headrace.plugins.openvino.library import openvino
-from headrace.runtime.network.values import Array
+from headrace.runtime.network.values import NUMPY_NUMBERS, Array
 
-_NUMPY_KNOWS: Final = frozenset(
-    {
-        ir.DataType.FLOAT,
-        ir.DataType.FLOAT16,
-        ir.DataType.DOUBLE,
-        ir.DataType.INT8,
-        ir.DataType.INT16,
-        ir.DataType.INT32,
-        ir.DataType.INT64,
-        ir.DataType.UINT8,
-        ir.DataType.UINT16,
-        ir.DataType.UINT32,
-        ir.DataType.UINT64,
-        ir.DataType.BOOL,
-    }
-)
 _BY_BYTES: Final[Mapping[ir.DataType, Any]] = MappingProxyType(
     {
         ir.DataType.BFLOAT16: openvino.Type.bf16,
@@ -42,7 +26,7 @@ _BY_BYTES: Final[Mapping[ir.DataType, Any]] = MappingProxyType(
         ir.DataType.FLOAT8E8M0: openvino.Type.f8e8m0,
     }
 )
-PASSED: Final = _NUMPY_KNOWS | _BY_BYTES.keys()
+PASSED: Final = NUMPY_NUMBERS | _BY_BYTES.keys()
 """Element types that a network's inputs and outputs may have."""
 
 
@@ -64,7 +48,7 @@ def tensor(array: Array, dtype: ir.DataType) -> tuple[openvino.Tensor, Array]:
         # NumPy has two equal types of 64 bits. The binding knows one of them, and ONNX Runtime
         # answers with the other.
         plain = array.view(kind)
-    if dtype in _NUMPY_KNOWS:
+    if dtype in NUMPY_NUMBERS:
         return openvino.Tensor(plain, shared_memory=True), array
     bits = plain.view(np.uint8 if array.itemsize == 1 else np.uint16)
     return openvino.Tensor(bits, array.shape, _BY_BYTES[dtype]), array
@@ -73,4 +57,4 @@ def tensor(array: Array, dtype: ir.DataType) -> tuple[openvino.Tensor, Array]:
 def array(value: openvino.Tensor, dtype: ir.DataType) -> Array:
     """The tensor's elements, without a copy. The array keeps the tensor alive."""
     data: Array = value.data
-    return data if dtype in _NUMPY_KNOWS else data.view(dtype.numpy())
+    return data if dtype in NUMPY_NUMBERS else data.view(dtype.numpy())

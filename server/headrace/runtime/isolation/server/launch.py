@@ -75,15 +75,20 @@ def _pipe(*, blocking: bool = True) -> tuple[int, int]:
     return reader, writer
 
 
-def _start(given: Sequence[int], output: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "headrace.runtime.isolation.worker.program", *map(str, given)]
+def _start(descriptors: Sequence[int], output: int) -> subprocess.Popen[bytes]:
+    command = [
+        sys.executable,
+        "-m",
+        "headrace.runtime.isolation.worker.program",
+        *map(str, descriptors),
+    ]
     with _stops_held():
         return subprocess.Popen(  # noqa: S603 - this interpreter, our own module
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            pass_fds=given,
+            pass_fds=descriptors,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(_import_path())},
         )
 

@@ -148,7 +148,7 @@ class Bodies:
     def _take(size: int, memory: Memory) -> None:
         if not memory.use(size):
             raise ResourceExhausted(
-                "the bodies of other HTTP requests take the memory for bodies; try again later, or "
+                "other HTTP requests use all the memory for bodies; try again later, or "
                 "send less at a time"
             )
 
@@ -178,7 +178,7 @@ async def _inflated(packed: bytes, encoding: int) -> AsyncIterator[bytes]:
         while chunk := inflater.decompress(b"", _STEP):
             yield chunk
     except zlib.error:
-        raise CodecError("", "the body is not of its Content-Encoding") from None
+        raise CodecError("", "the body is not compressed as its Content-Encoding says") from None
     if not inflater.eof or inflater.unused_data:
         raise CodecError("", "the body does not end where its Content-Encoding says")
 

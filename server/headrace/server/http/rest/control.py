@@ -73,13 +73,8 @@ class ControlRoutes:
                 for row in (
                     Row("GET", path, read, self._trace, "What is traced: nothing.", "", changed),
                     Row(
-                        "POST",
-                        path,
-                        manage,
-                        self._trace,
-                        "Is refused if it asks for traces.",
-                        changed,
-                        changed,
+                        *("POST", path, manage, self._trace),
+                        *("Is refused if it asks for traces.", changed, changed),
                     ),
                 )
             ),

@@ -69,7 +69,7 @@ def _check_names(text: bytes, document: dict[str, Any]) -> None:
     if text.count(b":") == members or _STRING.sub(b"", text).count(b":") == members:
         return
     raise CodecError(
-        "", "the body has a name twice in one object, or an object where there can be none"
+        "", "the body has a key twice in one object, or an object where none is allowed"
     )
 
 

@@ -57,8 +57,8 @@ def decode(model: str, version: str, text: bytes, binary: memoryview) -> InferCa
     document = parse_object(text)
     _check_keys(document, _REQUEST, "")
     identifier, version = _text(document, "id"), _version(document, model, version)
-    given = _parameters(document)
-    parameters = request_parameters(given) if given else NO_PARAMETERS
+    members = _parameters(document)
+    parameters = request_parameters(members) if members else NO_PARAMETERS
     inputs = _inputs(_tensors(document, "inputs"), binary)
     outputs = _outputs(_tensors(document, "outputs"))
     return InferCall(model, version, identifier, inputs, outputs, *parameters)
@@ -143,16 +143,16 @@ def _inputs(tensors: list[Any], binary: memoryview) -> dict[str, Input]:
     return decoded
 
 
-def _input(given: dict[str, Any], binary: memoryview, used: int) -> tuple[Input, int]:
+def _input(members: dict[str, Any], binary: memoryview, used: int) -> tuple[Input, int]:
     """The tensor, and how many of the binary bytes are used so far."""
-    datatype, shape = _datatype(given), _shape(given)
-    parameters = _parameters(given)
+    datatype, shape = _datatype(members), _shape(members)
+    parameters = _parameters(members)
     region, size = input_parameters(parameters) if parameters else (None, None)
     if region is None and size is None:
-        if "data" not in given:
+        if "data" not in members:
             raise CodecError(".data", "is missing")
-        return decode_data(datatype, shape, given["data"]), used
-    if "data" in given:
+        return decode_data(datatype, shape, members["data"]), used
+    if "data" in members:
         kind = "shared_memory_region" if size is None else "binary_data_size"
         raise CodecError(".data", f"must be left out beside {kind}")
     if region is not None:
@@ -190,32 +190,32 @@ def _tensors(document: dict[str, Any], field: str) -> list[Any]:
     return tensors
 
 
-def _named(given: Any, keys: tuple[str, ...], place: str) -> str:
-    if not isinstance(given, dict):
+def _named(members: Any, keys: tuple[str, ...], place: str) -> str:
+    if not isinstance(members, dict):
         raise CodecError(place, "must be an object")
-    name = given.get("name")
+    name = members.get("name")
     if not isinstance(name, str):
         raise CodecError(f"{place}.name", "is missing, or no text")
-    _check_keys(given, keys, f"{place}.")
+    _check_keys(members, keys, f"{place}.")
     return name
 
 
-def _datatype(given: dict[str, Any]) -> str:
-    datatype = given.get("datatype")
+def _datatype(members: dict[str, Any]) -> str:
+    datatype = members.get("datatype")
     if not isinstance(datatype, str):
         raise CodecError(".datatype", "is missing, or no text")
     return datatype
 
 
-def _shape(given: dict[str, Any]) -> tuple[int, ...]:
-    shape = given.get("shape")
+def _shape(members: dict[str, Any]) -> tuple[int, ...]:
+    shape = members.get("shape")
     if not isinstance(shape, list) or any(type(size) is not int for size in shape):
         raise CodecError(".shape", "must be a list of whole numbers")
     return tuple(shape)
 
 
-def _parameters(given: dict[str, Any]) -> Mapping[str, Parameter]:
-    parameters = given.get("parameters", {})
+def _parameters(members: dict[str, Any]) -> Mapping[str, Parameter]:
+    parameters = members.get("parameters", {})
     if not isinstance(parameters, dict):
         raise CodecError("parameters", "must be an object")
     for name, value in parameters.items():
@@ -234,15 +234,15 @@ def _version(document: dict[str, Any], model: str, version: str) -> str:
     return version or in_body
 
 
-def _text(given: dict[str, Any], key: str) -> str:
-    text = given.get(key, "")
+def _text(members: dict[str, Any], key: str) -> str:
+    text = members.get(key, "")
     if not isinstance(text, str):
         raise CodecError(key, "must be text")
     return text
 
 
-def _check_keys(given: dict[str, Any], known: tuple[str, ...], place: str) -> None:
-    for key in given:
+def _check_keys(members: dict[str, Any], known: tuple[str, ...], place: str) -> None:
+    for key in members:
         if key not in known:
             raise CodecError(f"{place}{key[:100]}", f"is not known{did_you_mean(key, known)}")
 

@@ -87,7 +87,7 @@ def _check_elements(flat: list[Any], datatype: str) -> None:
         if wrong := set(map(type, flat[start : start + CHUNK])) - allowed:
             kind = wrong.pop()
             found = "null" if kind is type(None) else _NAMES.get(kind, "a list or an object")
-            raise CodecError(".data", f"holds {found}, which is no {datatype}")
+            raise CodecError(".data", f"holds {found}, which is not a {datatype}")
 
 
 def encode_data(array: Array, datatype: str, name: str) -> Iterator[bytes]:

@@ -49,6 +49,9 @@ MAX_ELEMENTS: Final = MAX_PARTS
 CHUNK: Final = 1 << 15
 """Numbers that are converted at a time. This limits how long the event loop waits."""
 
+_SMALL: Final = 1 << 12
+"""Bytes that are copied in less time than a view of them takes."""
+
 _DATATYPES = {dtype: name for name, dtype in NUMPY_TYPES.items()}
 _LENGTH = struct.Struct("<I")
 
@@ -135,7 +138,8 @@ def decode_bytes(shape: Sequence[int], elements: Sequence[bytes]) -> Array:
 
 
 def encode_raw(array: Array, datatype: str) -> Buffer:
-    """The inverse of `decode_raw`. Returns a view of the array's memory if possible.
+    """The inverse of `decode_raw`. Returns a view of the array's memory if possible, or a copy if
+    it is small.
 
     Raises:
         CodecError: an element is neither text nor bytes.
@@ -146,6 +150,8 @@ def encode_raw(array: Array, datatype: str) -> Buffer:
         )
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
+    if array.nbytes <= _SMALL:
+        return array.tobytes()
     # ml_dtypes arrays do not support the buffer protocol, but views of their bytes do.
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
@@ -174,7 +180,7 @@ def _converted(numbers: Any, dtype: np.dtype[Any], datatype: str) -> Array:
     try:
         return np.array(numbers, dtype)
     except (OverflowError, ValueError, TypeError) as error:
-        raise CodecError("", f"holds what is no {datatype}: {error}") from None
+        raise CodecError("", f"holds a value that is not a {datatype}: {error}") from None
 
 
 def _check_range(numbers: Array, dtype: np.dtype[Any], datatype: str) -> None:

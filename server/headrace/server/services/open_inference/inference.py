@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -118,13 +118,12 @@ class OpenInference:
         if turn is not None:
             turn.over()
         await ended(job, partial(_has_expired, job))
-        outputs = call.outputs or tuple(map(RequestedOutput, job.output_names))
-        values = [
-            (output, await _classified(job.outputs[output.name], output, presentation))
-            if output.classification
-            else (output, job.outputs[output.name])
-            for output in outputs
-        ]
+        values: list[tuple[RequestedOutput, Value]] = []
+        for output in call.outputs or _requested(job.output_names):
+            value = job.outputs[output.name]
+            if output.classification:
+                value = await _classified(value, output, presentation)
+            values.append((output, value))
         return InferResult(call.model, entry.key.version, call.id, values)
 
     def _job(self, call: InferCall, remaining: float | None) -> Job:
@@ -139,6 +138,12 @@ class OpenInference:
             trace=call.id,
             sequence=call.sequence,
         )
+
+
+@lru_cache(maxsize=256)
+def _requested(names: tuple[str, ...]) -> tuple[RequestedOutput, ...]:
+    """A network's outputs, each of them as it is."""
+    return tuple(map(RequestedOutput, names))
 
 
 async def aside(call: Callable[[], T], size: int) -> T:

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
+import numpy as np
+
 from headrace.oip import open_inference_pb2 as oip
 from headrace.server.services.open_inference.call import (
     InferCall,
@@ -129,7 +131,7 @@ def encode(result: InferResult) -> bytes:
     Raises:
         Unimplemented: an output is not a tensor, or the protocol lacks its type.
     """
-    head = [_text(1, result.model), _text(2, result.version)]
+    head: list[Buffer] = [_named(result.model, result.version)]
     if result.id:
         head.append(_text(3, result.id))
     if result.parameters:
@@ -140,11 +142,11 @@ def encode(result: InferResult) -> bytes:
     contents: list[Buffer] = []
     for output, value in result.outputs:
         array = tensor(value, output.name)
-        datatype = datatype_of(array.dtype, f"output {output.name!r}")
-        head.append(_described(output.name, datatype, array.shape, output.region))
+        described, datatype = _described(output.name, array.dtype, array.shape, output.region)
+        head.append(described)
         # An output in shared memory has an empty entry: perf_analyzer finds outputs by number.
         raw = encode_raw(array, datatype) if output.region is None else b""
-        contents += (_RAW_TAG + framing.varint(len(raw)), raw)
+        contents += (_raw_head(len(raw)), raw)
     return b"".join((*head, *contents))
 
 
@@ -155,15 +157,29 @@ def encode_on_stream(result: InferResult) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _described(name: str, datatype: str, shape: tuple[int, ...], region: Region | None) -> bytes:
-    """An element of `outputs`."""
+def _described(
+    name: str, dtype: np.dtype[Any], shape: tuple[int, ...], region: Region | None
+) -> tuple[bytes, str]:
+    """An element of `outputs`, and its datatype. Raises as `datatype_of`."""
+    datatype = datatype_of(dtype, f"output {name!r}")
     message = oip.ModelInferResponse()
     described = message.outputs.add(name=name, datatype=datatype, shape=shape)
     if region is not None:
         for key, value in region_parameters(region).items():
             setattr(described.parameters[key], _PARAMETER[type(value)], value)
     data: bytes = message.SerializeToString()
-    return data
+    return data, datatype
+
+
+@lru_cache(maxsize=1024)
+def _named(model: str, version: str) -> bytes:
+    return _text(1, model) + _text(2, version)
+
+
+@lru_cache(maxsize=1024)
+def _raw_head(size: int) -> bytes:
+    """What is before the bytes of an element of `raw_output_contents`."""
+    return _RAW_TAG + framing.varint(size)
 
 
 def _text(number: int, text: str) -> bytes:

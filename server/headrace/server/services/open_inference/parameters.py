@@ -46,50 +46,50 @@ class RequestParameters(NamedTuple):
 NO_PARAMETERS: Final = RequestParameters()
 
 
-def request_parameters(given: Mapping[str, Parameter]) -> RequestParameters:
+def request_parameters(parameters: Mapping[str, Parameter]) -> RequestParameters:
     """
     Raises:
         CodecError: a parameter is unknown, or its value is invalid.
     """
-    _check_known(given, _OF_REQUEST)
+    _check_known(parameters, _OF_REQUEST)
     return RequestParameters(
-        _priority(_integer(given, "priority")),
-        _timeout(_integer(given, "timeout")),
-        _sequence(given),
-        _boolean(given, "triton_enable_empty_final_response") or False,
-        _boolean(given, "binary_data_output") or False,
+        _priority(_integer(parameters, "priority")),
+        _timeout(_integer(parameters, "timeout")),
+        _sequence(parameters),
+        _boolean(parameters, "triton_enable_empty_final_response") or False,
+        _boolean(parameters, "binary_data_output") or False,
     )
 
 
-def input_parameters(given: Mapping[str, Parameter]) -> tuple[Region | None, int | None]:
+def input_parameters(parameters: Mapping[str, Parameter]) -> tuple[Region | None, int | None]:
     """An input's region of shared memory, and how many of its bytes lie behind the JSON of REST.
 
     Raises:
         CodecError: as `request_parameters`.
     """
-    _check_known(given, _OF_INPUT)
-    region, size = _region(given), _integer(given, "binary_data_size")
+    _check_known(parameters, _OF_INPUT)
+    region, size = _region(parameters), _integer(parameters, "binary_data_size")
     if region is not None and size is not None:
         raise _bad("binary_data_size", f"cannot be given beside {_REGION}")
     return region, size
 
 
-def requested_output(name: str, given: Mapping[str, Parameter]) -> RequestedOutput:
+def requested_output(name: str, parameters: Mapping[str, Parameter]) -> RequestedOutput:
     """
     Raises:
         CodecError: as `request_parameters`.
     """
-    _check_known(given, _OF_OUTPUT)
-    region, classes = _region(given), _integer(given, "classification") or 0
+    _check_known(parameters, _OF_OUTPUT)
+    region, classes = _region(parameters), _integer(parameters, "classification") or 0
     if classes > MAX_CLASSES:
         raise _bad("classification", f"is {classes}; at most {MAX_CLASSES} classes are returned")
     if region is not None and classes:
         raise _bad("classification", "cannot be written to shared memory; leave one of them out")
-    return RequestedOutput(name, classes, region, _boolean(given, "binary_data"))
+    return RequestedOutput(name, classes, region, _boolean(parameters, "binary_data"))
 
 
-def _check_known(given: Mapping[str, Parameter], known: tuple[str, ...]) -> None:
-    for name in given:
+def _check_known(parameters: Mapping[str, Parameter], known: tuple[str, ...]) -> None:
+    for name in parameters:
         if name not in known:
             raise _bad(name[:100], f"is not a parameter here{did_you_mean(name[:100], known)}")
 
@@ -111,9 +111,9 @@ def _timeout(microseconds: int | None) -> float:
     return seconds
 
 
-def _sequence(given: Mapping[str, Parameter]) -> Sequence | None:
-    identifier = given.get("sequence_id", 0)
-    start, end = _boolean(given, "sequence_start"), _boolean(given, "sequence_end")
+def _sequence(parameters: Mapping[str, Parameter]) -> Sequence | None:
+    identifier = parameters.get("sequence_id", 0)
+    start, end = _boolean(parameters, "sequence_start"), _boolean(parameters, "sequence_end")
     if isinstance(identifier, bool | float):
         raise _bad("sequence_id", "takes a whole number or text")
     if identifier in (0, ""):
@@ -132,24 +132,24 @@ def region_parameters(region: Region) -> dict[str, int | str]:
     return {_REGION: region.name, _OFFSET: region.offset, _BYTE_SIZE: region.byte_size}
 
 
-def _region(given: Mapping[str, Parameter]) -> Region | None:
-    name = given.get(_REGION)
+def _region(parameters: Mapping[str, Parameter]) -> Region | None:
+    name = parameters.get(_REGION)
     if name is None:
         for other in (_OFFSET, _BYTE_SIZE):
-            if other in given:
+            if other in parameters:
                 raise _bad(other, f"is of a region; give {_REGION} too")
         return None
     if not isinstance(name, str):
         raise _bad(_REGION, "takes text")
-    size = _integer(given, _BYTE_SIZE)
+    size = _integer(parameters, _BYTE_SIZE)
     if size is None:
         raise _bad(_BYTE_SIZE, f"is missing; give it beside {_REGION}")
-    return Region(name, _integer(given, _OFFSET) or 0, size)
+    return Region(name, _integer(parameters, _OFFSET) or 0, size)
 
 
-def _integer(given: Mapping[str, Parameter], name: str) -> int | None:
+def _integer(parameters: Mapping[str, Parameter], name: str) -> int | None:
     """The parameter's value, which has to be a whole number from 0."""
-    value = given.get(name)
+    value = parameters.get(name)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 64:
@@ -157,8 +157,8 @@ def _integer(given: Mapping[str, Parameter], name: str) -> int | None:
     return value
 
 
-def _boolean(given: Mapping[str, Parameter], name: str) -> bool | None:
-    value = given.get(name)
+def _boolean(parameters: Mapping[str, Parameter], name: str) -> bool | None:
+    value = parameters.get(name)
     if value is not None and not isinstance(value, bool):
         raise _bad(name, "takes true or false")
     return value

@@ -83,7 +83,8 @@ class OpenInferenceService:
             call = await decoding
             self._layouts.learn(data, call)
         result = await self._result(call, context)
-        return await aside(partial(encode, result), _elements(result))
+        strings = _elements(result)
+        return await aside(partial(encode, result), strings) if strings else encode(result)
 
     async def infer_on_stream(
         self,
@@ -150,8 +151,8 @@ class OpenInferenceService:
 
 def _elements(result: InferResult) -> int:
     """The number of strings that have to be encoded one by one."""
-    return sum(
-        value.size
-        for _, value in result.outputs
-        if isinstance(value, np.ndarray) and value.dtype.kind == "O"
-    )
+    count = 0
+    for _, value in result.outputs:
+        if type(value) is np.ndarray and value.dtype.kind == "O":
+            count += value.size
+    return count

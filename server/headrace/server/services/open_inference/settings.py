@@ -27,8 +27,8 @@ _NO_TRACES: Final = {
 }
 
 
-def log_settings(given: Mapping[str, bool | int | str]) -> oip.LogSettingsResponse:
-    """Changes the given log settings, if any, and returns all log settings.
+def log_settings(settings: Mapping[str, bool | int | str]) -> oip.LogSettingsResponse:
+    """Changes these log settings, if any, and returns all log settings.
 
     The settings are levels, in the order error, warning, info, verbose. Switching a setting on also
     switches on those before it. Switching a setting off also switches off those after it.
@@ -40,7 +40,7 @@ def log_settings(given: Mapping[str, bool | int | str]) -> oip.LogSettingsRespon
     """
     logger = logging.getLogger(ROOT)
     level = logger.getEffectiveLevel()
-    for name, value in given.items():
+    for name, value in settings.items():
         level = _changed(level, name, value)
     logger.setLevel(level)
     reply = oip.LogSettingsResponse()
@@ -52,14 +52,14 @@ def log_settings(given: Mapping[str, bool | int | str]) -> oip.LogSettingsRespon
     return reply
 
 
-def trace_settings(given: Mapping[str, Sequence[str]]) -> oip.TraceSettingResponse:
+def trace_settings(settings: Mapping[str, Sequence[str]]) -> oip.TraceSettingResponse:
     """Returns the trace settings, which say that nothing is traced.
 
     Raises:
         NotFound: there is no such setting.
         Unimplemented: the request changes a setting.
     """
-    for name, values in given.items():
+    for name, values in settings.items():
         if name not in _NO_TRACES:
             raise NotFound.unknown("trace setting", name[:100], _NO_TRACES, field="settings")
         if values and tuple(values) != _NO_TRACES[name]:  # no values ask for the default

@@ -117,9 +117,10 @@ SOUND = {
     "ScatterND": "(float[N,1] x, float[2] z) => (float[A] y) {"
     " a = Constant<value = int64[1] {1}>() i = Cast<to = 7>(x) r = Squeeze(x, a)"
     " y = ScatterND(z, i, r) }",
-    "Split": "(float[N,3] x, int64[2] s) => (float[A,B] y, float[C,D] z)"
-    " { y, z = Split<axis = 1>(x, s) }",
-    "Tile": "(float[N,2] x, int64[2] s) => (float[A,B] y) { y = Tile(x, s) }",
+    "Split": "(float[N,3] x) => (float[A,B] y, float[C,D] z)"
+    " { s = Constant<value = int64[2] {1, 2}>() y, z = Split<axis = 1>(x, s) }",
+    "Tile": "(float[N,2] x) => (float[A,B] y)"
+    " { s = Constant<value = int64[2] {1, 2}>() y = Tile(x, s) }",
     **{
         name: f"{FLOAT_ROWS} {{ {AXIS} y = {name}(x, a) }}"
         for name in ("ReduceL1", "ReduceL2", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum")

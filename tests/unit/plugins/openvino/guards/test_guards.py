@@ -7,6 +7,7 @@ Each network runs with values that are right, against onnx's reference, then wit
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -75,17 +76,22 @@ def heads(*shapes: tuple[int, ...]) -> Inputs:
 
 GATHER_ND = "(float[N] x, int64[M,1] i) => (float[K] y) {{ {0} }}"
 INDEX = "out of bounds"
-NOTHING = "elements of a tensor that has none"
+NOTHING = "elements for an empty tensor"
 ZERO = "an integer by 0"
 NEGATIVE = "negative length"
-COUNT = "another count of sizes or scales"
+COUNT = "a number of sizes or scales"
+FORGOTTEN = "an empty tensor together with sizes"
 UNLIKE = "do not fit each other"
-EXACT = "an integer that the device cannot compute exactly"
+EXACT = "an integer that is too large to be exact on this device"
 
 
 def positions(*values: int) -> Inputs:
     caches = {"c": floats(3, 2), "s": floats(3, 2) / 9}
     return {"x": floats(1, 2, 2, 4), "p": indices(*values).reshape(1, -1), **caches}
+
+
+def rotated(cosines: tuple[int, ...], sines: tuple[int, ...]) -> Inputs:
+    return {"x": floats(2, 2, 3, 4), "c": floats(*cosines) / 9, "s": floats(*sines) / 9}
 
 
 NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
@@ -258,16 +264,88 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             {"x": floats(0), "s": indices(0, 0)},
         ],
         [
-            ({"x": floats(0), "s": indices(1, -1)}, NEGATIVE),
-            ({"x": floats(0), "s": indices(1, 0)}, "Total length"),
-            ({"x": floats(3), "s": indices(-1, 4)}, NEGATIVE),
+            ({"x": floats(0), "s": indices(1, -1)}, f"{NEGATIVE}|Total length"),
+            ({"x": floats(0), "s": indices(1, 0)}, "Total length|whose sum"),
+            ({"x": floats(3), "s": indices(-1, 4)}, f"{NEGATIVE}|Total length"),
             ({"x": floats(3), "s": indices(-1, 3)}, NEGATIVE),
+        ],
+    ),
+    "split_of_nothing": (
+        "(float[N,M] x, int64[2] s) => (float[A,B] y, float[C,D] z)"
+        " { y, z = Split<axis = 1>(x, s) }",
+        [{"x": floats(2, 3), "s": indices(1, 2)}, {"x": floats(2, 0), "s": indices(0, 0)}],
+        [({"x": floats(0, 3), "s": indices(1, 2)}, FORGOTTEN)],
+    ),
+    "resize_of_nothing": (
+        "(float[N,1,H,W] x, int64[2] s) => (float[A,B,C,D] y)"
+        " { y = Resize<axes = [2,3]>(x, , , s) }",
+        [{**image(2, 2), "s": indices(2, 4)}],
+        [({"x": floats(0, 1, 2, 2), "s": indices(2, 4)}, FORGOTTEN)],
+    ),
+    "top_of_nothing": (
+        "(float[N,M] x, int64[1] k) => (float[A,B] y, int64[C,D] i) { y, i = TopK(x, k) }",
+        [{"x": floats(2, 3), "k": indices(1)}],
+        [({"x": floats(0, 3), "k": indices(1)}, FORGOTTEN)],
+    ),
+    "pads": (
+        "(float[N] x, int64[2] p) => (float[A] y) { y = Pad(x, p) }",
+        [{"x": floats(3), "p": indices(2, 1)}],
+        [
+            ({"x": floats(3), "p": indices(*pads)}, "cut off too many")
+            for pads in ((-4, 2), (5, -4), (2, -4), (-7, 9), (-2, -2))
+        ],
+    ),
+    "edges_of_what_is_left": (
+        '(float[N] x, int64[2] p) => (float[A] y) { y = Pad<mode = "edge">(x, p) }',
+        [{"x": floats(3), "p": indices(2, 1)}],
+        [
+            ({"x": floats(3), "p": indices(*pads)}, "cut off too many")
+            for pads in ((-4, 5), (5, -4), (3, -3), (-7, 9))
+        ],
+    ),
+    "scatter_elements_rows": (
+        "(float[N,3] x, int64[A,B] i, float[C,D] u) => (float[N,3] y)"
+        " { y = ScatterElements<axis = 1>(x, i, u) }",
+        [{"x": floats(3, 3), "i": indices(0, 2, 1, 0).reshape(2, 2), "u": floats(2, 2)}],
+        [
+            ({"x": floats(1, 3), "i": np.zeros((rows, 2), np.int64), "u": floats(rows, 2)}, UNLIKE)
+            for rows in (2, 4000)
+        ],
+    ),
+    "rotary_rows": (
+        "(float[B,2,N,4] x, float[C,M,2] c, float[D,P,2] s) => (float[E,F,G,J] y)"
+        " { y = RotaryEmbedding(x, c, s) }",
+        [rotated((2, 3, 2), (2, 3, 2))],
+        [(rotated(shape, (2, 3, 2)), UNLIKE) for shape in ((1, 3, 2), (2, 1, 2), (1, 1, 2))]
+        + [(rotated((2, 3, 2), (2, 1, 2)), UNLIKE)],
+    ),
+    "slopes": (
+        "(float[N,M] x, float[A,B] s) => (float[C,D] y) { y = PRelu(x, s) }",
+        [{"x": -floats(2, 3), "s": floats(1, 3)}, {"x": -floats(2, 3), "s": floats(2, 1)}],
+        [({"x": -floats(2, 1), "s": floats(2, 3)}, UNLIKE)],
+    ),
+    "recurrent_weights": (
+        "(float[S,N,2] x, float[A,B,C] w, float[D,E,F] r) => (float[G,H,I,J] y)"
+        " { y = GRU<hidden_size = 2>(x, w, r) }",
+        [{"x": floats(2, 1, 2) / 9, "w": floats(1, 6, 2) / 50, "r": floats(1, 6, 2) / 50}],
+        [
+            ({"x": floats(2, 1, 2), "w": floats(*w), "r": floats(*r)}, "these values")
+            for w, r in (
+                ((1, 3, 2), (1, 6, 2)),
+                ((1, 6, 2), (1, 2, 2)),
+                ((1, 6, 2), (1, 6, 5)),
+                ((2, 6, 2), (1, 6, 2)),
+                ((1, 6, 3), (1, 6, 2)),
+            )
         ],
     ),
     "tile": (
         "(float[N,M] x, int64[2] s) => (float[A,B] y) { y = Tile(x, s) }",
-        [{"x": floats(2, 3), "s": indices(2, 0)}, {"x": floats(0, 3), "s": indices(1, 2)}],
-        [({"x": floats(2, 3), "s": indices(-1, 1)}, f"{NEGATIVE}|lower than zero")],
+        [{"x": floats(2, 3), "s": indices(2, 0)}],
+        [
+            ({"x": floats(2, 3), "s": indices(-1, 1)}, f"{NEGATIVE}|lower than zero"),
+            ({"x": floats(0, 3), "s": indices(1, 2)}, FORGOTTEN),
+        ],
     ),
     "factors": (
         "(float[1,1,H,W] x, float[S] s) => (float[A,B,C,D] y) { y = Resize(x, , s) }",
@@ -282,13 +360,13 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
     "largest": (
         "(float[N] x, int64[1] k) => (float[K] y, int64[K] i) { y, i = TopK(x, k) }",
         [{"x": floats(3), "k": indices(3)}, {"x": floats(3), "k": indices(0)}],
-        [({"x": floats(3), "k": indices(4)}, "larger count")],
+        [({"x": floats(3), "k": indices(4)}, "larger than the number of elements")],
     ),
     "largest_of_few": (
         "(float[N] x) => (float[K] y, int64[K] i)"
         " { k = Constant<value = int64[1] {3}>() y, i = TopK(x, k) }",
         [{"x": floats(3)}, {"x": floats(4)}],
-        [({"x": floats(2)}, "larger count")],
+        [({"x": floats(2)}, "larger than the number of elements")],
     ),
     "blocks": (
         "(float[1,4,N] x, int64[2] s) => (float[A,B,C,D] y)"
@@ -302,7 +380,7 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             {"x": floats(2, 3), "p": indices(0, 0, 1, 2)},
             {"x": floats(2, 3), "p": indices(0, 0, 0, 0)},
         ],
-        [({"x": floats(2, 3), "p": indices(0, -3, 0, 4)}, NOTHING)],
+        [({"x": floats(2, 3), "p": indices(0, -3, 0, 4)}, "cut off too many")],
     ),
     "product_with_nothing": (
         "(float[N,K] x, float[A,4] w) => (float[N,4] y) { y = MatMul(x, w) }",
@@ -510,6 +588,10 @@ NEVER_RIGHT = {
     "scan_of_growing_state": "(float[1] s, float[2,3] x) => (float[3] y) { y = Scan"
     "<num_scan_inputs = 1, body = a (float[1] a, float[3] b) => (float[3] c)"
     " { c = Add(a, b) }>(s, x) }",
+    "rotary": "(float[1,2,3,4] x, float[1,3,4] c, float[1,3,1] s) => (float[A,B,C,D] y)"
+    " { y = RotaryEmbedding(x, c, s) }",
+    "weights": "(float[2,1,2] x, float[A,B,C] r) => (float[D,E,F,G] y) {"
+    " w = Constant<value = float[1,3,2] {1, 1, 1, 1, 1, 1}>() y = GRU<hidden_size = 3>(x, w, r) }",
     "split": "(float[2] x) => (float[A] y, float[B] z)"
     " { s = Constant<value = int64[2] {-1, 3}>() y, z = Split(x, s) }",
 }
@@ -552,6 +634,23 @@ def test_what_is_right_runs_and_what_is_not_fails(plugin: Plugin, name: str) -> 
             request.infer(inputs)
 
 
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
+def test_negative_pads_cut_off_elements_before_others_are_added(plugin: Plugin, mode: str) -> None:
+    text = f'(float[N] x, int64[2] p) => (float[A] y) {{ y = Pad<mode = "{mode}">(x, p) }}'
+    request = InferRequest(plugin.load_network(Load(case_of(text).network)))
+    x = floats(4)
+    for before, after in product(range(-5, 6), repeat=2):
+        kept = x[max(-before, 0) : max(4 - max(-after, 0), 0)]
+        try:
+            found = outputs(request, {"x": x, "p": indices(before, after)})["y"]
+        except InvalidArgument:
+            enough = {"constant": 0, "edge": 1, "reflect": 1 + max(before, after, 0)}[mode]
+            assert 4 + min(before, 0) + min(after, 0) < enough
+        else:
+            added: Any = (max(before, 0), max(after, 0)), mode
+            np.testing.assert_array_equal(found, np.pad(kept, *added))
+
+
 @pytest.mark.parametrize("name", NEVER_RIGHT)
 def test_a_constant_that_is_never_right_is_refused_at_the_load(plugin: Plugin, name: str) -> None:
     network = case_of(NEVER_RIGHT[name]).network
@@ -586,14 +685,14 @@ def test_a_network_that_was_exported_before_there_were_guards_is_compiled_anew(
 ) -> None:
     case = case_of(NETWORKS["gather_nd"][0])
     with monkeypatch.context() as patch:
-        patch.setattr(session, "add_guards", lambda _: None)
+        patch.setattr(session, "add_guards", lambda *_: None)
         patch.setattr(guards, "_STAMP", stamp)
         unguarded = plugin.load_network(Load(case.network))
         native = unguarded.export()
     assert native
     network = plugin.load_network(Load(case.network, native=native))
     assert not network.restored
-    assert any("exported without the guards" in each for each in network.notes)
+    assert any("checks requests differently" in each for each in network.notes)
     with pytest.raises(InvalidArgument, match=INDEX):
         InferRequest(network).infer(points(3))
 
@@ -607,7 +706,7 @@ def test_a_cache_entry_from_before_there_were_guards_is_replaced(
     with services(cache=cache) as those:
         plugin = OpenVinoPlugin("OPENVINO", those, {"CACHE_DIR": "a"}, lambda: compiler)
         with monkeypatch.context() as patch:
-            patch.setattr(session, "add_guards", lambda _: None)
+            patch.setattr(session, "add_guards", lambda *_: None)
             patch.setattr(guards, "_STAMP", stamp)
             plugin.load_network(Load(network))
         anew, again = plugin.load_network(Load(network)), plugin.load_network(Load(network))

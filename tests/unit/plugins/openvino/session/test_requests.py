@@ -394,6 +394,18 @@ def test_requests_of_shapes_that_do_not_fit_cost_one_compile_in_all(
     assert compiles.count == 2
 
 
+def test_a_divisor_that_follows_from_a_size_of_0_is_the_callers_fault(plugin: Plugin) -> None:
+    """OpenVINO raises another error than usual while it infers the shapes."""
+    text = (
+        "f (float[N,M] x, float[K,L] y) => (float[A,B] z) { a = Shape<end = 1>(x)"
+        " b = Shape<end = 1>(y) c = Div(a, b) d = Concat<axis = 0>(c, b) z = Expand(y, d) }"
+    )
+    request, x = InferRequest(load(plugin, text)), np.ones((2, 3), np.float32)
+    with pytest.raises(InvalidArgument, match="division by zero"):
+        request.infer({"x": x, "y": np.ones((0, 1), np.float32)})
+    assert host(request.infer({"x": x, "y": np.ones((1, 1), np.float32)})["z"]).shape == (2, 1)
+
+
 def test_beside_a_loop_and_a_branch_such_requests_cost_one_compile_in_all_too(
     plugin: Plugin, compiles: Compiles
 ) -> None:

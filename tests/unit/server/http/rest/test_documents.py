@@ -66,7 +66,7 @@ def test_what_is_not_an_object_is_refused(text: bytes) -> None:
     ],
 )
 def test_a_name_that_stands_twice_in_an_object_is_refused(text: bytes) -> None:
-    with pytest.raises(CodecError, match="a name twice"):
+    with pytest.raises(CodecError, match="a key twice"):
         parse_object(text)
 
 

@@ -1,0 +1,180 @@
+"""Conditions on values that sizes follow from: shapes, lengths, counts, scales and pads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from headrace.plugins.openvino.guards.integers import in_floats
+from headrace.plugins.openvino.guards.terms import (
+    UNLIKE,
+    Condition,
+    all_hold,
+    follows_values,
+    is_constant,
+    signed,
+    sizes_along,
+)
+from headrace.plugins.openvino.library import openvino, operations
+
+_NEGATIVE: Final = "gets a negative length"
+_FORGOTTEN: Final = "gets an empty tensor together with sizes that a request gives"
+
+
+def _not_forgotten(operation: openvino.Node, *but: int) -> Iterator[Condition]:
+    """A kernel whose sizes follow from values remembers the values of its last run, and infers its
+    output's shape again if they are others. It does not run without elements. Then it compares with
+    values of an earlier run, and may keep the shape of another request. So the operation's data
+    must have elements, at least along all axes `but` some. The data is input 0, the values are
+    input 1 or, if input 1 is an axis, input 2."""
+    data = operation.input_value(0)
+    shape = data.get_partial_shape()
+    axes = [at for at, size in enumerate(shape) if size.is_dynamic and at not in but]
+    if axes and any(map(follows_values, operation.input_values()[1:])):
+        yield sizes_along(data, axes), _FORGOTTEN
+
+
+def _repeats(operation: openvino.Node) -> Iterator[Condition]:
+    repeats = signed(operation.input_value(1))
+    yield operations.add(operations.minimum(repeats, np.int64(0)), np.int64(1)), _NEGATIVE
+    yield from _not_forgotten(operation)
+
+
+def _factors(operation: openvino.Node) -> Iterator[Condition]:
+    """The kernel ignores sizes or scales beyond the number of axes."""
+    rank = operation.get_input_partial_shape(0).rank.get_length()
+    axes = operation.input_value(2) if operation.get_input_size() > 2 else None
+    count = operations.constant(np.array([rank])) if axes is None else sizes_along(axes, [0])
+    fits = operations.equal(sizes_along(operation.input_value(1), [0]), count)
+    yield all_hold(fits), "gets a number of sizes or scales that is not its number of axes"
+    yield from in_floats(operation)
+    yield from _not_forgotten(operation)
+
+
+def _count(operation: openvino.Node) -> Iterator[Condition]:
+    """Checks the count that the request gives. `repairs` has bounded it in the graph."""
+    bounded = operation.input_value(1).get_node()
+    if bounded.get_type_name() == "Maximum":
+        bounded = bounded.input_value(0).get_node()
+    given, there = bounded.input_values()
+    yield (
+        all_hold(operations.less_equal(given, there)),
+        "gets a count that is larger than the number of elements",
+    )
+    yield from _not_forgotten(operation)
+
+
+def _pads(operation: openvino.Node) -> Iterator[Condition]:
+    """Negative pads cut elements off. If they cut off more than an axis has, the kernel reads and
+    writes outside of its memory, so it gets bounded pads. Unless the kernel pads by a constant, it
+    may pad by elements that it has cut off. So enough elements must be left."""
+    data, begin, end = operation.input_values()[:3]
+    nodes = begin.get_node(), end.get_node()
+    if all(each.get_type_name() == "Constant" and each.data.min(initial=0) >= 0 for each in nodes):
+        return
+    zero, axes = np.int64(0), range(len(data.get_partial_shape()))
+    sizes = sizes_along(data, list(axes)) if axes else operations.constant(np.zeros(0, np.int64))
+    first = operations.maximum(operations.convert(begin, "i64"), operations.negative(sizes))
+    left = operations.add(sizes, operations.minimum(first, zero))
+    last = operations.maximum(operations.convert(end, "i64"), operations.negative(left))
+    cut = [operations.minimum(operations.convert(each, "i64"), zero) for each in (begin, end)]
+    kept = operations.add(sizes, operations.add(*cut))
+    mode = operation.get_attributes()["pad_mode"]
+    holds = operations.add(kept, np.int64(1)) if mode == "constant" else kept
+    if mode == "reflect":
+        holds = operations.subtract(kept, operations.maximum(operations.maximum(first, last), zero))
+    if not is_constant(holds.output(0)):
+        operation.input(1).replace_source_output(first.output(0))
+        operation.input(2).replace_source_output(last.output(0))
+    yield holds, "gets pads that cut off too many elements"
+
+
+def _lengths(operation: openvino.Node) -> Iterator[Condition]:
+    """To OpenVINO a length of -1 means all elements that are left. The reader of ONNX itself uses
+    this length. A request must not, and with it the kernel would read outside of an empty tensor.
+    So the kernel gets no negative lengths."""
+    data, axis, lengths = operation.input_values()
+    if not follows_values(lengths):
+        return
+    given, zero = signed(lengths), np.int64(0)
+    yield operations.add(operations.minimum(given, zero), np.int64(1)), _NEGATIVE
+    along = int(axis.get_node().data.item())
+    along %= len(data.get_partial_shape())
+    made = operations.reduce_sum(given, zero, keep_dims=True)
+    yield (
+        all_hold(operations.equal(made, sizes_along(data, [along]))),
+        "gets lengths whose sum is not the size of the axis",
+    )
+    yield from _not_forgotten(operation, along)
+    bounded = operations.maximum(given, zero)
+    operation.input(2).replace_source_output(bounded.output(0))
+
+
+def _pattern(operation: openvino.Node) -> Iterator[Condition]:
+    """The kernel treats a single size that does not fit as -1, unless the size is positive."""
+    data, pattern = operation.input_value(0), operation.input_value(1)
+    if not follows_values(pattern):
+        return
+    sizes, nothing = signed(pattern), np.int64(0)
+    if pattern.get_partial_shape() == openvino.PartialShape([1]):
+        of_data = operations.shape_of(data, "i64")
+        if operation.get_attributes()["special_zero"]:
+            kept = operations.gather(of_data, nothing, nothing)
+            sizes = operations.select(operations.equal(sizes, nothing), kept, sizes)
+        count = operations.reduce_prod(of_data, nothing, keep_dims=True)
+        fits = operations.equal(sizes, count)
+        holds = operations.logical_or(fits, operations.equal(sizes, np.int64(-1)))
+        yield all_hold(holds), "gets a shape that does not fit the number of elements"
+    else:
+        yield operations.add(operations.minimum(sizes, nothing), np.int64(2)), _NEGATIVE
+
+
+def _expansion(operation: openvino.Node) -> Iterator[Condition]:
+    """The kernel does not check the given sizes if it knows the sizes of the result."""
+    data, target = operation.input_value(0), operation.input_value(1)
+    shape, count = data.get_partial_shape(), target.get_partial_shape()
+    mode = operation.get_attributes()["mode"]
+    if (
+        mode == "explicit"
+        or shape.rank.is_dynamic
+        or count.is_dynamic
+        or not follows_values(target)
+    ):
+        return
+    both = min(len(shape), count[0].get_length())
+    if both:
+        given = operations.gather(signed(target), np.arange(-both, 0), np.int64(0))
+        sizes, one = sizes_along(data, list(range(len(shape) - both, len(shape)))), np.int64(1)
+        holds = operations.logical_or(operations.equal(sizes, one), operations.equal(sizes, given))
+        if mode == "bidirectional":
+            holds = operations.logical_or(holds, operations.equal(given, one))
+        yield all_hold(holds), UNLIKE
+
+
+def _squeezed(operation: openvino.Node) -> Iterator[Condition]:
+    """The kernel does not check the given axes if it knows the sizes."""
+    axes = operation.input_value(1) if operation.get_input_size() > 1 else None
+    if axes is not None and follows_values(axes):
+        sizes = operations.shape_of(operation.input_value(0), "i64")
+        along = operations.gather(sizes, signed(axes), np.int64(0))
+        yield (
+            all_hold(operations.equal(along, np.int64(1))),
+            "gets an axis to remove whose size is not 1",
+        )
+
+
+SIZES: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = MappingProxyType(
+    {
+        "Broadcast": _expansion,
+        "Interpolate": _factors,
+        "Pad": _pads,
+        "Reshape": _pattern,
+        "Squeeze": _squeezed,
+        "Tile": _repeats,
+        "TopK": _count,
+        "VariadicSplit": _lengths,
+    }
+)

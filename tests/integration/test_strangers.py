@@ -1,0 +1,205 @@
+"""What a client may do before anybody knows who it is, over real sockets and raw HTTP/2."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.exceptions
+import pytest
+
+from headrace.client import Client
+from tests.integration.harness import BASIC, CALL_SECONDS, Server
+from tests.support.certificates import Authority
+
+METHOD = "/grpc.health.v1.Health/Check"
+CONNECTIONS = 256  # as `max_connections` for so few calls
+STREAMS = 128
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server(*BASIC, "--max-concurrent-rpcs", "8") as running:
+        yield running
+        assert running.stop() == 0, running.log()
+
+
+class Raw:
+    """A client that speaks HTTP/2 as it likes."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self.address = address
+        self.socket = socket.create_connection((host, int(port)), CALL_SECONDS)
+        config = h2.config.H2Configuration(client_side=True, validate_outbound_headers=False)
+        self.h2 = h2.connection.H2Connection(config)
+        self.h2.initiate_connection()
+        self.flush()
+        self.events(h2.events.RemoteSettingsChanged)
+
+    def __enter__(self) -> Raw:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def flush(self) -> None:
+        self.socket.sendall(self.h2.data_to_send())
+
+    def headers(self, *more: tuple[str, str], end: bool = False) -> int:
+        """Begins a call, and returns the number of its stream."""
+        stream = self.h2.get_next_available_stream_id()
+        head = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", METHOD),
+            (":authority", self.address),
+            ("content-type", "application/grpc"),
+            ("te", "trailers"),
+        ]
+        self.h2.send_headers(stream, [*head, *more], end_stream=end)
+        self.flush()
+        return stream
+
+    def events(self, kind: type[h2.events.Event]) -> list[h2.events.Event]:
+        """Reads until an event of this kind, or the connection's end."""
+        found: list[h2.events.Event] = []
+        while not any(isinstance(each, kind) for each in found):
+            data = self.socket.recv(65536)
+            if not data:
+                break
+            found += self.h2.receive_data(data)
+            self.flush()
+        return found
+
+    def status(self, stream: int) -> str:
+        """The call's status as gRPC writes it, for example 0."""
+        while True:
+            for each in self.events(h2.events.StreamEnded):
+                if isinstance(each, h2.events.TrailersReceived | h2.events.ResponseReceived):
+                    found = dict(each.headers or ())
+                    if each.stream_id == stream and b"grpc-status" in found:
+                        return found[b"grpc-status"].decode()
+
+
+def test_a_call_of_the_raw_client_works(server: Server) -> None:
+    with Raw(server.address) as raw:
+        stream = raw.headers()
+        raw.h2.send_data(stream, bytes(5), end_stream=True)
+        raw.flush()
+        assert raw.status(stream) == "0"
+
+
+def test_a_connection_has_so_many_streams_and_no_more(server: Server) -> None:
+    with Raw(server.address) as raw:
+        assert raw.h2.remote_settings.max_concurrent_streams == STREAMS
+        for _ in range(STREAMS):
+            raw.headers()
+        with pytest.raises(h2.exceptions.TooManyStreamsError):
+            raw.headers()
+
+
+def test_a_client_that_ignores_the_bound_of_streams_is_refused(server: Server) -> None:
+    with Raw(server.address) as raw:
+        raw.h2.remote_settings[0x3] = 1 << 20  # MAX_CONCURRENT_STREAMS, as if it had not been sent
+        raw.h2.remote_settings.acknowledge()
+        for _ in range(2 * STREAMS):
+            raw.headers()
+        ends = raw.events(h2.events.StreamReset)
+        assert any(isinstance(each, h2.events.StreamReset) for each in ends)
+    with Client(server.address) as client:
+        assert client.devices()
+
+
+@pytest.mark.parametrize("size", [20_000, 200_000])
+def test_headers_that_are_too_large_end_their_call(server: Server, size: int) -> None:
+    with Raw(server.address) as raw:
+        piece = ("x-piece", "x" * 8000)
+        try:
+            stream = raw.headers(*[piece] * (size // 8000 + 1), end=True)
+            assert raw.status(stream) != "0"
+        except (h2.exceptions.ProtocolError, ConnectionError):
+            pass  # the server has ended the connection
+    with Client(server.address) as client:
+        assert client.devices()
+
+
+def test_rapid_resets_do_not_stop_others(server: Server) -> None:
+    """Begin a call and reset it, again and again: CVE-2023-44487."""
+    with Raw(server.address) as raw, Client(server.address, timeout=CALL_SECONDS) as client:
+        for turn in range(2000):
+            try:
+                raw.h2.reset_stream(raw.headers(end=True))
+                raw.flush()
+            except (ConnectionError, h2.exceptions.ProtocolError):
+                break  # the server has had enough
+            if turn % 200 == 0:
+                assert client.devices()
+        assert client.devices()
+
+
+def is_open(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return bool(connection.recv(1))
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+
+
+def test_connections_beyond_the_bound_are_closed_and_an_address_leaves_room(
+    server: Server,
+) -> None:
+    """Silent connections, whose handshake never ends: at most seven eighths stay."""
+    host, _, port = server.address.rpartition(":")
+    with ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection((host, int(port)), CALL_SECONDS))
+            for _ in range(CONNECTIONS + 50)
+        ]
+        end = time.monotonic() + CALL_SECONDS
+        with selectors.DefaultSelector() as selector:
+            left = set(silent)
+            for each in silent:
+                selector.register(each, selectors.EVENT_READ)
+            while len(left) > CONNECTIONS * 7 // 8 and time.monotonic() < end:
+                for key, _ in selector.select(1.0):
+                    if not is_open(key.fileobj):  # type: ignore[arg-type]
+                        selector.unregister(key.fileobj)
+                        left.discard(key.fileobj)
+        assert len(left) <= CONNECTIONS * 7 // 8
+        with Client(server.address, timeout=CALL_SECONDS) as client:
+            assert client.devices()
+
+
+def test_https_ends_a_handshake_that_takes_too_long_and_bounds_their_number(
+    tmp_path: Path,
+) -> None:
+    authority = Authority()
+    certificate, key = authority.server().write(tmp_path, "server")
+    files = ("--tls-cert", str(certificate), "--tls-key", str(key))
+    with Server(*BASIC, *files) as server, ExitStack() as stack:
+        host, _, port = server.http.rpartition(":")
+        silent = [
+            stack.enter_context(socket.create_connection((host, int(port)), CALL_SECONDS))
+            for _ in range(300)
+        ]
+        # Those without a place end at once, and all others after some seconds.
+        assert [each.recv(1) for each in silent] == [b""] * 300
+        context = ssl.create_default_context(cafile=authority.write(tmp_path))
+        with (
+            socket.create_connection((host, int(port)), CALL_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as wrapped,
+        ):
+            wrapped.sendall(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert wrapped.recv(12) == b"HTTP/1.1 200"
+        assert server.stop() == 0, server.log()

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.runtime.errors import InvalidArgument
+from headrace.server.access import audit as module
+from headrace.server.access.audit import REFUSALS_A_SECOND, AuditLog, Entry, entry
+
+
+def line(number: int = 0, refusal: str = "") -> Entry:
+    return entry("token:ci", "LoadNetwork", "ipv4:127.0.0.1:1", "OK", refusal, "id", str(number))
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(each) for each in path.read_text().splitlines()]
+
+
+def test_each_entry_is_one_line_whatever_is_in_it(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit")
+    log.write(line()._replace(name='a"\n\u2028\x00é' + "x" * 10_000))
+    log.close()
+    (found,) = read(tmp_path / "audit")
+    assert found["who"] == "token:ci"
+    assert found["name"].startswith('a"\n\u2028\x00é')
+    assert len(found["name"]) == 512
+    assert (tmp_path / "audit").stat().st_mode & 0o777 == 0o600
+
+
+def test_lines_are_appended_to_what_is_there(tmp_path: Path) -> None:
+    for number in range(2):
+        log = AuditLog(tmp_path / "audit")
+        log.write(line(number))
+        log.close()
+    assert [each["name"] for each in read(tmp_path / "audit")] == ["0", "1"]
+
+
+def test_more_refusals_than_the_bound_are_counted_and_managing_calls_are_not_lost(
+    tmp_path: Path,
+) -> None:
+    log = AuditLog(tmp_path / "audit", clock=lambda: 1.0)
+    for number in range(REFUSALS_A_SECOND + 50):
+        log.write(line(number, refusal="unknown_token"))
+    log.write(line(7))
+    log.close()
+    lines = read(tmp_path / "audit")
+    assert len([each for each in lines if "refusal" in each]) == REFUSALS_A_SECOND
+    managing = [each for each in lines if each["outcome"] == "OK" and "refusal" not in each]
+    assert [each["name"] for each in managing] == ["7"]
+    dropped = [each for each in lines if each["outcome"] == "DROPPED"]
+    assert sum(int(each["name"]) for each in dropped) == 50
+
+
+def test_a_disk_that_does_not_answer_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_WAITING", 10)
+    stuck, go_on = threading.Event(), threading.Event()
+    write = os.write
+
+    def slow(descriptor: int, data: bytes) -> int:
+        stuck.set()
+        assert go_on.wait(30)
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", slow)
+    log = AuditLog(tmp_path / "audit")
+    log.write(line())
+    assert stuck.wait(30)
+    for number in range(100):
+        log.write(line(number))
+    go_on.set()
+    log.close()
+    lines = read(tmp_path / "audit")
+    assert len(lines) == 1 + 10 + 1
+    assert (lines[-1]["outcome"], lines[-1]["name"]) == ("DROPPED", "90")
+
+
+def test_a_log_that_cannot_be_opened_is_an_error_of_the_setting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "none" / "audit", tmp_path / "pipe"):
+        with pytest.raises(InvalidArgument, match=str(path)) as caught:
+            AuditLog(path)
+        assert caught.value.field == "audit_log"

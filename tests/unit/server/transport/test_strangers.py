@@ -1,0 +1,102 @@
+"""Which connections end because their clients take too many, or never show who they are."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from headrace.server.transport.connections import Connections
+from headrace.server.transport.strangers import Connected, Strangers, unwanted
+
+A, B = "ipv4:10.0.0.1:", "ipv6:%5B::2%5D:"
+
+
+def test_a_connection_without_a_credential_ends_when_its_time_is_up() -> None:
+    connected = [Connected(f"{A}{port}", since) for port, since in ((1, 0.0), (2, 0.0), (3, 9.0))]
+    ends = unwanted(connected, {f"{A}2"}, 10.5, per_address=9, stranger_seconds=10)
+    assert ends == {f"{A}1": "no valid credential within 10 seconds"}
+
+
+def test_without_access_control_nobody_needs_a_credential() -> None:
+    connected = [Connected(f"{A}1", 0.0)]
+    assert unwanted(connected, set(), 1e9, per_address=1, stranger_seconds=None) == {}
+
+
+def test_an_address_keeps_its_first_connections_and_those_with_a_credential() -> None:
+    connected = [Connected(f"{A}{port}", float(port)) for port in range(1, 6)]
+    ends = unwanted(connected, {f"{A}5"}, 6.0, per_address=3, stranger_seconds=None)
+    assert set(ends) == {f"{A}3", f"{A}4"}
+
+
+def test_each_address_has_a_bound_of_its_own() -> None:
+    connected = [Connected(f"{each}{port}", 0.0) for each in (A, B) for port in range(3)]
+    assert unwanted(connected, set(), 1.0, per_address=3, stranger_seconds=None) == {}
+
+
+class Port:
+    """A listening socket in this process, and its clients."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        self.number: int = self._listener.getsockname()[1]
+
+    def connect(self) -> tuple[str, socket.socket]:
+        """The client's name as gRPC writes it, and the client."""
+        client = socket.create_connection(("127.0.0.1", self.number), 10)
+        self._stack.enter_context(client)
+        self._stack.enter_context(self._listener.accept()[0])
+        return f"ipv4:127.0.0.1:{client.getsockname()[1]}", client
+
+
+@pytest.fixture
+def port() -> Iterator[Port]:
+    with ExitStack() as stack:
+        yield Port(stack)
+
+
+def test_connections_are_listed_with_the_time_at_which_they_were_first_seen(port: Port) -> None:
+    connections = Connections(port.number)
+    first, _ = port.connect()
+    assert list(connections.look(1.0)) == [(first, 1.0)]
+    second, _ = port.connect()
+    assert sorted(connections.look(2.0)) == sorted([(first, 1.0), (second, 2.0)])
+
+
+def test_a_cut_ends_one_connection(port: Port) -> None:
+    connections = Connections(port.number)
+    (name, client), (other, kept) = port.connect(), port.connect()
+    assert len(list(connections.look(1.0))) == 2
+    assert connections.cut(name)
+    assert client.recv(1) == b""
+    assert not connections.cut("ipv4:127.0.0.1:1")
+    kept.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        kept.recv(1)
+    assert other
+
+
+def test_only_those_who_never_showed_a_credential_are_cut(port: Port) -> None:
+    times = (1.0, 15.0, 22.0)
+    strangers = Strangers(100, 20.0, clock=iter(times).__next__)
+    connections = Connections(port.number)
+    (known, kept), (_, cut) = port.connect(), port.connect()
+    strangers.met(known)
+    for _ in times:
+        strangers.look(connections)
+    assert cut.recv(1) == b""
+    kept.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        kept.recv(1)
+
+
+def test_a_peer_that_left_is_forgotten_and_one_that_comes_back_must_show_its_credential_again(
+    port: Port,
+) -> None:
+    strangers = Strangers(100, 20.0)
+    strangers.met("ipv4:127.0.0.1:1")
+    strangers.look(Connections(port.number))
+    assert not strangers._met
