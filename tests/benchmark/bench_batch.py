@@ -34,7 +34,7 @@ from headrace.client import Client, Network
 from headrace.client.aio import Client as AioClient
 from headrace.client.cli.benchmark.load import Load
 from headrace.client.outputs import Outputs
-from headrace.client.plans.network_plans import infer_encoded
+from headrace.client.plans.infer_plans import infer_encoded
 from headrace.runtime.system.processors import usable_processors
 from tests.benchmark.minilm import WORDS, minilm
 from tests.benchmark.servers import headrace

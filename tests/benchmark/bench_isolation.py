@@ -29,7 +29,7 @@ from headrace.client import Client, InputOptions, Network
 from headrace.client.aio import Client as AioClient
 from headrace.client.cli.benchmark.load import Load
 from headrace.client.outputs import Outputs
-from headrace.client.plans.network_plans import infer_encoded
+from headrace.client.plans.infer_plans import infer_encoded
 from tests.benchmark.bench_requests import SHAPES, network
 from tests.benchmark.resnet50 import resnet50
 from tests.benchmark.servers import headrace

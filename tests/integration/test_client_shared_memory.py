@@ -20,7 +20,7 @@ import pytest
 from headrace.client import Client, Network, errors, outputs
 from headrace.client.aio import Client as AioClient
 from headrace.client.outputs import Outputs
-from headrace.client.plans import network_plans
+from headrace.client.plans import infer_plans
 from headrace.client.shared_memory import loan, pool, segment
 from headrace.client.shared_memory.loan import Loan
 from headrace.testing import networks
@@ -100,7 +100,7 @@ def spied(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         return decode(data)
 
     monkeypatch.setattr(Loan, "receive", lent)
-    for module in (network_plans, loan):
+    for module in (infer_plans, loan):
         monkeypatch.setattr(module, "decode_reply", plain)
     return seen
 
@@ -227,7 +227,7 @@ def test_threads_share_the_segments(sharing: Server, spied: list[bool]) -> None:
 def test_started_requests_have_segments_of_their_own(sharing: Server, spied: list[bool]) -> None:
     """Their arrays may change at once, and their results are not each other's."""
     with Client(sharing.address, shared_memory=True) as client:
-        network = client.network("double")
+        network = client.network("fixed")
         x = np.zeros(SHAPE, np.float32)
         network.infer({"x": x})  # has a segment registered
         requests = []

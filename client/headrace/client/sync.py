@@ -15,7 +15,7 @@ from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.infer_many import InferMany
 from headrace.client.info import NetworkInfo
-from headrace.client.plans import client_plans, network_plans, plan
+from headrace.client.plans import client_plans, infer_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
 from headrace.client.plans.plan import Call, Pause, Plan
 from headrace.client.request import InferRequest
@@ -24,7 +24,6 @@ from headrace.client.sessions.session import Session
 from headrace.client.sessions.standing import Standing
 from headrace.client.shared_memory.call import started
 from headrace.client.shared_memory.pool import Pool
-from headrace.client.shared_memory.sharing import sharing_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -80,8 +79,8 @@ class Client:
         token: the token that is sent with each call, or a function that returns it.
         allow_insecure: send the token in plain text to another machine, too.
         max_message_bytes: the largest message that is sent or received.
-        shared_memory: pass large tensors of `infer` and `start_async` through shared memory, if the
-            server is on this machine and allows it. Otherwise they travel in messages.
+        shared_memory: pass large tensors through shared memory, if the server is on this machine
+            and allows it. Otherwise they travel in messages.
 
     Raises:
         InvalidArgument: the target is no address, the timeout is no number, a file of TLS cannot be
@@ -209,8 +208,7 @@ class Network(LoadedNetwork):
     """A loaded network. Thread-safe."""
 
     def __init__(self, client: Client, network: NetworkInfo, *, pinned: str = "") -> None:
-        sharing = sharing_of(client.pool, network.outputs, client.run_in_background)
-        super().__init__(network, client.timeout_seconds, sharing, pinned=pinned)
+        super().__init__(network, client, pinned)
         self.client = client
 
     infer = _network_method(network_plans.infer)
@@ -242,10 +240,10 @@ class Network(LoadedNetwork):
         request, attachments = self.encoder.encode(
             inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
         )
-        seconds = plan.seconds(timeout, self.timeout_seconds)
+        seconds, endpoint = plan.seconds(timeout, self.timeout_seconds), self.client.endpoint
         start = partial(self.client.callable("Infer").future, timeout=seconds)
-        packed = network_plans.pack(self.sharing, request, attachments)
-        return InferRequest(started(start, packed, self.client.endpoint), self.client.endpoint)
+        packed = infer_plans.pack(self.sharing, request, attachments)
+        return InferRequest(started(start, packed, endpoint), endpoint)
 
     def session(self, id: str | None = None) -> Session:
         """A session of a network that was loaded with STATES, for a ``with`` block.
@@ -279,9 +277,8 @@ class Network(LoadedNetwork):
             timeout: the time limit of each request.
 
         Returns:
-            An iterator over (index, outputs or error) in the order in which requests finish. A
-            request that fails does not end the others. Iterating raises `Error` if the stream
-            fails.
+            An iterator over (index, outputs or error) in the order in which requests finish, failed
+            ones too. Iterating raises `Error` if the stream fails.
         """
         conversation = Conversation(
             self.encoder.encode,

@@ -16,14 +16,13 @@ from headrace.client.aio.session import Session
 from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo
-from headrace.client.plans import client_plans, network_plans, plan
+from headrace.client.plans import client_plans, infer_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
 from headrace.client.plans.plan import Call, Pause, Plan
 from headrace.client.security import Endpoint, File
 from headrace.client.sessions.standing import Standing
 from headrace.client.shared_memory.loan import Loan
 from headrace.client.shared_memory.pool import Pool
-from headrace.client.shared_memory.sharing import sharing_of
 
 __all__ = ["Client", "InferMany", "InferRequest", "Network", "Session"]
 
@@ -203,8 +202,7 @@ class Network(LoadedNetwork):
     """A loaded network."""
 
     def __init__(self, client: Client, network: NetworkInfo, *, pinned: str = "") -> None:
-        sharing = sharing_of(client.pool, network.outputs, client.run_in_background)
-        super().__init__(network, client.timeout_seconds, sharing, pinned=pinned)
+        super().__init__(network, client, pinned)
         self.client = client
 
     infer = _network_method(network_plans.infer)
@@ -238,8 +236,8 @@ class Network(LoadedNetwork):
         )
         self.client.callable("Infer")  # raises now if the client is closed, not with the result
         seconds = self.timeout_seconds if timeout is None else timeout
-        packed = network_plans.pack(self.sharing, request, attachments)
-        task = asyncio.ensure_future(self.client.run(network_plans.infer_packed(packed, seconds)))
+        packed = infer_plans.pack(self.sharing, request, attachments)
+        task = asyncio.ensure_future(self.client.run(infer_plans.infer_packed(packed, seconds)))
         if isinstance(packed, Loan):  # the task may be cancelled before it begins
             task.add_done_callback(lambda _: packed.not_sent())
         return InferRequest(task)

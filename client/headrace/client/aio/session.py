@@ -13,7 +13,7 @@ from headrace.client.aio.request import InferRequest
 from headrace.client.conversation import Conversation
 from headrace.client.errors import Error, Target
 from headrace.client.outputs import Outputs
-from headrace.client.plans import network_plans
+from headrace.client.plans import infer_plans
 from headrace.client.plans.plan import Budget, Plan
 from headrace.client.sessions.standing import Standing, is_not_open
 from headrace.client.shared_memory.loan import Loan, Packed
@@ -184,7 +184,7 @@ class Session:
             "performance_counts": performance_counts,
         }
         request = self._standing.encode(inputs, end=end, options=options)
-        return network_plans.pack(self._sharing, *request)
+        return infer_plans.pack(self._sharing, *request)
 
     def _budget(self, timeout: float | None) -> Budget:
         return Budget(self._timeout_seconds if timeout is None else timeout)
@@ -219,7 +219,7 @@ class _Turn:
         client = self._session._client
         if not budget.left_seconds:
             raise errors.late(client.endpoint)
-        steps = network_plans.infer_packed(self._packed, budget.left_seconds, once=True)
+        steps = infer_plans.infer_packed(self._packed, budget.left_seconds, once=True)
         return await client.run(steps)
 
     def ended(self, error: BaseException | None) -> None:

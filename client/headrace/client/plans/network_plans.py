@@ -7,22 +7,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from headrace.client import replies
-from headrace.client.errors import Error, ResourceExhausted, invalid
+from headrace.client.errors import invalid
 from headrace.client.info import ExecutableLayer, LayerProfile, NetworkInfo, Ports
 from headrace.client.inputs import RequestEncoder
 from headrace.client.options import ConfigValue
-from headrace.client.outputs import Outputs, decode_reply
+from headrace.client.outputs import Outputs
 from headrace.client.plans import targets
-from headrace.client.plans.plan import Budget, Call, Pause, Plan
-from headrace.client.shared_memory.loan import Loan, Packed
+from headrace.client.plans.infer_plans import infer_encoded, infer_lent
+from headrace.client.plans.plan import Budget, Call, Plan
+from headrace.client.shared_memory.pool import Pool
 from headrace.client.shared_memory.sharing import Sharing
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire import codec
 from headrace.wire.message import serialize
 from headrace.wire.parameters import ParameterValue
+
+
+class _Client(Protocol):
+    timeout_seconds: float
+    pool: Pool | None
+
+    def run_in_background(self, steps: Plan[None]) -> None: ...
 
 
 class LoadedNetwork:
@@ -36,16 +43,17 @@ class LoadedNetwork:
     def __init__(
         self,
         network: NetworkInfo,
-        timeout_seconds: float,
-        sharing: Sharing | None = None,
-        *,
-        pinned: str = "",
+        client: _Client,
+        pinned: str,
     ) -> None:
         self.info = network
-        self.timeout_seconds = timeout_seconds
+        self.timeout_seconds = client.timeout_seconds
         self.pinned = pinned
         self.encoder = RequestEncoder(network, pinned)
-        self.sharing = sharing
+        pool = client.pool
+        self.sharing = (
+            None if pool is None else Sharing(pool, network.outputs, client.run_in_background)
+        )
 
     @property
     def name(self) -> str:
@@ -133,62 +141,6 @@ def infer(
     if sharing is not None:
         sharing.learn(request, found)
     return found
-
-
-def pack(
-    sharing: Sharing | None, request: pb.InferRequest, attachments: list[codec.Buffer]
-) -> Packed:
-    """The request in shared memory, or serialised if it is small or there is no segment for it. The
-    arrays that it was made of may change afterwards."""
-    loan = None if sharing is None else sharing.lend(request, attachments)
-    return serialize(request, attachments) if loan is None else loan
-
-
-def infer_packed(packed: Packed, timeout_seconds: float, *, once: bool = False) -> Plan[Outputs]:
-    """Sends a request that `pack` has made; see `infer`. `once` is as in `Call`."""
-    if isinstance(packed, Loan):
-        return (yield from infer_lent(packed, timeout_seconds, once=once))
-    return (yield from infer_encoded(packed, timeout_seconds, once=once))
-
-
-def infer_encoded(
-    data: bytes, timeout_seconds: float, *, retry_when_full: bool = False, once: bool = False
-) -> Plan[Outputs]:
-    """Sends a serialised request; see `infer`. `once` is as in `Call`."""
-    budget = Budget(timeout_seconds)
-    return decode_reply((yield from _infer(data, budget, retry_when_full, once=once)))
-
-
-def infer_lent(
-    loan: Loan, timeout_seconds: float, *, retry_when_full: bool = False, once: bool = False
-) -> Plan[Outputs]:
-    """Sends a request whose tensors lie in shared memory. If the server cannot use the memory, the
-    request is sent again in a message. See `infer`."""
-    budget = Budget(timeout_seconds)
-    try:
-        return loan.read((yield from _infer(loan.data, budget, retry_when_full, once=once)))
-    except Error as error:
-        again = loan.failed(error)
-        if again is None:
-            raise
-    finally:
-        loan.give_up()
-    data = serialize(*again)
-    return loan.read_message((yield from _infer(data, budget, retry_when_full, once=once)))
-
-
-def _infer(
-    data: bytes, budget: Budget, retry_when_full: bool, *, once: bool = False
-) -> Plan[bytes]:
-    while True:
-        try:
-            reply: bytes = yield Call("Infer", data, budget.left_seconds, once)
-            return reply
-        except ResourceExhausted as error:
-            delay = error.details.retry_delay_seconds
-            if not retry_when_full or delay is None or delay >= budget.left_seconds:
-                raise
-        yield Pause(delay)
 
 
 def get_metric(

@@ -13,7 +13,7 @@ from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.infer_many import InferMany
 from headrace.client.outputs import Outputs
-from headrace.client.plans import network_plans
+from headrace.client.plans import infer_plans
 from headrace.client.plans.plan import Budget, Plan
 from headrace.client.request import InferRequest
 from headrace.client.sessions.request import CallingClient, SessionRequest
@@ -86,7 +86,7 @@ class Session:
         if request is not None:
             return request.result()
         try:
-            plan = network_plans.infer_packed(packed, budget.left_seconds, once=True)
+            plan = infer_plans.infer_packed(packed, budget.left_seconds, once=True)
             found = self._client.run(plan)
         except BaseException as error:
             self._ended(error, end=end)
@@ -202,7 +202,7 @@ class Session:
     def _pack(self, inputs: Mapping[str, Any], end: bool, options: Mapping[str, Any]) -> Packed:
         """A request, ready to be sent. The caller holds the lock."""
         request = self._standing.encode(inputs, end=end, options=options)
-        return network_plans.pack(self._sharing, *request)
+        return infer_plans.pack(self._sharing, *request)
 
     def _add(self, packed: Packed, budget: Budget, *, end: bool) -> SessionRequest:
         """Puts a request at the end of the queue. The caller holds the lock."""

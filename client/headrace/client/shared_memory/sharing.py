@@ -139,10 +139,3 @@ def _place(
 
 def _length(data: Buffer) -> int:
     return memoryview(data).nbytes
-
-
-def sharing_of(
-    pool: Pool | None, outputs: Ports, in_background: Callable[[Plan[None]], object]
-) -> Sharing | None:
-    """A network's `Sharing`; None for a client that does not use shared memory."""
-    return None if pool is None else Sharing(pool, outputs, in_background)

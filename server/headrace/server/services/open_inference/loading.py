@@ -191,8 +191,7 @@ def _files(parameters: Mapping[str, Parameter]) -> _Files:
             raise _unknown(key, (_CONFIG, f"{_FILE}1/{MODEL_FILE}"))
         if not isinstance(value, bytes):
             raise CodecError(_field(key), "takes bytes")
-        path = key.removeprefix(_FILE)
-        found = _OF_VERSION.fullmatch(path)
+        found = _OF_VERSION.fullmatch(path := key.removeprefix(_FILE))
         if found and found[2] == MODEL_FILE:
             files.models[found[1]] = value
         elif found and is_inside(found[2]):
