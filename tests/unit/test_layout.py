@@ -28,7 +28,6 @@ LARGER = {
     "headrace.runtime.loading.registry": "one table and its lock",
     "headrace.server.app": "all parts of a server, put together",
     "headrace.server.repository.follower": "one state machine for each network of the repository",
-    "headrace.server.services.engine": "one method for each call of the protocol",
     "headrace.server.services.request_stream": "the reading and the writing side of one stream",
     "headrace.server.transport.boundary": "all that stands between gRPC and a method",
     "headrace.testing.fuzz.mutations": "a table of mutations",
