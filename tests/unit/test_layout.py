@@ -16,7 +16,6 @@ MAX_LINES = 300
 # Modules that are one thing although they are longer, each with its reason.
 MAX_LARGER_LINES = 350
 LARGER = {
-    "headrace.plugins.openvino.guards.conditions": "the conditions of all guards, in one language",
     "headrace.plugins.openvino.session.requests": "one pool of requests and its lock",
     "headrace.runtime.core": "all that a server may ask of the runtime",
     "headrace.runtime.device.executable_network": "the life of a request on a device",
@@ -25,13 +24,10 @@ LARGER = {
     "headrace.runtime.isolation.server.plugin": "the whole interface of a plugin, for a worker",
     "headrace.runtime.isolation.server.process": "one state machine and its lock",
     "headrace.runtime.loading.life": "one state machine and its lock",
-    "headrace.runtime.loading.registry": "one table and its lock",
     "headrace.server.app": "all parts of a server, put together",
     "headrace.server.repository.follower": "one state machine for each network of the repository",
     "headrace.server.services.request_stream": "the reading and the writing side of one stream",
     "headrace.server.transport.boundary": "all that stands between gRPC and a method",
-    "headrace.testing.fuzz.mutations": "a table of mutations",
-    "headrace.testing.fuzz.undefined": "a table of what ONNX leaves undefined",
     "headrace.testing.networks": "a table of small networks",
 }
 
