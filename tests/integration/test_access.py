@@ -373,8 +373,7 @@ def test_tokens_rotate_under_load_and_no_valid_client_fails(world: World) -> Non
     failed: list[str] = []
     newest = [world.admit("r0", "read")]
 
-    def load(name: str, choose: Callable[[], Caller]) -> None:
-        channel = world.caller(name).channel
+    def load(name: str, channel: grpc.Channel, choose: Callable[[], Caller]) -> None:
         while not over.is_set():
             status = world.lists(choose()._replace(channel=channel))
             answered[name] += 1
@@ -382,9 +381,10 @@ def test_tokens_rotate_under_load_and_no_valid_client_fails(world: World) -> Non
                 failed.append(f"{name}: {status}")
 
     steady = world.caller("steady", world.by_role["read"])
+    own = world.caller("rotating").channel
     threads = [
-        threading.Thread(target=load, args=("steady", lambda: steady)),
-        threading.Thread(target=load, args=("rotating", lambda: newest[0])),
+        threading.Thread(target=load, args=("steady", steady.channel, lambda: steady)),
+        threading.Thread(target=load, args=("rotating", own, lambda: newest[0])),
     ]
     for thread in threads:
         thread.start()

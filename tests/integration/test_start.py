@@ -22,9 +22,12 @@ from tests.integration.harness import BASIC, Server, refused_start
             "model_repository: .*none.*No such.*",
         ),
         (lambda folder: ["--mac-key-file", f"{folder}"], "mac_key_file: .*directory.*"),
-        (lambda folder: ["--host", "192.0.2.1"], "port: cannot listen on 192.0.2.1:0: Cannot .*"),
         (
-            lambda folder: ["--host", "no.host.invalid"],
+            lambda folder: ["--host", "192.0.2.1", "--allow-insecure"],
+            "port: cannot listen on 192.0.2.1:0: Cannot .*",
+        ),
+        (
+            lambda folder: ["--host", "no.host.invalid", "--allow-insecure"],
             "host: 'no.host.invalid' is not an address.*",
         ),
     ],
