@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 # What would change what the programs say or do; tests that mean one of these set it themselves.
 _INHERITED = re.compile(
@@ -27,6 +28,9 @@ def pytest_configure() -> None:
     os.environ["LANG"] = "C.UTF-8"
     os.umask(0o022)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # An example may take long on a busy machine.
+    settings.register_profile("untimed", deadline=None)
+    settings.load_profile("untimed")
 
 
 _COLLECTS = re.compile(r"^from .*\b(collect|collect_testcases)$", re.MULTILINE)

@@ -21,6 +21,7 @@ Rule: TypeAlias = Callable[[ir.Node, int], "str | None"]
 
 _SIGNED: Final = (ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64)
 _MOST_AXES: Final = 32
+_SLOPES_OF_LAST_AXIS: Final = 7
 _SHAPES: Final[Mapping[str, int]] = MappingProxyType(
     {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Unsqueeze": 1}
 )
@@ -201,6 +202,22 @@ def _non_zero(node: ir.Node, _: int) -> str | None:
     return None
 
 
+def _prelu(node: ir.Node, version: int) -> str | None:
+    """test_PReLU_3d_multiparam: before operator set 7, a list of slopes belongs to the second axis.
+    Since then it belongs to the last axis. No case shows it."""
+    data, slopes = (sizes_of(input_of(node, at)) for at in range(2))
+    if version < _SLOPES_OF_LAST_AXIS or slopes is None or len(slopes) != 1 or slopes == [1]:
+        return None
+    if data is not None and (len(data) <= 2 or _differ(data[1], slopes[0])):
+        return None
+    return "OpenVINO applies a list of slopes along the second axis"
+
+
+def _differ(one: int | None, other: int | None) -> bool:
+    """Whether two sizes are known to differ."""
+    return one is not None and other is not None and one != other
+
+
 def _listed(node: ir.Node, _: int) -> str | None:
     """No case gives axes, or the count of TopK, as a scalar. ONNX takes lists. OpenVINO ignores a
     scalar (Reduce) or takes it for a list."""
@@ -256,6 +273,7 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "LSTM": _lstm,
         "Loop": _loop,
         "NonZero": _non_zero,
+        "PRelu": _prelu,
         "QuantizeLinear": _quantize,
         "RNN": _recurrent,
         "Reduce": _listed,  # also all operators whose names begin with it

@@ -55,6 +55,8 @@ def reasons(text: str, opset: int) -> list[str]:
             " { y = Attention<left_window_size = 2>(q, k, k) }",
             "attention window",
         ),
+        ("(float[1,2,2] x, float[2] s) => (float[1,2,2] y) { y = PRelu(x, s) }", "second axis"),
+        ("(float[1,N,2] x, float[2] s) => (float[1,N,2] y) { y = PRelu(x, s) }", "second axis"),
         ("(float[2,1] x, int64 a) => (float[2] y) { y = Squeeze(x, a) }", "has to be a list"),
         ("(float[2,1] x, int64 k) => (float[A,B] y, int64[C,D] i) { y, i = TopK(x, k) }", "a list"),
         (
@@ -242,6 +244,8 @@ def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
         ' y = Resize<axes = [2,3], mode = "linear",'
         ' coordinate_transformation_mode = "align_corners">(x, , , s) }',
         "(float[3,4] x, int64[2] n) => (float[A,B] y) { y = Tile(x, n) }",
+        "(float[1,3,2] x, float[2] s) => (float[1,3,2] y) { y = PRelu(x, s) }",
+        "(float[N,2] x, float[2] s) => (float[N,2] y) { y = PRelu(x, s) }",
         _quantized("float s", "uint8 z"),
         _quantized("float[1] s", "uint8[1] z"),
     ],
@@ -258,6 +262,14 @@ def test_a_causal_mask_after_past_keys_is_that_of_operator_set_24(
         y, pk, pv = Attention<is_causal = 1>(q, k, k, , p, p)
     }"""
     assert bool(reasons(text, opset)) is refused
+
+
+@pytest.mark.parametrize(("opset", "refused"), [(6, False), (7, True), (16, True)])
+def test_a_list_of_slopes_belongs_to_the_second_axis_before_operator_set_7(
+    opset: int, refused: bool
+) -> None:
+    text = "(float[1,2,2] x, float[2] s) => (float[1,2,2] y) { y = PRelu(x, s) }"
+    assert bool(reasons(text, opset)) == refused
 
 
 @pytest.mark.parametrize("operator", ["DynamicQuantizeLSTM", "DynamicQuantizeMatMul"])

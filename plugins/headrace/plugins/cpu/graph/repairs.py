@@ -129,6 +129,13 @@ def _elements(attribute: ir.Attr) -> list[Any]:
     return [each.decode() if isinstance(each, bytes) else each for each in found]
 
 
+def _one_hot(node: ir.Node, before: Inserted) -> None:
+    """Cuts the fractions of indices, as ONNX does. For the backend such an index is nowhere."""
+    value = node.inputs[0]
+    if value is not None and value.dtype in _FLOATS:
+        node.replace_input_with(0, before.cast(before.cast(value, _TYPES.INT64), value.dtype))
+
+
 def _normalize(node: ir.Node, before: Inserted) -> None:
     """Adds 1e-9 to the deviation, as ONNX does before it divides. The backend does not, and a row
     of equal numbers has no variance. Computes in float64, because in float32 the mean of equal
@@ -274,6 +281,7 @@ _REPAIRS: Final[Mapping[str, _Repair]] = MappingProxyType(
         "CastLike": _cast,
         "LabelEncoder": _label_encoder,
         "MeanVarianceNormalization": _normalize,
+        "OneHot": _one_hot,
         "Slice": _slice,
         "SplitToSequence": _split_to_sequence,
         "Squeeze": _squeeze,

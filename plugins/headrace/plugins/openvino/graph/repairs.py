@@ -214,16 +214,6 @@ def _pad(operation: openvino.Node) -> openvino.Node | None:
     return operations.select(operations.not_equal(inside, zero), padded, value)
 
 
-def _slopes(operation: openvino.Node) -> None:
-    """A slope that is a list belongs to the last axis. OpenVINO takes it for that of the second
-    axis. No case shows it. So the slope gets as many axes as the data."""
-    data, slope = (each.get_partial_shape() for each in operation.input_values())
-    if slope.rank == 1 and data.rank.is_static and len(data) > 1:
-        sizes = np.array([1] * (len(data) - 1) + [-1])
-        whole = operations.reshape(operation.input_value(1), sizes, special_zero=False)
-        operation.input(1).replace_source_output(whole.output(0))
-
-
 def _regions(operation: openvino.Node) -> None:
     """If each region gets as many points as it needs, an empty region gets none. Then the kernel
     divides by zero, but ONNX gives zero. No case shows it."""
@@ -250,7 +240,6 @@ _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] =
         "Einsum": _einstein,
         **SEQUENCES,
         "NonMaxSuppression": _suppression,
-        "PRelu": _slopes,
         "Pad": _pad,
         "ROIAlign": _regions,
         "Range": _range,

@@ -166,13 +166,19 @@ def _levels(operation: openvino.Node) -> Iterator[Condition]:
 
 def _slopes(operation: openvino.Node) -> Iterator[Condition]:
     """The kernel gives the output the shape of the data. ONNX requires that the slope can be
-    repeated to that shape."""
+    repeated to that shape. A list of slopes may belong to the second axis (`limits`)."""
     yield from in_floats(operation)
     data, slope = operation.input_values()
     for axis in range(-min(len(each.get_partial_shape()) for each in (data, slope)), 0):
         sizes = sizes_along(slope, [axis])
-        holds = operations.equal(sizes, sizes_along(data, [axis]))
-        yield all_hold(operations.logical_or(holds, operations.equal(sizes, np.int64(1)))), UNLIKE
+        holds = operations.logical_or(
+            operations.equal(sizes, sizes_along(data, [axis])),
+            operations.equal(sizes, np.int64(1)),
+        )
+        if len(slope.get_partial_shape()) == 1 < len(data.get_partial_shape()):
+            second = operations.equal(sizes, sizes_along(data, [1]))
+            holds = operations.logical_or(holds, second)
+        yield all_hold(holds), UNLIKE
 
 
 def _attention(operation: openvino.Node) -> Iterator[Condition]:

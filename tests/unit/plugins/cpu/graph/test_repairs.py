@@ -154,6 +154,13 @@ def test_the_largest_end_is_beyond_the_last_element_in_both_directions(
         assert y.tolist() == x[values["starts"] : end : step].tolist()
 
 
+def test_fractions_of_indices_are_cut(plugin: Plugin) -> None:
+    text = "g (float[n] x) => (float[n, 3] y) <float d = {3}, float[2] v = {0, 1}> "
+    x = np.array([0.9, -0.5, 2, 1.04, -1.7], np.float32)
+    (y,) = run(plugin, text + "{ y = OneHot(x, d, v) }", x)
+    assert y.tolist() == np.eye(3)[[0, 0, 2, 1, -1]].tolist()
+
+
 def test_an_end_that_needs_no_repair_stays_as_it_is(plugin: Plugin) -> None:
     text = "g (float[n] x) => (float[m] y) <int64[1] s = {-1}, int64[1] e = {-6}, int64[1] a = {0}>"
     model = parse(text + "{ y = Slice(x, s, e, a, s) }")

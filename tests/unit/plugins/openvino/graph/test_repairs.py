@@ -314,14 +314,6 @@ def test_a_value_that_a_loop_carries_may_change_its_size(runtime: Runtime) -> No
         equal(outputs, y=x[count:])
 
 
-@pytest.mark.parametrize("sizes", ["1,2,2", "N,M,K"])
-def test_a_slope_that_is_a_list_belongs_to_the_last_axis(runtime: Runtime, sizes: str) -> None:
-    text = f"f (float[{sizes}] x, float[2] s) => (float[A,B,C] y) {{ y = PRelu(x, s) }}"
-    slopes = np.array([1, 2], np.float32)
-    outputs = run(runtime, text, x=-np.ones((1, 2, 2), np.float32), s=slopes)
-    equal(outputs, y=[[[-1, -2], [-1, -2]]])
-
-
 @pytest.mark.parametrize(("operator", "gates"), [("GRU", 3), ("LSTM", 4), ("RNN", 1)])
 def test_elements_of_a_sequence_that_do_not_fit_the_weights_are_refused(
     runtime: Runtime, operator: str, gates: int
