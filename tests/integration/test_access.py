@@ -57,6 +57,7 @@ class World:
         self.secrets: list[str] = [WRONG]
         self.told: list[str] = []  # all texts that callers got
         authority, self._other = Authority(), Authority("Another authority")
+        self.authority = authority
         self._ca = authority.certificate
         certificate, key = authority.server().write(folder, "server")
         self.tokens.write_text("# of tests\n" + certificate_entry("worker.test", "infer"))
@@ -259,6 +260,13 @@ def test_two_credentials_in_one_call_are_refused(world: World, reader: Caller) -
     with pytest.raises(grpc.RpcError) as caught:
         stub.ListNetworks(pb.ListNetworksRequest(), metadata=twice, timeout=CALL_SECONDS)
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_a_certificate_whose_name_only_begins_like_a_known_one_opens_nothing(world: World) -> None:
+    pair = world.authority.client("worker.test\0.example.com")
+    caller = world.caller("similar name", pair=pair)
+    assert world.lists(caller) == "UNAUTHENTICATED"
+    assert world.get(caller, "/v2")[0] == 401
 
 
 def test_a_message_of_a_stranger_is_not_read(world: World) -> None:

@@ -70,8 +70,8 @@ class AuditLog:
     """Appends lines to a file on the thread ``headrace-audit``. Any thread may call `write`.
 
     If another program renames or removes the file, the next line goes to a new file of the old
-    name. `write` never waits for the disk: lines beyond a bound are only counted, and one line says
-    how many there were.
+    name. `write` never waits for the disk: lines beyond a bound are only counted. So are lines that
+    cannot be written. One line then says how many there were.
 
     Args:
         path: the file. It is made if it is missing, for its owner only.
@@ -90,6 +90,7 @@ class AuditLog:
         self._refusals = 0
         self._dropped = 0
         self._failing = False
+        self._is_torn = False  # whether the file ends within a line, because a disk was full
         try:
             self._descriptor = self._open()
         except OSError as error:
@@ -134,20 +135,29 @@ class AuditLog:
             text = "".join(map(_text, lines))
             if dropped:
                 text += _text(entry("server", "audit", "", "DROPPED", "", "", str(dropped)))
-            if text:
-                self._append(text.encode())
+            lost = self._append(text.encode()) if text else 0
+            if lost:
+                # The line that tells of dropped ones is the last one, and so it is lost too.
+                with self._lock:
+                    self._dropped += dropped + lost - bool(dropped)
         os.close(self._descriptor)
 
-    def _append(self, data: bytes) -> None:
+    def _append(self, data: bytes) -> int:
+        """Returns how many lines could not be written."""
         try:
             self._reopen_if_moved()
+            if self._is_torn:
+                self._is_torn = not os.write(self._descriptor, b"\n")
             while data:
-                data = data[os.write(self._descriptor, data) :]
+                written = os.write(self._descriptor, data)
+                self._is_torn = not data[:written].endswith(b"\n")
+                data = data[written:]
             self._failing = False
         except OSError as error:
             if not self._failing:
                 _log.error("cannot write the audit log %s: %s", self._path, error.strerror)
             self._failing = True
+        return data.count(b"\n")
 
     def _reopen_if_moved(self) -> None:
         mine = os.fstat(self._descriptor)
@@ -159,6 +169,7 @@ class AuditLog:
             new = self._open()
             os.close(self._descriptor)
             self._descriptor = new
+            self._is_torn = False
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK

@@ -101,8 +101,9 @@ class Authenticator:
             return known
         grant = self._of_header(state, authorization)
         remembered = state.remembered
-        while len(remembered) >= _REMEMBERED:
-            remembered.pop(next(iter(remembered), ""), None)
+        # gRPC's and HTTP's threads both do this, so the keys are copied, which is one step.
+        for oldest in list(remembered)[: max(0, len(remembered) - _REMEMBERED + 1)]:
+            remembered.pop(oldest, None)
         remembered[authorization] = grant
         return grant
 

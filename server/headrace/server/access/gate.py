@@ -65,6 +65,20 @@ def when_ended(end: Callable[[HeadraceError], object]) -> None:
         call._end = end
 
 
+def need(role: Role) -> None:
+    """Checks the role of the caller, if only the request itself says which one it needs. From now
+    on, the call ends when the caller loses this role.
+
+    Raises:
+        Unauthenticated: the caller has sent no valid credential.
+        PermissionDenied: the caller's role is too small.
+    """
+    require(role)
+    call = _OPEN.get()
+    if call is not None:
+        call.role = role
+
+
 @contextmanager
 def uncancelled() -> Iterator[None]:
     """Inside, the call's task is not cancelled, but the end is raised afterwards.

@@ -197,6 +197,9 @@ class Connection(HttpToolsProtocol):
             self._refusal = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             raise ValueError("the head is too large")
         super().on_headers_complete()
+        # Trailers come from now on. They are not headers: nothing that lies behind a body may be
+        # the request's credential, or say how the body is read.
+        self.headers = []
         if len(self.pipeline) > _PIPELINED:
             raise ValueError("too many pipelined requests")
         self.flow.resume_reading()  # otherwise nobody would notice that the client leaves

@@ -11,8 +11,8 @@ from starlette.types import Receive, Scope, Send
 
 from headrace.server.access.certificates import names_of_connection
 from headrace.server.access.entrance import Entrance, Visit
+from headrace.server.access.gate import need
 from headrace.server.access.identity import Role
-from headrace.server.access.refusal import require
 from headrace.server.shared_memory.users import peer_of
 
 
@@ -37,7 +37,7 @@ class GuardedRoute(Route):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         role = self.roles.get(scope["method"])
         if role is not None:  # other methods are answered with 405
-            require(role)
+            need(role)
         await super().handle(scope, receive, send)
 
 

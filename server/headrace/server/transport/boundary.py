@@ -192,19 +192,21 @@ class Boundary:
             code, said = "OK", ""
             started = time.monotonic()
             peer = context.peer()
-            taken = not (self.draining and lane.work) and places.take(peer)
+            taken = False
             visit: Visit | None = None
             error: BaseException | None = None
             try:
                 try:
-                    if not taken:
-                        self._refuse(lane)
-                    self._begin(context, active=active)
+                    # First, so that strangers take no places and learn nothing of the load.
                     if entrance is not None:
                         names = partial(names_of_call, context)
                         visit = entrance.enter(METADATA.get(), names, role, peer, stays=active)
                         if visit.call is not None:
                             self._met(peer)
+                    taken = not (self.draining and lane.work) and places.take(peer)
+                    if not taken:
+                        self._refuse(lane)
+                    self._begin(context, active=active)
                     return await serve(context)
                 except asyncio.CancelledError:
                     error = visit.ended if visit is not None else None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -87,3 +88,38 @@ def test_a_log_that_cannot_be_opened_is_an_error_of_the_setting(tmp_path: Path) 
         with pytest.raises(InvalidArgument, match=str(path)) as caught:
             AuditLog(path)
         assert caught.value.field == "audit_log"
+
+
+@pytest.mark.parametrize("fits", [0, 7])
+def test_lines_that_do_not_fit_on_the_disk_are_counted(
+    fits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a line of which only the beginning fits does not spoil the next one."""
+    full, seen = threading.Event(), threading.Semaphore(0)
+    room, write = [fits], os.write
+
+    def limited(descriptor: int, data: bytes) -> int:
+        if not full.is_set():
+            return write(descriptor, data)
+        if not room[0]:
+            seen.release()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        room[0] = 0
+        return write(descriptor, data[:fits])
+
+    monkeypatch.setattr(module, "_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(os, "write", limited)
+    full.set()
+    log = AuditLog(tmp_path / "audit")
+    for number in range(3):
+        log.write(line(number))
+        assert seen.acquire(timeout=30)
+    full.clear()
+    log.write(line(3))
+    log.close()
+    lines = (tmp_path / "audit").read_text().splitlines()
+    if fits:
+        assert len(lines.pop(0)) == fits
+    found = [json.loads(each) for each in lines]
+    assert [each["name"] for each in found if each["outcome"] == "OK"] == ["3"]
+    assert sum(int(each["name"]) for each in found if each["outcome"] == "DROPPED") == 3

@@ -11,7 +11,7 @@ import pytest
 from headrace.runtime.errors import HeadraceError, PermissionDenied, Unauthenticated
 from headrace.server.access import gate as module
 from headrace.server.access.authenticator import Authenticator
-from headrace.server.access.gate import Gate, OpenCall, uncancelled, when_ended
+from headrace.server.access.gate import Gate, OpenCall, need, uncancelled, when_ended
 from headrace.server.access.identity import CALLER, STRANGER, Role
 from headrace.server.access.tokens import Entries, parse_entries
 from headrace.server.access.watched import WatchedFiles
@@ -107,6 +107,26 @@ def test_a_role_that_becomes_too_small_ends_the_open_call(
         return await task
 
     assert isinstance(asyncio.run(calls()).ended, PermissionDenied)
+
+
+def test_a_request_that_turns_out_to_need_more_ends_when_it_has_less(
+    gate: Gate, path: Path, files: WatchedFiles[Entries]
+) -> None:
+    """HTTP knows the role of a request only when it has found the route."""
+
+    async def calls() -> OpenCall:
+        call = gate.enter("Bearer 1", nobody, Role.READ)
+        assert call is not None
+        with pytest.raises(PermissionDenied):
+            need(Role.MANAGE)
+        need(Role.INFER)
+        replace(path, entry("a", "1", "read"))
+        files.look()
+        with pytest.raises(asyncio.CancelledError):
+            await forever()
+        return call
+
+    assert isinstance(asyncio.run(asyncio.wait_for(calls(), 30)).ended, PermissionDenied)
 
 
 def test_a_call_may_say_how_it_ends(gate: Gate, path: Path, files: WatchedFiles[Entries]) -> None:

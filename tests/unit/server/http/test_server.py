@@ -63,6 +63,21 @@ def test_a_request_that_two_parsers_may_read_in_two_ways_is_refused(sent: bytes)
         assert answer.count(b"HTTP/1.1") == 1
 
 
+def test_a_trailer_is_no_header() -> None:
+    """Otherwise a credential behind the body would count, beside one that a proxy has checked."""
+
+    async def shown(request: Request) -> Response:
+        await request.body()
+        return PlainTextResponse(",".join(sorted(request.headers)))
+
+    head = b"POST /shown HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+    body = b"2\r\n{}\r\n0\r\nAuthorization: Bearer a\r\nX-Request-Id: b\r\n\r\n"
+    with serving(application(shown=shown)) as server, connected(server) as client:
+        for _ in range(2):  # the second request has its own headers again
+            client.sendall(head + body)
+            assert replies(client, 1) == [(200, b"host,transfer-encoding")]
+
+
 def test_a_connection_answers_one_request_after_another() -> None:
     with serving(application(fine=fine)) as server, connected(server) as client:
         for _ in range(3):

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,10 +15,17 @@ import pytest
 
 from headrace.runtime.errors import NotFound
 from headrace.runtime.metrics.counters import Counters
+from headrace.server.access.audit import AuditLog
+from headrace.server.access.authenticator import Authenticator
+from headrace.server.access.entrance import Entrance
+from headrace.server.access.gate import Gate
+from headrace.server.access.tokens import parse_entries
+from headrace.server.access.watched import WatchedFiles
 from headrace.server.logs import configure_logging
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.statuses import describe
 from headrace.wire.errors import REQUEST_ID_KEY, from_trailing_metadata
+from tests.support.tokens import entry
 
 pytestmark = pytest.mark.usefixtures("restored_logging")
 
@@ -137,3 +145,31 @@ def test_a_call_that_ends_before_it_can_be_refused_counts_as_cancelled_and_logs_
 
     with pytest.raises(asyncio.CancelledError):
         run(refuse, Ended())
+
+
+@pytest.mark.parametrize("draining", [False, True])
+def test_a_stranger_is_refused_as_such_however_busy_the_server_is(
+    tmp_path: Path, *, draining: bool
+) -> None:
+    """It takes no place, and the audit log counts it among the refused ones."""
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(entry("a", "a", "manage"))
+    gate = Gate(Authenticator(WatchedFiles([tokens], parse_entries, field="tokens")))
+    log = AuditLog(tmp_path / "audit")
+    boundary = Boundary(Counters(), 1, Entrance(gate, log, {}))
+    boundary.draining = draining
+    context = Context()
+
+    async def calls() -> None:
+        assert boundary.calls.places.take("ipv4:10.0.0.1:1")
+        with pytest.raises(Aborted):
+            await boundary.unary("LoadNetwork", succeed)(None, context)
+        boundary.calls.places.give_back("ipv4:10.0.0.1:1")
+        assert boundary.calls.places.taken == 0
+
+    asyncio.run(calls())
+    log.close()
+    assert context.code is grpc.StatusCode.UNAUTHENTICATED
+    assert "calls" not in context.message
+    (line,) = map(json.loads, (tmp_path / "audit").read_text().splitlines())
+    assert (line["who"], line["refusal"]) == ("stranger", "no_credential")
