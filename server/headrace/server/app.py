@@ -257,10 +257,11 @@ class App:
             if starting.done():
                 on_ready(starting.result())
                 await stopping
-        finally:  # otherwise loads in progress would delay the stop
-            starting.cancel()
+        finally:
+            starting.cancel()  # otherwise loads in progress would delay the stop
             await asyncio.gather(starting, return_exceptions=True)
-        await self.stop()
+            # A failed start stops too: gRPC's threads may crash a process that ends around them.
+            await self.stop()
 
     async def stop(self) -> None:
         """Drains and stops. Work that still runs after the grace period is cancelled."""
