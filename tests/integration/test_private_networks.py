@@ -96,7 +96,8 @@ class Tenant(NamedTuple):
             with urllib.request.urlopen(request, timeout=CALL_SECONDS) as reply:
                 return reply.status, reply.read().decode()
         except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
+            with error:
+                return error.code, error.read().decode()
 
     def load(self, name: str, model: bytes = MODEL, **fields: Any) -> Any:
         source = pb.ModelSource(data=model)

@@ -80,7 +80,8 @@ def test_http_beyond_the_rate_is_429_and_probes_are_answered(limited: Server) ->
 
     with pytest.raises(urllib.error.HTTPError) as refused:
         ask_often()
-    assert refused.value.code == 429
+    with refused.value:  # closes the connection
+        assert refused.value.code == 429
     assert int(refused.value.headers["retry-after"]) >= 1
     for _ in range(20):
         assert limited.get("/healthz") == "alive\n"
