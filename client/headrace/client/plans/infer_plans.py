@@ -18,8 +18,8 @@ from headrace.wire.message import serialize
 def pack(
     sharing: Sharing | None, request: pb.InferRequest, attachments: list[codec.Buffer]
 ) -> Packed:
-    """The request in shared memory, or serialised if it is small or there is no segment for it. The
-    arrays that it was made of may change afterwards."""
+    """Puts a request into shared memory. Serialises it instead if it is small, or if no segment is
+    free. The arrays may change afterwards."""
     loan = None if sharing is None else sharing.lend(request, attachments)
     return serialize(request, attachments) if loan is None else loan
 

@@ -40,9 +40,9 @@ class Sharing:
         self._grows = False  # in the background; it does no harm if two threads both begin it
 
     def lend(self, request: pb.InferRequest, attachments: Sequence[Buffer]) -> Loan | None:
-        """The request, with its large tensors copied into a segment. None if it is small, or if
-        there is no segment for it: then the request is unchanged, and a further segment is added in
-        the background."""
+        """Copies a request's large tensors into a segment. Returns None, and leaves the request as
+        it is, if the request is small or no segment is free. In the second case it adds a segment
+        in the background."""
         loan = self._lend(request, attachments)
         if loan is None and not self._grows and (size := self._lacks(request, attachments)):
             self._grows = True

@@ -4,14 +4,17 @@ Before the first transformation each node is stamped with its own name. The node
 get its stamp. The stamp is a JSON list under one metadata key, so that it survives every clone and
 every trip through a serialised model.
 
-A transformation does not know about stamps. `tracked` compares the graph before and after it. The
-rule is that the nodes that now produce what a removed layer's readers read replace that layer.
-These are the producers of values that kept the names of the layer's results. If there are none,
-they are the producers of what its surviving readers now read in its place, the readers themselves
-if they were altered, and the nodes that replace its removed readers. A new node that replaces no
-removed layer stands for what its readers stand for. Examples are the first half of a decomposed
-layer and a cast between two layers. A layer that no node replaces has vanished: it was folded into
-a constant, or its results were not read.
+A transformation does not know about stamps. `tracked` compares the graph before and after it. A
+removed layer is replaced by the nodes that produce values with the names of its results. If there
+are none, it is replaced by these nodes:
+
+- the nodes from which its surviving readers read now,
+- its readers that were altered,
+- the nodes that replace its removed readers.
+
+A new node that replaces no removed layer stands for what its readers stand for. Examples are the
+first half of a decomposed layer and a cast between two layers. A layer that no node replaces has
+vanished: it was folded into a constant, or its results were not read.
 """
 
 from __future__ import annotations

@@ -20,9 +20,8 @@ from headrace.runtime.intake.stripping import Place, Ranges
 from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.system.mapped_files import MappedFiles
 
-_SELF: Final = "\0model"
-_DECODED: Final = "\0decoded "
-"""Locations that stand for the bytes of the model itself, and for a list of decoded numbers. No
+_OWN: Final = "\0own "
+"""Locations that begin so stand for the bytes of the model itself and its decoded numbers. No
 file can have these names."""
 
 
@@ -44,12 +43,11 @@ class TensorData:
         mapped: MappedFiles,
         external: ExternalFiles,
     ) -> None:
-        self._data = data
         self._ranges = ranges
         self._limits = limits
         self._mapped = mapped
         self._external = external
-        self._decoded: list[memoryview] = []
+        self._own: list[Buffer] = [data]
         self._count = 0
         self._bytes = 0
         self._external_bytes = 0
@@ -129,17 +127,17 @@ class TensorData:
         for field in ("raw_data", place.field):
             proto.ClearField(field)
         if place.field in ("raw_data", "float_data", "double_data"):
-            refer(proto, _SELF, place.start, place.length)
+            refer(proto, f"{_OWN}0", place.start, place.length)
         else:
             try:
                 decoded = decode_integers(self._view(place), dtype)
             except ValueError as error:
                 raise _invalid(f"{place.field} of {proto.name!r}: {error}") from None
-            refer(proto, f"{_DECODED}{len(self._decoded)}", 0, len(decoded))
-            self._decoded.append(decoded)
+            refer(proto, f"{_OWN}{len(self._own)}", 0, len(decoded))
+            self._own.append(decoded)
 
     def _view(self, place: Place) -> memoryview:
-        return memoryview(self._data)[place.start : place.start + place.length]
+        return memoryview(self._own[0])[place.start : place.start + place.length]
 
     def _check_external(
         self, proto: onnx.TensorProto, dtype: ir.DataType, size: int, what: str
@@ -175,11 +173,9 @@ class TensorData:
         def find(external: ir.ExternalTensor) -> ir.TensorProtocol:
             start = external.offset or 0
             location = str(external.location)
-            if location == _SELF or location.startswith(_DECODED):
+            if location.startswith(_OWN):
                 own.append(id(external))
-                source = memoryview(self._data)
-                if location != _SELF:
-                    source = self._decoded[int(location.removeprefix(_DECODED))]
+                source = memoryview(self._own[int(location.removeprefix(_OWN))])
             else:
                 source = self._external.find(location, external.name or "")
             places[id(external)] = source[start : start + int(external.nbytes)]

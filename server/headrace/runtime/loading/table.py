@@ -143,7 +143,7 @@ class NetworkTable:
             return key[0] == name and version in (None, key[1])
 
         ready = {(of, each) for of, found in self.names.items() for each in found.ready()}
-        # A replacement takes the room of what it replaces, unless an earlier one still drains.
+        # A replacement needs no room of its own, unless an earlier one still drains.
         replaces = any(map(replaced, ready)) and not any(
             replaced((key.name, key.version)) for key in self.draining
         )

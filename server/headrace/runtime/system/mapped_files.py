@@ -39,8 +39,8 @@ class MappedFiles:
         return memoryview(mapped)
 
     def spool(self, pieces: Sequence[memoryview]) -> list[memoryview]:
-        """Moves the pieces to a temporary file and returns views of it. Returns the pieces
-        themselves if there is no room for the file."""
+        """Moves the pieces to a temporary file and returns views of it. If there is no room for the
+        file, returns the pieces unchanged."""
         offsets = []
         try:
             with tempfile.TemporaryFile(prefix="headrace-weights-") as file:
