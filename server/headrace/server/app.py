@@ -265,9 +265,10 @@ class App:
 
     async def stop(self) -> None:
         """Drains and stops. Work that still runs after the grace period is cancelled."""
+        # Both ports refuse new work before a probe can tell that the server is shutting down.
+        self._boundary.draining = self._application.draining = True
         self._unready = "shutting down"
         self._health.drain()
-        self._boundary.draining = True
         grace = self._settings.grace_seconds
         _log.info("draining for at most %g seconds; a second signal ends that at once", grace)
         deadline = time.monotonic() + grace

@@ -68,11 +68,10 @@ class Application:
         self._known = ", ".join([*known, "/v2/docs"])
         self._verbose = _log.isEnabledFor(logging.DEBUG)
         self._working: set[asyncio.Task[None]] = set()
-        self._draining = False
+        self.draining = False  # then new work is refused; any thread may set it
 
     async def drain(self) -> None:
-        """Refuses new work, and returns when all work in progress has its replies."""
-        self._draining = True
+        """Returns when all work in progress has its replies."""
         while self._working:
             await asyncio.wait(self._working)
 
@@ -142,7 +141,7 @@ class Application:
             Unavailable: the server is shutting down.
             ResourceExhausted: the connection is beyond the usual number.
         """
-        if self._draining:
+        if self.draining:
             raise Unavailable("the server is shutting down; use another one")
         if connection.is_spare:
             raise ResourceExhausted(
