@@ -13,10 +13,8 @@ from typing import NamedTuple
 
 import grpc
 
-from headrace.runtime.config.device_name import unknown_device
 from headrace.runtime.core import Core
-from headrace.runtime.device.plugin_source import PluginSource, factory_source, installed_plugins
-from headrace.runtime.errors import InvalidArgument, NotFound
+from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.table import OwnerLimits
 from headrace.server.access.access import Access
@@ -29,6 +27,7 @@ from headrace.server.http.metrics import make_registry
 from headrace.server.http.operations import operations_routes
 from headrace.server.http.rest.rest import Rest
 from headrace.server.http.server import HttpServer
+from headrace.server.plugins import plugin_sources
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.poller import Poller
 from headrace.server.repository.repository import Repository
@@ -320,31 +319,3 @@ class App:
 
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(look)
-
-
-def plugin_sources(settings: Settings) -> list[PluginSource]:
-    """The plugins that the settings ask for. By default, these are all installed plugins.
-
-    Raises:
-        NotFound: the settings name a plugin that is not installed.
-    """
-    installed = installed_plugins()
-    sources = dict(installed)
-    for plugin in settings.plugins:
-        original = plugin.device or plugin.name
-        if plugin.factory is not None:
-            source = factory_source(plugin.name, plugin.factory)
-        elif original in installed:
-            source = installed[original]
-        else:
-            raise NotFound.unknown("plugin", original, installed, field=f"plugins.{plugin.name}")
-        if not plugin.enabled:
-            sources.pop(plugin.name, None)
-            continue
-        sources[plugin.name] = source.configured(plugin.name, plugin.config)
-    if settings.devices:
-        for name in settings.devices:
-            if name not in sources:
-                raise unknown_device(name, sources, field="devices")
-        sources = {name: sources[name] for name in settings.devices}
-    return [source for _, source in sorted(sources.items())]

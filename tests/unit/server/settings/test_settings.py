@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.runtime.errors import InvalidArgument, NotFound
-from headrace.server.app import plugin_sources
+from headrace.server.plugins import plugin_sources
 from headrace.server.settings.option import GIB, MIB
 from headrace.server.settings.settings import (
     SIZE,
