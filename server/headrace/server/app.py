@@ -53,6 +53,7 @@ from headrace.server.shared_memory.regions import Regions
 from headrace.server.shared_memory.users import Users
 from headrace.server.state import StateDirectory
 from headrace.server.storage import lock_state, network_cache, signing_key, usable
+from headrace.server.tracing.start import shown_host, start_tracing
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.connections import cut_connections
 from headrace.server.transport.limits import channel_options, strangers
@@ -95,6 +96,7 @@ class App:
             with usable("state_dir"):
                 self._state = StateDirectory(settings.state_dir, limits)
         key = signing_key(settings)
+        self._tracing = start_tracing(settings)
         self.core = Core(
             plugin_sources(settings),
             blob_key=key,
@@ -108,6 +110,7 @@ class App:
             folder=self._state.kept if self._state is not None else None,
             isolate_devices=settings.isolate_devices,
             max_state_bytes=settings.max_state_bytes,
+            **({"load_span": self._tracing.begin_load} if self._tracing else {}),
         )
         self._networks = (
             PrivateNetworks(self.core.networks, settings.operators)
@@ -136,7 +139,8 @@ class App:
         entrance = self._access.entrance()
         self._strangers = strangers(settings, checks=entrance is not None)
         self._boundary = Boundary(
-            self.core.counters, settings.max_concurrent_rpcs, entrance, self._strangers.met
+            *(self.core.counters, settings.max_concurrent_rpcs, entrance, self._strangers.met),
+            self._tracing,
         )
         self._regions = Regions(
             allowed=settings.allow_client_shared_memory,
@@ -205,6 +209,7 @@ class App:
             rest.routes,
             rest.lifespan,
             self._access.entrance(),
+            self._tracing,
         )
         self._http = HttpServer(
             settings.http_host,
@@ -232,6 +237,8 @@ class App:
         with usable("http_port"):
             self._http.start()
         self._port = port
+        if self._tracing:
+            self._tracing.address = shown_host(settings.host), port
         await self._server.start()
         self._strangers.start(port)
         await self._startup.load()
@@ -303,6 +310,8 @@ class App:
         deadline = max(deadline, time.monotonic() + _UNLOAD_SECONDS)
         await asyncio.get_running_loop().run_in_executor(None, self.core.stop, deadline)
         self._http.stop()
+        if self._tracing:
+            await asyncio.to_thread(self._tracing.close, deadline - time.monotonic())
         await asyncio.to_thread(self._access.close)
         self._uploads.close()
         self._regions.close()

@@ -17,6 +17,9 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import EventDict, Processor
 
+from headrace.runtime.execution.trace import names
+from headrace.server.tracing.context import CURRENT_SPAN
+
 ROOT = "headrace"
 
 _VALUE_LENGTH = 8192
@@ -43,6 +46,7 @@ def configure_logging(
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),
+        _traced,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     structlog.configure(
@@ -90,6 +94,13 @@ def _rendering(form: str, target: TextIO) -> list[Processor]:
     if form == "json":
         return [*shared, structlog.processors.JSONRenderer()]
     return [*shared, structlog.dev.ConsoleRenderer(colors=target.isatty())]
+
+
+def _traced(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """Adds the ids of the span, if the line belongs to a request that is traced."""
+    for key, text in names(CURRENT_SPAN.get()).items():
+        event.setdefault(key, text)
+    return event
 
 
 def _bounded(_logger: Any, _method: str, event: EventDict) -> EventDict:

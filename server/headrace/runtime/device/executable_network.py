@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.config.standard_keys import EXECUTION_TIMEOUT, PERF_COUNT
+from headrace.runtime.device.job_spans import record
 from headrace.runtime.errors import (
     DeadlineExceeded,
     InvalidArgument,
@@ -65,11 +66,15 @@ class ExecutableNetwork:
     Attributes:
         notes, restored, loaded_from_cache: as in `Loaded`; the plugin sets them before `open`.
         statistics: the statistics of the requests, from when the network has its name.
+        on_streams: whether its requests run on the streams of its own device.
     """
 
     inline_safe: ClassVar[bool] = False
     """Whether a tiny network may run on the thread that submits the request. That needs a device
     that computes on the calling thread and needs no stream of its own."""
+
+    process: ClassVar[str] = ""
+    """The process that runs the requests, if it is not the server."""
 
     notes: tuple[str, ...] = ()
     restored: bool = False
@@ -101,6 +106,7 @@ class ExecutableNetwork:
         self.place: Place
         self._check = PortCheck(self.inputs, self.outputs)
         self._share = executor.share(streams) if executor is not None else None
+        self.on_streams = executor is not None
         self.statistics = Statistics()
         self._network_counters: NetworkCounters | None = None
         self._pipeline: Pipeline
@@ -198,14 +204,27 @@ class ExecutableNetwork:
         if self._network_counters is not None and job.outcome is not None:
             rows, counts = self._check.batch_size(job), self.counts_rows
             seconds = job.finished - job.queued
-            self._network_counters.observe(job.outcome, seconds, rows if counts else None)
+            exemplar = None if job.span is None else job.span.exemplar(job.finished)
+            self._network_counters.observe(job.outcome, seconds, rows if counts else None, exemplar)
             self.statistics.observe(job, rows, is_run=counts)
         self._settled(job)
 
     def _settled(self, job: Job, *, part: bool = False) -> None:
         assert job.outcome is not None
         execution_seconds = job.execution_seconds if job.started else None
-        self.place.counters.observe(job.outcome, job.queue_seconds, execution_seconds, part=part)
+        exemplar = None
+        if job.span is not None:
+            device = self.place.device
+            exemplar = job.span.exemplar(job.finished)
+            record(
+                *(job, job.span, self.name, device),
+                part=part,
+                on_streams=self.on_streams,
+                process=self.process,
+            )
+        self.place.counters.observe(
+            job.outcome, job.queue_seconds, execution_seconds, part, exemplar
+        )
         if job.layers:
             self.last_profile = tuple(job.layers)
 

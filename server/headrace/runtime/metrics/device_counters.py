@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
 from headrace.runtime.execution.job import Outcome
+from headrace.runtime.execution.trace import Exemplar
 from headrace.runtime.metrics import families
 from headrace.runtime.metrics.histogram import Histogram
 from headrace.runtime.metrics.series import Family, SeriesSnapshot, Snapshot
@@ -45,24 +46,24 @@ class Requests:
 
 class _Executions:
     """One kind of work on a device. The owner's lock guards all but `ended`, to which anybody may
-    append: outcome, seconds in the queue, and on a stream or None."""
+    append: outcome, seconds in the queue, and on a stream or None, exemplar or None."""
 
     __slots__ = ("ended", "execution_seconds", "queue_wait_seconds", "requests")
 
     def __init__(self) -> None:
         self.requests = Requests()
-        self.ended: deque[tuple[Outcome, float, float | None]] = deque()
+        self.ended: deque[tuple[Outcome, float, float | None, Exemplar | None]] = deque()
         self.queue_wait_seconds = Histogram(families.DEVICE_QUEUE_WAIT_SECONDS.bounds)
         self.execution_seconds = Histogram(families.DEVICE_EXECUTION_SECONDS.bounds)
 
     def sort(self) -> None:
         """Counts what has ended so far."""
         for _ in range(len(self.ended)):
-            outcome, queue_seconds, execution_seconds = self.ended.popleft()
+            outcome, queue_seconds, execution_seconds, exemplar = self.ended.popleft()
             self.requests.outcomes[outcome] += 1
-            self.queue_wait_seconds.observe(queue_seconds)
+            self.queue_wait_seconds.observe(queue_seconds, exemplar)
             if execution_seconds is not None:
-                self.execution_seconds.observe(execution_seconds)
+                self.execution_seconds.observe(execution_seconds, exemplar)
 
     def series(self, *labels: str) -> Iterator[SeriesSnapshot]:
         self.sort()
@@ -103,6 +104,7 @@ class DeviceCounters:
         queue_seconds: float,
         execution_seconds: float | None,
         part: bool = False,
+        exemplar: Exemplar | None = None,
     ) -> None:
         """Counts the end of an accepted request.
 
@@ -111,9 +113,10 @@ class DeviceCounters:
             queue_seconds: from acceptance to the start on a stream, or to the end in the queue.
             execution_seconds: on a stream; None if it never got there.
             part: whether it was part of a request split over devices.
+            exemplar: the request, if it is traced.
         """
         executions = self._parts if part else self._requests
-        executions.ended.append((outcome, queue_seconds, execution_seconds))
+        executions.ended.append((outcome, queue_seconds, execution_seconds, exemplar))
         if len(executions.ended) >= NOTED:
             with self._lock:
                 executions.sort()

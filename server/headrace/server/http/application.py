@@ -20,6 +20,7 @@ from starlette.routing import Route, Router
 from starlette.types import Lifespan, Message, Receive, Scope, Send
 
 from headrace.runtime.errors import ResourceExhausted, Unavailable
+from headrace.runtime.execution.trace import Span
 from headrace.runtime.metrics.counters import Counters
 from headrace.server.access.audit import about
 from headrace.server.access.entrance import Entrance, Visit
@@ -29,6 +30,7 @@ from headrace.server.http.connection import Connection
 from headrace.server.http.errors import CLIENT_LEFT, error_reply, is_rest, said
 from headrace.server.http.guard import GuardedRoute, enter, peer
 from headrace.server.logs import CURRENT_REQUEST, new_request_id, request_id
+from headrace.server.tracing.tracing import Tracing
 from headrace.server.transport.statuses import describe
 
 _log = logging.getLogger(__name__)
@@ -48,6 +50,7 @@ class Application:
         counters: count the requests.
         lifespan: the same as Starlette's.
         entrance: what callers go through before their bodies are read. None lets everybody in.
+        tracing: traces requests to paths that are neither probes nor open. None traces nothing.
     """
 
     def __init__(
@@ -57,7 +60,9 @@ class Application:
         routes: Sequence[GuardedRoute] = (),
         lifespan: Lifespan[Router] | None = None,
         entrance: Entrance | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing
         self._entrance = entrance
         self._open = frozenset(each.path for each in (*probes, *routes) if each.is_open)
         paths = [each.path for each in (*probes, *routes)]
@@ -88,7 +93,8 @@ class Application:
         scope["app"] = self  # makes Starlette raise errors rather than answer them
         reply = _Reply(scope, send)
         CURRENT_REQUEST.set(reply.identifier)
-        started = time.monotonic() if self._verbose else 0.0
+        tracing = self._tracing
+        started = time.monotonic() if self._verbose or tracing is not None else 0.0
         task = asyncio.current_task()
         assert task is not None
         connection: Connection = scope["state"]["connection"]
@@ -99,12 +105,15 @@ class Application:
 
         connection.on_lost = gone
         visit: Visit | None = None
+        span: Span | None = None
         try:
             if scope["path"] not in self._probes:
                 self._refuse_if_full(connection)
                 self._working.add(task)
             if self._entrance is not None:
                 visit = enter(self._entrance, scope, is_open=scope["path"] in self._open)
+            if tracing is not None and scope["path"] not in self._open | self._probes:
+                span = tracing.begin("HTTP", scope["headers"], started)
             await self._router(scope, receive, reply.send)
         except (Exception, asyncio.CancelledError) as caught:  # noqa: BLE001 - maps all of them
             error = (visit is not None and visit.ended) or caught
@@ -119,6 +128,10 @@ class Application:
             self._working.discard(task)
             if self._entrance is not None:
                 self._record(self._entrance, visit, scope, reply)
+            if tracing is not None and span is not None and not reply.refusal:
+                route, status = _template(scope), reply.status or CLIENT_LEFT
+                known = "" if route == _UNKNOWN_PATH else route
+                tracing.end_http(span, scope, known, status, reply.identifier)
             self._count(scope, reply, started)
 
     @staticmethod

@@ -109,6 +109,7 @@ class RequestStream(ABC):
         self._in_flight: dict[Hashable, Callable[[HeadraceError], object] | None] = {}
         self._memory = Memory(owner.memory, context.peer())
         self._meter = owner.boundary.meter(context)
+        self._spans = owner.boundary.request_spans()
         self._results = ResultWriter(
             context, self._memory, self._message, self.results_a_message, self._wrote
         )
@@ -255,13 +256,15 @@ class RequestStream(ABC):
             return
         self._reserved[key] = reserved
         self._in_flight[key] = None
+        self._spans.begin(key)
         try:
             self._owner.boundary.refuse_if_draining()
             cancel = self._begin(request, key)
         except Exception as error:  # noqa: BLE001 - any error is this request's result
             self._forget(key)
-            self._fail(name, error)
+            self._spans.end(key, name, self._fail(name, error))
             return
+        self._spans.pause()
         if key in self._in_flight:
             self._in_flight[key] = cancel
 
@@ -279,25 +282,31 @@ class RequestStream(ABC):
     ) -> None:
         """Takes a request's outcome, or the `error` that it failed with, and its duration."""
         self._forget(key)
-        if self.closed.is_set():
-            return  # the caller has left, and its request was cancelled
+        if self.closed.is_set():  # the caller has left, and its request was cancelled
+            self._spans.end(key, name, "CANCELLED")
+            return
+        code = "OK"
+        self._spans.resume(key)
         try:
             if error is not None:
                 raise error
             self._results.hold(*self._success(name, outcome))
         except Exception as failure:  # noqa: BLE001 - any error is this request's result
-            self._fail(name, failure, seconds)
+            code = self._fail(name, failure, seconds)
         else:
-            self._owner.boundary.log_ended(self.method, "OK", seconds, name)
+            self._owner.boundary.log_ended(self.method, code, seconds, name)
+        self._spans.end(key, name, code)
         self._changed.set()
         if not self._reading:
             self._results.write()
 
-    def _fail(self, name: str, error: BaseException, seconds: float = 0.0) -> None:
+    def _fail(self, name: str, error: BaseException, seconds: float = 0.0) -> str:
+        """Makes the error a request's result. Returns the name of its status."""
         details = describe(error, where=self.method, request=name)
         self._results.put(self._failure(name, details))
-        code, said = details.code.name, details.message
+        code, said = str(details.code.name), details.message
         self._owner.boundary.log_ended(self.method, code, seconds, name, said)
+        return code
 
     def _wrote(self) -> None:
         self._changed.set()

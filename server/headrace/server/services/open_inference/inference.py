@@ -39,6 +39,7 @@ from headrace.server.services.open_inference.datatypes import (
 from headrace.server.services.turns import Turn
 from headrace.server.shared_memory.lease import Lease
 from headrace.server.shared_memory.regions import Caller, Regions
+from headrace.server.tracing.context import CURRENT_SPAN
 from headrace.wire.codec import CodecError
 from headrace.wire.layouts import MAX_ID_LENGTH
 
@@ -137,6 +138,7 @@ class OpenInference:
             may_run_inline=True,
             trace=call.id,
             sequence=call.sequence,
+            span=CURRENT_SPAN.get(),
         )
 
 

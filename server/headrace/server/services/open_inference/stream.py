@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.errors import Cancelled, HeadraceError
+from headrace.runtime.execution.trace import status_of
 from headrace.server.services.open_inference.call import InferCall
 from headrace.server.services.open_inference.messages import read
 from headrace.server.services.request_stream import RequestStream, Streams
@@ -126,11 +127,11 @@ class _Stream(RequestStream):
         data: bytes = reply.SerializeToString()
         return data
 
-    def _fail(self, name: str, error: BaseException, seconds: float = 0.0) -> None:
-        if self._errors_as_status:
-            self.fail_all(error)
-        else:
-            super()._fail(name, error, seconds)
+    def _fail(self, name: str, error: BaseException, seconds: float = 0.0) -> str:
+        if not self._errors_as_status:
+            return super()._fail(name, error, seconds)
+        self.fail_all(error)
+        return status_of(error)
 
     def _message(self, results: Sequence[bytes]) -> bytes:
         (result,) = results
