@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -35,6 +34,7 @@ from headrace.runtime.execution.pipeline import Pipeline, Stage
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
 from headrace.runtime.execution.timer import Timer
+from headrace.runtime.execution.trace import Exemplar, Span
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.metrics.device_counters import DeviceCounters
 from headrace.runtime.metrics.statistics import Statistics
@@ -171,8 +171,8 @@ class ExecutableNetwork:
                 self._network_counters.accept()
             place.counters.accept()
         else:
-            job.observe(partial(self._settled, part=True))
-            place.counters.accept(part=True)
+            job.observe(self._part_settled)
+            place.counters.accept_part()
         if self._perf_count:
             job.profile = True
         job.queued = time.monotonic()
@@ -200,33 +200,34 @@ class ExecutableNetwork:
         return True
 
     def _request_settled(self, job: Job) -> None:
-        self.place.admission.release(job)
-        if self._network_counters is not None and job.outcome is not None:
+        place, outcome = self.place, job.outcome
+        assert outcome is not None
+        place.admission.release(job)
+        exemplar = None if job.span is None else self._record(job, job.span, part=False)
+        if self._network_counters is not None:
             rows, counts = self._check.batch_size(job), self.counts_rows
             seconds = job.finished - job.queued
-            exemplar = None if job.span is None else job.span.exemplar(job.finished)
-            self._network_counters.observe(job.outcome, seconds, rows if counts else None, exemplar)
+            self._network_counters.observe(outcome, seconds, rows if counts else None, exemplar)
             self.statistics.observe(job, rows, is_run=counts)
-        self._settled(job)
+        execution_seconds = job.execution_seconds if job.started else None
+        place.counters.observe(outcome, job.queue_seconds, execution_seconds, False, exemplar)
+        if job.layers:
+            self.last_profile = tuple(job.layers)
 
-    def _settled(self, job: Job, *, part: bool = False) -> None:
+    def _part_settled(self, job: Job) -> None:
         assert job.outcome is not None
         execution_seconds = job.execution_seconds if job.started else None
-        exemplar = None
-        if job.span is not None:
-            device = self.place.device
-            exemplar = job.span.exemplar(job.finished)
-            record(
-                *(job, job.span, self.name, device),
-                part=part,
-                on_streams=self.on_streams,
-                process=self.process,
-            )
+        exemplar = None if job.span is None else self._record(job, job.span, part=True)
         self.place.counters.observe(
-            job.outcome, job.queue_seconds, execution_seconds, part, exemplar
+            job.outcome, job.queue_seconds, execution_seconds, True, exemplar
         )
         if job.layers:
             self.last_profile = tuple(job.layers)
+
+    def _record(self, job: Job, span: Span, *, part: bool) -> Exemplar:
+        where = self.name, self.place.device
+        record(job, span, *where, part=part, on_streams=self.on_streams, process=self.process)
+        return span.exemplar(job.finished)
 
     # -- what it says of itself --
 

@@ -76,7 +76,8 @@ class Inference:
             identifier = request.id or f"r{next(self._ids)}"
             CURRENT_REQUEST.set(identifier)
         job = self.start(request, inputs, context.time_remaining(), self._wake)
-        await ended(job, partial(_has_expired, context))
+        if job.outcome is None or job.error is not None:
+            await ended(job, partial(_has_expired, context))
         small = encode_small(identifier, job)
         if small is not None:
             return small
