@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from headrace.testing.case import parse
 from headrace.v1 import inference_engine_pb2 as pb
 from tests.integration.harness import CALL_SECONDS, Server, Stream, infer_request, until
 from tests.support.collector import AT_ONCE, Collector, Received, collector_over_grpc
+from tests.support.manual import blocks
 from tests.support.tokens import entry
 
 ENDLESS, ADD, FRAGILE = networks.endless(), networks.add(), networks.fragile()
@@ -113,7 +116,7 @@ def test_a_call_over_hetero_with_batches_below_is_one_connected_trace(
         network.unload()
     trace_id = f"{program.get_span_context().trace_id:032x}"
 
-    def whole(spans: Any) -> bool:
+    def whole(spans: Sequence[Received]) -> bool:
         return any(span.trace == trace_id and span.kind == SERVER for span in spans)
 
     spans = [span for span in collector.until(whole) if span.trace == trace_id]
@@ -316,6 +319,39 @@ def test_a_run_in_a_worker_process_is_a_span_of_the_server(
     (execution,) = (span for span in spans if span.name.startswith("execute"))
     assert execution.facts["headrace.process"] == "worker"
     assert execution.facts["headrace.inference_seconds"] > 0
+
+
+def test_the_program_of_the_manual_makes_one_trace_with_the_server(
+    server: Server, collector: Collector, tmp_path: Path
+) -> None:
+    (program,) = blocks("docs/tracing.md", "python")
+    for shown, here in (
+        ("http://localhost:4317", collector.url),
+        ("localhost:9000", server.address),
+    ):
+        assert shown in program
+        program = program.replace(shown, here)
+    onnx.save(
+        parse("m (float[1,16] x) => (float[1,16] y) { y = Softmax(x) }"), tmp_path / "model.onnx"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    identifier = ran.stdout.split()[-1]
+
+    def whole(spans: Sequence[Received]) -> bool:
+        return {SERVER, CLIENT} <= {span.kind for span in spans if span.trace == identifier}
+
+    spans = [span for span in collector.until(whole) if span.trace == identifier]
+    (root,) = (span for span in spans if not span.parent)
+    assert root.name == "my work"
+    (asked,) = (span for span in spans if span.parent == root.id)
+    (answered,) = (span for span in spans if span.parent == asked.id)
+    assert (asked.kind, answered.kind) == (CLIENT, SERVER)
+    assert asked.name == answered.name == f"{SERVICE}/Infer"
+    assert asked.start <= answered.start <= answered.end <= asked.end
+    assert names_below(spans, answered.id) == ["queue CPU.0", "execute CPU.0"]
 
 
 def test_probes_and_scrapes_are_not_traced_and_a_scrape_shows_traced_requests(

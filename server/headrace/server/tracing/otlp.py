@@ -24,6 +24,8 @@ from opentelemetry.trace.span import TraceState
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.execution.trace import Span
 
+_LAST_SECONDS: Final = 3.0
+"""The most time for the last spans, so that a collector that is down does not use up a stop."""
 _HURRY_SECONDS: Final = 0.5
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 _KINDS: Final = {"server": SpanKind.SERVER, "internal": SpanKind.INTERNAL}
@@ -53,10 +55,11 @@ class OtlpSink:
             self._processor.on_end(self._readable(span))
 
     def close(self, seconds: float) -> None:
-        """As `Sink`. A collector that does not answer delays it for half a second more at most."""
+        """As `Sink`, but for at most 3 seconds, and half a second more if the collector does not
+        answer."""
         closing = threading.Thread(target=self._processor.shutdown, name="traces", daemon=True)
         closing.start()
-        closing.join(max(0.0, seconds))
+        closing.join(min(max(0.0, seconds), _LAST_SECONDS))
         if closing.is_alive():
             logging.getLogger(__name__).warning(
                 "the collector of traces did not take the last spans in time; they are lost"
