@@ -49,8 +49,8 @@ def main() -> None:
         for folder in sys.argv[1:]:
             with version_in(folder):
                 servers[f"off, in {folder}"] = stack.enter_context(headrace())
-        for label, ratio in (("1 %", "0.01"), ("100 %", "1")):
-            servers[label] = stack.enter_context(headrace(*exporting, ratio))
+        for label, sampled in (("1 %", "0.01"), ("100 %", "1")):
+            servers[label] = stack.enter_context(headrace(*exporting, sampled))
         model = network("Add", (1, 16)).SerializeToString()
         wanted = pb.LoadNetworkRequest(name="tiny", device="CPU", model=pb.ModelSource(data=model))
         for address, _ in servers.values():

@@ -35,7 +35,9 @@ ENDLESS, ADD, FRAGILE = networks.endless(), networks.add(), networks.fragile()
 SERVICE = "headrace.v1.InferenceEngine"
 SERVER, CLIENT = 2, 3  # kinds of OTLP
 ERROR = 2  # a status of OTLP
-CONFIG = '[plugins.ISOLATED]\ndevice = "CPU"\n[plugins.ISOLATED.config]\nISOLATION = "PROCESS"\n'
+CONFIG = (
+    '[plugins.ISOLATED]\ndevice = "TEMPLATE"\n[plugins.ISOLATED.config]\nISOLATION = "PROCESS"\n'
+)
 
 
 def chain() -> onnx.ModelProto:

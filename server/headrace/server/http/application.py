@@ -62,12 +62,13 @@ class Application:
         entrance: Entrance | None = None,
         tracing: Tracing | None = None,
     ) -> None:
-        self._tracing = tracing
         self._entrance = entrance
         self._open = frozenset(each.path for each in (*probes, *routes) if each.is_open)
         paths = [each.path for each in (*probes, *routes)]
         self._router = Router([*probes, *routes], redirect_slashes=False, lifespan=lifespan)
         self._probes = frozenset(each.path for each in probes)
+        self._tracing = tracing
+        self._untraced = self._open | self._probes
         self._ended = {path: counters.http(path) for path in (*paths, _UNKNOWN_PATH)}
         known = [each.path for each in probes if not is_rest(each.path)]
         self._known = ", ".join([*known, "/v2/docs"])
@@ -112,7 +113,7 @@ class Application:
                 self._working.add(task)
             if self._entrance is not None:
                 visit = enter(self._entrance, scope, is_open=scope["path"] in self._open)
-            if tracing is not None and scope["path"] not in self._open | self._probes:
+            if tracing is not None and scope["path"] not in self._untraced:
                 span = tracing.begin("HTTP", scope["headers"], started)
             await self._router(scope, receive, reply.send)
         except (Exception, asyncio.CancelledError) as caught:  # noqa: BLE001 - maps all of them

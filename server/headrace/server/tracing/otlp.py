@@ -22,11 +22,12 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 from opentelemetry.trace.span import TraceState
 
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.execution.trace import Span
+from headrace.runtime.execution.trace import Fact, Span
 
 _LAST_SECONDS: Final = 3.0
 """The most time for the last spans, so that a collector that is down does not use up a stop."""
 _HURRY_SECONDS: Final = 0.5
+_MAX_LENGTH: Final = 256
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 _KINDS: Final = {"server": SpanKind.SERVER, "internal": SpanKind.INTERNAL}
 _FINE: Final = Status(StatusCode.UNSET)
@@ -77,7 +78,7 @@ class OtlpSink:
             parent = SpanContext(
                 trace.id, span.parent, is_remote, _SAMPLED, _trace_state(trace.state)
             )
-        facts = span.facts
+        facts = {key: _bounded(fact) for key, fact in span.facts.items()}
         if span.status:
             facts["error.type"] = span.status
         # A caller that gives up is no error of the server.
@@ -134,6 +135,11 @@ def _path_of_traces(endpoint: str | None) -> str | None:
     if endpoint is None or endpoint.rstrip("/").endswith("/v1/traces"):
         return endpoint
     return endpoint.rstrip("/") + "/v1/traces"
+
+
+def _bounded(fact: Fact) -> Fact:
+    """An attribute's value. A caller may have chosen its text."""
+    return fact[:_MAX_LENGTH] if isinstance(fact, str) else fact
 
 
 def _context(span: Span) -> SpanContext:

@@ -40,7 +40,7 @@ def start_tracing(
     except ModuleNotFoundError as error:
         raise FailedPrecondition(
             f"{wanted_by} names a collector of traces, and OpenTelemetry is not installed: "
-            "pip install 'headrace[otel]'",
+            "pip install 'headrace[otel]', or set OTEL_SDK_DISABLED=true",
             field="otlp_endpoint",
         ) from error
     facts = {

@@ -16,7 +16,7 @@ from headrace.server.tracing.context import CURRENT_SPAN, Parent, parent_of
 _DECIDED: ContextVar[bool] = ContextVar("trace_decided", default=False)
 """Whether this task handles a call, which is traced or not."""
 
-_MAX_PATH_LENGTH: Final = 256
+_METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"))
 _SERVER_ERROR: Final = 500
 
 Headers = Iterable[tuple[object, object]]
@@ -119,13 +119,13 @@ class Tracing:
         Args:
             route: the path with placeholders; "" if the server has no such path.
         """
-        method = scope["method"]
+        method = scope["method"] if scope["method"] in _METHODS else "_OTHER"
         span.name = f"{method} {route}" if route else method
         span.facts |= {
             "http.request.method": method,
             "http.response.status_code": status,
             "url.scheme": scope["scheme"],
-            "url.path": scope["path"][:_MAX_PATH_LENGTH],
+            "url.path": scope["path"],
         }
         if route:
             span.facts["http.route"] = route
