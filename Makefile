@@ -33,7 +33,7 @@ help:
 	@echo 'make test-stop    stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
 	@echo 'make test-reload  reload a network every second under load for two minutes; RELOAD_SECONDS=20 is shorter'
 	@echo 'make test-access  rotate tokens every second under load for a minute; ROTATION_SECONDS=20 is shorter'
-	@echo 'make test-tls     replace certificates and tokens every second under load for a minute, and scan both ports; ROTATION_SECONDS=10 is shorter'
+	@echo 'make test-tls     replace certificates and tokens every second under load for a minute, scan both ports, and wait for silent clients to be ended; ROTATION_SECONDS=10 is shorter'
 	@echo 'make test-clients run the clients of Triton, KServe and MLServer, and perf_analyzer, as they are on PyPI, against a server; downloads 400 MB'
 	@echo 'make fuzz-wire    send mutated messages to every method; ARGS="--messages 100000 --seed 1"'
 	@echo 'make fuzz-rest    send mutated requests to every path of REST; ARGS="--requests 100000 --seed 1"'
