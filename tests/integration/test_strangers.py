@@ -82,12 +82,13 @@ class Raw:
 
     def status(self, stream: int) -> str:
         """The call's status as gRPC writes it, for example 0."""
-        while True:
-            for each in self.events(h2.events.StreamEnded):
+        while found := self.events(h2.events.StreamEnded):
+            for each in found:
                 if isinstance(each, h2.events.TrailersReceived | h2.events.ResponseReceived):
-                    found = dict(each.headers or ())
-                    if each.stream_id == stream and b"grpc-status" in found:
-                        return found[b"grpc-status"].decode()
+                    headers = dict(each.headers or ())
+                    if each.stream_id == stream and b"grpc-status" in headers:
+                        return headers[b"grpc-status"].decode()
+        raise ConnectionError("the server has ended the connection")
 
 
 def test_a_call_of_the_raw_client_works(server: Server) -> None:
