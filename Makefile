@@ -23,7 +23,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop test-clients test-reload test-access test-tls serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest zoo proto clean
+.PHONY: help demo test test-cuda test-large test-stop test-clients test-reload test-access test-tls serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -37,6 +37,7 @@ help:
 	@echo 'make test-clients run the clients of Triton, KServe and MLServer, and perf_analyzer, as they are on PyPI, against a server; downloads 400 MB'
 	@echo 'make fuzz-wire    send mutated messages to every method; ARGS="--messages 100000 --seed 1"'
 	@echo 'make fuzz-rest    send mutated requests to every path of REST; ARGS="--requests 100000 --seed 1"'
+	@echo 'make soak         run a server for an hour under mixed load, kills, full disks and rotations, and write .cache/soak/report.md; SOAK=short takes ten minutes, SOAK=1800 seconds'
 	@echo 'make serve        run a server; ARGS="..." goes to headrace serve'
 	@echo 'make lint         check style, types and the manual'
 	@echo 'make docs         build the manual in .cache/docs'
@@ -89,6 +90,10 @@ fuzz-wire: $(INSTALLED)
 # Some five minutes of two cores.
 fuzz-rest: $(INSTALLED)
 	@$(BIN)/python -m tests.fuzz.rest $(ARGS)
+
+# An hour of two cores. Only root gets the small disk that is filled.
+soak: $(INSTALLED) $(MAGIKA) $(SMALL_ZOO)
+	@SOAK='$(SOAK)' $(BIN)/python -m tests.soak
 
 serve: $(SERVER)
 	@exec $(BIN)/headrace serve $(ARGS)
