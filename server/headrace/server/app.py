@@ -32,6 +32,7 @@ from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.poller import Poller
 from headrace.server.repository.repository import Repository
 from headrace.server.repository.startup import Startup
+from headrace.server.request_log import RequestLog
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.engine import Servicer
 from headrace.server.services.health import HEALTH, SERVICE, HealthReporter
@@ -135,8 +136,9 @@ class App:
         self._access = Access(settings, self._watcher, self.core.counters)
         entrance = self._access.entrance()
         self._strangers = strangers(settings, checks=entrance is not None)
+        log = RequestLog(settings.slow_request_seconds, self.core.networks)
         self._boundary = Boundary(
-            self.core.counters, settings.max_concurrent_rpcs, entrance, self._strangers.met
+            self.core.counters, settings.max_concurrent_rpcs, entrance, self._strangers.met, log
         )
         self._regions = Regions(
             allowed=settings.allow_client_shared_memory,
@@ -193,6 +195,7 @@ class App:
                 self.core.counters,
                 self.core.devices_up,
                 self._networks,
+                log.snapshot,
                 *([self._tls.snapshot] if self._tls else []),
             ),
             lambda: self._unready,
@@ -205,6 +208,7 @@ class App:
             rest.routes,
             rest.lifespan,
             self._access.entrance(),
+            log,
         )
         self._http = HttpServer(
             settings.http_host,

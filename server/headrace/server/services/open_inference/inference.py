@@ -88,7 +88,8 @@ class OpenInference:
         """
         if len(call.id) > MAX_ID_LENGTH:
             raise CodecError("id", f"has at most {MAX_ID_LENGTH} characters")
-        CURRENT_REQUEST.set(call.id or f"m{next(self._ids)}")
+        if not CURRENT_REQUEST.get():  # an HTTP request has its id already
+            CURRENT_REQUEST.set(call.id or f"m{next(self._ids)}")
         if not call.uses_regions:
             return await self._run(call, remaining, turn)
         with Lease(self._regions, caller or Caller(None, "")) as lease:
@@ -135,7 +136,7 @@ class OpenInference:
             deadline=deadline_after(call.timeout_seconds, remaining),
             priority=call.priority,
             may_run_inline=True,
-            trace=call.id,
+            trace=call.id or CURRENT_REQUEST.get(),
             sequence=call.sequence,
         )
 
