@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from headrace.runtime.errors import Cancelled, DeadlineExceeded, HeadraceError
 from headrace.runtime.execution.job import Job
-from headrace.server.request_log import JOB
 
 
 class CompletionSink:
@@ -60,7 +59,6 @@ def wake(job: Job) -> None:
 
 async def ended(job: Job, expired: Callable[[], bool]) -> None:
     """Returns when the job has completed; its `done` has to bring `wake` to the loop's thread.
-    Sets `JOB`.
 
     Args:
         expired: tells whether the deadline has passed, if this task is cancelled before the job
@@ -69,7 +67,6 @@ async def ended(job: Job, expired: Callable[[], bool]) -> None:
     Raises:
         The job's error if it failed.
     """
-    JOB.set(job)
     if job.outcome is None:
         # `wake` runs on this thread, so it cannot have run already.
         job.waiter = asyncio.get_running_loop().create_future()

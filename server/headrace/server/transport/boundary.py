@@ -131,21 +131,14 @@ class Boundary:
                 trailing metadata contain the id.
         """
 
-        async def serve(context: Any) -> Any:
-            data = await context.read()
-            if data is grpc.aio.EOF:
-                raise InvalidArgument("the call ended without a message; send one")
-            return await handler(data, context)
-
-        return self._method(
-            method, serve if names_request else _naming_request(serve), lane or self.calls, role
-        )
+        lane = lane or self.calls
+        return self._method(method, handler, lane, role, reads=True, names_request=names_request)
 
     def client_stream(
         self, method: str, handler: Callable[[Any], Awaitable[Any]], lane: Lane, role: Role
     ) -> Callable[[Any, Any], Awaitable[Any]]:
         """A method with a stream of messages, which the handler reads, and one reply."""
-        return self._method(method, _naming_request(handler), lane, role)
+        return self._method(method, handler, lane, role)
 
     def server_stream(
         self,
@@ -166,17 +159,25 @@ class Boundary:
         self, method: str, handler: Callable[[Any], Awaitable[None]], lane: Lane, role: Role
     ) -> Callable[[Any, Any], Awaitable[None]]:
         """A bidirectional stream, which counts its own work."""
-        return self._method(method, handler, lane, role, active=False)
+        return self._method(method, handler, lane, role, active=False, names_request=True)
 
     def _method(
         self,
         method: str,
-        serve: Callable[[Any], Awaitable[Any]],
+        handler: Callable[..., Awaitable[Any]],
         lane: Lane,
         role: Role,
         *,
         active: bool = True,
+        reads: bool = False,
+        names_request: bool = False,
     ) -> Callable[[Any, Any], Awaitable[Any]]:
+        """The method that gRPC calls.
+
+        Args:
+            active: whether the call is work itself, and not a stream that counts its own work.
+            reads: whether the handler takes a message before the context.
+        """
         active = active and lane.work
         places = lane.places
         may_be_slow = active and role is not Role.MANAGE
@@ -201,8 +202,20 @@ class Boundary:
                     taken = not (self.draining and lane.work) and places.take(peer)
                     if not taken:
                         self._refuse(lane)
-                    self._begin(context, active=active)
-                    return await serve(context)
+                    if active:
+                        self._active += 1
+                        context.add_done_callback(self._active_ended)
+                    else:
+                        self._open += 1
+                        context.add_done_callback(self._open_ended)
+                    if not names_request:  # the trailing metadata of an error replace these
+                        context.set_trailing_metadata(id_metadata(request_id_of(context)))
+                    if not reads:
+                        return await handler(context)
+                    data = await context.read()
+                    if data is grpc.aio.EOF:
+                        raise InvalidArgument("the call ended without a message; send one")
+                    return await handler(data, context)
                 except asyncio.CancelledError:
                     error = visit.ended if visit is not None else None
                     if error is None:
@@ -235,14 +248,6 @@ class Boundary:
 
         return call
 
-    def _begin(self, context: Any, *, active: bool) -> None:
-        if active:
-            self._active += 1
-            context.add_done_callback(self._active_ended)
-        else:
-            self._open += 1
-            context.add_done_callback(self._open_ended)
-
     def _active_ended(self, _: Any) -> None:
         self._active -= 1
         if self.draining:
@@ -271,19 +276,6 @@ class Boundary:
             "connection gets no more of them than are left; try again later, or send requests over "
             "one stream"
         )
-
-
-def _naming_request(handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
-    """A handler that first puts the request's id into the call's trailing metadata.
-
-    The trailing metadata of an error replace this.
-    """
-
-    def call(context: Any) -> Awaitable[Any]:
-        context.set_trailing_metadata(id_metadata(request_id_of(context)))
-        return handler(context)
-
-    return call
 
 
 async def write_all(context: Any, replies: AsyncIterable[bytes]) -> None:

@@ -38,7 +38,7 @@ def counters() -> Counters:
     device = counters.device("CPU")
     device.accept()
     device.observe(Outcome.COMPLETED, 0.0002, 0.003)
-    device.accept(part=True)
+    device.accept_part()
     device.observe(Outcome.FAILED, 0.0002, 0.003, part=True)
     device.refuse("queue_full")
     device.register_gauge(families.DEVICE_QUEUE_DEPTH, lambda: 3)
