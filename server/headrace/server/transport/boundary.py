@@ -7,7 +7,6 @@ a chain of interceptors.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
 from contextlib import aclosing
@@ -22,10 +21,10 @@ from headrace.runtime.metrics.counters import Counters
 from headrace.server.access.certificates import names_of_call
 from headrace.server.access.entrance import Entrance, Visit
 from headrace.server.access.gate import uncancelled
-from headrace.server.access.identity import Role
+from headrace.server.access.identity import CALLER, Role
 from headrace.server.access.quotas import Meter
 from headrace.server.access.refusal import reason_of
-from headrace.server.logs import request_id
+from headrace.server.request_log import JOB, Ended, RequestLog
 from headrace.server.transport.shares import Shares
 from headrace.server.transport.statuses import (
     abort,
@@ -34,8 +33,6 @@ from headrace.server.transport.statuses import (
     id_metadata,
     request_id_of,
 )
-
-_log = logging.getLogger(__name__)
 
 METADATA: ContextVar[Iterable[tuple[str, str]]] = ContextVar("metadata", default=())
 """The metadata of the call that this task handles. gRPC makes them anew whenever a handler asks."""
@@ -69,6 +66,7 @@ class Boundary:
             not look like a broken one.
         entrance: what callers go through before their messages are read. None lets everybody in.
         met: called with the peer of each call with a valid credential.
+        log: gets the requests that have ended.
     """
 
     def __init__(
@@ -77,8 +75,10 @@ class Boundary:
         max_calls: int,
         entrance: Entrance | None = None,
         met: Callable[[str], object] = lambda _: None,
+        log: RequestLog | None = None,
     ) -> None:
         self.entrance = entrance
+        self.log = log or RequestLog()
         self._met = met
         self._counters = counters
         self.calls = Lane("calls", Shares(max_calls), work=True)
@@ -180,9 +180,9 @@ class Boundary:
         """
         active = active and lane.work
         places = lane.places
+        may_be_slow = active and role is not Role.MANAGE
         ended = self._counters.grpc(method)
-
-        entrance = self.entrance
+        entrance, log = self.entrance, self.log
 
         async def call(_: Any, context: Any) -> Any:
             code, said = "OK", ""
@@ -239,9 +239,12 @@ class Boundary:
                 if taken:
                     places.give_back(peer)
                 ended[code] = ended.get(code, 0) + 1
-                if _log.isEnabledFor(logging.DEBUG):  # clients may change that at any time
-                    seconds = time.monotonic() - started
-                    self.log_ended(method, code, seconds, request_id_of(context), said)
+                seconds = time.monotonic() - started
+                if log.wants(code, seconds):
+                    name, job = request_id_of(context), JOB.get()
+                    request = Ended(method, code, seconds, name, CALLER.get(), peer, said, job)
+                    log.ended(request, may_be_slow=may_be_slow)
+                JOB.set(None)  # its tensors would stay until the reply is sent
 
         return call
 
@@ -258,15 +261,6 @@ class Boundary:
     def meter(self, context: Any) -> Meter | None:
         """Counts the messages of a stream, if the server bounds what one client may ask for."""
         return None if self.entrance is None else self.entrance.meter(context.peer())
-
-    def log_ended(
-        self, method: str, code: str, seconds: float, identifier: str, said: str = ""
-    ) -> None:
-        """Logs one request, at level debug."""
-        if _log.isEnabledFor(logging.DEBUG):
-            with request_id(identifier):
-                reason = f": {said}" if said else ""
-                _log.debug("%s: %s after %.3f ms%s", method, code, seconds * 1e3, reason)
 
     def _refuse(self, lane: Lane) -> NoReturn:
         """
