@@ -223,9 +223,11 @@ class Pool:
             failure, fault = error, Blame.REQUEST if job.token.cancelled else blame(error)
             todo = self._event(lambda now: self._schedule.failed(request, failure, fault, now))
             if fault is Blame.UNCLEAR:
-                ids = names(job.span)
                 _log.warning(
-                    "%s: a request failed on %s", self._label, device, exc_info=error, extra=ids
+                    "%s: a request failed on %s",
+                    *(self._label, device),
+                    exc_info=error,
+                    extra={"request_id": job.trace, "device": device, **names(job.span)},
                 )
             if not any(isinstance(each, Answer) and each.request is request for each in todo):
                 outcome = RERUN

@@ -118,6 +118,7 @@ class Job:
         "inputs",
         "layers",
         "may_run_inline",
+        "network",
         "observe",
         "outcome",
         "output_names",
@@ -166,7 +167,7 @@ class Job:
         self.span = span
         self.outputs: dict[str, Value] = {}
         self.layers: list[LayerProfile] = []
-        self.version, self.generation = "", 0  # the network's, set by the registry
+        self.network, self.version, self.generation = "", "", 0  # set by the registry
         self.conclude: Callable[[Job], HeadraceError | None] | None = None
         self.backend: Any = None
         self.waiter: Any = None
@@ -235,7 +236,7 @@ class Job:
             try:
                 observers.pop()(self)
             except BaseException:  # noqa: BLE001 - an observer's bug must not lose the reply
-                _log.exception("job observer failed")
+                _log.exception("job observer failed", extra={"request_id": self.trace})
         return True
 
     def _conclude(self, error: BaseException | None) -> BaseException | None:

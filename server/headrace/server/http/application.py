@@ -7,7 +7,6 @@ ended. It is the only code that turns an exception into a reply.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -24,16 +23,15 @@ from headrace.runtime.execution.trace import Span
 from headrace.runtime.metrics.counters import Counters
 from headrace.server.access.audit import about
 from headrace.server.access.entrance import Entrance, Visit
-from headrace.server.access.identity import Role
+from headrace.server.access.identity import CALLER, Role
 from headrace.server.access.refusal import reason_of
 from headrace.server.http.connection import Connection
 from headrace.server.http.errors import CLIENT_LEFT, error_reply, is_rest, said
 from headrace.server.http.guard import GuardedRoute, enter, peer
-from headrace.server.logs import CURRENT_REQUEST, new_request_id, request_id
+from headrace.server.logs import CURRENT_REQUEST, new_request_id
+from headrace.server.request_log import JOB, Ended, RequestLog
 from headrace.server.tracing.tracing import Tracing
 from headrace.server.transport.statuses import describe
-
-_log = logging.getLogger(__name__)
 
 _ID_HEADER = b"x-request-id"
 _MAX_ID_LENGTH = 128
@@ -50,6 +48,7 @@ class Application:
         counters: count the requests.
         lifespan: the same as Starlette's.
         entrance: what callers go through before their bodies are read. None lets everybody in.
+        log: gets the requests that have ended.
         tracing: traces requests to paths that are neither probes nor open. None traces nothing.
     """
 
@@ -60,9 +59,11 @@ class Application:
         routes: Sequence[GuardedRoute] = (),
         lifespan: Lifespan[Router] | None = None,
         entrance: Entrance | None = None,
+        log: RequestLog | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self._entrance = entrance
+        self._log = log or RequestLog()
         self._open = frozenset(each.path for each in (*probes, *routes) if each.is_open)
         paths = [each.path for each in (*probes, *routes)]
         self._router = Router([*probes, *routes], redirect_slashes=False, lifespan=lifespan)
@@ -72,7 +73,6 @@ class Application:
         self._ended = {path: counters.http(path) for path in (*paths, _UNKNOWN_PATH)}
         known = [each.path for each in probes if not is_rest(each.path)]
         self._known = ", ".join([*known, "/v2/docs"])
-        self._verbose = _log.isEnabledFor(logging.DEBUG)
         self._working: set[asyncio.Task[None]] = set()
         self.draining = False  # then new work is refused; any thread may set it
 
@@ -95,7 +95,7 @@ class Application:
         reply = _Reply(scope, send)
         CURRENT_REQUEST.set(reply.identifier)
         tracing = self._tracing
-        started = time.monotonic() if self._verbose or tracing is not None else 0.0
+        started = time.monotonic()
         task = asyncio.current_task()
         assert task is not None
         connection: Connection = scope["state"]["connection"]
@@ -201,14 +201,16 @@ class Application:
         ended = self._ended[template]
         code = str(reply.status or CLIENT_LEFT)
         ended[code] = ended.get(code, 0) + 1
-        if self._verbose:
-            seconds = time.monotonic() - started
-            why = f": {reply.said}" if reply.said else ""
-            with request_id(reply.identifier):
-                _log.debug(
-                    "%s %s: %s after %.3f ms%s",
-                    *(scope["method"], template, code, seconds * 1e3, why),
-                )
+        seconds = time.monotonic() - started
+        succeeded = reply.status and reply.status < HTTPStatus.BAD_REQUEST
+        if self._log.wants("OK" if succeeded else code, seconds):
+            work = scope["path"] not in self._probes
+            request = Ended(
+                *(f"{scope['method']} {template}", code, seconds, reply.identifier),
+                *(CALLER.get(), peer(scope), reply.said, JOB.get()),
+            )
+            self._log.ended(request, may_be_slow=work)
+        JOB.set(None)
 
 
 class _Reply:

@@ -71,8 +71,12 @@ class Tracing:
             start: a time of `time.monotonic`.
         """
         _DECIDED.set(True)
-        parent = parent_of(headers)
-        span = self._span(name, parent, start) if self._samples(parent) else None
+        span = None
+        # Most calls are decided here, before their headers are read.
+        if self._trusts_parents or self._is_drawn():
+            parent = parent_of(headers)
+            if self._samples(parent):
+                span = self._span(name, parent, start)
         CURRENT_SPAN.set(span)
         return span
 
@@ -88,7 +92,7 @@ class Tracing:
         span = None
         if call is not None:
             span = call.child(what, now)
-        elif not _DECIDED.get() and self._samples(None):
+        elif not _DECIDED.get() and self._is_drawn():
             span = self._span(what, None, now, kind="internal")
         if span is not None:
             span.facts |= {
@@ -145,11 +149,12 @@ class Tracing:
         span.trace.end()
 
     def _samples(self, parent: Parent | None) -> bool:
+        """Whether a call is traced that is drawn, or whose caller is trusted."""
         if parent is not None:
-            if not parent.sampled:
-                return False
-            if self._trusts_parents:
-                return True
+            return parent.sampled
+        return not self._trusts_parents or self._is_drawn()
+
+    def _is_drawn(self) -> bool:
         return self._ratio >= 1 or self._draw() < self._ratio
 
     def _span(self, name: str, parent: Parent | None, start: float, kind: str = "server") -> Span:

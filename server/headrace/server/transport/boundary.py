@@ -7,7 +7,6 @@ a chain of interceptors.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
 from contextlib import aclosing
@@ -23,10 +22,10 @@ from headrace.runtime.metrics.counters import Counters
 from headrace.server.access.certificates import names_of_call
 from headrace.server.access.entrance import Entrance, Visit
 from headrace.server.access.gate import uncancelled
-from headrace.server.access.identity import Role
+from headrace.server.access.identity import CALLER, Role
 from headrace.server.access.quotas import Meter
 from headrace.server.access.refusal import reason_of
-from headrace.server.logs import request_id
+from headrace.server.request_log import JOB, Ended, RequestLog
 from headrace.server.tracing.requests import RequestSpans
 from headrace.server.tracing.tracing import Tracing
 from headrace.server.transport.shares import Shares
@@ -37,8 +36,6 @@ from headrace.server.transport.statuses import (
     id_metadata,
     request_id_of,
 )
-
-_log = logging.getLogger(__name__)
 
 
 class Call(NamedTuple):
@@ -84,6 +81,7 @@ class Boundary:
             not look like a broken one.
         entrance: what callers go through before their messages are read. None lets everybody in.
         met: called with the peer of each call with a valid credential.
+        log: gets the requests that have ended.
         tracing: traces calls. None traces nothing.
     """
 
@@ -93,9 +91,11 @@ class Boundary:
         max_calls: int,
         entrance: Entrance | None = None,
         met: Callable[[str], object] = lambda _: None,
+        log: RequestLog | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self.entrance = entrance
+        self.log = log or RequestLog()
         self._tracing = tracing
         self._met = met
         self._counters = counters
@@ -198,9 +198,9 @@ class Boundary:
         """
         active = active and lane.work
         places = lane.places
+        may_be_slow = active and role is not Role.MANAGE
         ended = self._counters.grpc(method)
-
-        entrance = self.entrance
+        entrance, log = self.entrance, self.log
         tracing = self._tracing if active else None  # the requests of a stream are traced
 
         async def call(_: Any, context: Any) -> Any:
@@ -266,9 +266,12 @@ class Boundary:
                 if tracing is not None and span is not None:
                     tracing.end_call(span, code, request_id_of(context))
                 ended[code] = ended.get(code, 0) + 1
-                if _log.isEnabledFor(logging.DEBUG):  # clients may change that at any time
-                    seconds = time.monotonic() - started
-                    self.log_ended(method, code, seconds, request_id_of(context), said)
+                seconds = time.monotonic() - started
+                if log.wants(code, seconds):
+                    name, job = request_id_of(context), JOB.get()
+                    request = Ended(method, code, seconds, name, CALLER.get(), peer, said, job)
+                    log.ended(request, may_be_slow=may_be_slow)
+                JOB.set(None)  # its tensors would stay until the reply is sent
 
         return call
 
@@ -290,15 +293,6 @@ class Boundary:
     def meter(self, context: Any) -> Meter | None:
         """Counts the messages of a stream, if the server bounds what one client may ask for."""
         return None if self.entrance is None else self.entrance.meter(context.peer())
-
-    def log_ended(
-        self, method: str, code: str, seconds: float, identifier: str, said: str = ""
-    ) -> None:
-        """Logs one request, at level debug."""
-        if _log.isEnabledFor(logging.DEBUG):
-            with request_id(identifier):
-                reason = f": {said}" if said else ""
-                _log.debug("%s: %s after %.3f ms%s", method, code, seconds * 1e3, reason)
 
     def _refuse(self, lane: Lane) -> NoReturn:
         """

@@ -17,6 +17,7 @@ from headrace.runtime.network.values import Array, Value
 from headrace.runtime.transform.options import Presentation
 from headrace.server.access.networks import Networks
 from headrace.server.logs import CURRENT_REQUEST
+from headrace.server.request_log import JOB
 from headrace.server.services.completion_sink import (
     CompletionSink,
     deadline_after,
@@ -87,7 +88,8 @@ class OpenInference:
         """
         if len(call.id) > MAX_ID_LENGTH:
             raise CodecError("id", f"has at most {MAX_ID_LENGTH} characters")
-        CURRENT_REQUEST.set(call.id or f"m{next(self._ids)}")
+        if not CURRENT_REQUEST.get():  # an HTTP request has its id already
+            CURRENT_REQUEST.set(call.id or f"m{next(self._ids)}")
         if turn is not None:
             await turn.comes()
         sequence = "" if call.sequence is None else call.sequence.id
@@ -107,10 +109,11 @@ class OpenInference:
             deadline=deadline_after(call.timeout_seconds, remaining),
             priority=call.priority,
             may_run_inline=True,
-            trace=call.id,
+            trace=call.id or CURRENT_REQUEST.get(),
             sequence=call.sequence,
             span=CURRENT_SPAN.get(),
         )
+        JOB.set(job)
         self._networks.submit(entry, job)
         if turn is not None:
             turn.over()
@@ -136,7 +139,8 @@ class OpenInference:
         Raises:
             As `infer` and `Lease`.
         """
-        CURRENT_REQUEST.set(call.id[:MAX_ID_LENGTH])
+        if not CURRENT_REQUEST.get():
+            CURRENT_REQUEST.set(call.id[:MAX_ID_LENGTH])
         with Lease(self._regions, caller) as lease:
             await _read_inputs(call, lease)
             for output, region in call.output_regions():
