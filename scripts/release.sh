@@ -51,7 +51,9 @@ for each in docker podman buildah; do
         break
     fi
 done
-if [ -n "$engine" ]; then
+if [ ! -x scripts/image.sh ]; then
+    echo "left out: scripts/image.sh is missing"
+elif [ -n "$engine" ]; then
     make image
 else
     echo "left out: no engine that builds images works here (docker, podman, buildah)"
