@@ -43,6 +43,10 @@ class HeadraceError(Exception):
     status: ClassVar[str] = "UNKNOWN"
     reason: ClassVar[str] = "UNKNOWN"
 
+    network: str = ""
+    """The full name of the network that a failed request was for, as far as that is known. It is
+    for the server's own reports, and is not sent to the caller."""
+
     def __init__(
         self,
         message: str,

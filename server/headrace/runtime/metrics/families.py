@@ -70,6 +70,12 @@ DEVICE_UP: Final = Family(
     _DEVICE,
     "1 if the device works, 0 if it is down. A device that is not installed has no series.",
 )
+DEVICE_RESTARTS: Final = Family(
+    "device_restarts_total",
+    "counter",
+    _DEVICE,
+    "How often the process of an isolated device was started again after it had ended.",
+)
 NETWORK_ACCEPTED: Final = Family(
     "network_accepted_total", "counter", _NETWORK, "Requests that the network accepted."
 )
@@ -178,6 +184,7 @@ FAMILIES: Final = (
     DEVICE_STREAMS_BUSY,
     DEVICE_MEMORY_BYTES,
     DEVICE_UP,
+    DEVICE_RESTARTS,
     NETWORK_ACCEPTED,
     NETWORK_REQUESTS,
     NETWORK_REQUEST_SECONDS,

@@ -23,13 +23,13 @@ from headrace.runtime.errors import ResourceExhausted, Unavailable
 from headrace.runtime.metrics.counters import Counters
 from headrace.server.access.audit import about
 from headrace.server.access.entrance import Entrance, Visit
-from headrace.server.access.identity import Role
+from headrace.server.access.identity import CALLER, Role
 from headrace.server.access.refusal import reason_of
 from headrace.server.http.connection import Connection
 from headrace.server.http.errors import CLIENT_LEFT, error_reply, is_rest, said
 from headrace.server.http.guard import GuardedRoute, enter, peer
 from headrace.server.logs import CURRENT_REQUEST, new_request_id, request_id
-from headrace.server.transport.statuses import describe
+from headrace.server.transport.statuses import Failed, describe
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ class Application:
         counters: count the requests.
         lifespan: the same as Starlette's.
         entrance: what callers go through before their bodies are read. None lets everybody in.
+        failed: called with each error that a caller gets, as in `Boundary`.
     """
 
     def __init__(
@@ -57,8 +58,10 @@ class Application:
         routes: Sequence[GuardedRoute] = (),
         lifespan: Lifespan[Router] | None = None,
         entrance: Entrance | None = None,
+        failed: Failed = lambda *_: None,
     ) -> None:
         self._entrance = entrance
+        self._failed = failed
         self._open = frozenset(each.path for each in (*probes, *routes) if each.is_open)
         paths = [each.path for each in (*probes, *routes)]
         self._router = Router([*probes, *routes], redirect_slashes=False, lifespan=lifespan)
@@ -166,6 +169,7 @@ class Application:
             where = f"{scope['method']} {_template(scope)}"
             details = describe(error, where=where, request=reply.identifier)
             reply.said, response = details.message, error_reply(details, path)
+            self._failed(where, error, details, CALLER.get())
         if reply.status:
             self._cut(reply)
         await response(scope, receive, reply.send)

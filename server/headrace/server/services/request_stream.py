@@ -23,6 +23,7 @@ from headrace.runtime.errors import (
 from headrace.runtime.execution.job import Job
 from headrace.runtime.system.allocator import release_memory
 from headrace.server.access.gate import when_ended
+from headrace.server.access.identity import CALLER
 from headrace.server.services.completion_sink import left
 from headrace.server.services.result_writer import ResultWriter, no_room
 from headrace.server.transport.boundary import Boundary
@@ -107,6 +108,7 @@ class RequestStream(ABC):
         self._context = context
         # The function that cancels each request in flight; None until it is known.
         self._in_flight: dict[Hashable, Callable[[HeadraceError], object] | None] = {}
+        self._caller = CALLER.get()  # a result comes from another task, or from none
         self._memory = Memory(owner.memory, context.peer())
         self._meter = owner.boundary.meter(context)
         self._results = ResultWriter(
@@ -297,6 +299,7 @@ class RequestStream(ABC):
         details = describe(error, where=self.method, request=name)
         self._results.put(self._failure(name, details))
         code, said = details.code.name, details.message
+        self._owner.boundary.failed(self.method, error, details, self._caller)
         self._owner.boundary.log_ended(self.method, code, seconds, name, said)
 
     def _wrote(self) -> None:

@@ -22,12 +22,13 @@ from headrace.runtime.metrics.counters import Counters
 from headrace.server.access.certificates import names_of_call
 from headrace.server.access.entrance import Entrance, Visit
 from headrace.server.access.gate import uncancelled
-from headrace.server.access.identity import Role
+from headrace.server.access.identity import CALLER, Role
 from headrace.server.access.quotas import Meter
 from headrace.server.access.refusal import reason_of
 from headrace.server.logs import request_id
 from headrace.server.transport.shares import Shares
 from headrace.server.transport.statuses import (
+    Failed,
     abort,
     describe,
     ended_code,
@@ -69,6 +70,10 @@ class Boundary:
             not look like a broken one.
         entrance: what callers go through before their messages are read. None lets everybody in.
         met: called with the peer of each call with a valid credential.
+
+    Attributes:
+        failed: called with each error that a caller gets: the method, the error, what the caller
+            is told, and the caller.
     """
 
     def __init__(
@@ -77,8 +82,10 @@ class Boundary:
         max_calls: int,
         entrance: Entrance | None = None,
         met: Callable[[str], object] = lambda _: None,
+        failed: Failed = lambda *_: None,
     ) -> None:
         self.entrance = entrance
+        self.failed = failed
         self._met = met
         self._counters = counters
         self.calls = Lane("calls", Shares(max_calls), work=True)
@@ -218,6 +225,7 @@ class Boundary:
                     error = raised
                 details = describe(error, where=method, request=request_id_of(context))
                 code, said = details.code.name, details.message
+                self.failed(method, error, details, CALLER.get())
                 await abort(context, details)
             finally:
                 if entrance is not None:
