@@ -129,13 +129,13 @@ def test_errors_of_all_protocols_are_told_with_request_and_network(server: Serve
     refused.value.close()
     found = {each["request_id"]: each for each in status(server)["errors"]}
     methods = {
-        "unary": "Infer",
-        "streamed": "InferStream",
-        "rest": "POST /v2/models/{model}/infer",
+        "unary": ("Infer", "INVALID_ARGUMENT"),
+        "streamed": ("InferStream", "INVALID_ARGUMENT"),
+        "rest": ("POST /v2/models/{model}/infer", "400"),
     }
-    for request, method in methods.items():
+    for request, (method, code) in methods.items():
         error = found[request]
-        assert (error["method"], error["code"]) == (method, "INVALID_ARGUMENT")
+        assert (error["method"], error["code"]) == (method, code)
         assert error["network"] == "split"
         assert error["caller"] == "anonymous"
     assert "float64" in found["streamed"]["message"]

@@ -21,9 +21,9 @@ from headrace.server.access.token_file import add_token
 from headrace.testing import networks
 from headrace.v1 import inference_engine_pb2 as pb
 from tests.integration.harness import CALL_SECONDS, Server, is_running
-from tests.support.traffic import AFFINITIES, INPUTS, MARKUP, Traffic, chain
 from tests.support.certificates import Authority
 from tests.support.crashing_device import CRASH
+from tests.support.traffic import AFFINITIES, INPUTS, MARKUP, Traffic, chain
 
 REPOSITORY = Path(__file__).parents[2]
 PICTURES = REPOSITORY / ".cache/page"
@@ -300,7 +300,7 @@ def test_a_broken_server(look: Open, tmp_path: Path) -> None:
 
         def settle(page: Page) -> None:
             expect(cell(page, "device", "MISSING", "State")).to_have_text("■ down")
-            expect(cell(page, "device", "FRAGILE.0", "Restarts")).to_have_text("1")
+            expect(cell(page, "device", "FRAGILE.0", "Outages")).to_have_text("1")
             expect(cell(page, "network", "damaged", "State")).to_have_text("■ failed")
             expect(page.locator("#repository-table")).to_contain_text("damaged")
             documents(page, 1)

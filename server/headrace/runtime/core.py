@@ -36,6 +36,8 @@ from headrace.runtime.loading.store import NetworkStore
 from headrace.runtime.loading.table import NO_LIMITS, OwnerLimits
 from headrace.runtime.loading.versions import NO_SHARES, check_shares
 from headrace.runtime.metrics.counters import Counters
+from headrace.runtime.metrics.families import DEVICE_OUTAGES
+from headrace.runtime.metrics.series import SeriesSnapshot, Snapshot
 from headrace.runtime.network.extension import read_functions
 from headrace.runtime.network.graph import graph_of
 from headrace.runtime.network.memory import use
@@ -247,20 +249,21 @@ class Core:
         return self.plugins.plugin(self._resolve(device).type)
 
     def devices_up(self) -> dict[str, bool]:
-        """Whether each device works, by its name in metrics. A device that did not start is listed
-        by its type. A device that is not installed is left out."""
+        """Whether each device of `PluginRegistry.in_metrics` works."""
         events = self.states.current()
 
         def up(name: str) -> bool:
             return name not in events or events[name].state is DeviceState.UP
 
-        plugins = self.plugins.plugins()
-        return {
-            name: up(device) and up(name)
-            for device in self.plugins.names()
-            if device not in self.plugins.not_installed()
-            for name in (plugins[device].names() if device in plugins else [device])
-        }
+        return {name: up(device) and up(name) for name, device in self.plugins.in_metrics()}
+
+    def device_outages(self) -> Snapshot:
+        """How often each device of `devices_up` went down."""
+        outages = self.states.outages()
+        return tuple(
+            SeriesSnapshot(DEVICE_OUTAGES, (name,), sum(outages[each] for each in {name, device}))
+            for name, device in self.plugins.in_metrics()
+        )
 
     def set_config(self, device: DeviceName, changes: Mapping[str, str]) -> None:
         """Configures a device for the networks loaded from now on."""

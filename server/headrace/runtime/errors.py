@@ -44,8 +44,8 @@ class HeadraceError(Exception):
     reason: ClassVar[str] = "UNKNOWN"
 
     network: str = ""
-    """The full name of the network that a failed request was for, as far as that is known. It is
-    for the server's own reports, and is not sent to the caller."""
+    """The full name of the network that refused the request. For the server's own reports: callers
+    are not told."""
 
     def __init__(
         self,

@@ -17,13 +17,15 @@ from headrace.runtime.core import Core
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.table import OwnerLimits
+from headrace.runtime.metrics.families import CONNECTIONS
+from headrace.runtime.metrics.series import SeriesSnapshot, Snapshot
 from headrace.server.access.access import Access
 from headrace.server.access.identity import Role
 from headrace.server.access.networks import Networks, PrivateNetworks
 from headrace.server.access.watched import Watcher
 from headrace.server.addresses import check_address, check_exposure, shown_address
 from headrace.server.http.application import Application
-from headrace.server.http.metrics import make_registry
+from headrace.server.http.metrics import make_registry, memory_series
 from headrace.server.http.operations import operations_routes
 from headrace.server.http.page.routes import page_routes
 from headrace.server.http.rest.rest import Rest
@@ -33,6 +35,7 @@ from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.poller import Poller
 from headrace.server.repository.repository import Repository
 from headrace.server.repository.startup import Startup
+from headrace.server.request_log import RequestLog
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.engine import Servicer
 from headrace.server.services.health import HEALTH, SERVICE, HealthReporter
@@ -139,9 +142,9 @@ class App:
         entrance = self._access.entrance()
         self._strangers = strangers(settings, checks=entrance is not None)
         errors = RecentErrors()
+        log = RequestLog(settings.slow_request_seconds, self.core.networks, errors.note)
         self._boundary = Boundary(
-            *(self.core.counters, settings.max_concurrent_rpcs, entrance),
-            *(self._strangers.met, errors.note),
+            self.core.counters, settings.max_concurrent_rpcs, entrance, self._strangers.met, log
         )
         self._regions = Regions(
             allowed=settings.allow_client_shared_memory,
@@ -198,6 +201,10 @@ class App:
                 self.core.counters,
                 self.core.devices_up,
                 self._networks,
+                log.snapshot,
+                self.core.device_outages,
+                self._connections,
+                memory_series,
                 *([self._tls.snapshot] if self._tls else []),
             ),
             lambda: self._unready,
@@ -213,7 +220,7 @@ class App:
         self._application = Application(
             [*probes, *page_routes(self._status), *rest.probes],
             *(self.core.counters, rest.routes, rest.lifespan),
-            *(self._access.entrance(), errors.note),
+            *(self._access.entrance(), log),
         )
         self._http = HttpServer(
             settings.http_host,
@@ -318,6 +325,10 @@ class App:
         if self._state_lock is not None:
             os.close(self._state_lock)
         _log.info("stopped")
+
+    def _connections(self) -> Snapshot:
+        counts = {"grpc": self._strangers.connections, "http": self._http.connections}
+        return tuple(SeriesSnapshot(CONNECTIONS, (each,), n) for each, n in counts.items())
 
     def _network_changed(self, name: str) -> None:
         """Updates the health of a network. Any thread may call this."""

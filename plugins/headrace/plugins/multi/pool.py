@@ -222,7 +222,12 @@ class Pool:
             failure, fault = error, Blame.REQUEST if job.token.cancelled else blame(error)
             todo = self._event(lambda now: self._schedule.failed(request, failure, fault, now))
             if fault is Blame.UNCLEAR:
-                _log.warning("%s: a request failed on %s", self._label, device, exc_info=error)
+                _log.warning(
+                    "%s: a request failed on %s",
+                    *(self._label, device),
+                    exc_info=error,
+                    extra={"request_id": job.trace, "device": device},
+                )
             if not any(isinstance(each, Answer) and each.request is request for each in todo):
                 outcome = RERUN
         del outputs

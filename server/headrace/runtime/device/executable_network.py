@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -166,8 +165,8 @@ class ExecutableNetwork:
                 self._network_counters.accept()
             place.counters.accept()
         else:
-            job.observe(partial(self._settled, part=True))
-            place.counters.accept(part=True)
+            job.observe(self._part_settled)
+            place.counters.accept_part()
         if self._perf_count:
             job.profile = True
         job.queued = time.monotonic()
@@ -195,18 +194,23 @@ class ExecutableNetwork:
         return True
 
     def _request_settled(self, job: Job) -> None:
-        self.place.admission.release(job)
-        if self._network_counters is not None and job.outcome is not None:
+        place, outcome = self.place, job.outcome
+        assert outcome is not None
+        place.admission.release(job)
+        if self._network_counters is not None:
             rows, counts = self._check.batch_size(job), self.counts_rows
             seconds = job.finished - job.queued
-            self._network_counters.observe(job.outcome, seconds, rows if counts else None)
+            self._network_counters.observe(outcome, seconds, rows if counts else None)
             self.statistics.observe(job, rows, is_run=counts)
-        self._settled(job)
+        execution_seconds = job.execution_seconds if job.started else None
+        place.counters.observe(outcome, job.queue_seconds, execution_seconds)
+        if job.layers:
+            self.last_profile = tuple(job.layers)
 
-    def _settled(self, job: Job, *, part: bool = False) -> None:
+    def _part_settled(self, job: Job) -> None:
         assert job.outcome is not None
         execution_seconds = job.execution_seconds if job.started else None
-        self.place.counters.observe(job.outcome, job.queue_seconds, execution_seconds, part=part)
+        self.place.counters.observe(job.outcome, job.queue_seconds, execution_seconds, part=True)
         if job.layers:
             self.last_profile = tuple(job.layers)
 

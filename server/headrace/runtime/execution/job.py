@@ -116,6 +116,7 @@ class Job:
         "inputs",
         "layers",
         "may_run_inline",
+        "network",
         "observe",
         "outcome",
         "output_names",
@@ -161,7 +162,7 @@ class Job:
         self.sequence = sequence
         self.outputs: dict[str, Value] = {}
         self.layers: list[LayerProfile] = []
-        self.version, self.generation = "", 0  # the network's, set by the registry
+        self.network, self.version, self.generation = "", "", 0  # set by the registry
         self.conclude: Callable[[Job], HeadraceError | None] | None = None
         self.backend: Any = None
         self.waiter: Any = None
@@ -230,7 +231,7 @@ class Job:
             try:
                 observers.pop()(self)
             except BaseException:  # noqa: BLE001 - an observer's bug must not lose the reply
-                _log.exception("job observer failed")
+                _log.exception("job observer failed", extra={"request_id": self.trace})
         return True
 
     def _conclude(self, error: BaseException | None) -> BaseException | None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
+from collections.abc import Callable
+from functools import partial
 from itertools import chain
 
 from headrace.runtime.execution.job import Outcome
@@ -21,6 +23,8 @@ class NetworkCounters:
     """Counters of one version of a network on one device string. Thread-safe.
 
     Attributes:
+        accept: counts a request that the network admitted. A function of C, because every request
+            calls it.
         series: those of the device's own.
     """
 
@@ -28,7 +32,10 @@ class NetworkCounters:
         self.network = network
         self.version = version
         self.device = device
-        # Any thread may append: outcome, seconds, rows or None.
+        # Any thread may append to these two.
+        self._begun: deque[None] = deque()
+        self.accept: Callable[[], None] = partial(self._begun.append, None)
+        # Outcome, seconds, rows or None.
         self._ended: deque[tuple[Outcome, float, int | None]] = deque()
         self._lock = threading.Lock()  # guards all below; no other lock is taken under it
         self._requests = Requests()
@@ -36,11 +43,6 @@ class NetworkCounters:
         self._load_seconds = Histogram(families.NETWORK_LOAD_SECONDS.bounds)
         self._batch_size = Histogram(families.NETWORK_BATCH_SIZE.bounds)
         self.series = SeriesTable()
-
-    def accept(self) -> None:
-        """Counts a request that the network admitted."""
-        with self._lock:
-            self._requests.accepted += 1
 
     def observe(self, outcome: Outcome, request_seconds: float, batch_size: int | None = 1) -> None:
         """Counts the end of an admitted request.
@@ -93,6 +95,9 @@ class NetworkCounters:
             self._request_seconds.observe(request_seconds)
             if batch_size is not None:
                 self._batch_size.observe(batch_size)
+        for _ in range(len(self._begun)):
+            self._begun.popleft()
+            self._requests.accepted += 1
 
 
 class Counters:

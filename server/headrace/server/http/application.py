@@ -7,7 +7,6 @@ ended. It is the only code that turns an exception into a reply.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -28,10 +27,9 @@ from headrace.server.access.refusal import reason_of
 from headrace.server.http.connection import Connection
 from headrace.server.http.errors import CLIENT_LEFT, error_reply, is_rest, said
 from headrace.server.http.guard import GuardedRoute, enter, peer
-from headrace.server.logs import CURRENT_REQUEST, new_request_id, request_id
-from headrace.server.transport.statuses import Failed, describe
-
-_log = logging.getLogger(__name__)
+from headrace.server.logs import CURRENT_REQUEST, new_request_id
+from headrace.server.request_log import JOB, Ended, RequestLog, network_of
+from headrace.server.transport.statuses import describe
 
 _ID_HEADER = b"x-request-id"
 _MAX_ID_LENGTH = 128
@@ -48,7 +46,7 @@ class Application:
         counters: count the requests.
         lifespan: the same as Starlette's.
         entrance: what callers go through before their bodies are read. None lets everybody in.
-        failed: called with each error that a caller gets, as in `Boundary`.
+        log: gets the requests that have ended.
     """
 
     def __init__(
@@ -58,10 +56,10 @@ class Application:
         routes: Sequence[GuardedRoute] = (),
         lifespan: Lifespan[Router] | None = None,
         entrance: Entrance | None = None,
-        failed: Failed = lambda *_: None,
+        log: RequestLog | None = None,
     ) -> None:
         self._entrance = entrance
-        self._failed = failed
+        self._log = log or RequestLog()
         self._open = frozenset(each.path for each in (*probes, *routes) if each.is_open)
         paths = [each.path for each in (*probes, *routes)]
         self._router = Router([*probes, *routes], redirect_slashes=False, lifespan=lifespan)
@@ -69,7 +67,6 @@ class Application:
         self._ended = {path: counters.http(path) for path in (*paths, _UNKNOWN_PATH)}
         known = [each.path for each in probes if not is_rest(each.path)]
         self._known = ", ".join([*known, "/v2/docs"])
-        self._verbose = _log.isEnabledFor(logging.DEBUG)
         self._working: set[asyncio.Task[None]] = set()
         self.draining = False  # then new work is refused; any thread may set it
 
@@ -91,7 +88,7 @@ class Application:
         scope["app"] = self  # makes Starlette raise errors rather than answer them
         reply = _Reply(scope, send)
         CURRENT_REQUEST.set(reply.identifier)
-        started = time.monotonic() if self._verbose else 0.0
+        started = time.monotonic()
         task = asyncio.current_task()
         assert task is not None
         connection: Connection = scope["state"]["connection"]
@@ -169,7 +166,7 @@ class Application:
             where = f"{scope['method']} {_template(scope)}"
             details = describe(error, where=where, request=reply.identifier)
             reply.said, response = details.message, error_reply(details, path)
-            self._failed(where, error, details, CALLER.get())
+            reply.network = network_of(error)
         if reply.status:
             self._cut(reply)
         await response(scope, receive, reply.send)
@@ -191,26 +188,30 @@ class Application:
         ended = self._ended[template]
         code = str(reply.status or CLIENT_LEFT)
         ended[code] = ended.get(code, 0) + 1
-        if self._verbose:
-            seconds = time.monotonic() - started
-            why = f": {reply.said}" if reply.said else ""
-            with request_id(reply.identifier):
-                _log.debug(
-                    "%s %s: %s after %.3f ms%s",
-                    *(scope["method"], template, code, seconds * 1e3, why),
-                )
+        seconds = time.monotonic() - started
+        succeeded = reply.status and reply.status < HTTPStatus.BAD_REQUEST
+        if self._log.wants("OK" if succeeded else code, seconds):
+            work = scope["path"] not in self._probes
+            request = Ended(
+                *(f"{scope['method']} {template}", code, seconds, reply.identifier),
+                *(CALLER.get(), peer(scope), reply.said, JOB.get()),
+                network=reply.network,
+            )
+            self._log.ended(request, may_be_slow=work)
+        JOB.set(None)
 
 
 class _Reply:
     """Adds the request's id to a reply for uvicorn, and notes the status. 0 means none yet."""
 
-    __slots__ = ("_send", "identifier", "is_wanted", "refusal", "said", "status")
+    __slots__ = ("_send", "identifier", "is_wanted", "network", "refusal", "said", "status")
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send = send
         self.identifier = _identifier(scope)
         self.status = 0
         self.said = ""
+        self.network = ""  # the network that refused the request
         self.refusal = ""  # why the caller was refused
         self.is_wanted = True  # until the client leaves
 

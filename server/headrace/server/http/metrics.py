@@ -19,10 +19,19 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from headrace.runtime.loading.entry import NetworkState
 from headrace.runtime.metrics.counters import Counters
-from headrace.runtime.metrics.families import BUILD_INFO, DEVICE_UP, FAMILIES
+from headrace.runtime.metrics.families import (
+    BUILD_INFO,
+    DEVICE_UP,
+    FAMILIES,
+    MEMORY_LIMIT_BYTES,
+    MEMORY_USED_BYTES,
+    NETWORK_UP,
+)
 from headrace.runtime.metrics.histogram import HistogramSnapshot
 from headrace.runtime.metrics.series import Family, SeriesSnapshot, Value
+from headrace.runtime.system.memory_limit import memory_limit
 from headrace.server.access.networks import Networks
 
 PREFIX: Final = "headrace_"
@@ -41,6 +50,14 @@ def make_registry(
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
     return registry
+
+
+def memory_series() -> Iterator[SeriesSnapshot]:
+    """What bounds the server's memory, and how much of it is in use."""
+    memory = memory_limit()
+    if memory is not None:
+        yield SeriesSnapshot(MEMORY_USED_BYTES, (), memory.used)
+        yield SeriesSnapshot(MEMORY_LIMIT_BYTES, (), memory.limit)
 
 
 class HeadraceCollector(Collector):
@@ -85,6 +102,10 @@ class HeadraceCollector(Collector):
                 name, *others = each.labels
                 shown = networks.shown(name)
                 yield each if shown == name else replace(each, labels=(shown, *others))
+        for entry in networks.entries():
+            if entry.state in (NetworkState.READY, NetworkState.FAILED):
+                labels = networks.shown(entry.key.name), entry.key.version
+                yield SeriesSnapshot(NETWORK_UP, labels, float(entry.state is NetworkState.READY))
         for name, up in self._device_states().items():
             yield SeriesSnapshot(DEVICE_UP, (name,), float(up))
         for other in self._others:

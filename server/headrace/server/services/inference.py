@@ -16,6 +16,7 @@ from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Sequence
 from headrace.server.access.networks import Networks
 from headrace.server.logs import CURRENT_REQUEST
+from headrace.server.request_log import JOB
 from headrace.server.services.completion_sink import (
     CompletionSink,
     deadline_after,
@@ -75,7 +76,9 @@ class Inference:
             identifier = request.id or f"r{next(self._ids)}"
             CURRENT_REQUEST.set(identifier)
         job = self.start(request, inputs, context.time_remaining(), self._wake)
-        await ended(job, partial(_has_expired, context))
+        JOB.set(job)
+        if job.outcome is None or job.error is not None:
+            await ended(job, partial(_has_expired, context))
         small = encode_small(identifier, job)
         if small is not None:
             return small
@@ -106,6 +109,7 @@ class Inference:
             if turn is not None:
                 await turn.comes()
             job = self.start(request, inputs, context.time_remaining(), self._wake, token)
+            JOB.set(job)
             if turn is not None:
                 turn.over()
             await ended(job, partial(_has_expired, context))

@@ -24,6 +24,7 @@ from headrace.runtime.execution.job import Job
 from headrace.runtime.system.allocator import release_memory
 from headrace.server.access.gate import when_ended
 from headrace.server.access.identity import CALLER
+from headrace.server.request_log import Ended, network_of
 from headrace.server.services.completion_sink import left
 from headrace.server.services.result_writer import ResultWriter, no_room
 from headrace.server.transport.boundary import Boundary
@@ -108,8 +109,8 @@ class RequestStream(ABC):
         self._context = context
         # The function that cancels each request in flight; None until it is known.
         self._in_flight: dict[Hashable, Callable[[HeadraceError], object] | None] = {}
-        self._caller = CALLER.get()  # a result comes from another task, or from none
-        self._memory = Memory(owner.memory, context.peer())
+        self._peer, self._caller = context.peer(), CALLER.get()
+        self._memory = Memory(owner.memory, self._peer)
         self._meter = owner.boundary.meter(context)
         self._results = ResultWriter(
             context, self._memory, self._message, self.results_a_message, self._wrote
@@ -277,9 +278,16 @@ class RequestStream(ABC):
             self._meter.leave()
 
     def _ended(
-        self, key: Hashable, name: str, outcome: Any, error: BaseException | None, seconds: float
+        self,
+        key: Hashable,
+        name: str,
+        outcome: Any,
+        error: BaseException | None,
+        seconds: float,
+        job: Job | None,
     ) -> None:
-        """Takes a request's outcome, or the `error` that it failed with, and its duration."""
+        """Takes a request's outcome, or the `error` that it failed with, its duration, and its job
+        if it came as far as that."""
         self._forget(key)
         if self.closed.is_set():
             return  # the caller has left, and its request was cancelled
@@ -288,19 +296,28 @@ class RequestStream(ABC):
                 raise error
             self._results.hold(*self._success(name, outcome))
         except Exception as failure:  # noqa: BLE001 - any error is this request's result
-            self._fail(name, failure, seconds)
+            self._fail(name, failure, seconds, job)
         else:
-            self._owner.boundary.log_ended(self.method, "OK", seconds, name)
+            self._tell("OK", seconds, name, "", job)
         self._changed.set()
         if not self._reading:
             self._results.write()
 
-    def _fail(self, name: str, error: BaseException, seconds: float = 0.0) -> None:
+    def _fail(
+        self, name: str, error: BaseException, seconds: float = 0.0, job: Job | None = None
+    ) -> None:
         details = describe(error, where=self.method, request=name)
         self._results.put(self._failure(name, details))
-        code, said = details.code.name, details.message
-        self._owner.boundary.failed(self.method, error, details, self._caller)
-        self._owner.boundary.log_ended(self.method, code, seconds, name, said)
+        self._tell(details.code.name, seconds, name, details.message, job, network_of(error))
+
+    def _tell(
+        self, code: str, seconds: float, name: str, said: str, job: Job | None, network: str = ""
+    ) -> None:
+        """Logs a request that has ended, if it gets a line."""
+        log = self._owner.boundary.log
+        if log.wants(code, seconds):
+            caller, peer = self._caller, self._peer
+            log.ended(Ended(self.method, code, seconds, name, caller, peer, said, job, network))
 
     def _wrote(self) -> None:
         self._changed.set()
@@ -327,8 +344,3 @@ class RequestStream(ABC):
             and not self.closed.is_set()
         ):
             self._task.cancel()
-
-
-def job_seconds(job: Job) -> float:
-    """The seconds from the acceptance of a request until its end."""
-    return job.queue_seconds + job.execution_seconds

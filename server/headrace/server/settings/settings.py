@@ -221,6 +221,12 @@ class Settings:
         "info", choice("debug", "info", "warning", "error"), "lowest level that is logged"
     )
     log_format: str = option("text", choice("text", "json"), "format of the log: text or json")
+    slow_request_seconds: float = option(
+        0.0,
+        SECONDS,
+        "log each request that takes this many seconds or longer, with its time in the queue and "
+        "in execution; 0: none",
+    )
     plugins: tuple[PluginSettings, ...] = ()
 
     @property

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -18,7 +19,7 @@ from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.metrics.families import FAMILIES
 from headrace.runtime.metrics.series import NOTES, Family
 from headrace.server.access.networks import Networks
-from headrace.server.http.metrics import PREFIX, make_registry, metrics_table
+from headrace.server.http.metrics import PREFIX, make_registry, memory_series, metrics_table
 
 SHARED = Networks(NetworkRegistry(1))
 
@@ -37,7 +38,7 @@ def counters() -> Counters:
     device = counters.device("CPU")
     device.accept()
     device.observe(Outcome.COMPLETED, 0.0002, 0.003)
-    device.accept(part=True)
+    device.accept_part()
     device.observe(Outcome.FAILED, 0.0002, 0.003, part=True)
     device.refuse("queue_full")
     device.register_gauge(families.DEVICE_QUEUE_DEPTH, lambda: 3)
@@ -45,7 +46,6 @@ def counters() -> Counters:
     device.register_gauge(families.DEVICE_STREAMS, lambda: 2)
     device.register_gauge(families.DEVICE_STREAMS_BUSY, lambda: 1)
     device.register_gauge(families.DEVICE_MEMORY_BYTES, lambda: 4096)
-    device.register_gauge(families.DEVICE_RESTARTS, lambda: 2)
     network = counters.network("m", "CPU")
     network.accept()
     network.observe(Outcome.COMPLETED, 0.004, 8)
@@ -84,12 +84,9 @@ def test_device_requests_are_labelled_by_kind_and_outcome(registry: CollectorReg
         ("device_streams_busy", 1),
         ("device_memory_bytes", 4096),
         ("device_up", 1),
-        ("device_restarts_total", 2),
     ],
 )
-def test_what_a_device_reads_for_a_scrape(
-    registry: CollectorRegistry, name: str, value: float
-) -> None:
+def test_gauges_of_a_device(registry: CollectorRegistry, name: str, value: float) -> None:
     assert sample(registry, name, device="CPU") == value
 
 
@@ -149,6 +146,29 @@ def test_the_series_of_a_removed_network_vanish(
 
 def test_the_process_is_measured_too(registry: CollectorRegistry) -> None:
     assert (registry.get_sample_value("process_resident_memory_bytes") or 0) > 0
+
+
+def test_a_network_that_failed_to_load_shows_so_until_it_serves() -> None:
+    networks = NetworkRegistry(4)
+    registry = make_registry(Counters(), dict, Networks(networks))
+    networks.list_failed("broken", "CPU", None, "it has a cycle", version="2")
+    networks.reserve("loading", "CPU", None)
+    assert sample(registry, "network_up", network="broken", version="2") == 0
+    assert sample(registry, "network_up", network="loading", version="1") is None
+    executable: Any = object()
+    again = networks.reserve("broken", "CPU", None, version="2", replace=True)
+    networks.publish(again, executable, lambda _: None)
+    assert sample(registry, "network_up", network="broken", version="2") == 1
+    networks.retire("broken", lambda _: None)
+    assert sample(registry, "network_up", network="broken", version="2") is None
+
+
+def test_memory_is_shown_with_its_limit() -> None:
+    registry = make_registry(Counters(), dict, SHARED, memory_series)
+    used, limit = (sample(registry, f"memory_{each}_bytes") for each in ("used", "limit"))
+    assert used is not None
+    assert limit is not None
+    assert 0 < used < limit
 
 
 def test_two_servers_in_one_process_have_registries_of_their_own(counters: Counters) -> None:

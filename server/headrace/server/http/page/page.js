@@ -74,7 +74,7 @@ const devices = new Table(byId("device-table"), [
   { label: "Waiting, p50 · p99", className: "n", show: (cell, row) => number(cell, times(findDevice(row), "queue_wait_seconds")) },
   { label: "Execution, p50 · p99", className: "n", show: (cell, row) => number(cell, times(findDevice(row), "execution_seconds")) },
   { label: "Memory", className: "n", show: (cell, row) => number(cell, row.memory_bytes ? bytes(row.memory_bytes) : NONE) },
-  { label: "Restarts", className: "n", show: (cell, row) => number(cell, count(row.restarts)) },
+  { label: "Outages", className: "n", show: (cell, row) => number(cell, count(row.outages)) },
 ], deviceKey);
 
 // -- networks --
@@ -176,8 +176,8 @@ const errors = new Table(byId("error-table"), [
   { label: "Status", className: "", show: (cell, row) => say(child(cell, "span", "code"), row.code) },
   { label: "Network", className: "name", show: (cell, row) => number(cell, row.network || NONE) },
   { label: "Message", className: "message full", show: (cell, row) => {
-    say(child(cell, "span", "value"), row.field && !row.message.includes(row.field) ? `${row.field}: ${row.message}` : row.message);
-    under(cell, [row.method, row.device, row.caller === "anonymous" ? "" : row.caller].filter(Boolean).join(" · "));
+    say(child(cell, "span", "value"), row.message);
+    under(cell, [row.method, row.caller === "anonymous" ? "" : row.caller].filter(Boolean).join(" · "));
   } },
   { label: "Request id", className: "name", show: (cell, row) => say(child(cell, "span", "code"), row.request_id) },
 ], (row) => `${row.time} ${row.request_id} ${row.message}`);

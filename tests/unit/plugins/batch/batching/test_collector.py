@@ -219,7 +219,8 @@ def test_a_deadline_in_a_running_batch_is_that_members_alone() -> None:
         b.occupy()
         stays, late = b.submit(1.0), b.submit(2.0, deadline=time.monotonic() + 0.05)
         b.hold_the_next()
-        assert [job.outcome for job in b.outcomes.wait(2)] == [Outcome.COMPLETED, Outcome.EXPIRED]
+        outcomes = {job.outcome for job in b.outcomes.wait(2)}
+        assert outcomes == {Outcome.COMPLETED, Outcome.EXPIRED}
         b.gate.open()
         b.outcomes.wait(3)
         assert stays[0].outcome is Outcome.COMPLETED
@@ -241,7 +242,7 @@ def test_a_near_deadline_hands_it_to_the_device_long_before_the_timeout() -> Non
     with bench(streams=2, slots=1) as b:
         b.device.executor.set_limit(b.network.inner._share.flow, 2)  # type: ignore[union-attr]
         b.occupy()
-        b.submit(1.0, deadline=time.monotonic() + 0.4)
+        b.submit(1.0, deadline=time.monotonic() + 2.0)
         b.gate.await_arrivals(2)
         b.gate.open()
         b.outcomes.wait(2)
@@ -281,12 +282,12 @@ def test_a_run_that_takes_too_long_is_its_requests_fault_and_not_its_mates() -> 
     def slow(job: Job) -> None:
         if (np.asarray(job.inputs["x"]) == 9.0).any():
             job.token.attach(ended.set)
-            assert ended.wait(20)
+            assert ended.wait(60)
             ended.clear()
             assert job.token.error is not None
             raise job.token.error
 
-    with bench(infer=slow, EXECUTION_TIMEOUT="0.05") as b:
+    with bench(infer=slow, EXECUTION_TIMEOUT="0.5") as b:
         b.gate.open()
         b.submit(0.0)
         b.outcomes.wait()
@@ -386,11 +387,11 @@ def test_under_a_storm_every_request_has_one_outcome_and_the_right_result(seed: 
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
         (last,) = b.submit(5.0)
         b.outcomes.wait()
         assert last.outcome is Outcome.COMPLETED
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while len(answers) < len(sent) and time.monotonic() < end:
             ended = len(b.outcomes.jobs)  # taken before, for the next one may end at once
             b.submit(5.0)
