@@ -86,7 +86,7 @@ test-tls: $(INSTALLED) .venv-sslyze/.installed
 test-page: .venv-page/.installed
 	@.venv-page/bin/pytest -rs -p no:cacheprovider tests/page $(ARGS)
 
-# KUBERNETES_TOOLS=... names a folder with kubectl, helm and venv/bin/kubernetes-validate of your own.
+# KUBERNETES_TOOLS=... names a folder with kubectl and venv/bin/kubernetes-validate of your own.
 test-deploy: $(INSTALLED) $(KUBECTL)
 	@KUBERNETES_TOOLS=$${KUBERNETES_TOOLS:-$(dir $(KUBECTL))} $(BIN)/pytest tests/deploy $(ARGS)
 
