@@ -23,7 +23,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop test-clients test-reload test-access test-tls serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest zoo proto clean
+.PHONY: help demo test test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-tls serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest zoo proto clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -35,6 +35,7 @@ help:
 	@echo 'make test-access  rotate tokens every second under load for a minute; ROTATION_SECONDS=20 is shorter'
 	@echo 'make test-tls     replace certificates and tokens every second under load for a minute, and scan both ports; ROTATION_SECONDS=10 is shorter'
 	@echo 'make test-clients run the clients of Triton, KServe and MLServer, and perf_analyzer, as they are on PyPI, against a server; downloads 400 MB'
+	@echo 'make test-dashboards  run every query of the dashboards and rules against a Prometheus that scrapes a busy server; PICTURES=docs/_static draws them'
 	@echo 'make fuzz-wire    send mutated messages to every method; ARGS="--messages 100000 --seed 1"'
 	@echo 'make fuzz-rest    send mutated requests to every path of REST; ARGS="--requests 100000 --seed 1"'
 	@echo 'make serve        run a server; ARGS="..." goes to headrace serve'
@@ -82,6 +83,10 @@ test-clients: $(INSTALLED) $(CLIENTS) .venv-kserve/.installed .venv-mlserver/.in
 	@.venv-kserve/bin/pytest -p no:cacheprovider tests/clients/test_kserve.py $(ARGS)
 	@.venv-mlserver/bin/pytest -p no:cacheprovider tests/clients/test_mlserver.py $(ARGS)
 
+# Debian's package prometheus has the Prometheus that scrapes.
+test-dashboards: $(INSTALLED)
+	@$(BIN)/pytest -rs tests/dashboards $(ARGS)
+
 # Some five minutes of two cores.
 fuzz-wire: $(INSTALLED)
 	@$(BIN)/python -m tests.fuzz.wire $(ARGS)
@@ -97,7 +102,7 @@ lint: $(INSTALLED) docs
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/mypy --no-error-summary tests $(wildcard examples .ci/*.py)
+	@$(BIN)/mypy --no-error-summary tests deploy/dashboards $(wildcard examples .ci/*.py)
 
 # A link that leads nowhere, or a page that no other page lists, is an error.
 docs: $(INSTALLED)
