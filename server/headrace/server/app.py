@@ -34,6 +34,7 @@ from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.poller import Poller
 from headrace.server.repository.repository import Repository
 from headrace.server.repository.startup import Startup
+from headrace.server.request_log import RequestLog
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.engine import Servicer
 from headrace.server.services.health import HEALTH, SERVICE, HealthReporter
@@ -55,6 +56,7 @@ from headrace.server.shared_memory.regions import Regions
 from headrace.server.shared_memory.users import Users
 from headrace.server.state import StateDirectory
 from headrace.server.storage import lock_state, network_cache, signing_key, usable
+from headrace.server.tracing.start import shown_host, start_tracing
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.connections import cut_connections
 from headrace.server.transport.limits import channel_options, strangers
@@ -97,6 +99,7 @@ class App:
             with usable("state_dir"):
                 self._state = StateDirectory(settings.state_dir, limits)
         key = signing_key(settings)
+        self._tracing = start_tracing(settings)
         self.core = Core(
             plugin_sources(settings),
             blob_key=key,
@@ -110,6 +113,7 @@ class App:
             folder=self._state.kept if self._state is not None else None,
             isolate_devices=settings.isolate_devices,
             max_state_bytes=settings.max_state_bytes,
+            **({"load_span": self._tracing.begin_load} if self._tracing else {}),
         )
         self._networks = (
             PrivateNetworks(self.core.networks, settings.operators)
@@ -137,8 +141,10 @@ class App:
         self._access = Access(settings, self._watcher, self.core.counters)
         entrance = self._access.entrance()
         self._strangers = strangers(settings, checks=entrance is not None)
+        log = RequestLog(settings.slow_request_seconds, self.core.networks)
         self._boundary = Boundary(
-            self.core.counters, settings.max_concurrent_rpcs, entrance, self._strangers.met
+            *(self.core.counters, settings.max_concurrent_rpcs, entrance, self._strangers.met),
+            *(log, self._tracing),
         )
         self._regions = Regions(
             allowed=settings.allow_client_shared_memory,
@@ -195,6 +201,7 @@ class App:
                 self.core.counters,
                 self.core.devices_up,
                 self._networks,
+                log.snapshot,
                 self.core.device_outages,
                 self._connections,
                 memory_series,
@@ -210,6 +217,7 @@ class App:
             rest.routes,
             rest.lifespan,
             self._access.entrance(),
+            *(log, self._tracing),
         )
         self._http = HttpServer(
             settings.http_host,
@@ -237,6 +245,8 @@ class App:
         with usable("http_port"):
             self._http.start()
         self._port = port
+        if self._tracing:
+            self._tracing.address = shown_host(settings.host), port
         await self._server.start()
         self._strangers.start(port)
         await self._startup.load()
@@ -308,6 +318,8 @@ class App:
         deadline = max(deadline, time.monotonic() + _UNLOAD_SECONDS)
         await asyncio.get_running_loop().run_in_executor(None, self.core.stop, deadline)
         self._http.stop()
+        if self._tracing:
+            await asyncio.to_thread(self._tracing.close, deadline - time.monotonic())
         await asyncio.to_thread(self._access.close)
         self._uploads.close()
         self._regions.close()

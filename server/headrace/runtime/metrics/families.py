@@ -125,6 +125,18 @@ REFUSED_CALLERS: Final = Family(
     "Calls and HTTP requests without the right credential or role. Many in a short time mean an "
     "attack, or a client whose credential has expired.",
 )
+SLOW_REQUESTS: Final = Family(
+    "slow_requests_total",
+    "counter",
+    ("method",),
+    "Requests that took --slow-request-seconds or longer. Only with that setting.",
+)
+LOG_LINES_LEFT_OUT: Final = Family(
+    "log_lines_left_out_total",
+    "counter",
+    (),
+    "Failed and slow requests without a line in the log, because there were too many at a time.",
+)
 CONNECTIONS: Final = Family(
     "connections",
     "gauge",
@@ -220,6 +232,8 @@ FAMILIES: Final = (
     GRPC_REQUESTS,
     HTTP_REQUESTS,
     REFUSED_CALLERS,
+    SLOW_REQUESTS,
+    LOG_LINES_LEFT_OUT,
     CONNECTIONS,
     MEMORY_USED_BYTES,
     MEMORY_LIMIT_BYTES,
