@@ -25,7 +25,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-tls test-page test-deploy serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto clean
+.PHONY: help demo test test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-tls test-page test-deploy serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -53,6 +53,7 @@ help:
 	@echo 'make zoo          run real networks on all devices, and write docs/zoo.md; downloads 410 MB'
 	@echo 'make fuzz-devices  look for wrong answers and crashes for ten minutes; ARGS="--device CPU --seconds 3600"'
 	@echo 'make proto        generate the protocol code anew'
+	@echo 'make release      build all that a release consists of, and try its upload on this machine; REHEARSAL=yes at any time'
 	@echo 'make clean        remove everything that these targets made'
 
 demo: $(SERVER) $(MAGIKA)
@@ -119,7 +120,7 @@ lint: $(INSTALLED) docs
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/mypy --no-error-summary tests deploy/dashboards $(wildcard examples .ci/*.py)
+	@$(BIN)/mypy --no-error-summary tests deploy/dashboards $(wildcard examples .ci/*.py scripts/*.py)
 
 # A link that leads nowhere, or a page that no other page lists, is an error.
 docs: $(INSTALLED)
@@ -160,8 +161,11 @@ proto: $(PROTO_INSTALLED)
 	    --python_out=proto --pyi_out=proto --grpc_python_out=proto \
 	    proto/headrace/v1/inference_engine.proto proto/headrace/oip/open_inference.proto
 
+release: $(INSTALLED) .venv-release/.installed
+	@scripts/release.sh $(BIN)/python .venv-release
+
 clean:
-	@rm -rf $(VENV) $(PROTO_VENV) $(CLIENTS_VENV) .venv-cuda .venv-kserve .venv-mlserver .venv-sslyze .venv-page .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(PROTO_VENV) $(CLIENTS_VENV) .venv-cuda .venv-kserve .venv-mlserver .venv-sslyze .venv-page .venv-release .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(SERVER): pyproject.toml
@@ -181,6 +185,10 @@ $(INSTALLED): pyproject.toml
 
 .venv-mlserver/.installed:
 	@scripts/venv.sh $(@D) 'mlserver>=1.7,<1.8' pytest pytest-timeout
+	@touch $@
+
+.venv-release/.installed:
+	@scripts/venv.sh $(@D) 'build>=1.2' 'twine>=6' 'pypiserver>=2.3'
 	@touch $@
 
 .venv-sslyze/.installed:

@@ -342,10 +342,6 @@ class RequestStream(ABC):
         await self._changed.wait()
 
     def _end_if_idle(self) -> None:
-        if (
-            self._closing
-            and not self._is_busy()
-            and self._task is not None
-            and not self.closed.is_set()
-        ):
+        idle = self._closing and not self._is_busy() and not self.closed.is_set()
+        if idle and self._task is not None:
             self._task.cancel()
