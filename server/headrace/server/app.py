@@ -27,6 +27,7 @@ from headrace.server.addresses import check_address, check_exposure, shown_addre
 from headrace.server.http.application import Application
 from headrace.server.http.metrics import make_registry, memory_series
 from headrace.server.http.operations import operations_routes
+from headrace.server.http.page.routes import page_routes
 from headrace.server.http.rest.rest import Rest
 from headrace.server.http.server import HttpServer
 from headrace.server.plugins import plugin_sources
@@ -55,6 +56,8 @@ from headrace.server.settings.settings import Settings
 from headrace.server.shared_memory.regions import Regions
 from headrace.server.shared_memory.users import Users
 from headrace.server.state import StateDirectory
+from headrace.server.status.errors import RecentErrors
+from headrace.server.status.status import READY, Status, facts_of
 from headrace.server.storage import lock_state, network_cache, signing_key, usable
 from headrace.server.tracing.start import shown_host, start_tracing
 from headrace.server.transport.boundary import Boundary
@@ -141,7 +144,8 @@ class App:
         self._access = Access(settings, self._watcher, self.core.counters)
         entrance = self._access.entrance()
         self._strangers = strangers(settings, checks=entrance is not None)
-        log = RequestLog(settings.slow_request_seconds, self.core.networks)
+        errors = RecentErrors()
+        log = RequestLog(settings.slow_request_seconds, self.core.networks, errors.note)
         self._boundary = Boundary(
             *(self.core.counters, settings.max_concurrent_rpcs, entrance, self._strangers.met),
             *(log, self._tracing),
@@ -211,13 +215,16 @@ class App:
             self._networks.failed,
             open_metrics=settings.open_metrics,
         )
+        self._status = Status(
+            *(self.core, self._networks, self._repository, errors, facts_of(settings)),
+            state=lambda: self._unready or READY,
+            addresses=lambda: (shown_address(settings.host, self._port or 0), self._http.address),
+            certificate=self._tls.snapshot if self._tls else tuple,
+        )
         self._application = Application(
-            [*probes, *rest.probes],
-            self.core.counters,
-            rest.routes,
-            rest.lifespan,
-            self._access.entrance(),
-            *(log, self._tracing),
+            [*probes, *page_routes(self._status), *rest.probes],
+            *(self.core.counters, rest.routes, rest.lifespan),
+            *(self._access.entrance(), log, self._tracing),
         )
         self._http = HttpServer(
             settings.http_host,

@@ -193,7 +193,9 @@ class NetworkRegistry(NetworkLists):
         job.observe(give_back)
         try:
             entry.executable.submit(job)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, HeadraceError):
+                error.network = job.network
             job.forget(give_back)
             self.release(entry)
             raise

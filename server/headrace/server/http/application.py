@@ -29,7 +29,7 @@ from headrace.server.http.connection import Connection
 from headrace.server.http.errors import CLIENT_LEFT, error_reply, is_rest, said
 from headrace.server.http.guard import GuardedRoute, enter, peer
 from headrace.server.logs import CURRENT_REQUEST, new_request_id
-from headrace.server.request_log import JOB, Ended, RequestLog
+from headrace.server.request_log import JOB, Ended, RequestLog, network_of
 from headrace.server.tracing.tracing import Tracing
 from headrace.server.transport.statuses import describe
 
@@ -180,6 +180,7 @@ class Application:
             where = f"{scope['method']} {_template(scope)}"
             details = describe(error, where=where, request=reply.identifier)
             reply.said, response = details.message, error_reply(details, path)
+            reply.network = network_of(error)
         if reply.status:
             self._cut(reply)
         await response(scope, receive, reply.send)
@@ -208,6 +209,7 @@ class Application:
             request = Ended(
                 *(f"{scope['method']} {template}", code, seconds, reply.identifier),
                 *(CALLER.get(), peer(scope), reply.said, JOB.get()),
+                network=reply.network,
             )
             self._log.ended(request, may_be_slow=work)
         JOB.set(None)
@@ -216,13 +218,14 @@ class Application:
 class _Reply:
     """Adds the request's id to a reply for uvicorn, and notes the status. 0 means none yet."""
 
-    __slots__ = ("_send", "identifier", "is_wanted", "refusal", "said", "status")
+    __slots__ = ("_send", "identifier", "is_wanted", "network", "refusal", "said", "status")
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send = send
         self.identifier = _identifier(scope)
         self.status = 0
         self.said = ""
+        self.network = ""  # the network that refused the request
         self.refusal = ""  # why the caller was refused
         self.is_wanted = True  # until the client leaves
 

@@ -19,7 +19,7 @@ from headrace.runtime.execution.job import Job
 from headrace.runtime.system.allocator import release_memory
 from headrace.server.access.gate import when_ended
 from headrace.server.access.identity import CALLER
-from headrace.server.request_log import Ended
+from headrace.server.request_log import Ended, network_of
 from headrace.server.services.completion_sink import left
 from headrace.server.services.result_writer import ResultWriter, no_room
 from headrace.server.transport.boundary import Boundary
@@ -317,15 +317,17 @@ class RequestStream(ABC):
         details = describe(error, where=self.method, request=name)
         self._results.put(self._failure(name, details))
         code = str(details.code.name)
-        self._tell(code, seconds, name, details.message, job)
+        self._tell(code, seconds, name, details.message, job, network_of(error))
         return code
 
-    def _tell(self, code: str, seconds: float, name: str, said: str, job: Job | None) -> None:
+    def _tell(
+        self, code: str, seconds: float, name: str, said: str, job: Job | None, network: str = ""
+    ) -> None:
         """Logs a request that has ended, if it gets a line."""
         log = self._owner.boundary.log
         if log.wants(code, seconds):
             caller, peer = self._caller, self._peer
-            log.ended(Ended(self.method, code, seconds, name, caller, peer, said, job))
+            log.ended(Ended(self.method, code, seconds, name, caller, peer, said, job, network))
 
     def _wrote(self) -> None:
         self._changed.set()

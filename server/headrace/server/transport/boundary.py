@@ -25,7 +25,7 @@ from headrace.server.access.gate import uncancelled
 from headrace.server.access.identity import CALLER, Role
 from headrace.server.access.quotas import Meter
 from headrace.server.access.refusal import reason_of
-from headrace.server.request_log import JOB, Ended, RequestLog
+from headrace.server.request_log import JOB, Ended, RequestLog, network_of
 from headrace.server.tracing.requests import RequestSpans
 from headrace.server.tracing.tracing import Tracing
 from headrace.server.transport.shares import Shares
@@ -204,7 +204,7 @@ class Boundary:
         tracing = self._tracing if active else None  # the requests of a stream are traced
 
         async def call(_: Any, context: Any) -> Any:
-            code, said = "OK", ""
+            code, said, network = "OK", "", ""
             started = time.monotonic()
             peer = context.peer()
             taken = False
@@ -251,6 +251,7 @@ class Boundary:
                     error = raised
                 details = describe(error, where=method, request=request_id_of(context))
                 code, said = details.code.name, details.message
+                network = network_of(error)
                 await abort(context, details)
             finally:
                 if entrance is not None:
@@ -269,7 +270,8 @@ class Boundary:
                 seconds = time.monotonic() - started
                 if log.wants(code, seconds):
                     name, job = request_id_of(context), JOB.get()
-                    request = Ended(method, code, seconds, name, CALLER.get(), peer, said, job)
+                    whose = CALLER.get(), peer
+                    request = Ended(method, code, seconds, name, *whose, said, job, network)
                     log.ended(request, may_be_slow=may_be_slow)
                 JOB.set(None)  # its tensors would stay until the reply is sent
 
