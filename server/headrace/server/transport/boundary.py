@@ -287,8 +287,10 @@ class Boundary:
         if self.draining:
             self._ended.set()
 
-    def request_spans(self) -> RequestSpans:
-        """The spans of the requests of this task's stream."""
+    def request_spans(self) -> RequestSpans | None:
+        """The spans of the requests of this task's stream. None if nothing is traced."""
+        if self._tracing is None:
+            return None
         call = CALL.get()
         return RequestSpans(self._tracing, call.method[1:], call.invocation_metadata)
 
