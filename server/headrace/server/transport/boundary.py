@@ -206,7 +206,7 @@ class Boundary:
                     taken = not (self.draining and lane.work) and places.take(peer)
                     if not taken:
                         self._refuse(lane)
-                    self._begin(context, active=active)
+                    self._begin(active=active)
                     return await serve(context)
                 except asyncio.CancelledError:
                     error = visit.ended if visit is not None else None
@@ -237,13 +237,20 @@ class Boundary:
 
         return call
 
-    def _begin(self, context: Any, *, active: bool) -> None:
+    def _begin(self, *, active: bool) -> None:
+        """Counts the call until its task ends, which is when its status has been sent.
+
+        A callback of gRPC's context would make a cycle of references in every call, and the
+        collector of garbage comes to old cycles seldom.
+        """
+        task = asyncio.current_task()
+        assert task is not None
         if active:
             self._active += 1
-            context.add_done_callback(self._active_ended)
+            task.add_done_callback(self._active_ended)
         else:
             self._open += 1
-            context.add_done_callback(self._open_ended)
+            task.add_done_callback(self._open_ended)
 
     def _active_ended(self, _: Any) -> None:
         self._active -= 1
