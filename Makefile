@@ -16,6 +16,8 @@ MAGIKA := .cache/magika/model.onnx
 MAGIKA_VERSION := 1.0.3
 ZOO := .cache/zoo
 SMALL_ZOO := .cache/small-zoo
+# Of the container image.
+VARIANT := cpu
 
 # The official builds of ONNX Runtime report to their maker unless told not to; tests load it too.
 export ORT_DISABLE_TELEMETRY := 1
@@ -23,7 +25,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop test-clients test-reload test-access test-tls serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest zoo proto clean
+.PHONY: help demo test test-cuda test-large test-stop test-clients test-reload test-access test-tls image test-image serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest zoo proto clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -34,6 +36,8 @@ help:
 	@echo 'make test-reload  reload a network every second under load for two minutes; RELOAD_SECONDS=20 is shorter'
 	@echo 'make test-access  rotate tokens every second under load for a minute; ROTATION_SECONDS=20 is shorter'
 	@echo 'make test-tls     replace certificates and tokens every second under load for a minute, and scan both ports; ROTATION_SECONDS=10 is shorter'
+	@echo 'make image        build the container image; VARIANT=openvino, opencl or cuda for another than cpu'
+	@echo 'make test-image   build the image, and run it as a user without rights; VARIANT as above'
 	@echo 'make test-clients run the clients of Triton, KServe and MLServer, and perf_analyzer, as they are on PyPI, against a server; downloads 400 MB'
 	@echo 'make fuzz-wire    send mutated messages to every method; ARGS="--messages 100000 --seed 1"'
 	@echo 'make fuzz-rest    send mutated requests to every path of REST; ARGS="--requests 100000 --seed 1"'
@@ -75,6 +79,13 @@ test-access: $(INSTALLED)
 # The scanner brings an OpenSSL of its own.
 test-tls: $(INSTALLED) .venv-sslyze/.installed
 	@$(BIN)/pytest -s tests/tls $(ARGS)
+
+# ENGINE, BASE, MIRROR and PACKAGES are explained in deploy/README.md.
+image:
+	@scripts/image.sh $(VARIANT)
+
+test-image: image $(INSTALLED) $(MAGIKA)
+	@VARIANT=$(VARIANT) $(BIN)/pytest -s tests/image $(ARGS)
 
 # Five minutes. Their descriptors share names with ours, so they have an environment of their own.
 test-clients: $(INSTALLED) $(CLIENTS) .venv-kserve/.installed .venv-mlserver/.installed
