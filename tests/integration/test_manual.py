@@ -42,11 +42,13 @@ SCRIPTS = (
     "docs/multi-and-auto.md",
     "docs/batch.md",
     "docs/hints.md",
+    "docs/monitoring.md",
 )
 """Pages whose `headrace` commands are one script."""
 ELSEWHERE = {
     "docs/repository.md": "test_repository runs them, on a server with a model repository",
     "docs/rest.md": "its programs and requests of curl alternate",
+    "docs/tracing.md": "test_tracing runs its program, with a collector",
     "docs/openvino.md": "it takes devices that not every machine has",
     "docs/opencl.md": "it takes a device that not every machine has",
     "docs/writing-a-plugin.md": "its code is quoted, and test_plugin_project runs its commands",

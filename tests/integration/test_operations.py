@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -44,22 +43,44 @@ def ask(server: Server) -> None:
     assert server.stop() == 0
 
 
+def lines(server: Server) -> dict[str, dict[str, Any]]:
+    """The lines about requests that have ended, by the request's id."""
+    written = [json.loads(line) for line in server.log().splitlines()]
+    assert all(line["level"] and line["timestamp"] for line in written)
+    return {line["request_id"]: line for line in written if "code" in line}
+
+
 def test_debug_logs_have_a_line_for_each_request_with_its_id() -> None:
     with Server(*BASIC, "--log-level", "debug", "--log-format", "json") as server:
         ask(server)
-        lines = [json.loads(line) for line in server.log().splitlines()]
-    found = {line["request_id"]: line["event"] for line in lines if "request_id" in line}
-    assert re.match(r"Infer: OK after \d+\.\d{3} ms$", found["well"])
-    assert re.match(r"InferStream: OK after ", found["streamed"])
-    assert re.match(r"Infer: NOT_FOUND after .*did you mean 'add'", found["refused"])
-    assert all(line["level"] and line["timestamp"] for line in lines)
+        found = lines(server)
+        log = [json.loads(line) for line in server.log().splitlines()]
+    shown = {name: (line["method"], line["code"]) for name, line in found.items()}
+    assert shown["well"] == ("Infer", "OK")
+    assert shown["streamed"] == ("InferStream", "OK")
+    assert shown["refused"] == ("Infer", "NOT_FOUND")
+    assert "did you mean 'add'" in found["refused"]["reason"]
+    loaded = next(line for line in found.values() if line["method"] == "LoadNetwork")
+    (published,) = (line for line in log if line["event"].startswith("network add is loaded"))
+    assert published["request_id"] == loaded["request_id"]
+    assert (published["network"], published["device"]) == ("add", "TEMPLATE.0")
 
 
-def test_other_logs_say_nothing_of_single_requests() -> None:
-    with Server(*BASIC) as server:
+def test_other_logs_tell_of_the_failed_and_the_slow_requests_alone() -> None:
+    with Server(*BASIC, "--log-format", "json") as server:
         ask(server)
-        assert not re.search("well|streamed|refused", server.log())
+        assert lines(server).keys() == {"refused"}
         assert "stopped" in server.log()
+    with Server(*BASIC, "--log-format", "json", "--slow-request-seconds", "1e-9") as server:
+        ask(server)
+        found = lines(server)
+    for name in ("well", "streamed"):
+        line = found[name]
+        assert line["event"] == "slow request"
+        assert (line["network"], line["version"], line["device"]) == ("add", "1", "TEMPLATE")
+        stages = ("queue_seconds", "execution_seconds", "other_seconds")
+        assert line["seconds"] == pytest.approx(sum(line[each] for each in stages), abs=1e-5)
+        assert 0 < line["inference_seconds"] <= line["execution_seconds"]
 
 
 def test_every_call_ends_with_the_id_of_its_request(server: Server) -> None:

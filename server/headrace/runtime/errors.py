@@ -43,6 +43,10 @@ class HeadraceError(Exception):
     status: ClassVar[str] = "UNKNOWN"
     reason: ClassVar[str] = "UNKNOWN"
 
+    network: str = ""
+    """The full name of the network that refused the request. For the server's own reports: callers
+    are not told."""
+
     def __init__(
         self,
         message: str,

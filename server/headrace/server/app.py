@@ -17,14 +17,17 @@ from headrace.runtime.core import Core
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.table import OwnerLimits
+from headrace.runtime.metrics.families import CONNECTIONS
+from headrace.runtime.metrics.series import SeriesSnapshot, Snapshot
 from headrace.server.access.access import Access
 from headrace.server.access.identity import Role
 from headrace.server.access.networks import Networks, PrivateNetworks
 from headrace.server.access.watched import Watcher
 from headrace.server.addresses import check_address, check_exposure, shown_address
 from headrace.server.http.application import Application
-from headrace.server.http.metrics import make_registry
+from headrace.server.http.metrics import make_registry, memory_series
 from headrace.server.http.operations import operations_routes
+from headrace.server.http.page.routes import page_routes
 from headrace.server.http.rest.rest import Rest
 from headrace.server.http.server import HttpServer
 from headrace.server.plugins import plugin_sources
@@ -32,6 +35,7 @@ from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.poller import Poller
 from headrace.server.repository.repository import Repository
 from headrace.server.repository.startup import Startup
+from headrace.server.request_log import RequestLog
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.engine import Servicer
 from headrace.server.services.health import HEALTH, SERVICE, HealthReporter
@@ -52,7 +56,10 @@ from headrace.server.settings.settings import Settings
 from headrace.server.shared_memory.regions import Regions
 from headrace.server.shared_memory.users import Users
 from headrace.server.state import StateDirectory
+from headrace.server.status.errors import RecentErrors
+from headrace.server.status.status import READY, Status, facts_of
 from headrace.server.storage import lock_state, network_cache, signing_key, usable
+from headrace.server.tracing.start import shown_host, start_tracing
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.connections import cut_connections
 from headrace.server.transport.limits import channel_options, strangers
@@ -95,6 +102,7 @@ class App:
             with usable("state_dir"):
                 self._state = StateDirectory(settings.state_dir, limits)
         key = signing_key(settings)
+        self._tracing = start_tracing(settings)
         self.core = Core(
             plugin_sources(settings),
             blob_key=key,
@@ -108,6 +116,7 @@ class App:
             folder=self._state.kept if self._state is not None else None,
             isolate_devices=settings.isolate_devices,
             max_state_bytes=settings.max_state_bytes,
+            **({"load_span": self._tracing.begin_load} if self._tracing else {}),
         )
         self._networks = (
             PrivateNetworks(self.core.networks, settings.operators)
@@ -135,8 +144,11 @@ class App:
         self._access = Access(settings, self._watcher, self.core.counters)
         entrance = self._access.entrance()
         self._strangers = strangers(settings, checks=entrance is not None)
+        errors = RecentErrors()
+        log = RequestLog(settings.slow_request_seconds, self.core.networks, errors.note)
         self._boundary = Boundary(
-            self.core.counters, settings.max_concurrent_rpcs, entrance, self._strangers.met
+            *(self.core.counters, settings.max_concurrent_rpcs, entrance, self._strangers.met),
+            *(log, self._tracing),
         )
         self._regions = Regions(
             allowed=settings.allow_client_shared_memory,
@@ -193,18 +205,26 @@ class App:
                 self.core.counters,
                 self.core.devices_up,
                 self._networks,
+                log.snapshot,
+                self.core.device_outages,
+                self._connections,
+                memory_series,
                 *([self._tls.snapshot] if self._tls else []),
             ),
             lambda: self._unready,
             self._networks.failed,
             open_metrics=settings.open_metrics,
         )
+        self._status = Status(
+            *(self.core, self._networks, self._repository, errors, facts_of(settings)),
+            state=lambda: self._unready or READY,
+            addresses=lambda: (shown_address(settings.host, self._port or 0), self._http.address),
+            certificate=self._tls.snapshot if self._tls else tuple,
+        )
         self._application = Application(
-            [*probes, *rest.probes],
-            self.core.counters,
-            rest.routes,
-            rest.lifespan,
-            self._access.entrance(),
+            [*probes, *page_routes(self._status), *rest.probes],
+            *(self.core.counters, rest.routes, rest.lifespan),
+            *(self._access.entrance(), log, self._tracing),
         )
         self._http = HttpServer(
             settings.http_host,
@@ -232,6 +252,8 @@ class App:
         with usable("http_port"):
             self._http.start()
         self._port = port
+        if self._tracing:
+            self._tracing.address = shown_host(settings.host), port
         await self._server.start()
         self._strangers.start(port)
         await self._startup.load()
@@ -303,12 +325,18 @@ class App:
         deadline = max(deadline, time.monotonic() + _UNLOAD_SECONDS)
         await asyncio.get_running_loop().run_in_executor(None, self.core.stop, deadline)
         self._http.stop()
+        if self._tracing:
+            await asyncio.to_thread(self._tracing.close, deadline - time.monotonic())
         await asyncio.to_thread(self._access.close)
         self._uploads.close()
         self._regions.close()
         if self._state_lock is not None:
             os.close(self._state_lock)
         _log.info("stopped")
+
+    def _connections(self) -> Snapshot:
+        counts = {"grpc": self._strangers.connections, "http": self._http.connections}
+        return tuple(SeriesSnapshot(CONNECTIONS, (each,), n) for each, n in counts.items())
 
     def _network_changed(self, name: str) -> None:
         """Updates the health of a network. Any thread may call this."""

@@ -1,28 +1,42 @@
 """Structured logs on stderr, as text for people or JSON for machines, with one event a line.
 
 structlog's loggers and the standard library's (the runtime's, grpc's, asyncio's) go through one
-handler, so that every line has the same form, a time stamp and the request's id.
+handler, so that every line has the same form and a time stamp. A line that a request causes also
+has the request's id, and the name of its caller if the caller has one.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import sys
+import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor
 
+from headrace.runtime.execution.trace import names
+from headrace.server.access.identity import ANONYMOUS, CALLER, STRANGER
+from headrace.server.tracing.context import CURRENT_SPAN
+
 ROOT = "headrace"
 
-_VALUE_LENGTH = 8192
+_TEXT_LENGTH: Final = 8192
+_VALUE_LENGTH: Final = 1024
+_LONG: Final = ("event", "exception")
+_INDENTED: Final = "exception"
+
+# What would begin another line, or change what a terminal shows.
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 CURRENT_REQUEST: ContextVar[str] = ContextVar("current_request", default="")
-"""The id of the request that this task handles, once it is known."""
+"""The id of the request that this task handles, once it is known. Threads that load networks for a
+request see it too."""
 
 
 def configure_logging(
@@ -39,10 +53,10 @@ def configure_logging(
     """
     target = stream if stream is not None else sys.stderr
     shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),
+        _of_the_request,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     structlog.configure(
@@ -89,28 +103,84 @@ def _rendering(form: str, target: TextIO) -> list[Processor]:
     shared: list[Processor] = [structlog.processors.format_exc_info, _bounded]
     if form == "json":
         return [*shared, structlog.processors.JSONRenderer()]
-    return [*shared, structlog.dev.ConsoleRenderer(colors=target.isatty())]
+    return [*shared, _on_one_line, structlog.dev.ConsoleRenderer(colors=target.isatty())]
+
+
+def _of_the_request(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """Adds the id, the caller and the span of the request that this task or thread works for."""
+    identifier = CURRENT_REQUEST.get()
+    if identifier:
+        event.setdefault("request_id", identifier)
+    caller = CALLER.get()
+    if caller is not ANONYMOUS and caller is not STRANGER:
+        event.setdefault("who", caller.name)
+    for key, text in names(CURRENT_SPAN.get()).items():
+        event.setdefault(key, text)
+    return event
 
 
 def _bounded(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """Cuts each value of a line to 8 KiB, because a client may have chosen the names in it."""
+    """Cuts the event and its traceback to 8 KiB, and each other value to 1 KiB, because a client
+    may have chosen the names in them."""
     for key, value in event.items():
-        if isinstance(value, str) and len(value) > _VALUE_LENGTH:
-            half = _VALUE_LENGTH // 2
-            event[key] = f"{value[:half]}…{value[-half:]}"
+        if value is None or isinstance(value, bool | int | float):
+            continue
+        most = _TEXT_LENGTH if key in _LONG else _VALUE_LENGTH
+        text = value if isinstance(value, str) else repr(value)
+        half = most // 2
+        event[key] = text if len(text) <= most else f"{text[:half]}…{text[-half:]}"
     return event
+
+
+def _on_one_line(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """Escapes what would begin another line of text, or control the terminal that shows it.
+
+    A traceback keeps its lines. They are indented, so that none of them looks like an event.
+    """
+    for key, value in event.items():
+        if isinstance(value, str):
+            lines = value.split("\n") if key == _INDENTED else [value]
+            shown = [_UNPRINTABLE.sub(_escaped, line) for line in lines]
+            event[key] = (
+                "\n".join(f"    {line}" for line in shown) if key == _INDENTED else shown[0]
+            )
+    return event
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+class Ration:
+    """How many lines a second may be written, in all and for one client. Not thread-safe.
+
+    Without the bound, clients could fill a disk. Without the bound for one client, a loud one could
+    hide the others.
+    """
+
+    def __init__(
+        self, in_all: int, of_one: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._in_all = in_all
+        self._of_one = of_one
+        self._clock = clock
+        self._second = 0
+        self._written: Counter[str] = Counter()  # by client, in this second
+
+    def allows(self, client: str) -> bool:
+        """Whether a line of this client may be written now. If so, it counts."""
+        second = int(self._clock())
+        if second != self._second:
+            self._second, self._written = second, Counter()
+        allowed = self._written[client] < self._of_one and self._written.total() < self._in_all
+        if allowed:
+            self._written[client] += 1
+        return allowed
 
 
 def new_request_id() -> str:
     """An id that no other request has: 16 hexadecimal digits."""
     return uuid.uuid4().hex[:16]
-
-
-@contextmanager
-def request_id(identifier: str) -> Iterator[None]:
-    """Puts `identifier` on every line that is logged inside, in this task or thread."""
-    with structlog.contextvars.bound_contextvars(request_id=identifier):
-        yield
 
 
 def log_internal_error(error: BaseException, *, where: str, request: str = "") -> str:
@@ -125,7 +195,7 @@ def log_internal_error(error: BaseException, *, where: str, request: str = "") -
         The new id. The client is told nothing more than this id.
     """
     error_id = new_request_id()
-    facts = {"request_id": identifier} if (identifier := request or CURRENT_REQUEST.get()) else {}
+    facts = {"request_id": request} if request else {}
     structlog.get_logger(f"{ROOT}.server").error(
         "internal error", error_id=error_id, where=where, **facts, exc_info=error
     )

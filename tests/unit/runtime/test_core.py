@@ -83,6 +83,29 @@ def test_one_device_of_a_type_may_be_down(core: Core) -> None:
     assert not any(core.devices_up().values())
 
 
+def test_an_outage_is_counted_once_however_long_a_device_tries_to_come_back(core: Core) -> None:
+    def counted() -> list[float | object]:
+        return list(numbers(core.device_outages(), families.DEVICE_OUTAGES).values())
+
+    assert counted() == [0, 0, 0]  # a device that never started has not gone down
+    for state in (DeviceState.RESTARTING, DeviceState.DOWN, DeviceState.RESTARTING):
+        core.states.set("HOOK", state, "its process ended")
+    assert counted() == [1, 1, 0]
+    core.states.set("HOOK", DeviceState.UP)
+    core.states.set("HOOK", DeviceState.RESTARTING)
+    assert counted() == [2, 2, 0]
+
+
+def test_an_outage_of_one_device_of_a_type_is_its_own(core: Core) -> None:
+    for state in (DeviceState.UP, DeviceState.DOWN):
+        core.states.set("HOOK.1", state)
+    assert numbers(core.device_outages(), families.DEVICE_OUTAGES) == {
+        ("HOOK.0",): 0,
+        ("HOOK.1",): 1,
+        ("MISSING",): 0,
+    }
+
+
 @pytest.mark.parametrize(("device", "label"), [("HOOK", "HOOK.0"), ("HOOK.1", "HOOK.1")])
 def test_a_network_is_counted_under_the_device_that_runs_it(
     core: Core, device: str, label: str

@@ -5,19 +5,26 @@ from __future__ import annotations
 import io
 import json
 import logging
+import string
+from concurrent.futures import Future
+from contextvars import copy_context
 
 import onnx
 import pytest
 import structlog
 
+from headrace.runtime.execution.trace import Span, Trace, names
+from headrace.runtime.loading.executor import LoadExecutor
 from headrace.runtime.network.network import Network
+from headrace.server.access.identity import CALLER, STRANGER, Identity, Role
 from headrace.server.logs import (
     CURRENT_REQUEST,
+    Ration,
     configure_logging,
     log_internal_error,
     new_request_id,
-    request_id,
 )
+from headrace.server.tracing.context import CURRENT_SPAN
 from headrace.testing.case import parse
 
 pytestmark = pytest.mark.usefixtures("restored_logging")
@@ -101,14 +108,43 @@ def test_configuring_again_replaces_the_earlier_stream() -> None:
     assert len(events(second)) == 1
 
 
-def test_the_requests_id_is_on_every_line_inside() -> None:
+def test_the_request_and_its_caller_are_on_every_line_that_they_cause() -> None:
     stream = io.StringIO()
     configure_logging("info", "json", stream)
-    with request_id("abc"):
+    ci = Identity("token:ci", frozenset({Role.INFER}))
+
+    def request(caller: Identity) -> None:
+        CURRENT_REQUEST.set("abc")
+        CALLER.set(caller)
         structlog.get_logger("headrace.server").info("inside")
         logging.getLogger("headrace.runtime").info("inside too")
+
+    copy_context().run(request, ci)
+    copy_context().run(request, STRANGER)
+    logging.getLogger("headrace.runtime").info("a part", extra={"request_id": "its own"})
     structlog.get_logger("headrace.server").info("outside")
-    assert [event.get("request_id") for event in events(stream)] == ["abc", "abc", None]
+    shown = [(event.get("request_id"), event.get("who")) for event in events(stream)]
+    assert shown == [
+        *[("abc", "token:ci")] * 2,
+        *[("abc", None)] * 2,
+        ("its own", None),
+        (None, None),
+    ]
+
+
+def test_a_load_s_lines_are_those_of_the_request_that_asked_for_it() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream)
+    loads = LoadExecutor(threads=1)
+
+    def request(identifier: str) -> Future[None]:
+        CURRENT_REQUEST.set(identifier)
+        return loads.submit(lambda: logging.getLogger("headrace.runtime").info("loading"))
+
+    for identifier in ("a", "b"):
+        copy_context().run(request, identifier).result(60)
+    loads.stop()
+    assert [event["request_id"] for event in events(stream)] == ["a", "b"]
 
 
 def test_request_ids_differ() -> None:
@@ -164,3 +200,77 @@ def test_a_line_is_bounded_whatever_a_client_s_names_are(form: str) -> None:
     assert len(written) < 50_000
     assert "is odd" in written
     assert "RuntimeError" in written
+
+
+def test_a_line_of_a_traced_request_has_the_ids_of_its_span() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream)
+    span = Span(Trace(1, lambda _: None), "request", 0, 1.0, "server")
+    token = CURRENT_SPAN.set(span)
+    try:
+        structlog.get_logger("headrace.server").info("one")
+        log_internal_error(RuntimeError(), where="Infer")
+    finally:
+        CURRENT_SPAN.reset(token)
+    other = Span(Trace(2, lambda _: None), "request", 0, 1.0, "server")
+    logging.getLogger("headrace.runtime").info("a device's thread", extra=names(other))
+    structlog.get_logger("headrace.server").info("none")
+    one, error, another, none = events(stream)
+    assert (one["trace_id"], one["span_id"]) == (f"{1:032x}", span.span_id)
+    assert error["span_id"] == span.span_id
+    assert another["trace_id"] == f"{2:032x}"
+    assert "trace_id" not in none
+
+
+HOSTILE = (
+    "m\n2026-11-22T00:00:00Z [error    ] forged\r\x1b[2J\x1b]0;owned\x07\x9b31m"
+    "\u2028forged\u2029\u202egnirts\x85\x00\x7f"
+)
+
+
+def test_a_line_of_text_stays_one_line_whatever_a_client_s_names_are() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "text", stream)
+    logging.getLogger("headrace.test").warning("network %s", HOSTILE, extra={"network": HOSTILE})
+    (line,) = stream.getvalue().splitlines()
+    assert line.isprintable()
+    assert r"m\n2026-11-22T00:00:00Z" in line
+
+
+def test_a_line_of_json_stays_one_line_and_means_what_was_there() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream)
+    logging.getLogger("headrace.test").warning("network %s", HOSTILE, extra={"network": HOSTILE})
+    written = stream.getvalue()
+    assert set(written) <= {*string.printable} - {"\r", "\x0b", "\x0c"}
+    assert written.count("\n") == 1
+    assert json.loads(written)["network"] == HOSTILE
+
+
+def test_no_line_of_a_traceback_looks_like_an_event() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "text", stream)
+    log_internal_error(RuntimeError(HOSTILE), where="Infer")
+    first, *rest = stream.getvalue().split("\n")
+    assert "internal error" in first
+    assert all(line.startswith("    ") for line in rest if line)
+    assert all(line.isprintable() for line in rest)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_values_that_are_no_texts_are_bounded_too(form: str) -> None:
+    stream = io.StringIO()
+    configure_logging("info", form, stream)
+    facts = {"names": ["n" * 1000] * 1000, "code": 7, "nothing": None}
+    logging.getLogger("headrace.test").warning("odd", extra=facts)
+    assert len(stream.getvalue()) < 3000
+    assert "7" in stream.getvalue()
+
+
+def test_lines_are_rationed_by_the_second_in_all_and_for_each_client() -> None:
+    now = [10.2]
+    ration = Ration(5, 2, clock=lambda: now[0])
+    shown = "".join(client for client in "aaabcccbd" if ration.allows(client))
+    assert shown == "aabcc"
+    now[0] = 11.0
+    assert [ration.allows(client) for client in "aaab"] == [True, True, False, True]

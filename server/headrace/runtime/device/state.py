@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -42,6 +42,7 @@ class DeviceStates:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._events: dict[str, DeviceEvent] = {}
+        self._outages: Counter[str] = Counter()
         self._listeners: dict[object, Listener] = {}
         self._undelivered: deque[tuple[DeviceEvent, tuple[object, ...]]] = deque()
         self._delivering = False
@@ -50,8 +51,11 @@ class DeviceStates:
         """Sets a device's state. Listeners get no event if the state and reason are unchanged."""
         event = DeviceEvent(device, state, reason)
         with self._lock:
-            if self._events.get(device) == event:
+            before = self._events.get(device)
+            if before == event:
                 return
+            if before is not None and before.state is DeviceState.UP is not state:
+                self._outages[device] += 1
             self._events[device] = event
             self._undelivered.append((event, tuple(self._listeners)))
         self._deliver()
@@ -65,6 +69,11 @@ class DeviceStates:
         """The last event of each device."""
         with self._lock:
             return dict(self._events)
+
+    def outages(self) -> Counter[str]:
+        """How often each device was up and then no longer."""
+        with self._lock:
+            return self._outages.copy()
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Calls `listener` with each device's current state and then with every change.

@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TypeVar
 
 from headrace.runtime.errors import Internal, ResourceExhausted, Unavailable
@@ -28,7 +29,7 @@ class LoadExecutor:
         self._closing = ThreadPoolExecutor(1, thread_name_prefix="headrace-close")
 
     def submit(self, task: Callable[[], T]) -> Future[T]:
-        """Runs a client's task.
+        """Runs a client's task, in the context of the caller. So the log knows its request.
 
         Raises:
             ResourceExhausted: too many tasks wait already.
@@ -45,7 +46,7 @@ class LoadExecutor:
                     f"try again later"
                 )
             self._pending += 1
-            future = self._loading.submit(_run, task)
+            future = self._loading.submit(copy_context().run, _run, task)
         future.add_done_callback(self._ended)
         return future
 

@@ -284,7 +284,10 @@ class NetworkLife:
                 counters.series.get(NOTES).add(len(executable.notes))
             self._networks.publish(entry, executable, self._close_later)
         device, seconds = executable.place.device, entry.load_seconds
-        _log.info("network %s is loaded on %s, in %.3f s", shown(entry), device, seconds)
+        facts = {"network": entry.key.name, "version": entry.key.version, "device": device}
+        _log.info(
+            "network %s is loaded on %s, in %.3f s", shown(entry), device, seconds, extra=facts
+        )
 
     def _fail(self, load: _Load, error: BaseException) -> None:
         entry = load.entry
@@ -336,7 +339,8 @@ class NetworkLife:
         finally:
             del executable, network
             weights.give_back()
-        _log.info("network %s is unloaded", shown(entry))
+        facts = {"network": name, "version": version}
+        _log.info("network %s is unloaded", shown(entry), extra=facts)
 
 
 def shown(entry: NetworkEntry) -> str:

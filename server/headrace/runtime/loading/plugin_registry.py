@@ -99,6 +99,16 @@ class PluginRegistry:
     def names(self) -> list[str]:
         return sorted({*self._plugins, *self._reasons})
 
+    def in_metrics(self) -> list[tuple[str, str]]:
+        """Each device by its name in metrics, with its type. A device that did not start is listed
+        by its type, and one that is not installed is left out."""
+        return [
+            (name, device)
+            for device in self.names()
+            if device not in self._not_installed
+            for name in (self._plugins[device].names() if device in self._plugins else [device])
+        ]
+
     def available(self) -> Mapping[str, list[str]]:
         """Every device type with its AVAILABLE_DEVICES. A type that did not start has none."""
         return _Available(self._plugins, self.names())

@@ -187,13 +187,15 @@ class NetworkRegistry(NetworkLists):
         """Submits a job to an acquired network. It gives the reference back when the job has ended,
         or at once if the job is refused. Raises as `ExecutableNetwork.submit`."""
         assert entry.executable is not None
-        _, job.version, job.generation = entry.key
+        job.network, job.version, job.generation = entry.key
 
         give_back = partial(self.release, entry)
         job.observe(give_back)
         try:
             entry.executable.submit(job)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, HeadraceError):
+                error.network = job.network
             job.forget(give_back)
             self.release(entry)
             raise

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
+from collections.abc import Callable
+from functools import partial
 from itertools import chain
 
 from headrace.runtime.execution.job import Outcome
+from headrace.runtime.execution.trace import Exemplar
 from headrace.runtime.metrics import families
 from headrace.runtime.metrics.cache_counters import CacheCounters
 from headrace.runtime.metrics.device_counters import NOTED, DeviceCounters, Requests
@@ -21,6 +24,8 @@ class NetworkCounters:
     """Counters of one version of a network on one device string. Thread-safe.
 
     Attributes:
+        accept: counts a request that the network admitted. A function of C, because every request
+            calls it.
         series: those of the device's own.
     """
 
@@ -28,8 +33,11 @@ class NetworkCounters:
         self.network = network
         self.version = version
         self.device = device
-        # Any thread may append: outcome, seconds, rows or None.
-        self._ended: deque[tuple[Outcome, float, int | None]] = deque()
+        # Any thread may append to these two.
+        self._begun: deque[None] = deque()
+        self.accept: Callable[[], None] = partial(self._begun.append, None)
+        # Outcome, seconds, rows or None, exemplar or None.
+        self._ended: deque[tuple[Outcome, float, int | None, Exemplar | None]] = deque()
         self._lock = threading.Lock()  # guards all below; no other lock is taken under it
         self._requests = Requests()
         self._request_seconds = Histogram(families.NETWORK_REQUEST_SECONDS.bounds)
@@ -37,12 +45,13 @@ class NetworkCounters:
         self._batch_size = Histogram(families.NETWORK_BATCH_SIZE.bounds)
         self.series = SeriesTable()
 
-    def accept(self) -> None:
-        """Counts a request that the network admitted."""
-        with self._lock:
-            self._requests.accepted += 1
-
-    def observe(self, outcome: Outcome, request_seconds: float, batch_size: int | None = 1) -> None:
+    def observe(
+        self,
+        outcome: Outcome,
+        request_seconds: float,
+        batch_size: int | None = 1,
+        exemplar: Exemplar | None = None,
+    ) -> None:
         """Counts the end of an admitted request.
 
         Args:
@@ -50,8 +59,9 @@ class NetworkCounters:
             request_seconds: from admission to the end.
             batch_size: the rows of the request; 1 for a network without a batch dimension; None if
                 `observe_batch` counts the runs.
+            exemplar: the request, if it is traced.
         """
-        self._ended.append((outcome, request_seconds, batch_size))
+        self._ended.append((outcome, request_seconds, batch_size, exemplar))
         if len(self._ended) >= NOTED:
             with self._lock:
                 self._sort()
@@ -88,11 +98,14 @@ class NetworkCounters:
 
     def _sort(self) -> None:
         for _ in range(len(self._ended)):
-            outcome, request_seconds, batch_size = self._ended.popleft()
+            outcome, request_seconds, batch_size, exemplar = self._ended.popleft()
             self._requests.outcomes[outcome] += 1
-            self._request_seconds.observe(request_seconds)
+            self._request_seconds.observe(request_seconds, exemplar)
             if batch_size is not None:
                 self._batch_size.observe(batch_size)
+        for _ in range(len(self._begun)):
+            self._begun.popleft()
+            self._requests.accepted += 1
 
 
 class Counters:

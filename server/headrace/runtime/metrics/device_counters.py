@@ -1,7 +1,7 @@
 """The counters of one device.
 
-A request costs an addition and a note of its end, so nobody needs to turn this off: ends
-are sorted into histograms many at a time, when there are enough or a snapshot is taken.
+A request costs a note of its begin and one of its end, so nobody needs to turn this off. The notes
+are counted many at a time, when there are enough or a snapshot is taken.
 
 Accounting: every accepted request ends in exactly one `Outcome`, so at any moment
 ``accepted == completed + failed + cancelled + expired + in_flight``. A refused request was never
@@ -14,8 +14,10 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from headrace.runtime.execution.job import Outcome
+from headrace.runtime.execution.trace import Exemplar
 from headrace.runtime.metrics import families
 from headrace.runtime.metrics.histogram import Histogram
 from headrace.runtime.metrics.series import Family, SeriesSnapshot, Snapshot
@@ -44,25 +46,31 @@ class Requests:
 
 
 class _Executions:
-    """One kind of work on a device. The owner's lock guards all but `ended`, to which anybody may
-    append: outcome, seconds in the queue, and on a stream or None."""
+    """One kind of work on a device. The owner's lock guards all but the notes, to which anybody may
+    append: `begun` gets None, and `ended` the outcome, the seconds in the queue and on a stream or
+    None, and the exemplar or None."""
 
-    __slots__ = ("ended", "execution_seconds", "queue_wait_seconds", "requests")
+    __slots__ = ("begun", "ended", "execution_seconds", "queue_wait_seconds", "requests")
 
     def __init__(self) -> None:
         self.requests = Requests()
-        self.ended: deque[tuple[Outcome, float, float | None]] = deque()
+        self.begun: deque[None] = deque()
+        self.ended: deque[tuple[Outcome, float, float | None, Exemplar | None]] = deque()
         self.queue_wait_seconds = Histogram(families.DEVICE_QUEUE_WAIT_SECONDS.bounds)
         self.execution_seconds = Histogram(families.DEVICE_EXECUTION_SECONDS.bounds)
 
     def sort(self) -> None:
-        """Counts what has ended so far."""
+        """Counts what has ended and begun so far, in this order, so that nothing has ended that has
+        not begun."""
         for _ in range(len(self.ended)):
-            outcome, queue_seconds, execution_seconds = self.ended.popleft()
+            outcome, queue_seconds, execution_seconds, exemplar = self.ended.popleft()
             self.requests.outcomes[outcome] += 1
-            self.queue_wait_seconds.observe(queue_seconds)
+            self.queue_wait_seconds.observe(queue_seconds, exemplar)
             if execution_seconds is not None:
-                self.execution_seconds.observe(execution_seconds)
+                self.execution_seconds.observe(execution_seconds, exemplar)
+        for _ in range(len(self.begun)):
+            self.begun.popleft()
+            self.requests.accepted += 1
 
     def series(self, *labels: str) -> Iterator[SeriesSnapshot]:
         self.sort()
@@ -76,6 +84,10 @@ class DeviceCounters:
     """Counters of one device. Thread-safe.
 
     Parts of a request that is split over devices are counted apart from whole requests.
+
+    Attributes:
+        accept, accept_part: count a request, or a part, that the device's queue took. They are
+            functions of C, because every request calls them.
     """
 
     def __init__(self, device: str) -> None:
@@ -83,14 +95,10 @@ class DeviceCounters:
         self._lock = threading.Lock()  # guards all below; no other lock is taken under it
         self._requests = _Executions()
         self._parts = _Executions()
+        self.accept: Callable[[], None] = partial(self._requests.begun.append, None)
+        self.accept_part: Callable[[], None] = partial(self._parts.begun.append, None)
         self._refused: dict[str, int] = {}
         self._gauges: dict[Family, Callable[[], float]] = {}
-
-    def accept(self, part: bool = False) -> None:
-        """Counts a request that the device's queue took."""
-        requests = (self._parts if part else self._requests).requests
-        with self._lock:
-            requests.accepted += 1
 
     def refuse(self, reason: str) -> None:
         """Counts a request that was not accepted; `reason` is one of few fixed words."""
@@ -103,6 +111,7 @@ class DeviceCounters:
         queue_seconds: float,
         execution_seconds: float | None,
         part: bool = False,
+        exemplar: Exemplar | None = None,
     ) -> None:
         """Counts the end of an accepted request.
 
@@ -111,9 +120,10 @@ class DeviceCounters:
             queue_seconds: from acceptance to the start on a stream, or to the end in the queue.
             execution_seconds: on a stream; None if it never got there.
             part: whether it was part of a request split over devices.
+            exemplar: the request, if it is traced.
         """
         executions = self._parts if part else self._requests
-        executions.ended.append((outcome, queue_seconds, execution_seconds))
+        executions.ended.append((outcome, queue_seconds, execution_seconds, exemplar))
         if len(executions.ended) >= NOTED:
             with self._lock:
                 executions.sort()

@@ -70,6 +70,19 @@ DEVICE_UP: Final = Family(
     _DEVICE,
     "1 if the device works, 0 if it is down. A device that is not installed has no series.",
 )
+DEVICE_OUTAGES: Final = Family(
+    "device_outages_total",
+    "counter",
+    _DEVICE,
+    "How often the device went down, for example because its process ended and was started again.",
+)
+NETWORK_UP: Final = Family(
+    "network_up",
+    "gauge",
+    ("network", "version"),
+    "1 if the version serves, 0 if it failed to load. One that is loading or draining has no "
+    "series.",
+)
 NETWORK_ACCEPTED: Final = Family(
     "network_accepted_total", "counter", _NETWORK, "Requests that the network accepted."
 )
@@ -111,6 +124,37 @@ REFUSED_CALLERS: Final = Family(
     ("reason",),
     "Calls and HTTP requests without the right credential or role. Many in a short time mean an "
     "attack, or a client whose credential has expired.",
+)
+SLOW_REQUESTS: Final = Family(
+    "slow_requests_total",
+    "counter",
+    ("method",),
+    "Requests that took --slow-request-seconds or longer. Only with that setting.",
+)
+LOG_LINES_LEFT_OUT: Final = Family(
+    "log_lines_left_out_total",
+    "counter",
+    (),
+    "Failed and slow requests without a line in the log, because there were too many at a time.",
+)
+CONNECTIONS: Final = Family(
+    "connections",
+    "gauge",
+    ("protocol",),
+    "Open connections of clients. Those of gRPC are counted once a second.",
+)
+MEMORY_USED_BYTES: Final = Family(
+    "memory_used_bytes",
+    "gauge",
+    (),
+    "Memory in use in the control group that has the limit, or on the machine, with the processes "
+    "of devices and without pages that the system can drop.",
+)
+MEMORY_LIMIT_BYTES: Final = Family(
+    "memory_limit_bytes",
+    "gauge",
+    (),
+    "Smallest memory limit of the server's control groups, or without one the machine's memory.",
 )
 TLS_EXPIRATION: Final = Family(
     "tls_certificate_expiration_timestamp_seconds",
@@ -178,6 +222,8 @@ FAMILIES: Final = (
     DEVICE_STREAMS_BUSY,
     DEVICE_MEMORY_BYTES,
     DEVICE_UP,
+    DEVICE_OUTAGES,
+    NETWORK_UP,
     NETWORK_ACCEPTED,
     NETWORK_REQUESTS,
     NETWORK_REQUEST_SECONDS,
@@ -186,6 +232,11 @@ FAMILIES: Final = (
     GRPC_REQUESTS,
     HTTP_REQUESTS,
     REFUSED_CALLERS,
+    SLOW_REQUESTS,
+    LOG_LINES_LEFT_OUT,
+    CONNECTIONS,
+    MEMORY_USED_BYTES,
+    MEMORY_LIMIT_BYTES,
     TLS_EXPIRATION,
     TLS_STALE,
     CACHE_HITS,

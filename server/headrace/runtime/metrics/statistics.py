@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace.runtime.execution.job import Job, Outcome
+from headrace.runtime.metrics.device_counters import NOTED
 
 MAX_SIZES: Final = 256
 """Numbers of rows that runs are told apart by; clients choose them. Runs of any further number are
@@ -66,10 +68,33 @@ class Totals:
     last_end: float = 0.0
 
 
+class _Ended(NamedTuple):
+    """A note of a request that has ended. The fields are those of `Job`, and those of `observe`."""
+
+    outcome: Outcome
+    queued: float
+    started: float
+    prepared: float
+    inferred: float
+    finished: float
+    rows: int
+    is_run: bool
+
+    def stages(self) -> tuple[float, float, float]:
+        """Seconds before, in and after the backend. If the device does not report them, all count
+        as in the backend."""
+        if not self.inferred:
+            return 0.0, self.finished - self.started, 0.0
+        prepared = self.prepared or self.started
+        return prepared - self.started, self.inferred - prepared, self.finished - self.inferred
+
+
 class Statistics:
-    """Counts what ends. Thread-safe: `_lock` guards the totals, and no lock is taken under it."""
+    """Counts what ends. Thread-safe: `_lock` guards the totals, and no lock is taken under it. An
+    end is only noted. The notes are counted many at a time."""
 
     def __init__(self) -> None:
+        self._ended: deque[_Ended] = deque()  # any thread may append
         self._lock = threading.Lock()
         self._totals = Totals()
 
@@ -80,30 +105,36 @@ class Statistics:
             rows: that it brought.
             is_run: the device ran it by itself; False where runs are counted with `observe_run`.
         """
-        outcome = job.outcome
-        assert outcome is not None
-        times = _stages(job) if outcome is Outcome.COMPLETED else None
-        with self._lock:
-            totals = self._totals
-            totals.outcomes[outcome].add(job.finished - job.queued)
-            totals.last_end = job.finished
-            if times is not None:
-                totals.queue.add(job.queue_seconds)
-                totals.stages.add(*times)
-                totals.rows += rows
-                if is_run:
-                    self._run(rows, times)
+        self._ended.append(_noted(job, rows, is_run))
+        if len(self._ended) >= NOTED:
+            with self._lock:
+                self._count()
 
     def observe_run(self, job: Job, rows: int) -> None:
         """Counts a run of several requests' rows together; `job` has completed."""
-        times = _stages(job)
+        times = _noted(job, rows, True).stages()
         with self._lock:
             self._run(rows, times)
 
     def totals(self) -> Totals:
         """A copy of what has been counted."""
         with self._lock:
+            self._count()
             return copy.deepcopy(self._totals)
+
+    def _count(self) -> None:
+        totals = self._totals
+        for _ in range(len(self._ended)):
+            ended = self._ended.popleft()
+            totals.outcomes[ended.outcome].add(ended.finished - ended.queued)
+            totals.last_end = ended.finished
+            if ended.outcome is Outcome.COMPLETED:
+                times = ended.stages()
+                totals.queue.add((ended.started or ended.finished) - ended.queued)
+                totals.stages.add(*times)
+                totals.rows += ended.rows
+                if ended.is_run:
+                    self._run(ended.rows, times)
 
     def _run(self, rows: int, times: tuple[float, float, float]) -> None:
         runs = self._totals.runs
@@ -113,10 +144,7 @@ class Statistics:
         runs[rows].add(*times)
 
 
-def _stages(job: Job) -> tuple[float, float, float]:
-    """Seconds before, in and after the backend. If the device does not report them, all count as in
-    the backend."""
-    if not job.inferred:
-        return 0.0, job.execution_seconds, 0.0
-    prepared = job.prepared or job.started
-    return prepared - job.started, job.inferred - prepared, job.finished - job.inferred
+def _noted(job: Job, rows: int, is_run: bool) -> _Ended:
+    assert job.outcome is not None
+    stamps = job.queued, job.started, job.prepared, job.inferred, job.finished
+    return _Ended(job.outcome, *stamps, rows, is_run)

@@ -1,16 +1,16 @@
 """How many processors this process may use, by its affinity and its control groups' CPU quota.
 
 A container that may use half a machine still sees all of the host's processors. If it had a stream
-for each of them, the system would throttle it. For the file formats, see cgroups(7), and
-Documentation/admin-guide/cgroup-v2.rst of Linux.
+for each of them, the system would throttle it.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+
+from headrace.runtime.system.control_groups import groups, read
 
 
 def usable_processors(root: Path = Path("/"), affinity: int | None = None) -> int:
@@ -47,7 +47,7 @@ def schedule_as_batch() -> bool:
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
     """The smallest CPU quota of the process's control groups, in processors; None: no limit."""
-    quotas = [_quota_v2(group) or _quota_v1(group) for group in _groups(root)]
+    quotas = [_quota_v2(group) or _quota_v1(group) for group in groups(root, "cpu")]
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
@@ -57,38 +57,14 @@ def _affinity() -> int:
     return os.cpu_count() or 1
 
 
-def _groups(root: Path) -> Iterator[Path]:
-    """The folders of the control groups that limit this process, each with all of its parents."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return
-    mounts = root / "sys/fs/cgroup"
-    for line in lines:
-        controllers, _, path = line.partition(":")[2].partition(":")
-        # "" is version 2, which may be in "unified" next to version 1. Version 1 lists "cpu".
-        if controllers == "":
-            hierarchies = [mounts, mounts / "unified"]
-        elif "cpu" in controllers.split(","):
-            hierarchies = [mounts / controllers, mounts / "cpu"]
-        else:
-            continue
-        # Inside a namespace, a path may start with ".." ("/../x"), or name a folder that is not
-        # mounted here. Only the folders that exist count.
-        parts = [part for part in PurePosixPath(path).parts if part not in ("/", "..")]
-        for hierarchy in hierarchies:
-            for depth in range(len(parts), -1, -1):
-                yield hierarchy.joinpath(*parts[:depth])
-
-
 def _quota_v2(group: Path) -> float | None:
-    text = _read(group / "cpu.max")
+    text = read(group / "cpu.max")
     quota, _, period = text.partition(" ")
     return _ratio(quota, period)
 
 
 def _quota_v1(group: Path) -> float | None:
-    return _ratio(_read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us"))
+    return _ratio(read(group / "cpu.cfs_quota_us"), read(group / "cpu.cfs_period_us"))
 
 
 def _ratio(quota: str, period: str) -> float | None:
@@ -96,10 +72,3 @@ def _ratio(quota: str, period: str) -> float | None:
     if not quota.isdecimal() or not period.isdecimal() or int(period) == 0 or int(quota) == 0:
         return None
     return int(quota) / int(period)
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except OSError:
-        return ""

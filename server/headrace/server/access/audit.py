@@ -15,11 +15,16 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from headrace.runtime.errors import InvalidArgument
+from headrace.server.access.quotas import address_of
+from headrace.server.logs import Ration
 
 _log = logging.getLogger(__name__)
 
 REFUSALS_A_SECOND: Final = 100
 """The most refused calls in one second that get lines of their own."""
+
+REFUSALS_OF_AN_ADDRESS: Final = 10
+"""The most of them from one address, so that one stranger cannot hide the others."""
 
 _WAITING = 10_000
 _VALUE_LENGTH = 512
@@ -83,11 +88,9 @@ class AuditLog:
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
-        self._clock = clock
         self._queue: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()  # guards the three counts below
-        self._second = 0
-        self._refusals = 0
+        self._lock = threading.Lock()  # guards the two below
+        self._refusals = Ration(REFUSALS_A_SECOND, REFUSALS_OF_AN_ADDRESS, clock)
         self._dropped = 0
         self._failing = False
         self._is_torn = False  # whether the file ends within a line, because a disk was full
@@ -102,13 +105,8 @@ class AuditLog:
 
     def write(self, line: Entry) -> None:
         with self._lock:
-            if line.refusal:
-                second = int(self._clock())
-                if second != self._second:
-                    self._second, self._refusals = second, 0
-                self._refusals += 1
-            too_often = bool(line.refusal) and self._refusals > REFUSALS_A_SECOND
-            if too_often or self._queue.qsize() >= _WAITING:
+            is_shown = not line.refusal or self._refusals.allows(address_of(line.peer))
+            if not is_shown or self._queue.qsize() >= _WAITING:
                 self._dropped += 1
                 return
         self._queue.put(line)

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from headrace.runtime.errors import HeadraceError, Unauthenticated
+from headrace.runtime.errors import HeadraceError, Internal, Unauthenticated
 from headrace.server.access.authenticator import Authenticator, Grant
 from headrace.server.access.identity import CALLER, STRANGER, Role
 from headrace.server.access.refusal import require
+from headrace.server.logs import log_internal_error
 
 _LOOK_SECONDS = 0.5
 _AT_ONCE_SECONDS = 0.002
@@ -150,7 +151,7 @@ class Gate:
         calls = list(self._open) if left is None else left
         while calls:
             call = calls.pop()
-            if call in self._open and not self._authenticator.is_current(call.grant):
+            if call in self._open:
                 self._check(call)
             if calls and loop.time() > until:
                 self._timer = loop.call_later(0, self._look, calls)
@@ -158,11 +159,25 @@ class Gate:
         self._timer = loop.call_later(_LOOK_SECONDS, self._look) if self._open else None
 
     def _check(self, call: OpenCall) -> None:
-        """Ends the call if its credential no longer opens it."""
+        """Ends the call if its credential no longer opens it, or cannot be checked.
+
+        Raises nothing: the timer has to go on for the other calls.
+        """
+        failure: HeadraceError
         try:
+            if self._authenticator.is_current(call.grant):
+                return
             grant = self._authenticator.grant(call.authorization, call.names)
             require(call.role, grant.identity)
             call.grant = grant
+            return
         except HeadraceError as error:
-            self._open.discard(call)
-            call.end(error)
+            failure = error
+        except Exception as error:  # noqa: BLE001 - a bug must not leave a revoked caller in
+            failure = Internal("the credential of an open call could not be checked")
+            failure.__cause__ = error
+        self._open.discard(call)
+        try:
+            call.end(failure)
+        except Exception as error:  # noqa: BLE001 - the call's own bug
+            log_internal_error(error, where="ending a call without a valid credential")

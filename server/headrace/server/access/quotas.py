@@ -158,14 +158,18 @@ def client_name(caller: Identity, peer: str) -> str:
     """
     if caller is not ANONYMOUS and caller is not STRANGER:
         return caller.name
+    return f"address:{address_of(peer)}"
+
+
+def address_of(peer: str) -> str:
+    """What counts as one address of a caller, without the port."""
     family, _, rest = peer.partition(":")
     if family == "ipv4":
-        return f"address:{rest.rpartition(':')[0]}"
+        return rest.rpartition(":")[0]
     if family == "ipv6":
         host = unquote(rest).rpartition(":")[0].strip("[]").partition("%")[0]
         try:
-            network = ipaddress.ip_network(f"{host}/{_IPV6_PREFIX}", strict=False)
+            return str(ipaddress.ip_network(f"{host}/{_IPV6_PREFIX}", strict=False))
         except ValueError:
-            return f"address:{host}"
-        return f"address:{network}"
-    return f"address:{peer}"
+            return host
+    return peer

@@ -30,6 +30,8 @@ _TOKEN_BYTES = 32
 _MODE = 0o600
 _HEADER = re.compile(r"\s*\[\[\s*(token|certificate)\s*\]\]")
 _BLANK = re.compile(r"\s*(#.*)?")
+_NOBODY = "# No token is valid.\n"
+"""What is left when the only entry goes: a server takes an emptied file for a damaged one."""
 
 
 class Listed(NamedTuple):
@@ -87,7 +89,8 @@ def revoke_token(path: Path, name: str) -> None:
     def remove(text: str, names: Sequence[str]) -> str:
         if name not in names:
             raise NotFound.unknown("token", name, names, field="NAME")
-        return _without(text, names.index(name))
+        left = _without(text, names.index(name))
+        return left if left.strip() else _NOBODY
 
     _change(path, remove, create=False)
 

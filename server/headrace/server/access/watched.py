@@ -30,8 +30,8 @@ _Mark = tuple[int, ...]
 class WatchedFiles(Generic[T]):
     """The value that was last made from one or more files. Any thread may read `value`.
 
-    A file that is missing, too large or broken does not change the value. The log then names the
-    file once. It names it again after the next good state.
+    A file that is missing, emptied, too large or broken does not change the value. The log then
+    names the file once. It names it again after the next good state.
 
     Args:
         paths: the files, for example a certificate and its key.
@@ -87,6 +87,7 @@ class WatchedFiles(Generic[T]):
                 return
             contents = self._read()
             if contents != self._contents:
+                self._refuse_emptied(contents)
                 value = self._parse(*contents)
                 self._value, self._contents = value, contents
                 _log.info("read %s again, because it has changed", self._names)
@@ -102,6 +103,16 @@ class WatchedFiles(Generic[T]):
                     "%s: %s; the server goes on with the last good state",
                     *(self._names, _reason(error)),
                 )
+
+    def _refuse_emptied(self, contents: Sequence[bytes]) -> None:
+        """
+        Raises:
+            ValueError: a file that had a content has none. That is a write that broke off, for
+                example on a full disk, and not what somebody wants.
+        """
+        for path, before, now in zip(self._paths, self._contents, contents, strict=True):
+            if before.strip() and not now.strip():
+                raise ValueError(f"{path} is empty now; write its content again")
 
     @property
     def _names(self) -> str:

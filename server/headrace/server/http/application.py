@@ -7,7 +7,6 @@ ended. It is the only code that turns an exception into a reply.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -20,18 +19,19 @@ from starlette.routing import Route, Router
 from starlette.types import Lifespan, Message, Receive, Scope, Send
 
 from headrace.runtime.errors import ResourceExhausted, Unavailable
+from headrace.runtime.execution.trace import Span
 from headrace.runtime.metrics.counters import Counters
 from headrace.server.access.audit import about
 from headrace.server.access.entrance import Entrance, Visit
-from headrace.server.access.identity import Role
+from headrace.server.access.identity import CALLER, Role
 from headrace.server.access.refusal import reason_of
 from headrace.server.http.connection import Connection
 from headrace.server.http.errors import CLIENT_LEFT, error_reply, is_rest, said
 from headrace.server.http.guard import GuardedRoute, enter, peer
-from headrace.server.logs import CURRENT_REQUEST, new_request_id, request_id
+from headrace.server.logs import CURRENT_REQUEST, new_request_id
+from headrace.server.request_log import JOB, Ended, RequestLog, network_of
+from headrace.server.tracing.tracing import Tracing
 from headrace.server.transport.statuses import describe
-
-_log = logging.getLogger(__name__)
 
 _ID_HEADER = b"x-request-id"
 _MAX_ID_LENGTH = 128
@@ -48,6 +48,8 @@ class Application:
         counters: count the requests.
         lifespan: the same as Starlette's.
         entrance: what callers go through before their bodies are read. None lets everybody in.
+        log: gets the requests that have ended.
+        tracing: traces requests to paths that are neither probes nor open. None traces nothing.
     """
 
     def __init__(
@@ -57,16 +59,20 @@ class Application:
         routes: Sequence[GuardedRoute] = (),
         lifespan: Lifespan[Router] | None = None,
         entrance: Entrance | None = None,
+        log: RequestLog | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._entrance = entrance
+        self._log = log or RequestLog()
         self._open = frozenset(each.path for each in (*probes, *routes) if each.is_open)
         paths = [each.path for each in (*probes, *routes)]
         self._router = Router([*probes, *routes], redirect_slashes=False, lifespan=lifespan)
         self._probes = frozenset(each.path for each in probes)
+        self._tracing = tracing
+        self._untraced = self._open | self._probes
         self._ended = {path: counters.http(path) for path in (*paths, _UNKNOWN_PATH)}
         known = [each.path for each in probes if not is_rest(each.path)]
         self._known = ", ".join([*known, "/v2/docs"])
-        self._verbose = _log.isEnabledFor(logging.DEBUG)
         self._working: set[asyncio.Task[None]] = set()
         self.draining = False  # then new work is refused; any thread may set it
 
@@ -88,7 +94,8 @@ class Application:
         scope["app"] = self  # makes Starlette raise errors rather than answer them
         reply = _Reply(scope, send)
         CURRENT_REQUEST.set(reply.identifier)
-        started = time.monotonic() if self._verbose else 0.0
+        tracing = self._tracing
+        started = time.monotonic()
         task = asyncio.current_task()
         assert task is not None
         connection: Connection = scope["state"]["connection"]
@@ -99,12 +106,15 @@ class Application:
 
         connection.on_lost = gone
         visit: Visit | None = None
+        span: Span | None = None
         try:
             if scope["path"] not in self._probes:
                 self._refuse_if_full(connection)
                 self._working.add(task)
             if self._entrance is not None:
                 visit = enter(self._entrance, scope, is_open=scope["path"] in self._open)
+            if tracing is not None and scope["path"] not in self._untraced:
+                span = tracing.begin("HTTP", scope["headers"], started)
             await self._router(scope, receive, reply.send)
         except (Exception, asyncio.CancelledError) as caught:  # noqa: BLE001 - maps all of them
             error = (visit is not None and visit.ended) or caught
@@ -119,6 +129,10 @@ class Application:
             self._working.discard(task)
             if self._entrance is not None:
                 self._record(self._entrance, visit, scope, reply)
+            if tracing is not None and span is not None and not reply.refusal:
+                route, status = _template(scope), reply.status or CLIENT_LEFT
+                known = "" if route == _UNKNOWN_PATH else route
+                tracing.end_http(span, scope, known, status, reply.identifier)
             self._count(scope, reply, started)
 
     @staticmethod
@@ -166,6 +180,7 @@ class Application:
             where = f"{scope['method']} {_template(scope)}"
             details = describe(error, where=where, request=reply.identifier)
             reply.said, response = details.message, error_reply(details, path)
+            reply.network = network_of(error)
         if reply.status:
             self._cut(reply)
         await response(scope, receive, reply.send)
@@ -187,26 +202,30 @@ class Application:
         ended = self._ended[template]
         code = str(reply.status or CLIENT_LEFT)
         ended[code] = ended.get(code, 0) + 1
-        if self._verbose:
-            seconds = time.monotonic() - started
-            why = f": {reply.said}" if reply.said else ""
-            with request_id(reply.identifier):
-                _log.debug(
-                    "%s %s: %s after %.3f ms%s",
-                    *(scope["method"], template, code, seconds * 1e3, why),
-                )
+        seconds = time.monotonic() - started
+        succeeded = reply.status and reply.status < HTTPStatus.BAD_REQUEST
+        if self._log.wants("OK" if succeeded else code, seconds):
+            work = scope["path"] not in self._probes
+            request = Ended(
+                *(f"{scope['method']} {template}", code, seconds, reply.identifier),
+                *(CALLER.get(), peer(scope), reply.said, JOB.get()),
+                network=reply.network,
+            )
+            self._log.ended(request, may_be_slow=work)
+        JOB.set(None)
 
 
 class _Reply:
     """Adds the request's id to a reply for uvicorn, and notes the status. 0 means none yet."""
 
-    __slots__ = ("_send", "identifier", "is_wanted", "refusal", "said", "status")
+    __slots__ = ("_send", "identifier", "is_wanted", "network", "refusal", "said", "status")
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send = send
         self.identifier = _identifier(scope)
         self.status = 0
         self.said = ""
+        self.network = ""  # the network that refused the request
         self.refusal = ""  # why the caller was refused
         self.is_wanted = True  # until the client leaves
 

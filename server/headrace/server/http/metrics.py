@@ -18,14 +18,26 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
+from headrace.runtime.loading.entry import NetworkState
 from headrace.runtime.metrics.counters import Counters
-from headrace.runtime.metrics.families import BUILD_INFO, DEVICE_UP, FAMILIES
-from headrace.runtime.metrics.histogram import HistogramSnapshot
+from headrace.runtime.metrics.families import (
+    BUILD_INFO,
+    DEVICE_UP,
+    FAMILIES,
+    MEMORY_LIMIT_BYTES,
+    MEMORY_USED_BYTES,
+    NETWORK_UP,
+)
+from headrace.runtime.metrics.histogram import Example, HistogramSnapshot
 from headrace.runtime.metrics.series import Family, SeriesSnapshot, Value
+from headrace.runtime.system.memory_limit import memory_limit
 from headrace.server.access.networks import Networks
 
 PREFIX: Final = "headrace_"
+
+_Bucket = tuple[str, float] | tuple[str, float, Exemplar]
 
 DeviceStates = Callable[[], Mapping[str, bool]]
 Snapshot = Callable[[], Iterable[SeriesSnapshot]]
@@ -41,6 +53,14 @@ def make_registry(
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
     return registry
+
+
+def memory_series() -> Iterator[SeriesSnapshot]:
+    """What bounds the server's memory, and how much of it is in use."""
+    memory = memory_limit()
+    if memory is not None:
+        yield SeriesSnapshot(MEMORY_USED_BYTES, (), memory.used)
+        yield SeriesSnapshot(MEMORY_LIMIT_BYTES, (), memory.limit)
 
 
 class HeadraceCollector(Collector):
@@ -85,6 +105,10 @@ class HeadraceCollector(Collector):
                 name, *others = each.labels
                 shown = networks.shown(name)
                 yield each if shown == name else replace(each, labels=(shown, *others))
+        for entry in networks.entries():
+            if entry.state in (NetworkState.READY, NetworkState.FAILED):
+                labels = networks.shown(entry.key.name), entry.key.version
+                yield SeriesSnapshot(NETWORK_UP, labels, float(entry.state is NetworkState.READY))
         for name, up in self._device_states().items():
             yield SeriesSnapshot(DEVICE_UP, (name,), float(up))
         for other in self._others:
@@ -123,7 +147,12 @@ class _Exposed:
             for values, value in self._series.items():
                 assert isinstance(value, HistogramSnapshot)
                 bounds = (*(_shown(bound) for bound in value.bounds), "+Inf")
-                buckets = list(zip(bounds, accumulate(value.counts), strict=True))
+                counted = zip(bounds, accumulate(value.counts), strict=True)
+                examples = value.examples
+                buckets: list[_Bucket] = [
+                    (bound, count, _exemplar(examples[at])) if at in examples else (bound, count)
+                    for at, (bound, count) in enumerate(counted)
+                ]
                 histograms.add_metric(values, buckets, value.sum)
             return histograms
         kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
@@ -140,6 +169,12 @@ def _sum(one: Value, other: Value) -> Value:
     assert not isinstance(one, HistogramSnapshot)
     assert not isinstance(other, HistogramSnapshot)
     return one + other
+
+
+def _exemplar(example: Example) -> Exemplar:
+    """The example of a bucket, which only the OpenMetrics format shows."""
+    trace_id, span_id, seconds = example.exemplar
+    return Exemplar({"trace_id": trace_id, "span_id": span_id}, example.value, seconds)
 
 
 def _shown(bound: float) -> str:

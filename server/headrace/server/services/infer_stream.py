@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 from headrace.runtime.errors import Cancelled, HeadraceError, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
+from headrace.server.request_log import JOB
 from headrace.server.services.inference import Inference, build_reply, encode_small
 from headrace.server.services.request_stream import (
     OF_WHAT_IS_LEFT,
     RequestStream,
     Streams,
-    job_seconds,
 )
 from headrace.server.services.turns import Turn, Turns
 from headrace.server.transport.boundary import Boundary
@@ -87,7 +87,8 @@ class _Stream(RequestStream):
     ) -> Callable[[HeadraceError], object]:
         def deliver(job: Job) -> None:
             error = job.take_error() if job.error is not None else None
-            self._ended(key, str(key), job, error, job_seconds(job))
+            seconds = job.queue_seconds + job.execution_seconds
+            self._ended(key, str(key), job, error, seconds, job)
 
         inference, remaining = self._inference, self._context.time_remaining()
         done = partial(inference.sink.put, deliver)
@@ -126,7 +127,7 @@ class _Stream(RequestStream):
         finally:
             if turn is not None:
                 turn.over()
-        self._ended(name, name, outcome, error, time.monotonic() - started)
+        self._ended(name, name, outcome, error, time.monotonic() - started, JOB.get())
 
     def _success(self, name: str, outcome: Job | EncodedResult) -> tuple[EncodedResult, int]:
         if isinstance(outcome, EncodedResult):

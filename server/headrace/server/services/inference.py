@@ -16,6 +16,7 @@ from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Sequence
 from headrace.server.access.networks import Networks
 from headrace.server.logs import CURRENT_REQUEST
+from headrace.server.request_log import JOB
 from headrace.server.services.completion_sink import (
     CompletionSink,
     deadline_after,
@@ -29,6 +30,7 @@ from headrace.server.services.shared_tensors import (
     put_outputs,
 )
 from headrace.server.services.turns import Turn
+from headrace.server.tracing.context import CURRENT_SPAN
 from headrace.server.transport.statuses import ended_code
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import encode_values
@@ -75,7 +77,9 @@ class Inference:
             identifier = request.id or f"r{next(self._ids)}"
             CURRENT_REQUEST.set(identifier)
         job = self.start(request, inputs, context.time_remaining(), self._wake)
-        await ended(job, partial(_has_expired, context))
+        JOB.set(job)
+        if job.outcome is None or job.error is not None:
+            await ended(job, partial(_has_expired, context))
         small = encode_small(identifier, job)
         if small is not None:
             return small
@@ -106,6 +110,7 @@ class Inference:
             if turn is not None:
                 await turn.comes()
             job = self.start(request, inputs, context.time_remaining(), self._wake, token)
+            JOB.set(job)
             if turn is not None:
                 turn.over()
             await ended(job, partial(_has_expired, context))
@@ -150,6 +155,7 @@ class Inference:
             may_run_inline=True,
             trace=identifier,
             sequence=None if session is None else Sequence(*session),
+            span=CURRENT_SPAN.get(),
         )
         sequence = "" if session is None else session.id
         self.networks.submit(self.networks.acquire(name, version, sequence), job)

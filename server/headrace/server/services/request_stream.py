@@ -14,15 +14,12 @@ from typing import Any, ClassVar, Final
 
 import grpc
 
-from headrace.runtime.errors import (
-    Cancelled,
-    HeadraceError,
-    Stopped,
-    Unavailable,
-)
+from headrace.runtime.errors import Cancelled, HeadraceError, Stopped, Unavailable
 from headrace.runtime.execution.job import Job
 from headrace.runtime.system.allocator import release_memory
 from headrace.server.access.gate import when_ended
+from headrace.server.access.identity import CALLER
+from headrace.server.request_log import Ended, network_of
 from headrace.server.services.completion_sink import left
 from headrace.server.services.result_writer import ResultWriter, no_room
 from headrace.server.transport.boundary import Boundary
@@ -107,8 +104,10 @@ class RequestStream(ABC):
         self._context = context
         # The function that cancels each request in flight; None until it is known.
         self._in_flight: dict[Hashable, Callable[[HeadraceError], object] | None] = {}
-        self._memory = Memory(owner.memory, context.peer())
+        self._peer, self._caller = context.peer(), CALLER.get()
+        self._memory = Memory(owner.memory, self._peer)
         self._meter = owner.boundary.meter(context)
+        self._spans = owner.boundary.request_spans()
         self._results = ResultWriter(
             context, self._memory, self._message, self.results_a_message, self._wrote
         )
@@ -255,13 +254,17 @@ class RequestStream(ABC):
             return
         self._reserved[key] = reserved
         self._in_flight[key] = None
+        spans = self._spans
+        if spans is not None:
+            spans.begin(key)
         try:
             self._owner.boundary.refuse_if_draining()
             cancel = self._begin(request, key)
         except Exception as error:  # noqa: BLE001 - any error is this request's result
-            self._forget(key)
-            self._fail(name, error)
+            self._ended(key, name, None, error, 0.0, None)
             return
+        if spans is not None:
+            spans.pause()
         if key in self._in_flight:
             self._in_flight[key] = cancel
 
@@ -275,29 +278,56 @@ class RequestStream(ABC):
             self._meter.leave()
 
     def _ended(
-        self, key: Hashable, name: str, outcome: Any, error: BaseException | None, seconds: float
+        self,
+        key: Hashable,
+        name: str,
+        outcome: Any,
+        error: BaseException | None,
+        seconds: float,
+        job: Job | None,
     ) -> None:
-        """Takes a request's outcome, or the `error` that it failed with, and its duration."""
+        """Takes a request's outcome, or the `error` that it failed with, its duration, and its job
+        if it came as far as that."""
         self._forget(key)
-        if self.closed.is_set():
-            return  # the caller has left, and its request was cancelled
+        spans, code = self._spans, "OK"
+        if spans is not None:
+            spans.resume(key)
         try:
+            if self.closed.is_set():  # the caller has left, and its request was cancelled
+                code = "CANCELLED"
+                return
             if error is not None:
                 raise error
             self._results.hold(*self._success(name, outcome))
         except Exception as failure:  # noqa: BLE001 - any error is this request's result
-            self._fail(name, failure, seconds)
+            code = self._fail(name, failure, seconds, job)
         else:
-            self._owner.boundary.log_ended(self.method, "OK", seconds, name)
+            self._tell(code, seconds, name, "", job)
+        finally:
+            if spans is not None:
+                spans.end(key, name, code)
         self._changed.set()
         if not self._reading:
             self._results.write()
 
-    def _fail(self, name: str, error: BaseException, seconds: float = 0.0) -> None:
+    def _fail(
+        self, name: str, error: BaseException, seconds: float = 0.0, job: Job | None = None
+    ) -> str:
+        """Makes the error a request's result. Returns the name of its status."""
         details = describe(error, where=self.method, request=name)
         self._results.put(self._failure(name, details))
-        code, said = details.code.name, details.message
-        self._owner.boundary.log_ended(self.method, code, seconds, name, said)
+        code = str(details.code.name)
+        self._tell(code, seconds, name, details.message, job, network_of(error))
+        return code
+
+    def _tell(
+        self, code: str, seconds: float, name: str, said: str, job: Job | None, network: str = ""
+    ) -> None:
+        """Logs a request that has ended, if it gets a line."""
+        log = self._owner.boundary.log
+        if log.wants(code, seconds):
+            caller, peer = self._caller, self._peer
+            log.ended(Ended(self.method, code, seconds, name, caller, peer, said, job, network))
 
     def _wrote(self) -> None:
         self._changed.set()
@@ -317,15 +347,6 @@ class RequestStream(ABC):
         await self._changed.wait()
 
     def _end_if_idle(self) -> None:
-        if (
-            self._closing
-            and not self._is_busy()
-            and self._task is not None
-            and not self.closed.is_set()
-        ):
+        goes_on = self._is_busy() or self.closed.is_set()
+        if self._closing and self._task is not None and not goes_on:
             self._task.cancel()
-
-
-def job_seconds(job: Job) -> float:
-    """The seconds from the acceptance of a request until its end."""
-    return job.queue_seconds + job.execution_seconds

@@ -7,7 +7,6 @@ a chain of interceptors.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
 from contextlib import aclosing
@@ -18,14 +17,17 @@ from typing import Any, NamedTuple, NoReturn
 import grpc
 
 from headrace.runtime.errors import InvalidArgument, ResourceExhausted, Unavailable
+from headrace.runtime.execution.trace import Span
 from headrace.runtime.metrics.counters import Counters
 from headrace.server.access.certificates import names_of_call
 from headrace.server.access.entrance import Entrance, Visit
 from headrace.server.access.gate import uncancelled
-from headrace.server.access.identity import Role
+from headrace.server.access.identity import CALLER, Role
 from headrace.server.access.quotas import Meter
 from headrace.server.access.refusal import reason_of
-from headrace.server.logs import request_id
+from headrace.server.request_log import JOB, Ended, RequestLog, network_of
+from headrace.server.tracing.requests import RequestSpans
+from headrace.server.tracing.tracing import Tracing
 from headrace.server.transport.shares import Shares
 from headrace.server.transport.statuses import (
     abort,
@@ -35,10 +37,20 @@ from headrace.server.transport.statuses import (
     request_id_of,
 )
 
-_log = logging.getLogger(__name__)
 
-METADATA: ContextVar[Iterable[tuple[str, str]]] = ContextVar("metadata", default=())
-"""The metadata of the call that this task handles. gRPC makes them anew whenever a handler asks."""
+class Call(NamedTuple):
+    """What gRPC says of a call. It makes the metadata anew whenever a handler asks for them.
+
+    Attributes:
+        method: the path of the method.
+    """
+
+    method: str = ""
+    invocation_metadata: Iterable[tuple[str, str]] = ()
+
+
+CALL: ContextVar[Call] = ContextVar("call", default=Call())  # noqa: B039 - it is immutable
+"""The call that this task handles."""
 
 
 class Lane(NamedTuple):
@@ -69,6 +81,8 @@ class Boundary:
             not look like a broken one.
         entrance: what callers go through before their messages are read. None lets everybody in.
         met: called with the peer of each call with a valid credential.
+        log: gets the requests that have ended.
+        tracing: traces calls. None traces nothing.
     """
 
     def __init__(
@@ -77,8 +91,12 @@ class Boundary:
         max_calls: int,
         entrance: Entrance | None = None,
         met: Callable[[str], object] = lambda _: None,
+        log: RequestLog | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.entrance = entrance
+        self.log = log or RequestLog()
+        self._tracing = tracing
         self._met = met
         self._counters = counters
         self.calls = Lane("calls", Shares(max_calls), work=True)
@@ -89,11 +107,6 @@ class Boundary:
         self._open = 0  # all other calls
         self._ended = asyncio.Event()
         self.draining = False
-
-    @property
-    def _verbose(self) -> bool:
-        """Whether each request is logged. Clients may change that while the server runs."""
-        return _log.isEnabledFor(logging.DEBUG)
 
     async def wait_idle(self) -> None:
         """Returns when no work except open streams is in progress, and all its replies are sent.
@@ -136,21 +149,14 @@ class Boundary:
                 trailing metadata contain the id.
         """
 
-        async def serve(context: Any) -> Any:
-            data = await context.read()
-            if data is grpc.aio.EOF:
-                raise InvalidArgument("the call ended without a message; send one")
-            return await handler(data, context)
-
-        return self._method(
-            method, serve if names_request else _naming_request(serve), lane or self.calls, role
-        )
+        lane = lane or self.calls
+        return self._method(method, handler, lane, role, reads=True, names_request=names_request)
 
     def client_stream(
         self, method: str, handler: Callable[[Any], Awaitable[Any]], lane: Lane, role: Role
     ) -> Callable[[Any, Any], Awaitable[Any]]:
         """A method with a stream of messages, which the handler reads, and one reply."""
-        return self._method(method, _naming_request(handler), lane, role)
+        return self._method(method, handler, lane, role)
 
     def server_stream(
         self,
@@ -171,43 +177,74 @@ class Boundary:
         self, method: str, handler: Callable[[Any], Awaitable[None]], lane: Lane, role: Role
     ) -> Callable[[Any, Any], Awaitable[None]]:
         """A bidirectional stream, which counts its own work."""
-        return self._method(method, handler, lane, role, active=False)
+        return self._method(method, handler, lane, role, active=False, names_request=True)
 
     def _method(
         self,
         method: str,
-        serve: Callable[[Any], Awaitable[Any]],
+        handler: Callable[..., Awaitable[Any]],
         lane: Lane,
         role: Role,
         *,
         active: bool = True,
+        reads: bool = False,
+        names_request: bool = False,
     ) -> Callable[[Any, Any], Awaitable[Any]]:
+        """The method that gRPC calls.
+
+        Args:
+            active: whether the call is work itself, and not a stream that counts its own work.
+            reads: whether the handler takes a message before the context.
+        """
         active = active and lane.work
         places = lane.places
+        may_be_slow = active and role is not Role.MANAGE
         ended = self._counters.grpc(method)
-
-        entrance = self.entrance
+        entrance, log = self.entrance, self.log
+        tracing = self._tracing if active else None  # the requests of a stream are traced
 
         async def call(_: Any, context: Any) -> Any:
-            code, said = "OK", ""
+            code, said, network = "OK", "", ""
             started = time.monotonic()
             peer = context.peer()
             taken = False
             visit: Visit | None = None
+            span: Span | None = None
             error: BaseException | None = None
             try:
                 try:
                     # First, so that strangers take no places and learn nothing of the load.
                     if entrance is not None:
                         names = partial(names_of_call, context)
-                        visit = entrance.enter(METADATA.get(), names, role, peer, stays=active)
+                        headers = CALL.get().invocation_metadata
+                        visit = entrance.enter(headers, names, role, peer, stays=active)
                         if visit.call is not None:
                             self._met(peer)
+                    if tracing is not None:  # only now, because strangers cause no spans
+                        call = CALL.get()
+                        headers = call.invocation_metadata
+                        span = tracing.begin(call.method[1:], headers, started)
                     taken = not (self.draining and lane.work) and places.take(peer)
                     if not taken:
                         self._refuse(lane)
-                    self._begin(active=active)
-                    return await serve(context)
+                    # Until the call's task ends, because then its status has been sent. A callback of
+                    # gRPC's context would make a cycle of references in every call.
+                    task = asyncio.current_task()
+                    assert task is not None
+                    if active:
+                        self._active += 1
+                        task.add_done_callback(self._active_ended)
+                    else:
+                        self._open += 1
+                        task.add_done_callback(self._open_ended)
+                    if not names_request:  # the trailing metadata of an error replace these
+                        context.set_trailing_metadata(id_metadata(request_id_of(context)))
+                    if not reads:
+                        return await handler(context)
+                    data = await context.read()
+                    if data is grpc.aio.EOF:
+                        raise InvalidArgument("the call ended without a message; send one")
+                    return await handler(data, context)
                 except asyncio.CancelledError:
                     error = visit.ended if visit is not None else None
                     if error is None:
@@ -218,6 +255,7 @@ class Boundary:
                     error = raised
                 details = describe(error, where=method, request=request_id_of(context))
                 code, said = details.code.name, details.message
+                network = network_of(error)
                 await abort(context, details)
             finally:
                 if entrance is not None:
@@ -230,27 +268,18 @@ class Boundary:
                 error = None  # otherwise its traceback and this frame would keep each other
                 if taken:
                     places.give_back(peer)
+                if tracing is not None and span is not None:
+                    tracing.end_call(span, code, request_id_of(context))
                 ended[code] = ended.get(code, 0) + 1
-                if self._verbose:
-                    seconds = time.monotonic() - started
-                    self.log_ended(method, code, seconds, request_id_of(context), said)
+                seconds = time.monotonic() - started
+                if log.wants(code, seconds):
+                    name, job = request_id_of(context), JOB.get()
+                    whose = CALLER.get(), peer
+                    request = Ended(method, code, seconds, name, *whose, said, job, network)
+                    log.ended(request, may_be_slow=may_be_slow)
+                JOB.set(None)  # its tensors would stay until the reply is sent
 
         return call
-
-    def _begin(self, *, active: bool) -> None:
-        """Counts the call until its task ends, which is when its status has been sent.
-
-        A callback of gRPC's context would make a cycle of references in every call, and the
-        collector of garbage comes to old cycles seldom.
-        """
-        task = asyncio.current_task()
-        assert task is not None
-        if active:
-            self._active += 1
-            task.add_done_callback(self._active_ended)
-        else:
-            self._open += 1
-            task.add_done_callback(self._open_ended)
 
     def _active_ended(self, _: Any) -> None:
         self._active -= 1
@@ -262,18 +291,16 @@ class Boundary:
         if self.draining:
             self._ended.set()
 
+    def request_spans(self) -> RequestSpans | None:
+        """The spans of the requests of this task's stream. None if nothing is traced."""
+        if self._tracing is None:
+            return None
+        call = CALL.get()
+        return RequestSpans(self._tracing, call.method[1:], call.invocation_metadata)
+
     def meter(self, context: Any) -> Meter | None:
         """Counts the messages of a stream, if the server bounds what one client may ask for."""
         return None if self.entrance is None else self.entrance.meter(context.peer())
-
-    def log_ended(
-        self, method: str, code: str, seconds: float, identifier: str, said: str = ""
-    ) -> None:
-        """Logs one request, at level debug."""
-        if self._verbose:
-            with request_id(identifier):
-                reason = f": {said}" if said else ""
-                _log.debug("%s: %s after %.3f ms%s", method, code, seconds * 1e3, reason)
 
     def _refuse(self, lane: Lane) -> NoReturn:
         """
@@ -289,19 +316,6 @@ class Boundary:
             "connection gets no more of them than are left; try again later, or send requests over "
             "one stream"
         )
-
-
-def _naming_request(handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
-    """A handler that first puts the request's id into the call's trailing metadata.
-
-    The trailing metadata of an error replace this.
-    """
-
-    def call(context: Any) -> Awaitable[Any]:
-        context.set_trailing_metadata(id_metadata(request_id_of(context)))
-        return handler(context)
-
-    return call
 
 
 async def write_all(context: Any, replies: AsyncIterable[bytes]) -> None:

@@ -43,7 +43,8 @@ class Shares:
         if amount > left or mine > left * self._part or ours > _OF_AN_ADDRESS * left:
             return False
         self.taken += amount
-        self.peak = max(self.peak, self.taken)
+        if self.taken > self.peak:
+            self.peak = self.taken
         self._held[peer] = mine + amount
         self._addresses[address] = ours + amount
         return True

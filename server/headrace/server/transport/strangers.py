@@ -84,6 +84,9 @@ class Strangers:
         per_address: the most connections of one address.
         stranger_seconds: how long a connection may stay without a valid credential. None: for ever,
             because there is no access control.
+
+    Attributes:
+        connections: how many were open at the last look. Any thread may read it.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class Strangers:
         self._stranger_seconds = stranger_seconds
         self._clock = clock
         self._met: set[str] = set()
+        self.connections = 0
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -128,6 +132,7 @@ class Strangers:
         met = set(self._met)
         now = self._clock()
         connected = [Connected(peer, since) for peer, since in connections.look(now)]
+        self.connections = len(connected)
         ends = unwanted(
             connected,
             met,

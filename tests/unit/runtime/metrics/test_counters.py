@@ -37,7 +37,7 @@ def test_accepted_requests_are_those_that_ended_and_those_in_flight() -> None:
 
 def test_parts_are_counted_apart_from_requests() -> None:
     device = DeviceCounters("CPU")
-    device.accept(part=True)
+    device.accept_part()
     device.observe(Outcome.COMPLETED, 0.001, 0.002, part=True)
     counted = device.snapshot()
     assert number(counted, families.DEVICE_REQUESTS, "CPU", "part", "completed") == 1

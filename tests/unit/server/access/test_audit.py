@@ -11,7 +11,13 @@ import pytest
 
 from headrace.runtime.errors import InvalidArgument
 from headrace.server.access import audit as module
-from headrace.server.access.audit import REFUSALS_A_SECOND, AuditLog, Entry, entry
+from headrace.server.access.audit import (
+    REFUSALS_A_SECOND,
+    REFUSALS_OF_AN_ADDRESS,
+    AuditLog,
+    Entry,
+    entry,
+)
 
 
 def line(number: int = 0, refusal: str = "") -> Entry:
@@ -46,7 +52,8 @@ def test_more_refusals_than_the_bound_are_counted_and_managing_calls_are_not_los
 ) -> None:
     log = AuditLog(tmp_path / "audit", clock=lambda: 1.0)
     for number in range(REFUSALS_A_SECOND + 50):
-        log.write(line(number, refusal="unknown_token"))
+        peer = f"ipv4:10.0.{number}.1:1"
+        log.write(line(number, refusal="unknown_token")._replace(peer=peer))
     log.write(line(7))
     log.close()
     lines = read(tmp_path / "audit")
@@ -55,6 +62,21 @@ def test_more_refusals_than_the_bound_are_counted_and_managing_calls_are_not_los
     assert [each["name"] for each in managing] == ["7"]
     dropped = [each for each in lines if each["outcome"] == "DROPPED"]
     assert sum(int(each["name"]) for each in dropped) == 50
+
+
+def test_a_stranger_cannot_hide_the_refusals_of_others(tmp_path: Path) -> None:
+    seconds = [1.0]
+    log = AuditLog(tmp_path / "audit", clock=lambda: seconds[0])
+    for number in range(1000):
+        loud = f"ipv4:10.0.0.1:{number}"
+        log.write(line(number, refusal="unknown_token")._replace(peer=loud))
+    log.write(line(refusal="unknown_token")._replace(peer="ipv4:10.0.0.2:1"))
+    seconds[0] = 2.0
+    log.write(line(refusal="unknown_token")._replace(peer="ipv4:10.0.0.1:1"))
+    log.close()
+    shown = [each["peer"] for each in read(tmp_path / "audit") if "refusal" in each]
+    assert len(shown) == REFUSALS_OF_AN_ADDRESS + 2
+    assert shown[-2:] == ["ipv4:10.0.0.2:1", "ipv4:10.0.0.1:1"]
 
 
 def test_a_disk_that_does_not_answer_holds_up_nobody(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.runtime.errors import HeadraceError, PermissionDenied, Unauthenticated
+from headrace.runtime.errors import HeadraceError, Internal, PermissionDenied, Unauthenticated
 from headrace.server.access import gate as module
-from headrace.server.access.authenticator import Authenticator
+from headrace.server.access.authenticator import Authenticator, Grant
 from headrace.server.access.gate import Gate, OpenCall, need, uncancelled, when_ended
 from headrace.server.access.identity import CALLER, STRANGER, Role
 from headrace.server.access.tokens import Entries, parse_entries
@@ -135,7 +135,7 @@ def test_a_call_may_say_how_it_ends(gate: Gate, path: Path, files: WatchedFiles[
 
         async def work() -> None:
             when_ended(told.set_result)
-            replace(path, "")
+            replace(path, "# nobody")
             files.look()
             await told
 
@@ -158,7 +158,7 @@ def test_a_call_that_writes_ends_after_the_write(
 
         async def write() -> None:
             with uncancelled():
-                replace(path, "")
+                replace(path, "# nobody")
                 files.look()
                 while call.ended is None:
                     await asyncio.sleep(0)
@@ -189,3 +189,51 @@ def test_a_call_that_is_over_is_freed_without_a_garbage_collection(gate: Gate) -
         assert asyncio.run(calls())() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("ends_badly", [False, True])
+def test_a_bug_in_a_check_ends_its_call_and_the_others_are_still_checked(
+    ends_badly: bool,
+    gate: Gate,
+    path: Path,
+    files: WatchedFiles[Entries],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A caller whose credential cannot be checked may have lost it."""
+    authenticator = gate._authenticator
+    check = authenticator.is_current
+
+    def failing(grant: Grant) -> bool:
+        if grant.identity.name == "token:a":
+            raise RuntimeError("a bug")
+        return check(grant)
+
+    async def badly() -> None:
+        def end(_: HeadraceError) -> None:
+            raise RuntimeError("another bug")
+
+        when_ended(end)
+        await forever()
+
+    async def calls() -> tuple[OpenCall, OpenCall]:
+        work = badly if ends_badly else forever
+        first, second = (
+            asyncio.create_task(ended(gate, token, each))
+            for token, each in (("1", work), ("2", forever))
+        )
+        await asyncio.sleep(0)
+        broken = next(each for each in gate._open if each.grant.identity.name == "token:a")
+        monkeypatch.setattr(authenticator, "is_current", failing)
+        while broken.ended is None:
+            await asyncio.sleep(0)
+        replace(path, "# nobody")
+        files.look()
+        other = await second
+        first.cancel()
+        await first
+        return broken, other
+
+    broken, other = asyncio.run(asyncio.wait_for(calls(), 60))
+    assert isinstance(broken.ended, Internal)
+    assert isinstance(broken.ended.__cause__, RuntimeError)
+    assert isinstance(other.ended, Unauthenticated)

@@ -14,7 +14,7 @@ from headrace.server.access.command import app
 from headrace.server.access.identity import Identity, Role
 from headrace.server.access.token_file import add_token
 from headrace.server.access.tokens import parse_entries, token_hash
-from headrace.server.access.watched import Watcher
+from headrace.server.access.watched import WatchedFiles, Watcher
 from headrace.server.settings.sources import load_settings
 from tests.support.manual import blocks, commands
 from tests.support.tokens import Signer, certificate_entry, entry, key_set
@@ -79,6 +79,16 @@ def test_what_new_and_revoke_write_together_is_what_was_there_before(path: Path)
     made("b", "manage", path)
     run("revoke", "b", path=path)
     assert path.read_text().rstrip() == text.rstrip()
+
+
+def test_a_server_refuses_the_last_token_too_when_it_is_revoked(path: Path) -> None:
+    """It takes an emptied file for a damaged one, and goes on with what was there."""
+    token = made("ci", "read", path)
+    files = WatchedFiles([path], parse_entries, field="tokens")
+    assert files.value.of_token(token) is not None
+    run("revoke", "ci", path=path)
+    files.look()
+    assert files.value.of_token(token) is None
 
 
 def test_the_list_shows_names_and_roles_and_no_hashes(path: Path) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from headrace.runtime.errors import InvalidArgument
+from headrace.server.access.tokens import parse_entries
 from headrace.server.access.watched import WatchedFiles, Watcher
+from tests.support.tokens import entry
 
 
 def number(*contents: bytes) -> int:
@@ -98,6 +100,36 @@ def test_a_bad_file_keeps_the_last_good_value_and_is_logged_once(
     replace(path, "3")
     files.look()
     assert files.value == 3
+
+
+@pytest.mark.parametrize("emptied", ["", "\n  \n"])
+def test_an_emptied_file_keeps_the_last_good_value_but_one_that_says_nobody_counts(
+    emptied: str, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A write that broke off must not lock out everybody whose token was in the file."""
+    path.write_text(entry("a", "1", "read"))
+    files = WatchedFiles([path], parse_entries, field="tokens")
+    path.write_text(emptied)
+    for _ in range(4):
+        files.look()
+    assert files.value.of_token("1") is not None
+    assert files.is_stale
+    (line,) = caplog.messages
+    assert "is empty now" in line
+
+    path.write_text("# Nobody.\n")
+    files.look()
+    assert files.value.of_token("1") is None
+    assert not files.is_stale
+
+
+def test_a_file_that_is_empty_from_the_start_is_taken(path: Path) -> None:
+    path.write_text("")
+    files = WatchedFiles([path], parse_entries, field="tokens")
+    assert not files.value.tokens
+    replace(path, entry("a", "1", "read"))
+    files.look()
+    assert files.value.of_token("1") is not None
 
 
 def test_a_pair_of_files_may_change_one_after_the_other(

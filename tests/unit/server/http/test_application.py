@@ -39,11 +39,12 @@ def test_a_route_that_raises_says_an_id_that_the_log_explains_and_the_server_goe
         assert body.startswith("internal error ")
         assert "secret" not in body
         assert ask(server, "/fine")[::2] == (200, "fine")
-    (line,) = log.getvalue().splitlines()
-    event = json.loads(line)
+    event, failed = map(json.loads, log.getvalue().splitlines())
     assert "secret" in event["exception"]
     assert event["error_id"] in body
     assert event["where"] == "GET /broken"
+    assert failed["request_id"] == event["request_id"]
+    assert "secret" not in json.dumps(failed)
 
 
 def raising(error: Exception) -> Application:
@@ -95,7 +96,7 @@ def test_a_full_queue_says_when_to_try_again() -> None:
 
 
 def test_a_request_keeps_its_id_or_gets_one(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "headrace.server.http.application")
+    caplog.set_level(logging.DEBUG, "headrace.server.request_log")
     with serving(application(fine=fine)) as server:
         _, headers, _ = ask(server, "/fine", headers={"X-Request-Id": "mine"})
         assert headers["x-request-id"] == "mine"
@@ -105,7 +106,8 @@ def test_a_request_keeps_its_id_or_gets_one(caplog: pytest.LogCaptureFixture) ->
         assert headers["x-request-id"] == "a" * 128
         _, headers, _ = ask(server, "/fine", headers={"X-Request-Id": "\xe9"})
         assert headers["x-request-id"].isascii()
-    assert "GET /fine: 200 after " in caplog.text
+    told = [vars(each) for each in caplog.records if hasattr(each, "method")]
+    assert {(each["method"], each["code"]) for each in told} == {("GET /fine", "200")}
 
 
 def test_the_request_of_a_client_that_leaves_is_cancelled_and_counted_as_such() -> None:

@@ -6,11 +6,15 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from headrace.runtime.execution.job import Outcome
+from headrace.runtime.execution.trace import Exemplar
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.runtime.metrics import families
 from headrace.runtime.metrics.cache_counters import CacheCounters
@@ -18,7 +22,7 @@ from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.metrics.families import FAMILIES
 from headrace.runtime.metrics.series import NOTES, Family
 from headrace.server.access.networks import Networks
-from headrace.server.http.metrics import PREFIX, make_registry, metrics_table
+from headrace.server.http.metrics import PREFIX, make_registry, memory_series, metrics_table
 
 SHARED = Networks(NetworkRegistry(1))
 
@@ -37,7 +41,7 @@ def counters() -> Counters:
     device = counters.device("CPU")
     device.accept()
     device.observe(Outcome.COMPLETED, 0.0002, 0.003)
-    device.accept(part=True)
+    device.accept_part()
     device.observe(Outcome.FAILED, 0.0002, 0.003, part=True)
     device.refuse("queue_full")
     device.register_gauge(families.DEVICE_QUEUE_DEPTH, lambda: 3)
@@ -147,6 +151,29 @@ def test_the_process_is_measured_too(registry: CollectorRegistry) -> None:
     assert (registry.get_sample_value("process_resident_memory_bytes") or 0) > 0
 
 
+def test_a_network_that_failed_to_load_shows_so_until_it_serves() -> None:
+    networks = NetworkRegistry(4)
+    registry = make_registry(Counters(), dict, Networks(networks))
+    networks.list_failed("broken", "CPU", None, "it has a cycle", version="2")
+    networks.reserve("loading", "CPU", None)
+    assert sample(registry, "network_up", network="broken", version="2") == 0
+    assert sample(registry, "network_up", network="loading", version="1") is None
+    executable: Any = object()
+    again = networks.reserve("broken", "CPU", None, version="2", replace=True)
+    networks.publish(again, executable, lambda _: None)
+    assert sample(registry, "network_up", network="broken", version="2") == 1
+    networks.retire("broken", lambda _: None)
+    assert sample(registry, "network_up", network="broken", version="2") is None
+
+
+def test_memory_is_shown_with_its_limit() -> None:
+    registry = make_registry(Counters(), dict, SHARED, memory_series)
+    used, limit = (sample(registry, f"memory_{each}_bytes") for each in ("used", "limit"))
+    assert used is not None
+    assert limit is not None
+    assert 0 < used < limit
+
+
 def test_two_servers_in_one_process_have_registries_of_their_own(counters: Counters) -> None:
     other = make_registry(Counters(), dict, SHARED)
     assert sample(other, "grpc_requests_total", method="Infer", code="OK") is None
@@ -236,3 +263,31 @@ def test_promtool_finds_nothing_to_complain_about(registry: CollectorRegistry) -
     )
     assert result.stdout + result.stderr == b""
     assert result.returncode == 0
+
+
+def test_the_openmetrics_format_shows_the_traced_requests_and_the_text_format_does_not() -> None:
+    counters = Counters()
+    exemplar = Exemplar("a" * 32, "b" * 16, 1700000000.5)
+    network = counters.network("m", "CPU")
+    network.observe(Outcome.COMPLETED, 0.004, 8, exemplar)
+    network.observe(Outcome.COMPLETED, 70.0, 8, exemplar)
+    network.observe(Outcome.COMPLETED, 0.2, 8)
+    counters.device("CPU").observe(Outcome.COMPLETED, 0.0002, 0.003, False, exemplar)
+    registry = make_registry(counters, lambda: {"CPU": True}, SHARED)
+    text = openmetrics(registry, version="1.0.0").decode()  # type: ignore[no-untyped-call]
+    shown = {
+        (sample.name.removeprefix(PREFIX), sample.labels["le"]): sample.exemplar
+        for family in text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
+        for sample in family.samples
+        if sample.exemplar is not None
+    }
+    assert shown.keys() == {
+        ("network_request_seconds_bucket", "0.005"),
+        ("network_request_seconds_bucket", "+Inf"),
+        ("device_queue_wait_seconds_bucket", "0.00025"),
+        ("device_execution_seconds_bucket", "0.005"),
+    }
+    found = shown["network_request_seconds_bucket", "+Inf"]
+    assert found.labels == {"trace_id": "a" * 32, "span_id": "b" * 16}
+    assert (found.value, float(found.timestamp)) == (70.0, 1700000000.5)
+    assert b"trace_id" not in generate_latest(registry)

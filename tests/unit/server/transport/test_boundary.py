@@ -91,8 +91,8 @@ def test_a_reply_comes_with_the_id_under_which_the_log_knows_the_call() -> None:
     configure_logging("debug", "json", stream)
     identifier = run(succeed, Context())[REQUEST_ID_KEY]
     events = map(json.loads, stream.getvalue().splitlines())
-    (ended,) = (each for each in events if each["event"].startswith("Method: OK"))
-    assert ended["request_id"] == identifier
+    (ended,) = (each for each in events if each["event"] == "request ended")
+    assert (ended["request_id"], ended["method"], ended["code"]) == (identifier, "Method", "OK")
 
 
 def test_an_error_comes_with_the_same_id_as_a_reply_would() -> None:
@@ -101,6 +101,17 @@ def test_an_error_comes_with_the_same_id_as_a_reply_would() -> None:
     assert trailing[REQUEST_ID_KEY] == "mine"
     details = from_trailing_metadata(context.code, context.message, trailing.items())
     assert (details.message, details.request_id) == ("there is none", "mine")
+
+
+def test_a_failed_call_is_in_the_log_under_the_id_that_its_caller_got() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream)
+    identifier = run(refuse, Context())[REQUEST_ID_KEY]
+    (failed,) = map(json.loads, stream.getvalue().splitlines())
+    assert failed["event"] == "request failed"
+    assert (failed["request_id"], failed["code"]) == (identifier, "NOT_FOUND")
+    assert failed["reason"] == "there is none"
+    assert failed["peer"] == "ipv4:127.0.0.1:1"
 
 
 def test_the_caller_may_name_the_call() -> None:

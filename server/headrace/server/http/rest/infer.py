@@ -54,8 +54,11 @@ class Infer:
         request = Request(scope, receive)
         async with self._bodies.collected(request) as (body, memory):
             call = await self._decoded(request, body)
-            caller = await self._caller(request) if call.uses_regions else None
-            result = await self._inference.infer(call, None, caller)
+            if call.uses_regions:
+                caller = await self._caller(request)
+                result = await self._inference.infer_in_regions(call, caller)
+            else:
+                result = await self._inference.infer(call)
             response = await self._reply(request, Reply(result, call.binary_outputs), memory)
             await response(scope, receive, send)
 

@@ -17,6 +17,7 @@ from headrace.runtime.network.values import Array, Value
 from headrace.runtime.transform.options import Presentation
 from headrace.server.access.networks import Networks
 from headrace.server.logs import CURRENT_REQUEST
+from headrace.server.request_log import JOB
 from headrace.server.services.completion_sink import (
     CompletionSink,
     deadline_after,
@@ -39,6 +40,7 @@ from headrace.server.services.open_inference.datatypes import (
 from headrace.server.services.turns import Turn
 from headrace.server.shared_memory.lease import Lease
 from headrace.server.shared_memory.regions import Caller, Regions
+from headrace.server.tracing.context import CURRENT_SPAN
 from headrace.wire.codec import CodecError
 from headrace.wire.layouts import MAX_ID_LENGTH
 
@@ -71,53 +73,52 @@ class OpenInference:
         self,
         call: InferCall,
         remaining: float | None = None,
-        caller: Caller | None = None,
         turn: Turn | None = None,
     ) -> InferResult:
-        """Computes one request.
+        """Computes one request. Its tensors are not in shared memory.
 
         Args:
             remaining: seconds until the caller's own deadline.
-            caller: the caller, whose regions the request may name.
             turn: that of a sequence's request on a stream.
 
         Raises:
             CodecError: the request breaks the protocol.
-            Also raises as `NetworkRegistry.acquire`, `ExecutableNetwork.submit` and `Lease`, and
-            the job's error.
+            Also raises as `NetworkRegistry.acquire` and `ExecutableNetwork.submit`, and the job's
+            error.
         """
         if len(call.id) > MAX_ID_LENGTH:
             raise CodecError("id", f"has at most {MAX_ID_LENGTH} characters")
-        CURRENT_REQUEST.set(call.id or f"m{next(self._ids)}")
-        if not call.uses_regions:
-            return await self._run(call, remaining, turn)
-        with Lease(self._regions, caller or Caller(None, "")) as lease:
-            await _read_inputs(call, lease)
-            for output, region in call.output_regions():
-                lease.use(*region, field=_output_field(output.name))
-            result = await self._run(call, remaining, turn)
-            await _write_outputs(result, lease)
-            return result
-
-    async def _run(
-        self, call: InferCall, remaining: float | None, turn: Turn | None
-    ) -> InferResult:
+        if not CURRENT_REQUEST.get():  # an HTTP request has its id already
+            CURRENT_REQUEST.set(call.id or f"m{next(self._ids)}")
         if turn is not None:
             await turn.comes()
         sequence = "" if call.sequence is None else call.sequence.id
         entry = self._networks.acquire(call.model, call.version, sequence)
-        try:
-            presentation: Presentation = entry.record.request.presentation
-            if presentation.max_batch_size:
+        presentation: Presentation = entry.record.request.presentation
+        if presentation.max_batch_size:
+            try:
                 _check_rows(call, presentation.max_batch_size)
-            job = self._job(call, remaining)
-        except BaseException:
-            self._networks.release(entry)
-            raise
+            except BaseException:
+                self._networks.release(entry)
+                raise
+        inputs: Any = call.inputs
+        job = Job(
+            inputs,
+            self._wake,
+            output_names=tuple([output.name for output in call.outputs]),
+            deadline=deadline_after(call.timeout_seconds, remaining),
+            priority=call.priority,
+            may_run_inline=True,
+            trace=call.id or CURRENT_REQUEST.get(),
+            sequence=call.sequence,
+            span=CURRENT_SPAN.get(),
+        )
+        JOB.set(job)
         self._networks.submit(entry, job)
         if turn is not None:
             turn.over()
-        await ended(job, partial(_has_expired, job))
+        if job.outcome is None or job.error is not None:
+            await ended(job, partial(_has_expired, job))
         values: list[tuple[RequestedOutput, Value]] = []
         for output in call.outputs or _requested(job.output_names):
             value = job.outputs[output.name]
@@ -126,18 +127,27 @@ class OpenInference:
             values.append((output, value))
         return InferResult(call.model, entry.key.version, call.id, values)
 
-    def _job(self, call: InferCall, remaining: float | None) -> Job:
-        inputs: Any = call.inputs
-        return Job(
-            inputs,
-            self._wake,
-            output_names=tuple(output.name for output in call.outputs),
-            deadline=deadline_after(call.timeout_seconds, remaining),
-            priority=call.priority,
-            may_run_inline=True,
-            trace=call.id,
-            sequence=call.sequence,
-        )
+    async def infer_in_regions(
+        self,
+        call: InferCall,
+        caller: Caller,
+        remaining: float | None = None,
+        turn: Turn | None = None,
+    ) -> InferResult:
+        """Computes one request with tensors in regions of the caller's shared memory.
+
+        Raises:
+            As `infer` and `Lease`.
+        """
+        if not CURRENT_REQUEST.get():
+            CURRENT_REQUEST.set(call.id[:MAX_ID_LENGTH])
+        with Lease(self._regions, caller) as lease:
+            await _read_inputs(call, lease)
+            for output, region in call.output_regions():
+                lease.use(*region, field=_output_field(output.name))
+            result = await self.infer(call, remaining, turn)
+            await _write_outputs(result, lease)
+            return result
 
 
 @lru_cache(maxsize=256)

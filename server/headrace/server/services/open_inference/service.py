@@ -82,7 +82,10 @@ class OpenInferenceService:
             _, decoding = await read(data)
             call = await decoding
             self._layouts.learn(data, call)
-        result = await self._result(call, context)
+        if call.uses_regions:
+            result = await self._in_regions(call, context)
+        else:
+            result = await self._inference.infer(call, context.time_remaining())
         strings = _elements(result)
         return await aside(partial(encode, result), strings) if strings else encode(result)
 
@@ -94,13 +97,18 @@ class OpenInferenceService:
         turn: Turn | None = None,
     ) -> bytes:
         """The serialised ModelStreamInferResponse, with these parameters added."""
-        result = await self._result(call, context, turn)
+        if call.uses_regions:
+            result = await self._in_regions(call, context, turn)
+        else:
+            result = await self._inference.infer(call, context.time_remaining(), turn)
         result.parameters.update(parameters)
         return await aside(partial(encode_on_stream, result), _elements(result))
 
-    async def _result(self, call: InferCall, context: Any, turn: Turn | None = None) -> InferResult:
-        caller = await self._caller(context) if call.uses_regions else None
-        return await self._inference.infer(call, context.time_remaining(), caller, turn)
+    async def _in_regions(
+        self, call: InferCall, context: Any, turn: Turn | None = None
+    ) -> InferResult:
+        caller, remaining = await self._caller(context), context.time_remaining()
+        return await self._inference.infer_in_regions(call, caller, remaining, turn)
 
     # -- the repository --
 

@@ -6,10 +6,14 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Coroutine, Hashable, Sequence
+from contextvars import copy_context
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.errors import Cancelled, HeadraceError
+from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.trace import status_of
+from headrace.server.request_log import JOB
 from headrace.server.services.open_inference.call import InferCall
 from headrace.server.services.open_inference.messages import read
 from headrace.server.services.request_stream import RequestStream, Streams
@@ -94,7 +98,8 @@ class _Stream(RequestStream):
         if call.sequence is not None and (call.uses_regions or self._turns.waits(call.sequence.id)):
             turn = self._turns.take(call.sequence.id)
         infer = self._infer(call, self._context, {FINAL: True}, turn)
-        task = asyncio.get_running_loop().create_task(infer)
+        own = copy_context()
+        task = asyncio.get_running_loop().create_task(infer, context=own)
         self._tasks.add(task)
 
         def ended(_: object) -> None:
@@ -107,7 +112,8 @@ class _Stream(RequestStream):
             else:
                 error = task.exception()
             outcome = task.result() if error is None else None
-            self._ended(key, request.id, outcome, error, time.monotonic() - started)
+            seconds = time.monotonic() - started
+            self._ended(key, request.id, outcome, error, seconds, own.get(JOB))
 
         def cancel(error: HeadraceError) -> None:
             reasons.append(error)
@@ -126,11 +132,13 @@ class _Stream(RequestStream):
         data: bytes = reply.SerializeToString()
         return data
 
-    def _fail(self, name: str, error: BaseException, seconds: float = 0.0) -> None:
-        if self._errors_as_status:
-            self.fail_all(error)
-        else:
-            super()._fail(name, error, seconds)
+    def _fail(
+        self, name: str, error: BaseException, seconds: float = 0.0, job: Job | None = None
+    ) -> str:
+        if not self._errors_as_status:
+            return super()._fail(name, error, seconds, job)
+        self.fail_all(error)
+        return status_of(error)
 
     def _message(self, results: Sequence[bytes]) -> bytes:
         (result,) = results

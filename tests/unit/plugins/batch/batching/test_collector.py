@@ -18,6 +18,7 @@ from headrace.runtime.config.standard_keys import STANDARD_KEYS
 from headrace.runtime.errors import Cancelled, InvalidArgument, Unavailable
 from headrace.runtime.execution.executor_manager import ExecutorManager
 from headrace.runtime.execution.job import Job, LayerProfile, Outcome
+from headrace.runtime.execution.trace import Span, Trace
 from headrace.runtime.metrics import families
 from headrace.runtime.metrics.histogram import HistogramSnapshot
 from headrace.testing.counted import number
@@ -404,3 +405,50 @@ def test_under_a_storm_every_request_has_one_outcome_and_the_right_result(seed: 
             elif job.outcome is Outcome.FAILED:
                 assert each == BAD
         assert b.device.admission.in_flight == 0
+
+
+# ---- traces ----
+
+
+def test_a_batch_is_one_span_and_links_lead_from_it_to_its_members_and_back() -> None:
+    ended: list[Span] = []
+    requests = [Span(Trace(number, ended.extend), f"r{number}", 0, 1.0) for number in (1, 2)]
+    with bench() as b:
+        b.occupy()
+        b.submit(1.0, span=requests[0])
+        b.submit(2.0)  # not traced
+        b.submit(3.0, span=requests[1])
+        b.gate.open()
+        b.outcomes.wait(4)
+    for request in requests:
+        request.finish(9e9)
+        request.trace.end()
+    (batch,) = (span for span in ended if span.name == "batch FAKE")
+    assert (batch.trace, batch.parent) == (requests[0].trace, requests[0].id)
+    assert batch.links == requests
+    assert [request.links for request in requests] == [[batch], [batch]]
+    assert batch.facts["headrace.batch_size"] == 3
+    assert batch.facts["headrace.batch_requests"] == 3
+    waits = [(span.trace, span.parent) for span in ended if span.name == "queue BATCH"]
+    assert waits == [(request.trace, request.id) for request in requests]
+    parts = {span.name for span in ended if span.parent == batch.id}
+    assert parts == {"queue FAKE", "execute FAKE"}
+
+
+def test_a_batch_that_ends_after_its_first_member_has_left_is_traced_too() -> None:
+    ended: list[Span] = []
+    request = Span(Trace(1, ended.extend), "r1", 0, 1.0)
+    with bench() as b:
+        b.occupy()
+        (leaver,) = b.submit(1.0, span=request)
+        b.submit(2.0)
+        b.hold_the_next()
+        leaver.token.cancel(Cancelled("the caller left"))
+        b.outcomes.wait(2)
+        assert leaver.outcome is Outcome.CANCELLED
+        request.finish(9e9)
+        request.trace.end()
+        assert "batch FAKE" not in {span.name for span in ended}
+        b.gate.open()
+        b.outcomes.wait(3)
+    assert "batch FAKE" in {span.name for span in ended}
