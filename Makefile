@@ -16,6 +16,8 @@ MAGIKA := .cache/magika/model.onnx
 MAGIKA_VERSION := 1.0.3
 ZOO := .cache/zoo
 SMALL_ZOO := .cache/small-zoo
+# Of the container image.
+VARIANT := cpu
 KUBERNETES_VERSION := 1.37
 KUBECTL := .cache/kubernetes-$(KUBERNETES_VERSION)/kubectl
 
@@ -25,7 +27,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-tls test-page test-deploy serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
+.PHONY: help demo test test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-tls image test-image test-page test-deploy serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -36,6 +38,8 @@ help:
 	@echo 'make test-reload  reload a network every second under load for two minutes; RELOAD_SECONDS=20 is shorter'
 	@echo 'make test-access  rotate tokens every second under load for a minute; ROTATION_SECONDS=20 is shorter'
 	@echo 'make test-tls     replace certificates and tokens every second under load for a minute, scan both ports, and wait for silent clients to be ended; ROTATION_SECONDS=10 is shorter'
+	@echo 'make image        build the container image; VARIANT=openvino, opencl or cuda for another than cpu'
+	@echo 'make test-image   build the image, and run it as a user without rights; VARIANT as above'
 	@echo 'make test-page    look at the status page in a browser, and leave pictures in .cache/page; needs chromium'
 	@echo 'make test-deploy  render and check what deploy/ holds for Kubernetes and systemd; downloads 65 MB'
 	@echo 'make test-clients run the clients of Triton, KServe and MLServer, and perf_analyzer, as they are on PyPI, against a server; downloads 400 MB'
@@ -82,6 +86,13 @@ test-access: $(INSTALLED)
 # The scanner brings an OpenSSL of its own.
 test-tls: $(INSTALLED) .venv-sslyze/.installed
 	@$(BIN)/pytest -s tests/tls $(ARGS)
+
+# ENGINE, BASE, MIRROR and PACKAGES are explained in deploy/README.md.
+image:
+	@scripts/image.sh $(VARIANT)
+
+test-image: image $(INSTALLED) $(MAGIKA)
+	@VARIANT=$(VARIANT) $(BIN)/pytest -s tests/image $(ARGS)
 
 # Three minutes. Debian: apt-get install chromium
 test-page: .venv-page/.installed

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -63,20 +64,25 @@ def test_the_image_s_command_is_one_that_the_distribution_installs(dockerfile: s
     assert command in PROJECT["entry-points"]["headrace.commands"]
 
 
-def test_the_image_installs_extras_that_there_are(dockerfile: str) -> None:
-    (extras,) = [each[7:] for each in instructions(dockerfile, "ARG") if each.startswith("EXTRAS=")]
-    assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"])
+def test_every_variant_of_the_image_is_an_extra_and_explained(dockerfile: str) -> None:
+    (system,) = (each for each in instructions(dockerfile, "RUN") if "PACKAGES" in each)
+    cases = re.findall(r"((?:\w+ \| )*\w+)\) packages=", system)
+    variants = {each.strip() for case in cases for each in case.split("|")}
+    assert variants == {"cpu", "openvino", "opencl", "cuda"}
+    assert variants - {"cpu"} <= set(PROJECT["optional-dependencies"])
+    guide = (DEPLOY / "README.md").read_text("utf-8")
+    assert set(re.findall(r"^\| `([a-z]+)` \|", guide, re.MULTILINE)) == variants
 
 
-def test_an_image_with_debian_s_locales_has_the_one_that_onnx_runtime_wants(
-    dockerfile: str,
-) -> None:
-    (packages,) = (each for each in instructions(dockerfile, "RUN") if "PACKAGES" in each)
-    subprocess.run(["sh", "-nc", packages], check=True, stdin=subprocess.DEVNULL)
-    installed, _, made = packages.partition("apt-get install")
-    assert installed
-    assert "localedef -i en_US -f UTF-8 en_US.UTF-8" in made
-    assert "`en_US.UTF-8`" in (DEPLOY / "README.md").read_text("utf-8")
+@pytest.mark.parametrize("shell", ["scripts/image.sh", "deploy/image/install.sh"])
+def test_what_builds_the_image_is_sound_shell(shell: str) -> None:
+    subprocess.run(["sh", "-n", str(ROOT / shell)], check=True)
+    assert os.access(ROOT / shell, os.X_OK)
+
+
+def test_the_image_has_the_locale_that_onnx_runtime_wants(dockerfile: str) -> None:
+    (made,) = re.findall(r"localedef --no-archive -i en_US -f UTF-8 (\S+);", dockerfile)
+    assert f"COPY --from=build {made} {made}" in dockerfile.rpartition("\nFROM ")[2]
 
 
 def test_the_image_is_built_from_all_that_the_wheel_needs_and_what_is_let_in(
@@ -90,7 +96,7 @@ def test_the_image_is_built_from_all_that_the_wheel_needs_and_what_is_let_in(
     }
     build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]
     wheel = {each.partition("/")[0] for each in build["targets"]["wheel"]["only-include"]}
-    assert copied == wheel | {"pyproject.toml", "LICENSE", PROJECT["readme"]}
+    assert copied == wheel | {"pyproject.toml", "LICENSE", PROJECT["readme"], "deploy/image"}
     assert all((ROOT / each).exists() for each in copied)
     ignored, *let_in = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
     assert ignored == "*"
@@ -131,6 +137,20 @@ def test_compose_publishes_the_ports_on_this_machine_alone() -> None:
     assert all(each.startswith("127.0.0.1:") for listed in ports.values() for each in listed)
 
 
+def test_compose_runs_the_image_of_this_version() -> None:
+    (compose,) = parsed("compose.yaml")
+    image = f"headrace:{PROJECT['version']}"
+    assert compose["services"]["headrace"]["image"] == f"${{HEADRACE_IMAGE:-{image}}}"
+
+
+def test_compose_follows_the_specification() -> None:
+    checker = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    ended = subprocess.run(
+        [*checker, str(DEPLOY / "compose.yaml")], capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
 def test_the_guide_builds_the_image_of_this_version() -> None:
     tags = set(re.findall(r"headrace:(\d[\w.]*)", (DEPLOY / "README.md").read_text("utf-8")))
     assert tags == {PROJECT["version"]}
@@ -139,8 +159,8 @@ def test_the_guide_builds_the_image_of_this_version() -> None:
 @pytest.mark.parametrize("name", ["Dockerfile", "compose.yaml", "README.md"])
 def test_every_variable_is_a_setting(name: str) -> None:
     text = (DEPLOY / name).read_text(encoding="utf-8")
-    # HEADRACE_MODELS is compose's own, for the folder on the host. The client reads HEADRACE_TOKEN.
-    others = {"HEADRACE_MODELS", "HEADRACE_TOKEN"}
+    # Compose's own are the folder on the host and the image. The client reads HEADRACE_TOKEN.
+    others = {"HEADRACE_MODELS", "HEADRACE_IMAGE", "HEADRACE_TOKEN"}
     assert set(re.findall(r"HEADRACE_[A-Z_]+", text)) <= VARIABLES | others
 
 

@@ -254,8 +254,7 @@ class RequestStream(ABC):
             return
         self._reserved[key] = reserved
         self._in_flight[key] = None
-        spans = self._spans
-        if spans is not None:
+        if (spans := self._spans) is not None:
             spans.begin(key)
         try:
             self._owner.boundary.refuse_if_draining()
@@ -270,8 +269,7 @@ class RequestStream(ABC):
 
     def _forget(self, key: Hashable) -> None:
         self._in_flight.pop(key, None)
-        reserved = self._reserved.pop(key, None)
-        if reserved is None:
+        if (reserved := self._reserved.pop(key, None)) is None:
             return
         self._memory.free(reserved)
         if self._meter is not None:

@@ -227,8 +227,8 @@ class Boundary:
                     taken = not (self.draining and lane.work) and places.take(peer)
                     if not taken:
                         self._refuse(lane)
-                    # Until the call's task ends, because then its status has been sent. A callback of
-                    # gRPC's context would make a cycle of references in every call.
+                    # When the task ends, the status has been sent. A callback of gRPC's context
+                    # would make a cycle of references in every call.
                     task = asyncio.current_task()
                     assert task is not None
                     if active:
