@@ -138,8 +138,7 @@ class ExecutableNetwork:
             self._closed = True
             self._close()
             self.network = _NOTHING
-            pipeline = vars(self).pop("_pipeline", None)  # its stages refer to this network
-            if pipeline is not None:
+            if pipeline := vars(self).pop("_pipeline", None):  # its stages refer to this network
                 pipeline.timeout.close()
 
     # -- inference --
