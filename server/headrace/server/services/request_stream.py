@@ -269,8 +269,7 @@ class RequestStream(ABC):
 
     def _forget(self, key: Hashable) -> None:
         self._in_flight.pop(key, None)
-        reserved = self._reserved.pop(key, None)
-        if reserved is None:
+        if (reserved := self._reserved.pop(key, None)) is None:
             return
         self._memory.free(reserved)
         if self._meter is not None:
