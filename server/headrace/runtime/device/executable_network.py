@@ -74,8 +74,7 @@ class ExecutableNetwork:
     """Whether a tiny network may run on the thread that submits the request. That needs a device
     that computes on the calling thread and needs no stream of its own."""
 
-    process: ClassVar[str] = ""
-    """The process that runs the requests, if it is not the server."""
+    process: ClassVar[str] = ""  # that runs the requests, if it is not the server
 
     notes: tuple[str, ...] = ()
     restored: bool = False
