@@ -131,8 +131,10 @@ def test_compose_probes_a_path_that_is_answered() -> None:
 
 def test_compose_publishes_the_ports_on_this_machine_alone() -> None:
     (compose,) = parsed("compose.yaml")
-    ports = compose["services"]["headrace"]["ports"]
-    assert ports == [f"127.0.0.1:{p}:{p}" for p in (Settings().port, Settings().http_port)]
+    ports = {name: each["ports"] for name, each in compose["services"].items()}
+    own = (Settings().port, Settings().http_port)
+    assert ports["headrace"] == [f"127.0.0.1:{each}:{each}" for each in own]
+    assert all(each.startswith("127.0.0.1:") for listed in ports.values() for each in listed)
 
 
 def test_compose_runs_the_image_of_this_version() -> None:
@@ -197,7 +199,7 @@ def test_the_commands_of_the_guide_make_the_files_that_the_image_reads(
 
 
 def test_prometheus_verifies_the_server_that_it_scrapes() -> None:
-    (prometheus,) = parsed("prometheus.yml")
+    (prometheus,) = parsed("prometheus/prometheus.yml")
     (job,) = prometheus["scrape_configs"]
     (compose,) = parsed("compose.yaml")
     assert job["scheme"] == "https"
@@ -209,7 +211,7 @@ def test_prometheus_verifies_the_server_that_it_scrapes() -> None:
 
 def test_prometheus_scrapes_the_composed_server() -> None:
     (compose,) = parsed("compose.yaml")
-    (prometheus,) = parsed("prometheus.yml")
+    (prometheus,) = parsed("prometheus/prometheus.yml")
     (target,) = prometheus["scrape_configs"][0]["static_configs"][0]["targets"]
     host, port = target.split(":")
     assert host in compose["services"]
@@ -224,8 +226,9 @@ def test_compose_waits_longer_than_the_server_drains() -> None:
 
 def test_compose_mounts_files_that_exist() -> None:
     (compose,) = parsed("compose.yaml")
-    mounts = [each.split(":")[0] for each in compose["services"]["prometheus"]["volumes"]]
-    assert all((DEPLOY / mount).is_file() for mount in mounts if mount.startswith("./"))
+    volumes = [each for service in compose["services"].values() for each in service["volumes"]]
+    mounts = [each.split(":")[0] for each in volumes]
+    assert all((DEPLOY / mount).exists() for mount in mounts if mount.startswith("./"))
 
 
 def test_promtool_accepts_the_configuration() -> None:
@@ -235,7 +238,7 @@ def test_promtool_accepts_the_configuration() -> None:
             pytest.fail("promtool is missing: apt-get install prometheus")
         pytest.skip("promtool is not installed; Debian's package prometheus has it")
     result = subprocess.run(
-        [promtool, "check", "config", str(DEPLOY / "prometheus.yml")],
+        [promtool, "check", "config", str(DEPLOY / "prometheus" / "prometheus.yml")],
         capture_output=True,
         text=True,
     )
