@@ -207,7 +207,8 @@ $(INSTALLED): pyproject.toml
 	@touch $@
 
 .venv-page/.installed: pyproject.toml
-	@scripts/venv.sh $(@D) --editable '.[testing]' 'playwright>=1.50,<2' 'pytest-timeout>=2.3'
+	@scripts/venv.sh $(@D) --editable '.[testing]' 'playwright>=1.50,<2' \
+	    'pytest-timeout>=2.3' 'hypothesis>=6.130'
 	@touch $@
 
 $(PROTO_INSTALLED):
