@@ -121,6 +121,9 @@ def shown(service: str, method: str, answer: Any) -> Any:
     kind = message_factory.GetMessageClass(found.methods_by_name[method].output_type)
     texts = []
     for reply in replies:
+        if method == "GetStatus":
+            texts.append([told_in(json.loads(pb.GetStatusReply.FromString(reply).document))])
+            continue
         lines = text_format.MessageToString(kind.FromString(reply)).splitlines()
         texts.append([each for each in lines if each.split(":")[0].strip() not in VOLATILE])
     return (texts, *answer[1:]) if isinstance(answer, tuple) else texts
@@ -198,6 +201,7 @@ def messages(name: str) -> dict[tuple[str, str], list[Any]]:
         "ExportNetwork": [pb.ExportNetworkRequest(name=name)],
         "AddExtension": [pb.AddExtensionRequest(device="CPU", functions=b"")],
         "ListDevices": [pb.ListDevicesRequest()],
+        "GetStatus": [pb.GetStatusRequest()],
         "ListRepository": [pb.ListRepositoryRequest()],
         "SetTraffic": [pb.SetTrafficRequest(network=name, shares={"1": 100})],
         "RegisterSharedMemory": [
@@ -292,6 +296,7 @@ def paths(tenant: Tenant) -> list[tuple[str, str]]:
     return [
         *described,
         *(("GET", path) for path in ("/metrics", "/healthz", "/readyz", "/v2/docs")),
+        *(("GET", path) for path in ("/", "/status", "/status?match={name}")),
     ]
 
 
@@ -328,10 +333,22 @@ def pages(tenant: Tenant) -> dict[Any, Any]:
             if path == "/metrics":
                 lines = [each for each in text.splitlines() if 'network="' in each]
                 text = "\n".join(sorted({each.partition("}")[0] for each in lines}))
+            elif path.startswith("/status"):
+                text = told_in(json.loads(text))
             elif path.endswith("/stats"):
                 text = str([each["name"] for each in json.loads(text).get("model_stats", ())])
             found[method, path, name] = status, text
     return found
+
+
+def told_in(status: Any) -> str:
+    """What a status document says of networks, without what differs from time to time."""
+    listed = status["networks"], (status["repository"] or {}).get("versions", ())
+    names = [[(each["name"], each["version"], each["state"]) for each in rows] for rows in listed]
+    counts = status["networks_total"], status["networks_left_out"], status["caller"]
+    errors = {(each["caller"], each["network"]) for each in status["errors"]}
+    devices = [(each["name"], each["state"], each["reason"]) for each in status["devices"]]
+    return str((names, counts, devices, sorted(errors)))
 
 
 def settled(tenant: Tenant) -> tuple[dict[Any, Any], dict[Any, Any]]:
@@ -408,6 +425,25 @@ def test_a_network_s_metric_has_the_name_that_its_owner_gave(a: Tenant) -> None:
     assert 'network="m"' in text
     assert "token:a" not in text
     a.unload("m")
+
+
+def test_a_status_document_has_the_errors_of_its_caller_alone(
+    a: Tenant, b: Tenant, operator: Tenant, private: Server
+) -> None:
+    def errors(tenant: Tenant, **wanted: str) -> list[dict[str, Any]]:
+        status, text = tenant.ask("GET", "/status")
+        assert status == 200
+        return [each for each in json.loads(text)["errors"] if wanted.items() <= each.items()]
+
+    a.load("mine")
+    wrong = infer_request("mine", {"x": np.ones((1, 2, 3, 4), np.float32)})
+    assert "INVALID_ARGUMENT" in str(a.call("Infer", wrong))
+    assert errors(a, network="mine", code="INVALID_ARGUMENT", caller="token:a")
+    assert not errors(b, caller="token:a")
+    assert not errors(Tenant(private, "watch"), caller="token:a")
+    (first, *_) = errors(operator, caller="token:a")
+    assert (first["network"], first["method"]) == ("mine@token:a", "Infer")
+    a.unload("mine")
 
 
 def test_operators_and_observers_tell_the_networks_of_one_name_apart(

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from headrace.runtime.metrics.counters import Counters
 from headrace.server.http.guard import GuardedRoute
 from headrace.server.http.operations import operations_routes
+from headrace.server.http.page.routes import page_routes
 from headrace.server.http.rest.rest import Rest
 from headrace.server.services.methods import Kind, Method, all_methods
 from headrace.server.transport.boundary import Boundary
@@ -36,6 +37,7 @@ def routes() -> list[GuardedRoute]:
     rest = Rest(MagicMock(), MagicMock(), MagicMock(), MagicMock(), 1 << 20)
     return [
         *operations_routes(CollectorRegistry(), lambda: None),
+        *page_routes(MagicMock()),
         *rest.probes,
         *rest.routes,
     ]

@@ -47,6 +47,7 @@ _IDEMPOTENT = (
     "SetConfig",
     "ExportNetwork",
     "ListDevices",
+    "GetStatus",
     "ListRepository",
     "SetTraffic",
 )

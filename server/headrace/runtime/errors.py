@@ -43,6 +43,10 @@ class HeadraceError(Exception):
     status: ClassVar[str] = "UNKNOWN"
     reason: ClassVar[str] = "UNKNOWN"
 
+    network: str = ""
+    """The full name of the network that a failed request was for, as far as that is known. It is
+    for the server's own reports, and is not sent to the caller."""
+
     def __init__(
         self,
         message: str,
@@ -216,6 +220,11 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
             met.add(id(each))
             ahead += (each.__cause__, each.__context__)
             yield each
+
+
+def network_of(error: BaseException) -> str:
+    """The full name of the network that a failed request was for, or "" if it is not known."""
+    return error.network if isinstance(error, HeadraceError) else ""
 
 
 def forget_frames(error: BaseException) -> None:

@@ -27,6 +27,7 @@ from headrace.server.addresses import check_address, check_exposure, shown_addre
 from headrace.server.http.application import Application
 from headrace.server.http.metrics import make_registry, memory_series
 from headrace.server.http.operations import operations_routes
+from headrace.server.http.page.routes import page_routes
 from headrace.server.http.rest.rest import Rest
 from headrace.server.http.server import HttpServer
 from headrace.server.plugins import plugin_sources
@@ -55,6 +56,8 @@ from headrace.server.settings.settings import Settings
 from headrace.server.shared_memory.regions import Regions
 from headrace.server.shared_memory.users import Users
 from headrace.server.state import StateDirectory
+from headrace.server.status.errors import RecentErrors
+from headrace.server.status.status import READY, Status, facts_of
 from headrace.server.storage import lock_state, network_cache, signing_key, usable
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.connections import cut_connections
@@ -139,8 +142,10 @@ class App:
         entrance = self._access.entrance()
         self._strangers = strangers(settings, checks=entrance is not None)
         log = RequestLog(settings.slow_request_seconds, self.core.networks)
+        errors = RecentErrors()
         self._boundary = Boundary(
-            self.core.counters, settings.max_concurrent_rpcs, entrance, self._strangers.met, log
+            *(self.core.counters, settings.max_concurrent_rpcs, entrance),
+            *(self._strangers.met, log, errors.note),
         )
         self._regions = Regions(
             allowed=settings.allow_client_shared_memory,
@@ -176,6 +181,12 @@ class App:
             self._streams.memory,
         )
         self._server = grpc.aio.server(options=channel_options(settings))
+        self._status = Status(
+            *(self.core, self._networks, self._repository, errors, facts_of(settings)),
+            state=lambda: self._unready or READY,
+            addresses=lambda: (shown_address(settings.host, self._port or 0), self._http.address),
+            certificate=self._tls.snapshot if self._tls else tuple,
+        )
         services = Services(
             Servicer(self.core, self._networks, self._uploads, self._repository, self._health),
             self._inference,
@@ -183,8 +194,7 @@ class App:
             shared_memory,
             opened,
             self._model_streams,
-            self._health.service,
-            self._reflection,
+            *(self._health.service, self._reflection, self._status.text),
         )
         registration = Role.INFER if settings.private_networks else Role.MANAGE
         register(self._server, all_methods(services, self._boundary, registration), self._boundary)
@@ -208,12 +218,9 @@ class App:
             open_metrics=settings.open_metrics,
         )
         self._application = Application(
-            [*probes, *rest.probes],
-            self.core.counters,
-            rest.routes,
-            rest.lifespan,
-            self._access.entrance(),
-            log,
+            [*probes, *page_routes(self._status), *rest.probes],
+            *(self.core.counters, rest.routes, rest.lifespan),
+            *(self._access.entrance(), log, errors.note),
         )
         self._http = HttpServer(
             settings.http_host,

@@ -19,6 +19,7 @@ from headrace.runtime.device.executable_network import ExecutableNetwork, Place
 from headrace.runtime.execution.executor_manager import ExecutorManager
 from headrace.runtime.execution.job import Job
 from headrace.runtime.intake.provenance import origins
+from headrace.runtime.network.graph import RunningSubgraph
 from headrace.runtime.network.network import Layer, Network
 from headrace.runtime.virtual.networks import (
     execution_devices,
@@ -94,6 +95,9 @@ class BatchNetwork(ExecutableNetwork):
             self._lent = False
         else:
             lender.close()
+
+    def subgraphs(self) -> tuple[RunningSubgraph, ...]:
+        return self.inner.subgraphs()
 
     # -- hooks --
 

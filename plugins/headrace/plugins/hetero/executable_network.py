@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from headrace.plugins.hetero.config import TARGET_FALLBACK
@@ -12,6 +13,7 @@ from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.execution.job import Job
 from headrace.runtime.metrics.counters import NetworkCounters
+from headrace.runtime.network.graph import RunningSubgraph
 from headrace.runtime.network.network import Layer, Network
 from headrace.runtime.network.values import Value
 from headrace.runtime.virtual.networks import execution_devices, optimal_requests, set_known
@@ -51,6 +53,18 @@ class HeteroNetwork(ExecutableNetwork):
         super().set_config(changes)
         for each in self._subgraphs:
             set_known(each.executable, changes)
+
+    def subgraphs(self) -> tuple[RunningSubgraph, ...]:
+        makers = {name: each.number for each in self._subgraphs for name in each.ends.outputs}
+        return tuple(
+            RunningSubgraph(
+                each.number,
+                each.device,
+                each.layers,
+                dict(sorted(Counter(makers.get(name, 0) for name in each.ends.inputs).items())),
+            )
+            for each in self._subgraphs
+        )
 
     # -- hooks --
 

@@ -36,6 +36,7 @@ from headrace.runtime.execution.timer import Timer
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.metrics.device_counters import DeviceCounters
 from headrace.runtime.metrics.statistics import Statistics
+from headrace.runtime.network.graph import RunningSubgraph
 from headrace.runtime.network.network import Layer, Network
 
 _NOTHING = Network(ir.Model(ir.Graph([], [], nodes=[]), ir_version=10))
@@ -218,6 +219,10 @@ class ExecutableNetwork:
     def has_sequence(self, identifier: str) -> bool:  # noqa: ARG002 - of one that keeps states
         """Whether a sequence of this id is open. Takes no lock."""
         return False
+
+    def subgraphs(self) -> tuple[RunningSubgraph, ...]:
+        """The parts of a network that is split over devices, in execution order."""
+        return ()
 
     def layers(self) -> tuple[Layer, ...]:
         """The graph that the device runs."""

@@ -175,8 +175,11 @@ class NetworkRegistry(NetworkLists):
                     return entry
         raise self._unusable(name, version)
 
-    def release(self, entry: NetworkEntry, _: object = None) -> None:
-        """Gives back a reference. It can also be an observer of a job."""
+    def release(self, entry: NetworkEntry, job: Job | None = None) -> None:
+        """Gives back a reference. It can also be an observer of a job, whose error it labels with
+        the network's name."""
+        if job is not None and job.error is not None:
+            _label(job.error, entry)
         with self._lock:
             entry.references -= 1
             drained = entry.state is NetworkState.DRAINING and entry.references == 0
@@ -193,7 +196,8 @@ class NetworkRegistry(NetworkLists):
         job.observe(give_back)
         try:
             entry.executable.submit(job)
-        except BaseException:
+        except BaseException as error:
+            _label(error, entry)
             job.forget(give_back)
             self.release(entry)
             raise
@@ -274,3 +278,8 @@ class NetworkRegistry(NetworkLists):
                 self._table.draining.pop(entry.key, None)
             if then is not None:
                 then()
+
+
+def _label(error: BaseException, entry: NetworkEntry) -> None:
+    if isinstance(error, HeadraceError):
+        error.network = entry.key.name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import onnx_ir as ir
 
@@ -32,6 +32,23 @@ class Graph:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     tensors: tuple[Port, ...]
+
+
+class RunningSubgraph(NamedTuple):
+    """A part of a loaded network that is split over devices.
+
+    Attributes:
+        number: from 1, in execution order.
+        device: as the metrics of subgraphs name it.
+        layers: the names of its layers.
+        reads: how many tensors it reads from each earlier subgraph, by number. 0 stands for the
+            request.
+    """
+
+    number: int
+    device: str
+    layers: tuple[str, ...]
+    reads: Mapping[int, int]
 
 
 def graph_of(

@@ -16,6 +16,7 @@ from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.execution.trampoline import Trampoline
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.metrics.series import SeriesSnapshot
+from headrace.runtime.network.graph import RunningSubgraph
 from headrace.runtime.network.network import Layer
 from headrace.runtime.sequences import keys
 from headrace.runtime.sequences.counters import OPEN, STATE_BYTES, SequenceCounters
@@ -128,6 +129,9 @@ class SequenceNetwork(ExecutableNetwork):
 
     def layers(self) -> tuple[Layer, ...]:
         return self.inner.layers()
+
+    def subgraphs(self) -> tuple[RunningSubgraph, ...]:
+        return self.inner.subgraphs()
 
     def metrics(self) -> dict[str, Callable[[], ParameterValue]]:
         table: dict[str, Callable[[], ParameterValue]] = {

@@ -37,6 +37,11 @@ class Identity:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_highest", max(self.roles, default=Role.OPEN))
 
+    @property
+    def highest(self) -> Role:
+        """The highest of the roles."""
+        return self._highest
+
     def may(self, role: Role) -> bool:
         """Whether the caller has `role`, or a role that includes it."""
         return role <= self._highest

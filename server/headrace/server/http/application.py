@@ -29,7 +29,7 @@ from headrace.server.http.errors import CLIENT_LEFT, error_reply, is_rest, said
 from headrace.server.http.guard import GuardedRoute, enter, peer
 from headrace.server.logs import CURRENT_REQUEST, new_request_id
 from headrace.server.request_log import JOB, Ended, RequestLog
-from headrace.server.transport.statuses import describe
+from headrace.server.transport.statuses import Failed, describe
 
 _ID_HEADER = b"x-request-id"
 _MAX_ID_LENGTH = 128
@@ -47,6 +47,7 @@ class Application:
         lifespan: the same as Starlette's.
         entrance: what callers go through before their bodies are read. None lets everybody in.
         log: gets the requests that have ended.
+        failed: called with each error that a caller gets, as in `Boundary`.
     """
 
     def __init__(
@@ -57,9 +58,11 @@ class Application:
         lifespan: Lifespan[Router] | None = None,
         entrance: Entrance | None = None,
         log: RequestLog | None = None,
+        failed: Failed = lambda *_: None,
     ) -> None:
         self._entrance = entrance
         self._log = log or RequestLog()
+        self._failed = failed
         self._open = frozenset(each.path for each in (*probes, *routes) if each.is_open)
         paths = [each.path for each in (*probes, *routes)]
         self._router = Router([*probes, *routes], redirect_slashes=False, lifespan=lifespan)
@@ -166,6 +169,7 @@ class Application:
             where = f"{scope['method']} {_template(scope)}"
             details = describe(error, where=where, request=reply.identifier)
             reply.said, response = details.message, error_reply(details, path)
+            self._failed(where, error, details, CALLER.get())
         if reply.status:
             self._cut(reply)
         await response(scope, receive, reply.send)

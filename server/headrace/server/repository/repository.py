@@ -61,8 +61,11 @@ class Repository:
         """Does the same as `Follower.poll`."""
         self._own.poll()
 
-    def index(self) -> list[RepositoryVersion]:
+    def index(self, *, own: bool = False) -> list[RepositoryVersion]:
         """All versions that are in the repository or loaded, in the order of name and number.
+
+        Args:
+            own: leave out the networks whose name the repository does not have.
 
         Raises:
             FailedPrecondition: the repository cannot be read.
@@ -72,7 +75,7 @@ class Repository:
         except OSError as error:
             message = f"the model repository cannot be read: {error.strerror}"
             raise FailedPrecondition(message) from error
-        loaded = {entry.key.name for entry in self._core.networks.entries()}
+        loaded = set() if own else {entry.key.name for entry in self._core.networks.entries()}
         return [row for name in sorted(there.keys() | loaded) for row in self._rows(name, there)]
 
     def load(

@@ -19,6 +19,7 @@ from headrace.runtime.errors import (
     HeadraceError,
     Stopped,
     Unavailable,
+    network_of,
 )
 from headrace.runtime.execution.job import Job
 from headrace.runtime.system.allocator import release_memory
@@ -109,6 +110,7 @@ class RequestStream(ABC):
         self._context = context
         # The function that cancels each request in flight; None until it is known.
         self._in_flight: dict[Hashable, Callable[[HeadraceError], object] | None] = {}
+        # A result comes from another task, or from none.
         self._peer, self._caller = context.peer(), CALLER.get()
         self._memory = Memory(owner.memory, self._peer)
         self._meter = owner.boundary.meter(context)
@@ -308,14 +310,16 @@ class RequestStream(ABC):
     ) -> None:
         details = describe(error, where=self.method, request=name)
         self._results.put(self._failure(name, details))
-        self._tell(details.code.name, seconds, name, details.message, job)
+        self._owner.boundary.failed(self.method, error, details, self._caller)
+        said, network = details.message, network_of(error)
+        self._tell(details.code.name, seconds, name, said, job, network)
 
-    def _tell(self, code: str, seconds: float, name: str, said: str, job: Job | None) -> None:
-        """Logs a request that has ended, if it gets a line."""
+    def _tell(self, code: str, seconds: float, name: str, *facts: Any) -> None:
+        """Logs a request that has ended, if it gets a line. `facts`: see `Ended`."""
         log = self._owner.boundary.log
         if log.wants(code, seconds):
-            caller, peer = self._caller, self._peer
-            log.ended(Ended(self.method, code, seconds, name, caller, peer, said, job))
+            who = (self._caller, self._peer)
+            log.ended(Ended(self.method, code, seconds, name, *who, *facts))
 
     def _wrote(self) -> None:
         self._changed.set()

@@ -16,7 +16,12 @@ from typing import Any, NamedTuple, NoReturn
 
 import grpc
 
-from headrace.runtime.errors import InvalidArgument, ResourceExhausted, Unavailable
+from headrace.runtime.errors import (
+    InvalidArgument,
+    ResourceExhausted,
+    Unavailable,
+    network_of,
+)
 from headrace.runtime.metrics.counters import Counters
 from headrace.server.access.certificates import names_of_call
 from headrace.server.access.entrance import Entrance, Visit
@@ -27,6 +32,7 @@ from headrace.server.access.refusal import reason_of
 from headrace.server.request_log import JOB, Ended, RequestLog
 from headrace.server.transport.shares import Shares
 from headrace.server.transport.statuses import (
+    Failed,
     abort,
     describe,
     ended_code,
@@ -67,6 +73,10 @@ class Boundary:
         entrance: what callers go through before their messages are read. None lets everybody in.
         met: called with the peer of each call with a valid credential.
         log: gets the requests that have ended.
+
+    Attributes:
+        failed: called with each error that a caller gets: the method, the error, what the caller
+            is told, and the caller.
     """
 
     def __init__(
@@ -76,9 +86,11 @@ class Boundary:
         entrance: Entrance | None = None,
         met: Callable[[str], object] = lambda _: None,
         log: RequestLog | None = None,
+        failed: Failed = lambda *_: None,
     ) -> None:
         self.entrance = entrance
         self.log = log or RequestLog()
+        self.failed = failed
         self._met = met
         self._counters = counters
         self.calls = Lane("calls", Shares(max_calls), work=True)
@@ -185,7 +197,7 @@ class Boundary:
         entrance, log = self.entrance, self.log
 
         async def call(_: Any, context: Any) -> Any:
-            code, said = "OK", ""
+            code, said, network = "OK", "", ""
             started = time.monotonic()
             peer = context.peer()
             taken = False
@@ -226,6 +238,8 @@ class Boundary:
                     error = raised
                 details = describe(error, where=method, request=request_id_of(context))
                 code, said = details.code.name, details.message
+                network = network_of(error)
+                self.failed(method, error, details, CALLER.get())
                 await abort(context, details)
             finally:
                 if entrance is not None:
@@ -242,7 +256,8 @@ class Boundary:
                 seconds = time.monotonic() - started
                 if log.wants(code, seconds):
                     name, job = request_id_of(context), JOB.get()
-                    request = Ended(method, code, seconds, name, CALLER.get(), peer, said, job)
+                    facts = (CALLER.get(), peer, said, job, network)
+                    request = Ended(method, code, seconds, name, *facts)
                     log.ended(request, may_be_slow=may_be_slow)
                 JOB.set(None)  # its tensors would stay until the reply is sent
 

@@ -45,11 +45,13 @@ def test_every_method_of_every_served_service_has_one_row_with_a_role(
     assert all(isinstance(each.role, Role) for each in table.values())
 
 
-def test_only_probes_are_open_to_everybody(table: dict[tuple[str, str], Method]) -> None:
+def test_only_probes_and_the_empty_page_are_open(
+    table: dict[tuple[str, str], Method],
+) -> None:
     opened = {name for (_, name), each in table.items() if each.role is Role.OPEN}
     assert opened == {"Check", "Watch", "ServerLive", "ServerReady"}
     paths = {each.path for each in routes() if each.is_open}
-    assert paths == {"/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"}
+    assert paths == {"/", "/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"}
 
 
 def test_only_the_role_manage_changes_the_server(table: dict[tuple[str, str], Method]) -> None:

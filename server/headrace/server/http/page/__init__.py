@@ -1,0 +1,1 @@
+"""The status page: one HTML page, and the document that it shows."""

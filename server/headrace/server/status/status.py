@@ -1,0 +1,209 @@
+"""The status document: what a server, its devices and its networks do now.
+
+All counters in it are those of the metrics, counted since the start. Whoever shows rates takes the
+differences between two documents.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterable
+from importlib.metadata import version as version_of
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from headrace.runtime.core import Core
+from headrace.runtime.errors import HeadraceError
+from headrace.runtime.metrics import families
+from headrace.runtime.metrics.cache_counters import EVENTS
+from headrace.runtime.metrics.series import SeriesSnapshot
+from headrace.server.access.identity import CALLER
+from headrace.server.access.networks import Networks
+from headrace.server.repository.repository import Repository, RepositoryVersion
+from headrace.server.settings.settings import Settings
+from headrace.server.status.devices import device_rows
+from headrace.server.status.errors import RecentErrors
+from headrace.server.status.networks import network_rows
+from headrace.server.status.numbers import grouped, short, summed
+from headrace.server.status.process import process_facts
+
+MAX_VERSIONS: Final = 200
+"""How many versions of the repository's networks one document has."""
+
+READY: Final = "ready"
+"""The state of a server that takes requests."""
+
+_LOOK_SECONDS: Final = 5.0
+"""The repository's folder is read no more often than this."""
+
+_REASON: Final = 500
+
+
+class Facts(NamedTuple):
+    """What the settings say about a server.
+
+    Attributes:
+        repository: whether the server has a model repository.
+    """
+
+    tls: bool
+    client_certificates: bool
+    access_control: bool
+    private_networks: bool
+    repository: bool
+
+
+def facts_of(settings: Settings) -> Facts:
+    """What the settings say."""
+    return Facts(
+        tls=settings.tls_cert is not None,
+        client_certificates=settings.tls_client_ca is not None,
+        access_control=settings.tokens is not None or settings.jwt_jwks is not None,
+        private_networks=settings.private_networks,
+        repository=settings.model_repository is not None,
+    )
+
+
+class Status:
+    """Makes the document. Thread-safe: `_lock` guards the last look at the repository. No other
+    method waits for the disk or for a device.
+
+    Args:
+        networks: says which networks the caller sees, and under which names.
+        errors: the latest errors.
+        state: `READY`, or a text that says why the server is not ready.
+        addresses: the addresses of gRPC and HTTP.
+        certificate: the series of TLS.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        networks: Networks,
+        repository: Repository,
+        errors: RecentErrors,
+        facts: Facts,
+        *,
+        state: Callable[[], str],
+        addresses: Callable[[], tuple[str, str]],
+        certificate: Callable[[], Iterable[SeriesSnapshot]] = tuple,
+    ) -> None:
+        self._core = core
+        self._networks = networks
+        self._repository = repository
+        self._errors = errors
+        self._facts = facts
+        self._state = state
+        self._addresses = addresses
+        self._certificate = certificate
+        self._started = time.time()
+        self._lock = threading.Lock()
+        self._look_at = 0.0
+        self._versions: list[RepositoryVersion] = []
+        self._fault = ""
+
+    def text(self, match: str = "") -> bytes:
+        """The document as JSON."""
+        return orjson.dumps(self.document(match))
+
+    def document(self, match: str = "") -> dict[str, Any]:
+        """The document for the caller of this task. Do not call it on an event loop: with hundreds
+        of networks it takes some milliseconds.
+
+        Args:
+            match: a part of the names of the networks to list. "" lists all.
+        """
+        series = self._core.counters.snapshot()
+        now = time.time()
+        caller = CALLER.get()
+        return {
+            "time": now,
+            "bounds": {"seconds": families.REQUEST_SECONDS, "rows": families.BATCH_SIZES},
+            "server": self._server(now),
+            "process": process_facts(),
+            "caller": {"name": caller.name, "role": caller.highest.name.lower()},
+            "devices": list(device_rows(self._core, series)),
+            **network_rows(self._networks, self._core.networks, series, match),
+            "repository": self._repository_rows() if self._facts.repository else None,
+            "errors": self._errors.rows(self._networks),
+            "certificate": self._certificate_facts(),
+            "calls": {
+                "grpc": summed(series, families.GRPC_REQUESTS, "code"),
+                "http": summed(series, families.HTTP_REQUESTS, "code"),
+            },
+            "refused_callers": summed(series, families.REFUSED_CALLERS, "reason"),
+            "cache": _cache(series),
+        }
+
+    def _server(self, now: float) -> dict[str, Any]:
+        grpc, http = self._addresses()
+        facts = self._facts
+        return {
+            "version": version_of("headrace"),
+            "python": platform.python_version(),
+            "state": self._state(),
+            "started": self._started,
+            "uptime_seconds": now - self._started,
+            "grpc": grpc,
+            "http": http,
+            "tls": facts.tls,
+            "access_control": facts.access_control,
+            "private_networks": facts.private_networks,
+        }
+
+    def _certificate_facts(self) -> dict[str, Any] | None:
+        values = {each.family: each.value for each in self._certificate()}
+        if not values:
+            return None
+        return {
+            "expires": values[families.TLS_EXPIRATION],
+            "stale": bool(values[families.TLS_STALE]),
+            "client_certificates": self._facts.client_certificates,
+        }
+
+    def _repository_rows(self) -> dict[str, Any]:
+        networks = self._networks
+        versions, fault = self._look()
+        seen = [each for each in versions if networks.sees(each.name)]
+        return {
+            "versions": [
+                {
+                    "name": networks.shown(each.name),
+                    "version": each.version,
+                    "state": each.state.value if each.state is not None else None,
+                    "reason": short(each.reason, _REASON),
+                    "share": each.share,
+                }
+                for each in seen[:MAX_VERSIONS]
+            ],
+            "left_out": max(0, len(seen) - MAX_VERSIONS),
+            "error": fault,
+        }
+
+    def _look(self) -> tuple[list[RepositoryVersion], str]:
+        """What the repository holds, as seen some seconds ago at most."""
+        with self._lock:
+            if time.monotonic() >= self._look_at:
+                try:
+                    self._versions, self._fault = self._repository.index(own=True), ""
+                except HeadraceError as error:
+                    self._versions, self._fault = [], error.message
+                self._look_at = time.monotonic() + _LOOK_SECONDS
+            return self._versions, self._fault
+
+
+def _cache(series: Iterable[SeriesSnapshot]) -> dict[str, Any] | None:
+    counted = grouped(series)[()]
+    if families.CACHE_CAPACITY_BYTES not in counted:
+        return None
+    return {
+        **{
+            family.name.removeprefix("cache_").removesuffix("_total"): counted.total(family)
+            for family in (*EVENTS.values(), families.CACHE_EVICTED)
+        },
+        "bytes": counted.number(families.CACHE_BYTES),
+        "capacity_bytes": counted.number(families.CACHE_CAPACITY_BYTES),
+    }

@@ -1,0 +1,59 @@
+"""The networks in the status document: order, bounds, and numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.runtime.execution.job import Outcome
+from headrace.runtime.loading.registry import NetworkRegistry
+from headrace.runtime.metrics.counters import Counters
+from headrace.runtime.metrics.series import SeriesSnapshot
+from headrace.server.access.networks import Networks
+from headrace.server.status.networks import MAX_NETWORKS, network_rows
+
+
+def listed(
+    registry: NetworkRegistry, match: str = "", series: tuple[SeriesSnapshot, ...] = ()
+) -> dict[str, Any]:
+    return network_rows(Networks(registry), registry, series, match)
+
+
+def test_networks_that_are_not_ready_come_first() -> None:
+    registry = NetworkRegistry(9)
+    registry.list_failed("z", "CPU", None, "its file is broken")
+    registry.reserve("a", "CPU", None)
+    rows = listed(registry)["networks"]
+    assert [(each["name"], each["state"]) for each in rows] == [("z", "failed"), ("a", "loading")]
+    assert rows[0]["reason"] == "its file is broken"
+    assert rows[1]["requests"] == dict.fromkeys(Outcome, 0)
+    assert rows[1]["request_seconds"]["count"] == 0
+
+
+def test_thousands_of_networks_make_a_document_of_two_hundred() -> None:
+    registry = NetworkRegistry(5000)
+    for number in range(3000):
+        registry.reserve(f"m{number:04}", "CPU", None)
+    document = listed(registry)
+    assert len(document["networks"]) == MAX_NETWORKS
+    assert document["networks_total"] == 3000
+    assert document["networks_left_out"] == 3000 - MAX_NETWORKS
+
+
+def test_a_part_of_a_name_finds_the_others() -> None:
+    registry = NetworkRegistry(5000)
+    for number in range(3000):
+        registry.reserve(f"m{number:04}", "CPU", None)
+    document = listed(registry, "299")
+    assert [each["name"] for each in document["networks"]] == [
+        "m0299", "m1299", "m2299", *(f"m299{last}" for last in range(10))
+    ]  # fmt: skip
+    assert document["networks_left_out"] == 0
+    assert listed(registry, "none")["networks"] == []
+
+
+def test_counters_of_networks_that_are_gone_or_unseen_are_left_out() -> None:
+    registry, counters = NetworkRegistry(9), Counters()
+    counters.network("elsewhere", "CPU.0").accept()
+    registry.reserve("m", "CPU", None)
+    document = listed(registry, series=counters.snapshot())
+    assert "elsewhere" not in str(document)
