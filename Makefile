@@ -16,6 +16,8 @@ MAGIKA := .cache/magika/model.onnx
 MAGIKA_VERSION := 1.0.3
 ZOO := .cache/zoo
 SMALL_ZOO := .cache/small-zoo
+KUBERNETES_VERSION := 1.37
+KUBECTL := .cache/kubernetes-$(KUBERNETES_VERSION)/kubectl
 
 # The official builds of ONNX Runtime report to their maker unless told not to; tests load it too.
 export ORT_DISABLE_TELEMETRY := 1
@@ -23,7 +25,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop test-clients test-reload test-access test-tls serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest zoo proto clean
+.PHONY: help demo test test-cuda test-large test-stop test-clients test-reload test-access test-tls test-deploy serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -33,10 +35,12 @@ help:
 	@echo 'make test-stop    stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
 	@echo 'make test-reload  reload a network every second under load for two minutes; RELOAD_SECONDS=20 is shorter'
 	@echo 'make test-access  rotate tokens every second under load for a minute; ROTATION_SECONDS=20 is shorter'
-	@echo 'make test-tls     replace certificates and tokens every second under load for a minute, and scan both ports; ROTATION_SECONDS=10 is shorter'
+	@echo 'make test-tls     replace certificates and tokens every second under load for a minute, scan both ports, and wait for silent clients to be ended; ROTATION_SECONDS=10 is shorter'
+	@echo 'make test-deploy  render and check what deploy/ holds for Kubernetes and systemd; downloads 65 MB'
 	@echo 'make test-clients run the clients of Triton, KServe and MLServer, and perf_analyzer, as they are on PyPI, against a server; downloads 400 MB'
 	@echo 'make fuzz-wire    send mutated messages to every method; ARGS="--messages 100000 --seed 1"'
 	@echo 'make fuzz-rest    send mutated requests to every path of REST; ARGS="--requests 100000 --seed 1"'
+	@echo 'make soak         run a server for an hour under mixed load, kills, full disks and rotations, and write .cache/soak/report.md; SOAK=short takes ten minutes, SOAK=1800 seconds'
 	@echo 'make serve        run a server; ARGS="..." goes to headrace serve'
 	@echo 'make lint         check style, types and the manual'
 	@echo 'make docs         build the manual in .cache/docs'
@@ -76,6 +80,10 @@ test-access: $(INSTALLED)
 test-tls: $(INSTALLED) .venv-sslyze/.installed
 	@$(BIN)/pytest -s tests/tls $(ARGS)
 
+# KUBERNETES_TOOLS=... names a folder with kubectl, helm and venv/bin/kubernetes-validate of your own.
+test-deploy: $(INSTALLED) $(KUBECTL)
+	@KUBERNETES_TOOLS=$${KUBERNETES_TOOLS:-$(dir $(KUBECTL))} $(BIN)/pytest tests/deploy $(ARGS)
+
 # Five minutes. Their descriptors share names with ours, so they have an environment of their own.
 test-clients: $(INSTALLED) $(CLIENTS) .venv-kserve/.installed .venv-mlserver/.installed
 	@$(CLIENTS_VENV)/bin/pytest -p no:cacheprovider tests/clients $(ARGS)
@@ -89,6 +97,10 @@ fuzz-wire: $(INSTALLED)
 # Some five minutes of two cores.
 fuzz-rest: $(INSTALLED)
 	@$(BIN)/python -m tests.fuzz.rest $(ARGS)
+
+# An hour of two cores. Only root gets the small disk that is filled.
+soak: $(INSTALLED) $(MAGIKA) $(SMALL_ZOO)
+	@SOAK='$(SOAK)' $(BIN)/python -m tests.soak
 
 serve: $(SERVER)
 	@exec $(BIN)/headrace serve $(ARGS)
@@ -174,6 +186,9 @@ $(CLIENTS):
 	@scripts/venv.sh $(CLIENTS_VENV) 'tritonclient[all]==$(TRITONCLIENT)' protobuf \
 	    nvidia-cuda-runtime-cu12 pytest pytest-timeout
 	@touch $@
+
+$(KUBECTL): | $(INSTALLED)
+	@scripts/fetch_kubernetes_tools.sh $(BIN)/python $(KUBERNETES_VERSION) $(@D)
 
 $(MAGIKA): | $(SERVER)
 	@scripts/fetch_magika.sh $(BIN)/python $(MAGIKA_VERSION) $(dir $@)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import secrets
 import socket
 import ssl
 import threading
@@ -149,6 +150,13 @@ class World:
 
     def lines(self) -> list[dict[str, str]]:
         return [json.loads(line) for line in self.audit.read_text().splitlines()]
+
+    def recorded(self) -> None:
+        """Waits until the audit log has the lines of all calls so far; a thread writes them."""
+        mark = secrets.token_hex(8)
+        manager = self.caller("manage", self.by_role["manage"])
+        self.status(manager, "UnloadNetwork", pb.UnloadNetworkRequest(name=mark))
+        until(lambda: mark in self.audit.read_text(), "the audit log was to have all lines")
 
 
 @pytest.fixture(scope="module")
@@ -429,6 +437,7 @@ def test_the_audit_log_has_a_line_for_each_managing_call_and_each_refused_one(
     world: World, reader: Caller
 ) -> None:
     manager = world.caller("manage", world.by_role["manage"])
+    world.recorded()
     before = len(world.lines())
     world.status(manager, "UnloadNetwork", pb.UnloadNetworkRequest(name="gone"))
     world.lists(manager)
@@ -454,6 +463,7 @@ def test_the_audit_log_has_a_line_for_each_managing_call_and_each_refused_one(
 def test_a_renamed_audit_log_is_opened_anew(world: World) -> None:
     manager = world.caller("manage", world.by_role["manage"])
     renamed = world.audit.with_suffix(".1")
+    world.recorded()
     world.audit.rename(renamed)
     world.status(manager, "UnloadNetwork", pb.UnloadNetworkRequest(name="after"))
     until(world.audit.exists, "a new file was to come")

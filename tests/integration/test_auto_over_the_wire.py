@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -15,6 +16,7 @@ from headrace.testing.compare import assert_same_outputs
 from tests.integration.callers import Callers, relu
 from tests.integration.harness import Server, assert_settled, until
 from tests.integration.listed_devices import FRAGILE, metric, serving, set_config, worker
+from tests.support.crashing_device import held
 
 DEVICES = "CPU,TEMPLATE,HETERO,MULTI,AUTO,BATCH,SLOW,FRAGILE,MISSING"
 CONFIG = f"""
@@ -78,14 +80,20 @@ def test_an_unload_ends_a_load_under_way(server: Server) -> None:
     set_config(server, {"HOLD": "NO"}, device="SLOW")
 
 
-def test_requests_fall_back_while_the_device_is_dead_and_return(server: Server) -> None:
+def test_requests_fall_back_while_the_device_is_dead_and_return(
+    server: Server, tmp_path: Path
+) -> None:
+    hold = tmp_path / "hold"
+    server.load(held(hold), "FRAGILE")
     server.load(relu("m"), "AUTO:FRAGILE,CPU", "m")
     await_device(server, "FRAGILE.0")
     with Callers(server, "m") as callers:
         callers.await_ok(10)
+        hold.touch()
         os.kill(worker(server), signal.SIGKILL)
         await_device(server, "CPU.0")
         callers.await_ok(5)
+        hold.unlink()
         await_device(server, "FRAGILE.0")
         callers.await_ok(10)
     assert callers.outcomes.keys() == {"OK"}

@@ -48,6 +48,7 @@ SCRIPTS = (
 ELSEWHERE = {
     "docs/repository.md": "test_repository runs them, on a server with a model repository",
     "docs/rest.md": "its programs and requests of curl alternate",
+    "docs/tracing.md": "test_tracing runs its program, with a collector",
     "docs/openvino.md": "it takes devices that not every machine has",
     "docs/opencl.md": "it takes a device that not every machine has",
     "docs/writing-a-plugin.md": "its code is quoted, and test_plugin_project runs its commands",

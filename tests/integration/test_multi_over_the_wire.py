@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -23,6 +24,7 @@ from tests.integration.harness import (
     until,
 )
 from tests.integration.listed_devices import FRAGILE, metric, serving, set_config, worker
+from tests.support.crashing_device import held
 
 KILLS = 1
 """Each takes as long as a process needs to start beside busy callers."""
@@ -95,12 +97,17 @@ def test_outputs_are_those_of_one_device(server: Server, device: str) -> None:
         assert_same_outputs(server.infer("m", inputs), MLP.expected(inputs), 1e-5)
 
 
-def test_a_device_that_is_killed_and_revived_under_load_costs_no_reply(server: Server) -> None:
+def test_a_device_that_is_killed_and_revived_under_load_costs_no_reply(
+    server: Server, tmp_path: Path
+) -> None:
+    hold = tmp_path / "hold"
+    server.load(held(hold), "FRAGILE")
     server.load(relu("m"), "MULTI:FRAGILE,CPU", "m")
     with Callers(server, "m") as callers:
         for _ in range(KILLS):
             before = served(server, "m")
             until(lambda: served(server, "m")["FRAGILE"] > before["FRAGILE"], "FRAGILE to serve")  # noqa: B023
+            hold.touch()
             os.kill(worker(server), signal.SIGKILL)
             until(
                 lambda: any(
@@ -109,6 +116,7 @@ def test_a_device_that_is_killed_and_revived_under_load_costs_no_reply(server: S
                 "FRAGILE to be taken out",
             )
             callers.await_ok(10)
+            hold.unlink()
             until(
                 lambda: "FRAGILE=serving" in metric(server, "m", "DEVICE_STATES"),
                 "FRAGILE to be put back",

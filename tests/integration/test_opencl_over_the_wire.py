@@ -17,7 +17,7 @@ from headrace.testing.case import Case, parse
 from headrace.testing.compare import assert_same_outputs
 from headrace.wire.codec import decode_values
 from tests.integration.harness import CALL_SECONDS, Server, assert_settled, until
-from tests.integration.test_isolation import Load, children, relu
+from tests.integration.test_isolation import Load, await_next, children, relu
 
 KILLS = int(os.environ.get("KILLS", "1"))
 TOLERANCE = 1e-5
@@ -104,11 +104,10 @@ def test_a_worker_that_is_killed_under_load_loses_no_reply_and_gives_no_wrong_on
             process = worker(server)
             os.kill(process.pid, signal.SIGKILL)
             process.wait(CALL_SECONDS)
-            until(lambda: not server.total("headrace_device_up", device="OPENCL.0"), "it was down")
-            assert server.total("headrace_device_up", device="CPU.0") == 1.0
-            until(lambda: server.total("headrace_device_up", device="OPENCL.0"), "it was up again")
+            await_next(server, "OPENCL", {process.pid})
+            assert server.total("headrace_device_up", device="OPENCL.0") == 1.0
             load.wait_for("OK", 20)
-    assert set(load.outcomes) == {"OK", "UNAVAILABLE"}
+    assert set(load.outcomes) <= {"OK", "UNAVAILABLE"}
     assert not load.wrong
     answer = server.infer("second", {"x": np.array([-1, 1], np.float32)})["y"]
     assert np.asarray(answer).tolist() == [0, 1]

@@ -306,7 +306,7 @@ with segment(100) as made:
 
     def code(call, request):
         try:
-            call(request, timeout=30)
+            call(request, timeout=60)
         except grpc.RpcError as error:
             return error.code().name
         return "OK"
@@ -414,8 +414,11 @@ def test_an_unregister_waits_for_the_request_that_uses_the_region(sharing: Serve
         ends.callback(running.cancel)
         until(lambda: is_running(sharing, "CPU"))
         short = pb.UnregisterSharedMemoryRequest(name="busy")
-        refused = refusal(lambda: sharing.stub.UnregisterSharedMemory(short, timeout=0.2))
-        assert refused.code is grpc.StatusCode.DEADLINE_EXCEEDED
+        for seconds in (0.2, 1, 5, 25):  # until the call gets there in its time
+            ended = sharing.stub.UnregisterSharedMemory.future(short, timeout=seconds)
+            assert ended.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            if not listed(sharing):
+                break
         assert listed(sharing) == set(), "nobody names it any more"
         register(sharing, "busy", made.name, 100)
         everything = pb.UnregisterSharedMemoryRequest()
@@ -463,6 +466,7 @@ def test_a_client_that_truncates_its_file_harms_nobody_but_itself(sharing: Serve
             while not stop.is_set():
                 length = (length + 1_234_568) % (2 * x.nbytes)
                 os.truncate(path, length)
+                stop.wait(0.0005)  # so that the server gets to see it
                 os.truncate(path, 2 * x.nbytes)
                 os.pwrite(descriptor, x.tobytes(), 0)
 
@@ -470,7 +474,9 @@ def test_a_client_that_truncates_its_file_harms_nobody_but_itself(sharing: Serve
         hostile.start()
         outcomes = {"OK": 0, "INVALID_ARGUMENT": 0}
         try:
-            for number in range(300):
+            for number in range(30_000):
+                if number >= 300 and min(outcomes.values()) > 0:
+                    break
                 wanted = x.nbytes if number % 2 else 0
                 network = "double_CPU" if number % 3 else "double_APART"
                 request = in_region(network, LARGE, name, wanted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,3 +88,20 @@ def test_the_servers_threads_are_scheduled_as_it_is_told(how: str) -> None:
     with Server(*BASIC, "--scheduling", how) as server:
         policy = os.SCHED_BATCH if how == "batch" else os.SCHED_OTHER
         assert os.sched_getscheduler(server.process.pid) == policy
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_systemd_is_told_when_the_server_is_ready(abstract: bool, tmp_path: Path) -> None:
+    name = f"@headrace-{os.getpid()}" if abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(name.replace("@", "\0"))
+        systemd.settimeout(60)
+        with Server(*BASIC, environment={"NOTIFY_SOCKET": name}) as server:
+            assert systemd.recv(100) == b"READY=1"
+            assert server.stop() == 0
+
+
+def test_a_server_starts_although_systemd_does_not_listen(tmp_path: Path) -> None:
+    with Server(*BASIC, environment={"NOTIFY_SOCKET": str(tmp_path / "nobody")}) as server:
+        assert server.stop() == 0
+        assert "cannot tell systemd READY=1: No such file" in server.log()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import subprocess
 import threading
 import urllib.error
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -48,8 +49,12 @@ def drained(server: Server) -> None:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
+    """A port outside of those that the system gives to others, so that it is free later, too."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(first // 2, first)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def test_sigterm_finishes_what_was_accepted_and_refuses_the_rest() -> None:

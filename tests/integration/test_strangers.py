@@ -19,8 +19,8 @@ import pytest
 from headrace.client import Client
 from tests.integration.harness import BASIC, CALL_SECONDS, Server
 from tests.support.certificates import Authority
+from tests.support.raw_http2 import Raw
 
-METHOD = "/grpc.health.v1.Health/Check"
 CONNECTIONS = 256  # as `max_connections` for so few calls
 STREAMS = 128
 
@@ -30,64 +30,6 @@ def server() -> Iterator[Server]:
     with Server(*BASIC, "--max-concurrent-rpcs", "8") as running:
         yield running
         assert running.stop() == 0, running.log()
-
-
-class Raw:
-    """A client that speaks HTTP/2 as it likes."""
-
-    def __init__(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        self.address = address
-        self.socket = socket.create_connection((host, int(port)), CALL_SECONDS)
-        config = h2.config.H2Configuration(client_side=True, validate_outbound_headers=False)
-        self.h2 = h2.connection.H2Connection(config)
-        self.h2.initiate_connection()
-        self.flush()
-        self.events(h2.events.RemoteSettingsChanged)
-
-    def __enter__(self) -> Raw:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
-
-    def flush(self) -> None:
-        self.socket.sendall(self.h2.data_to_send())
-
-    def headers(self, *more: tuple[str, str], end: bool = False) -> int:
-        """Begins a call, and returns the number of its stream."""
-        stream = self.h2.get_next_available_stream_id()
-        head = [
-            (":method", "POST"),
-            (":scheme", "http"),
-            (":path", METHOD),
-            (":authority", self.address),
-            ("content-type", "application/grpc"),
-            ("te", "trailers"),
-        ]
-        self.h2.send_headers(stream, [*head, *more], end_stream=end)
-        self.flush()
-        return stream
-
-    def events(self, kind: type[h2.events.Event]) -> list[h2.events.Event]:
-        """Reads until an event of this kind, or the connection's end."""
-        found: list[h2.events.Event] = []
-        while not any(isinstance(each, kind) for each in found):
-            data = self.socket.recv(65536)
-            if not data:
-                break
-            found += self.h2.receive_data(data)
-            self.flush()
-        return found
-
-    def status(self, stream: int) -> str:
-        """The call's status as gRPC writes it, for example 0."""
-        while True:
-            for each in self.events(h2.events.StreamEnded):
-                if isinstance(each, h2.events.TrailersReceived | h2.events.ResponseReceived):
-                    found = dict(each.headers or ())
-                    if each.stream_id == stream and b"grpc-status" in found:
-                        return found[b"grpc-status"].decode()
 
 
 def test_a_call_of_the_raw_client_works(server: Server) -> None:

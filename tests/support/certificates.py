@@ -93,12 +93,14 @@ class Authority:
         since: timedelta = -DAY,
         until: timedelta = DAY,
         key: _Key | None = None,
+        also_client: bool = False,
     ) -> Pair:
         """A server's certificate. `since` and `until` are relative to now."""
         names: list[x509.GeneralName] = [_alternative(host) for host in hosts]
-        return self._sign(
-            "headrace server", names, ExtendedKeyUsageOID.SERVER_AUTH, since, until, key
-        )
+        usages = [ExtendedKeyUsageOID.SERVER_AUTH]
+        if also_client:
+            usages.append(ExtendedKeyUsageOID.CLIENT_AUTH)
+        return self._sign("headrace server", names, usages, since, until, key)
 
     def client(
         self,
@@ -110,13 +112,14 @@ class Authority:
     ) -> Pair:
         """A client's certificate. `name` is its subject's common name, `names` are DNS names."""
         alternatives: list[x509.GeneralName] = [x509.DNSName(each) for each in names]
-        return self._sign(name, alternatives, ExtendedKeyUsageOID.CLIENT_AUTH, since, until, None)
+        usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
+        return self._sign(name, alternatives, usages, since, until, None)
 
     def _sign(
         self,
         name: str,
         names: list[x509.GeneralName],
-        usage: x509.ObjectIdentifier,
+        usages: list[x509.ObjectIdentifier],
         since: timedelta,
         until: timedelta,
         key: _Key | None,
@@ -132,7 +135,7 @@ class Authority:
             .not_valid_before(now + since)
             .not_valid_after(now + until)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         )
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = builder.add_extension(authority, critical=False)

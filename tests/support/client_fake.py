@@ -144,7 +144,7 @@ class Fake(pb_grpc.InferenceEngineServicer):
         if first(request) == ENDLESS:
             context.add_callback(self.cancelled.set)
             self.started.set()
-            self.cancelled.wait(30)
+            self.cancelled.wait(60)
         reply, error = answer(request)
         if error is not None:
             fail(context, error)
@@ -377,7 +377,7 @@ def connected(kind: str, target: str, **options: Any) -> Iterator[Any]:
 KINDS: Sequence[str] = ("sync", "aio")
 
 
-def eventually(condition: Any, seconds: float = 10.0) -> bool:
+def eventually(condition: Any, seconds: float = 60.0) -> bool:
     """Whether a condition of another thread's comes true in time."""
     end = time.monotonic() + seconds
     pause = threading.Event()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-_GRACE_SECONDS = 5.0
+_GRACE_SECONDS = 60.0
 
 
 def _ours() -> set[threading.Thread]:

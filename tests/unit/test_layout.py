@@ -190,6 +190,13 @@ def test_no_package_imports_what_it_must_do_without(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
+def test_only_the_export_needs_the_extra_of_opentelemetry(module: str) -> None:
+    theirs = {name.split(".")[0] for name in imported(MODULES[module])}
+    may = {"headrace.server.tracing.otlp", "headrace.client.tracing.calls"}
+    assert "opentelemetry" not in theirs or module in may
+
+
+@pytest.mark.parametrize("module", MODULES)
 def test_a_module_is_small_enough_to_be_one_concept(module: str) -> None:
     assert lines_of(module) <= (MAX_LARGER_LINES if module in LARGER else MAX_LINES)
 

@@ -103,7 +103,8 @@ class Endpoint:
         def options(once: bool) -> list[tuple[str, Any]]:
             return channel_options(self.address, max_message_bytes, once=once)
 
-        return Channels(connect, options, None if security.token is None else security.metadata)
+        metadata = None if security.token is None else security.metadata
+        return Channels(connect, options, metadata, self.address)
 
     def explain(self, message: str) -> str | None:
         """Says why no connection came about, if TLS is the reason.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.client.errors import client_closed, invalid
+from headrace.client.tracing.calls import traced
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import REQUEST_ID_KEY
 
@@ -112,14 +113,16 @@ class Authorized:
         self._call = call
         self._metadata = metadata
 
-    def __call__(self, *request: Any, timeout: float | None = None) -> Any:
-        return self._call(*request, timeout=timeout, metadata=self._metadata())
+    def __call__(self, *request: Any, timeout: float | None = None, metadata: Any = ()) -> Any:
+        return self._call(*request, timeout=timeout, metadata=(*self._metadata(), *metadata))
 
-    def with_call(self, request: Any, *, timeout: float | None = None) -> Any:
-        return self._call.with_call(request, timeout=timeout, metadata=self._metadata())
+    def with_call(self, request: Any, *, timeout: float | None = None, metadata: Any = ()) -> Any:
+        sent = (*self._metadata(), *metadata)
+        return self._call.with_call(request, timeout=timeout, metadata=sent)
 
-    def future(self, request: Any, *, timeout: float | None = None) -> Any:
-        return self._call.future(request, timeout=timeout, metadata=self._metadata())
+    def future(self, request: Any, *, timeout: float | None = None, metadata: Any = ()) -> Any:
+        sent = (*self._metadata(), *metadata)
+        return self._call.future(request, timeout=timeout, metadata=sent)
 
 
 def unregistrations(names: Iterable[str]) -> list[pb.UnregisterSharedMemoryRequest]:
@@ -135,6 +138,7 @@ class Channels:
         connect: opens a channel with these options.
         options: of a channel, `once` or not.
         metadata: gives the metadata that each call sends; None for no metadata.
+        address: the server's, for traces.
     """
 
     def __init__(
@@ -142,7 +146,9 @@ class Channels:
         connect: Callable[[list[tuple[str, Any]]], Any],
         options: Callable[[bool], list[tuple[str, Any]]],
         metadata: Callable[[], Any] | None = None,
+        address: str = "",
     ) -> None:
+        self._address = address
         self._metadata = metadata
         self._connect = connect
         self._options = options
@@ -160,7 +166,7 @@ class Channels:
         _, callables = self._opened.get(once) or self._open(once=once)
         if self._closed:
             raise client_closed()
-        return callables[method]
+        return traced(callables[method], f"/{_SERVICE.full_name}/{method}", self._address)
 
     def close(self) -> list[Any]:
         """Returns the channels, for the caller to close. Idempotent."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _DESCRIPTORS = Path("/proc/self/fd")
-_PATIENCE_SECONDS = 5.0
+_PATIENCE_SECONDS = 60.0
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.execution.fair_queue import Entry
 from headrace.runtime.execution.streams_executor import Task
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
 class _Block:

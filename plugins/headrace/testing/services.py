@@ -14,7 +14,7 @@ from headrace.runtime.execution.timer import Timer
 from headrace.runtime.loading.plugin_registry import PluginRegistry
 from headrace.runtime.metrics.counters import Counters
 
-_PATIENCE_SECONDS = 10.0  # if a device does not release its threads
+_PATIENCE_SECONDS = 60.0  # if a device does not release its threads
 
 
 @contextmanager

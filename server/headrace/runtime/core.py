@@ -24,6 +24,7 @@ from headrace.runtime.device.state import DeviceState, DeviceStates
 from headrace.runtime.errors import Cancelled, HeadraceError
 from headrace.runtime.execution.executor_manager import ExecutorManager
 from headrace.runtime.execution.timer import Timer
+from headrace.runtime.execution.trace import Span, ends_with, traced
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading import auto_batching
 from headrace.runtime.loading import blob as blobs
@@ -60,6 +61,8 @@ class Core:
         store, cache: keep changes and compiled networks over a restart. None keeps nothing.
         folder: as `Services`.
         max_state_bytes: the most bytes that the states of all open sequences may take.
+        load_span: begins the span of a load, on the thread that asks for it. It is told whether the
+            load replaces a network. None if the load is not traced.
 
     Raises:
         NotFound, InvalidArgument: as `PluginRegistry.start`.
@@ -78,6 +81,7 @@ class Core:
         folder: Path | None = None,
         isolate_devices: bool = False,
         max_state_bytes: int = 2**30,
+        load_span: Callable[[LoadRequest, bool], Span | None] = lambda _, __: None,
     ) -> None:
         self.limits = limits or Limits()
         self.counters = Counters(cache.counters if cache is not None else None)
@@ -85,6 +89,7 @@ class Core:
         self.plugins = PluginRegistry()
         self.networks = NetworkRegistry(max_networks, of_owner)
         self._store = store
+        self._load_span = load_span
         self._blob_key = blob_key
         self._state_memory = StateMemory(max_state_bytes)
         self._timer = Timer()
@@ -122,14 +127,16 @@ class Core:
         """
 
         device = self._resolve(request.device)
-        return self._life.load(
+        span = self._load_span(request, replace)
+        load = self._life.load(
             request,
-            network,
-            lambda entry: self._load(entry, request, device),
+            traced(span, "read", network),
+            traced(span, "compile", lambda entry: self._load(entry, request, device)),
             replace=replace,
             on_disk=on_disk,
             owner=owner,
         )
+        return ends_with(span, load)
 
     def import_network(
         self, name: str, device: str, config: Mapping[str, str], data: Buffer, *, replace: bool
@@ -154,12 +161,17 @@ class Core:
             check_ports(blob, executable)
             return executable
 
-        return self._life.load(
+        def read() -> Network:
+            return Network.from_bytes(blob.network[0], self.limits, spooled=True)
+
+        span = self._load_span(request, replace)
+        load = self._life.load(
             request,
-            lambda: Network.from_bytes(blob.network[0], self.limits, spooled=True),
-            compile_network,
+            traced(span, "read", read),
+            traced(span, "compile", compile_network),
             replace=replace,
         )
+        return ends_with(span, load)
 
     def cancel_load(self, load: Future[NetworkEntry]) -> None:
         """Cancels a load whose caller no longer waits."""

@@ -59,6 +59,7 @@ from headrace.server.state import StateDirectory
 from headrace.server.status.errors import RecentErrors
 from headrace.server.status.status import READY, Status, facts_of
 from headrace.server.storage import lock_state, network_cache, signing_key, usable
+from headrace.server.tracing.start import shown_host, start_tracing
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.connections import cut_connections
 from headrace.server.transport.limits import channel_options, strangers
@@ -101,6 +102,7 @@ class App:
             with usable("state_dir"):
                 self._state = StateDirectory(settings.state_dir, limits)
         key = signing_key(settings)
+        self._tracing = start_tracing(settings)
         self.core = Core(
             plugin_sources(settings),
             blob_key=key,
@@ -114,6 +116,7 @@ class App:
             folder=self._state.kept if self._state is not None else None,
             isolate_devices=settings.isolate_devices,
             max_state_bytes=settings.max_state_bytes,
+            **({"load_span": self._tracing.begin_load} if self._tracing else {}),
         )
         self._networks = (
             PrivateNetworks(self.core.networks, settings.operators)
@@ -144,8 +147,8 @@ class App:
         log = RequestLog(settings.slow_request_seconds, self.core.networks)
         errors = RecentErrors()
         self._boundary = Boundary(
-            *(self.core.counters, settings.max_concurrent_rpcs, entrance),
-            *(self._strangers.met, log, errors.note),
+            *(self.core.counters, settings.max_concurrent_rpcs, entrance, self._strangers.met),
+            *(log, self._tracing, errors.note),
         )
         self._regions = Regions(
             allowed=settings.allow_client_shared_memory,
@@ -219,8 +222,8 @@ class App:
         )
         self._application = Application(
             [*probes, *page_routes(self._status), *rest.probes],
-            *(self.core.counters, rest.routes, rest.lifespan),
-            *(self._access.entrance(), log, errors.note),
+            *(self.core.counters, rest.routes, rest.lifespan, self._access.entrance()),
+            *(log, self._tracing, errors.note),
         )
         self._http = HttpServer(
             settings.http_host,
@@ -248,6 +251,8 @@ class App:
         with usable("http_port"):
             self._http.start()
         self._port = port
+        if self._tracing:
+            self._tracing.address = shown_host(settings.host), port
         await self._server.start()
         self._strangers.start(port)
         await self._startup.load()
@@ -319,6 +324,8 @@ class App:
         deadline = max(deadline, time.monotonic() + _UNLOAD_SECONDS)
         await asyncio.get_running_loop().run_in_executor(None, self.core.stop, deadline)
         self._http.stop()
+        if self._tracing:
+            await asyncio.to_thread(self._tracing.close, deadline - time.monotonic())
         await asyncio.to_thread(self._access.close)
         self._uploads.close()
         self._regions.close()

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import socket
 import sys
 from typing import Any
 
@@ -82,8 +83,24 @@ async def _serve(settings: Settings, *, json_output: bool) -> None:
         else:
             line = f"headrace serves gRPC on {addresses.grpc}, HTTP on {addresses.http}"
         typer.echo(line)
+        _tell_service_manager("READY=1")
 
     await app.run(ready)
+
+
+def _tell_service_manager(state: str) -> None:
+    """Sends a state to systemd, if it has started the server and waits for that (Type=notify)."""
+    # Devices' processes do not inherit it: the server alone speaks for the service.
+    address = os.environ.pop("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):  # an abstract socket, which has no file
+        address = f"\0{address[1:]}"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
+            sender.sendto(state.encode(), address)
+    except OSError as error:
+        _log.warning("cannot tell systemd %s: %s", state, error.strerror)
 
 
 def setting_parameters() -> list[inspect.Parameter]:

@@ -20,7 +20,9 @@ from typing import Any, Final, TextIO
 import structlog
 from structlog.typing import EventDict, Processor
 
+from headrace.runtime.execution.trace import names
 from headrace.server.access.identity import ANONYMOUS, CALLER, STRANGER
+from headrace.server.tracing.context import CURRENT_SPAN
 
 ROOT = "headrace"
 
@@ -105,13 +107,15 @@ def _rendering(form: str, target: TextIO) -> list[Processor]:
 
 
 def _of_the_request(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """Adds the id and the caller of the request that this task or thread works for."""
+    """Adds the id, the caller and the span of the request that this task or thread works for."""
     identifier = CURRENT_REQUEST.get()
     if identifier:
         event.setdefault("request_id", identifier)
     caller = CALLER.get()
     if caller is not ANONYMOUS and caller is not STRANGER:
         event.setdefault("who", caller.name)
+    for key, text in names(CURRENT_SPAN.get()).items():
+        event.setdefault(key, text)
     return event
 
 

@@ -44,7 +44,7 @@ def value(outcome: Any) -> float:
 
 def test_a_started_request_is_waited_for(network: Any) -> None:
     request = network.start_async(*inputs(5))
-    assert request.wait(timeout=10)
+    assert request.wait(timeout=60)
     assert request.done()
     assert value(request.result()) == 5
     assert request.result() is request.result()
@@ -249,7 +249,7 @@ def test_results_arrive_while_an_asynchronous_source_waits(fake: Fake) -> None:
                     answered.set()
         return values
 
-    assert asyncio.run(asyncio.wait_for(main(), 20)) == [1, 2]
+    assert asyncio.run(asyncio.wait_for(main(), 60)) == [1, 2]
 
 
 def test_cancelling_the_task_that_awaits_infer_cancels_the_request(fake: Fake) -> None:
@@ -264,7 +264,7 @@ def test_cancelling_the_task_that_awaits_infer_cancels_the_request(fake: Fake) -
             with pytest.raises(asyncio.CancelledError):
                 await task
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 60))
     assert eventually(fake.cancelled.is_set)
 
 

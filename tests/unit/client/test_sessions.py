@@ -216,7 +216,7 @@ def test_callbacks_run_before_the_next_request_and_may_start_one(fake: Fake) -> 
 
         request = session.start_async(x(1))
         request.add_done_callback(follow)
-        assert finished.wait(10)
+        assert finished.wait(60)
         assert started[0].result()["y"] == 5
         assert asked(fake) == ["1 start", "5"]
 
@@ -295,7 +295,7 @@ def test_a_stream_needs_that_nothing_else_is_in_flight(fake: Fake, network: Any)
     with pytest.raises(errors.FailedPrecondition, match="in flight"):
         session.infer_many([x(1)])
     first.cancel()
-    assert first.wait(10)
+    assert first.wait(60)
     assert values(session.infer_many([x(1)])) == [1]
 
 

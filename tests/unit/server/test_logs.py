@@ -13,6 +13,7 @@ import onnx
 import pytest
 import structlog
 
+from headrace.runtime.execution.trace import Span, Trace, names
 from headrace.runtime.loading.executor import LoadExecutor
 from headrace.runtime.network.network import Network
 from headrace.server.access.identity import CALLER, STRANGER, Identity, Role
@@ -23,6 +24,7 @@ from headrace.server.logs import (
     log_internal_error,
     new_request_id,
 )
+from headrace.server.tracing.context import CURRENT_SPAN
 from headrace.testing.case import parse
 
 pytestmark = pytest.mark.usefixtures("restored_logging")
@@ -198,6 +200,26 @@ def test_a_line_is_bounded_whatever_a_client_s_names_are(form: str) -> None:
     assert len(written) < 50_000
     assert "is odd" in written
     assert "RuntimeError" in written
+
+
+def test_a_line_of_a_traced_request_has_the_ids_of_its_span() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream)
+    span = Span(Trace(1, lambda _: None), "request", 0, 1.0, "server")
+    token = CURRENT_SPAN.set(span)
+    try:
+        structlog.get_logger("headrace.server").info("one")
+        log_internal_error(RuntimeError(), where="Infer")
+    finally:
+        CURRENT_SPAN.reset(token)
+    other = Span(Trace(2, lambda _: None), "request", 0, 1.0, "server")
+    logging.getLogger("headrace.runtime").info("a device's thread", extra=names(other))
+    structlog.get_logger("headrace.server").info("none")
+    one, error, another, none = events(stream)
+    assert (one["trace_id"], one["span_id"]) == (f"{1:032x}", span.span_id)
+    assert error["span_id"] == span.span_id
+    assert another["trace_id"] == f"{2:032x}"
+    assert "trace_id" not in none
 
 
 HOSTILE = (

@@ -21,6 +21,7 @@ from headrace.runtime.device.state import DeviceEvent, DeviceStates
 from headrace.runtime.execution.alarm import Alarm
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.timer import Timer
+from headrace.runtime.execution.trace import names
 from headrace.runtime.execution.trampoline import Trampoline
 from headrace.runtime.virtual.networks import optimal_requests
 from headrace.runtime.virtual.part_job import PartJob, submit
@@ -226,7 +227,7 @@ class Pool:
                     "%s: a request failed on %s",
                     *(self._label, device),
                     exc_info=error,
-                    extra={"request_id": job.trace, "device": device},
+                    extra={"request_id": job.trace, "device": device, **names(job.span)},
                 )
             if not any(isinstance(each, Answer) and each.request is request for each in todo):
                 outcome = RERUN

@@ -20,7 +20,7 @@ from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.extensions import Extensions
 from headrace.runtime.device.load import Load, Loaded
-from headrace.runtime.errors import InvalidArgument, NotFound
+from headrace.runtime.errors import InvalidArgument, NotFound, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.metrics.cache_counters import CacheEvent
 from headrace.runtime.network.network import Network
@@ -79,6 +79,7 @@ class CachedLoad:
     def __call__(self, network: Network, config: Configuration, token: CancelToken) -> Loaded:
         """
         Raises:
+            Unavailable: the device is down.
             Whatever `compile_anew` raises, or the token's error.
         """
         folder = config.get(CACHE_DIR)
@@ -148,6 +149,8 @@ class _Load:
             return None
         try:  # a backend may refuse an old entry with any exception
             return self.how.restore(native, network, config, token)
+        except Unavailable:  # the device is down, which says nothing about the entry
+            raise
         except Exception as error:
             if token.error is not None:
                 raise token.error from error

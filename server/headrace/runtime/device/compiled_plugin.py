@@ -33,6 +33,7 @@ from headrace.runtime.errors import (
     Internal,
     InvalidArgument,
     InvalidModel,
+    Unavailable,
     Unimplemented,
     UnsupportedLayers,
 )
@@ -128,8 +129,8 @@ class CompiledPlugin(Device):
         try:
             return Loaded(self._import(network, native, config, token), restored=True)
         except HeadraceError as error:
-            if token.error is not None:
-                raise
+            if token.error is not None or isinstance(error, Unavailable):
+                raise  # nobody waits, or the device is down: the bytes are not at fault
             compiled = self._compile(network, config, token)
             return Loaded(compiled, (f"compiled anew: {error.message}",))
 

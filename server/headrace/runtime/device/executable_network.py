@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.config.standard_keys import EXECUTION_TIMEOUT, PERF_COUNT
+from headrace.runtime.device.job_spans import record
 from headrace.runtime.errors import (
     DeadlineExceeded,
     InvalidArgument,
@@ -33,6 +34,7 @@ from headrace.runtime.execution.pipeline import Pipeline, Stage
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
 from headrace.runtime.execution.timer import Timer
+from headrace.runtime.execution.trace import Exemplar, Span
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.metrics.device_counters import DeviceCounters
 from headrace.runtime.metrics.statistics import Statistics
@@ -65,11 +67,15 @@ class ExecutableNetwork:
     Attributes:
         notes, restored, loaded_from_cache: as in `Loaded`; the plugin sets them before `open`.
         statistics: the statistics of the requests, from when the network has its name.
+        on_streams: whether its requests run on the streams of its own device.
     """
 
     inline_safe: ClassVar[bool] = False
     """Whether a tiny network may run on the thread that submits the request. That needs a device
     that computes on the calling thread and needs no stream of its own."""
+
+    process: ClassVar[str] = ""
+    """The process that runs the requests, if it is not the server."""
 
     notes: tuple[str, ...] = ()
     restored: bool = False
@@ -101,6 +107,7 @@ class ExecutableNetwork:
         self.place: Place
         self._check = PortCheck(self.inputs, self.outputs)
         self._share = executor.share(streams) if executor is not None else None
+        self.on_streams = executor is not None
         self.statistics = Statistics()
         self._network_counters: NetworkCounters | None = None
         self._pipeline: Pipeline
@@ -197,22 +204,31 @@ class ExecutableNetwork:
         place, outcome = self.place, job.outcome
         assert outcome is not None
         place.admission.release(job)
+        exemplar = None if job.span is None else self._record(job, job.span, part=False)
         if self._network_counters is not None:
             rows, counts = self._check.batch_size(job), self.counts_rows
             seconds = job.finished - job.queued
-            self._network_counters.observe(outcome, seconds, rows if counts else None)
+            self._network_counters.observe(outcome, seconds, rows if counts else None, exemplar)
             self.statistics.observe(job, rows, is_run=counts)
         execution_seconds = job.execution_seconds if job.started else None
-        place.counters.observe(outcome, job.queue_seconds, execution_seconds)
+        place.counters.observe(outcome, job.queue_seconds, execution_seconds, False, exemplar)
         if job.layers:
             self.last_profile = tuple(job.layers)
 
     def _part_settled(self, job: Job) -> None:
         assert job.outcome is not None
         execution_seconds = job.execution_seconds if job.started else None
-        self.place.counters.observe(job.outcome, job.queue_seconds, execution_seconds, part=True)
+        exemplar = None if job.span is None else self._record(job, job.span, part=True)
+        self.place.counters.observe(
+            job.outcome, job.queue_seconds, execution_seconds, True, exemplar
+        )
         if job.layers:
             self.last_profile = tuple(job.layers)
+
+    def _record(self, job: Job, span: Span, *, part: bool) -> Exemplar:
+        where = self.name, self.place.device
+        record(job, span, *where, part=part, on_streams=self.on_streams, process=self.process)
+        return span.exemplar(job.finished)
 
     # -- what it says of itself --
 

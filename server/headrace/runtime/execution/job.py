@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from headrace.runtime.errors import Cancelled, DeadlineExceeded, HeadraceError, forget_frames
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.trace import Span
 from headrace.runtime.network.values import Value
 
 _log = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ class Job:
             tiny network takes, which saves the hop to a stream's thread.
         trace: identifies the request in logs.
         sequence: the sequence that the request belongs to; None if it belongs to none.
+        span: the span of the request or part; None if it is not traced.
 
     Time stamps (seconds, `time.monotonic`; 0.0 until reached): `queued`, `started`, then the
     ends of the stages: `prepared`, `inferred`; `finished`.
@@ -127,6 +129,7 @@ class Job:
         "queue_seconds",
         "queued",
         "sequence",
+        "span",
         "started",
         "ticket",
         "token",
@@ -149,6 +152,7 @@ class Job:
         may_run_inline: bool = False,
         trace: str = "",
         sequence: Sequence | None = None,
+        span: Span | None = None,
     ) -> None:
         self.inputs = inputs
         self.output_names = output_names
@@ -160,6 +164,7 @@ class Job:
         self.may_run_inline = may_run_inline
         self.trace = trace
         self.sequence = sequence
+        self.span = span
         self.outputs: dict[str, Value] = {}
         self.layers: list[LayerProfile] = []
         self.network, self.version, self.generation = "", "", 0  # set by the registry

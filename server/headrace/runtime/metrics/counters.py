@@ -12,6 +12,7 @@ from functools import partial
 from itertools import chain
 
 from headrace.runtime.execution.job import Outcome
+from headrace.runtime.execution.trace import Exemplar
 from headrace.runtime.metrics import families
 from headrace.runtime.metrics.cache_counters import CacheCounters
 from headrace.runtime.metrics.device_counters import NOTED, DeviceCounters, Requests
@@ -35,8 +36,8 @@ class NetworkCounters:
         # Any thread may append to these two.
         self._begun: deque[None] = deque()
         self.accept: Callable[[], None] = partial(self._begun.append, None)
-        # Outcome, seconds, rows or None.
-        self._ended: deque[tuple[Outcome, float, int | None]] = deque()
+        # Outcome, seconds, rows or None, exemplar or None.
+        self._ended: deque[tuple[Outcome, float, int | None, Exemplar | None]] = deque()
         self._lock = threading.Lock()  # guards all below; no other lock is taken under it
         self._requests = Requests()
         self._request_seconds = Histogram(families.NETWORK_REQUEST_SECONDS.bounds)
@@ -44,7 +45,13 @@ class NetworkCounters:
         self._batch_size = Histogram(families.NETWORK_BATCH_SIZE.bounds)
         self.series = SeriesTable()
 
-    def observe(self, outcome: Outcome, request_seconds: float, batch_size: int | None = 1) -> None:
+    def observe(
+        self,
+        outcome: Outcome,
+        request_seconds: float,
+        batch_size: int | None = 1,
+        exemplar: Exemplar | None = None,
+    ) -> None:
         """Counts the end of an admitted request.
 
         Args:
@@ -52,8 +59,9 @@ class NetworkCounters:
             request_seconds: from admission to the end.
             batch_size: the rows of the request; 1 for a network without a batch dimension; None if
                 `observe_batch` counts the runs.
+            exemplar: the request, if it is traced.
         """
-        self._ended.append((outcome, request_seconds, batch_size))
+        self._ended.append((outcome, request_seconds, batch_size, exemplar))
         if len(self._ended) >= NOTED:
             with self._lock:
                 self._sort()
@@ -90,9 +98,9 @@ class NetworkCounters:
 
     def _sort(self) -> None:
         for _ in range(len(self._ended)):
-            outcome, request_seconds, batch_size = self._ended.popleft()
+            outcome, request_seconds, batch_size, exemplar = self._ended.popleft()
             self._requests.outcomes[outcome] += 1
-            self._request_seconds.observe(request_seconds)
+            self._request_seconds.observe(request_seconds, exemplar)
             if batch_size is not None:
                 self._batch_size.observe(batch_size)
         for _ in range(len(self._begun)):

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from headrace.runtime.execution.job import Outcome
+from headrace.runtime.execution.trace import Exemplar
 from headrace.runtime.metrics import families
 from headrace.runtime.metrics.histogram import Histogram
 from headrace.runtime.metrics.series import Family, SeriesSnapshot, Snapshot
@@ -46,15 +47,15 @@ class Requests:
 
 class _Executions:
     """One kind of work on a device. The owner's lock guards all but the notes, to which anybody may
-    append: `begun` gets None, and `ended` the outcome and the seconds in the queue and on a stream
-    or None."""
+    append: `begun` gets None, and `ended` the outcome, the seconds in the queue and on a stream or
+    None, and the exemplar or None."""
 
     __slots__ = ("begun", "ended", "execution_seconds", "queue_wait_seconds", "requests")
 
     def __init__(self) -> None:
         self.requests = Requests()
         self.begun: deque[None] = deque()
-        self.ended: deque[tuple[Outcome, float, float | None]] = deque()
+        self.ended: deque[tuple[Outcome, float, float | None, Exemplar | None]] = deque()
         self.queue_wait_seconds = Histogram(families.DEVICE_QUEUE_WAIT_SECONDS.bounds)
         self.execution_seconds = Histogram(families.DEVICE_EXECUTION_SECONDS.bounds)
 
@@ -62,11 +63,11 @@ class _Executions:
         """Counts what has ended and begun so far, in this order, so that nothing has ended that has
         not begun."""
         for _ in range(len(self.ended)):
-            outcome, queue_seconds, execution_seconds = self.ended.popleft()
+            outcome, queue_seconds, execution_seconds, exemplar = self.ended.popleft()
             self.requests.outcomes[outcome] += 1
-            self.queue_wait_seconds.observe(queue_seconds)
+            self.queue_wait_seconds.observe(queue_seconds, exemplar)
             if execution_seconds is not None:
-                self.execution_seconds.observe(execution_seconds)
+                self.execution_seconds.observe(execution_seconds, exemplar)
         for _ in range(len(self.begun)):
             self.begun.popleft()
             self.requests.accepted += 1
@@ -110,6 +111,7 @@ class DeviceCounters:
         queue_seconds: float,
         execution_seconds: float | None,
         part: bool = False,
+        exemplar: Exemplar | None = None,
     ) -> None:
         """Counts the end of an accepted request.
 
@@ -118,9 +120,10 @@ class DeviceCounters:
             queue_seconds: from acceptance to the start on a stream, or to the end in the queue.
             execution_seconds: on a stream; None if it never got there.
             part: whether it was part of a request split over devices.
+            exemplar: the request, if it is traced.
         """
         executions = self._parts if part else self._requests
-        executions.ended.append((outcome, queue_seconds, execution_seconds))
+        executions.ended.append((outcome, queue_seconds, execution_seconds, exemplar))
         if len(executions.ended) >= NOTED:
             with self._lock:
                 executions.sort()

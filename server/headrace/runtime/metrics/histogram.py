@@ -1,19 +1,37 @@
-"""A histogram in fixed buckets. A value costs one binary search and two additions."""
+"""A histogram in fixed buckets. A value costs one binary search and two additions.
+
+Each bucket remembers the last value that came from a traced request, as an example.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headrace.runtime.execution.trace import Exemplar
+
+
+class Example(NamedTuple):
+    """A value in a bucket, and the traced request that it comes from."""
+
+    value: float
+    exemplar: Exemplar
 
 
 @dataclass(frozen=True, slots=True)
 class HistogramSnapshot:
-    """Counts per bucket, not cumulated. The last bucket counts the values above every bound."""
+    """Counts per bucket, not cumulated. The last bucket counts the values above every bound.
+
+    Attributes:
+        examples: the last example of each bucket that has one, by the bucket's place.
+    """
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
     sum: float
+    examples: Mapping[int, Example] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -24,23 +42,33 @@ class HistogramSnapshot:
         if self.bounds != other.bounds:
             raise ValueError("histograms with different buckets have no sum")
         counts = tuple(map(sum, zip(self.counts, other.counts, strict=True)))
-        return HistogramSnapshot(self.bounds, counts, self.sum + other.sum)
+        examples = {**self.examples, **other.examples}
+        return HistogramSnapshot(self.bounds, counts, self.sum + other.sum, examples)
 
 
 class Histogram:
     """Counts of values in fixed buckets. Not thread-safe: the owner's lock guards it."""
 
-    __slots__ = ("_bounds", "_counts", "_sum")
+    __slots__ = ("_bounds", "_counts", "_examples", "_sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = tuple(bounds)
         self._counts = [0] * (len(self._bounds) + 1)
         self._sum = 0.0
+        self._examples: dict[int, Example] = {}
 
-    def observe(self, value: float) -> None:
-        """Counts `value` in the first bucket whose bound is not below it."""
-        self._counts[bisect_left(self._bounds, value)] += 1
+    def observe(self, value: float, exemplar: Exemplar | None = None) -> None:
+        """Counts `value` in the first bucket whose bound is not below it.
+
+        Args:
+            exemplar: the traced request that the value comes from.
+        """
+        bucket = bisect_left(self._bounds, value)
+        self._counts[bucket] += 1
         self._sum += value
+        if exemplar is not None:
+            self._examples[bucket] = Example(value, exemplar)
 
     def snapshot(self) -> HistogramSnapshot:
-        return HistogramSnapshot(self._bounds, tuple(self._counts), self._sum)
+        counts = tuple(self._counts)
+        return HistogramSnapshot(self._bounds, counts, self._sum, dict(self._examples))

@@ -79,6 +79,7 @@ class SequenceNetwork(ExecutableNetwork):
         self.inner = inner
         self.place = inner.place
         self.counts_rows = inner.counts_rows
+        self.on_streams = inner.on_streams
         self.states = states.outputs_by_input
         self.inputs, self.outputs = states.inputs, states.outputs
         self._check = self._turn_check = _TurnCheck(self, states)

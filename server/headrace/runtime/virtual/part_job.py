@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from typing import ClassVar
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Internal
@@ -15,12 +16,17 @@ class PartJob(Job):
     """A part has the ticket, deadline and priority of its request. The start of the first part is
     the start of the request.
 
+    Attributes:
+        kind: what the trace calls such a part.
+
     Args:
         request: the whole request.
         token: the part's own, a child of the request's.
     """
 
     __slots__ = ("_request", "_started")
+
+    kind: ClassVar[str] = "part"
 
     def __init__(
         self,
@@ -44,6 +50,7 @@ class PartJob(Job):
             profile=request.profile,
             may_run_inline=inline,
             trace=request.trace,
+            span=None if request.span is None else request.span.child(self.kind),
         )
 
     def take_outputs(self, names: Collection[str]) -> tuple[dict[str, Value], BaseException | None]:

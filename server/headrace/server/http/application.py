@@ -19,6 +19,7 @@ from starlette.routing import Route, Router
 from starlette.types import Lifespan, Message, Receive, Scope, Send
 
 from headrace.runtime.errors import ResourceExhausted, Unavailable
+from headrace.runtime.execution.trace import Span
 from headrace.runtime.metrics.counters import Counters
 from headrace.server.access.audit import about
 from headrace.server.access.entrance import Entrance, Visit
@@ -29,6 +30,7 @@ from headrace.server.http.errors import CLIENT_LEFT, error_reply, is_rest, said
 from headrace.server.http.guard import GuardedRoute, enter, peer
 from headrace.server.logs import CURRENT_REQUEST, new_request_id
 from headrace.server.request_log import JOB, Ended, RequestLog
+from headrace.server.tracing.tracing import Tracing
 from headrace.server.transport.statuses import Failed, describe
 
 _ID_HEADER = b"x-request-id"
@@ -47,6 +49,7 @@ class Application:
         lifespan: the same as Starlette's.
         entrance: what callers go through before their bodies are read. None lets everybody in.
         log: gets the requests that have ended.
+        tracing: traces requests to paths that are neither probes nor open. None traces nothing.
         failed: called with each error that a caller gets, as in `Boundary`.
     """
 
@@ -58,6 +61,7 @@ class Application:
         lifespan: Lifespan[Router] | None = None,
         entrance: Entrance | None = None,
         log: RequestLog | None = None,
+        tracing: Tracing | None = None,
         failed: Failed = lambda *_: None,
     ) -> None:
         self._entrance = entrance
@@ -67,6 +71,8 @@ class Application:
         paths = [each.path for each in (*probes, *routes)]
         self._router = Router([*probes, *routes], redirect_slashes=False, lifespan=lifespan)
         self._probes = frozenset(each.path for each in probes)
+        self._tracing = tracing
+        self._untraced = self._open | self._probes
         self._ended = {path: counters.http(path) for path in (*paths, _UNKNOWN_PATH)}
         known = [each.path for each in probes if not is_rest(each.path)]
         self._known = ", ".join([*known, "/v2/docs"])
@@ -91,6 +97,7 @@ class Application:
         scope["app"] = self  # makes Starlette raise errors rather than answer them
         reply = _Reply(scope, send)
         CURRENT_REQUEST.set(reply.identifier)
+        tracing = self._tracing
         started = time.monotonic()
         task = asyncio.current_task()
         assert task is not None
@@ -102,12 +109,15 @@ class Application:
 
         connection.on_lost = gone
         visit: Visit | None = None
+        span: Span | None = None
         try:
             if scope["path"] not in self._probes:
                 self._refuse_if_full(connection)
                 self._working.add(task)
             if self._entrance is not None:
                 visit = enter(self._entrance, scope, is_open=scope["path"] in self._open)
+            if tracing is not None and scope["path"] not in self._untraced:
+                span = tracing.begin("HTTP", scope["headers"], started)
             await self._router(scope, receive, reply.send)
         except (Exception, asyncio.CancelledError) as caught:  # noqa: BLE001 - maps all of them
             error = (visit is not None and visit.ended) or caught
@@ -122,6 +132,10 @@ class Application:
             self._working.discard(task)
             if self._entrance is not None:
                 self._record(self._entrance, visit, scope, reply)
+            if tracing is not None and span is not None and not reply.refusal:
+                route, status = _template(scope), reply.status or CLIENT_LEFT
+                known = "" if route == _UNKNOWN_PATH else route
+                tracing.end_http(span, scope, known, status, reply.identifier)
             self._count(scope, reply, started)
 
     @staticmethod

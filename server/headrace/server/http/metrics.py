@@ -18,6 +18,7 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from headrace.runtime.loading.entry import NetworkState
 from headrace.runtime.metrics.counters import Counters
@@ -29,12 +30,14 @@ from headrace.runtime.metrics.families import (
     MEMORY_USED_BYTES,
     NETWORK_UP,
 )
-from headrace.runtime.metrics.histogram import HistogramSnapshot
+from headrace.runtime.metrics.histogram import Example, HistogramSnapshot
 from headrace.runtime.metrics.series import Family, SeriesSnapshot, Value
 from headrace.runtime.system.memory_limit import memory_limit
 from headrace.server.access.networks import Networks
 
 PREFIX: Final = "headrace_"
+
+_Bucket = tuple[str, float] | tuple[str, float, Exemplar]
 
 DeviceStates = Callable[[], Mapping[str, bool]]
 Snapshot = Callable[[], Iterable[SeriesSnapshot]]
@@ -144,7 +147,12 @@ class _Exposed:
             for values, value in self._series.items():
                 assert isinstance(value, HistogramSnapshot)
                 bounds = (*(_shown(bound) for bound in value.bounds), "+Inf")
-                buckets = list(zip(bounds, accumulate(value.counts), strict=True))
+                counted = zip(bounds, accumulate(value.counts), strict=True)
+                examples = value.examples
+                buckets: list[_Bucket] = [
+                    (bound, count, _exemplar(examples[at])) if at in examples else (bound, count)
+                    for at, (bound, count) in enumerate(counted)
+                ]
                 histograms.add_metric(values, buckets, value.sum)
             return histograms
         kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
@@ -161,6 +169,12 @@ def _sum(one: Value, other: Value) -> Value:
     assert not isinstance(one, HistogramSnapshot)
     assert not isinstance(other, HistogramSnapshot)
     return one + other
+
+
+def _exemplar(example: Example) -> Exemplar:
+    """The example of a bucket, which only the OpenMetrics format shows."""
+    trace_id, span_id, seconds = example.exemplar
+    return Exemplar({"trace_id": trace_id, "span_id": span_id}, example.value, seconds)
 
 
 def _shown(bound: float) -> str:

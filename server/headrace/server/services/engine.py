@@ -157,19 +157,18 @@ class Servicer:
                     )
                 yield part.chunk
 
-        owner = self._networks.owner
-        digest, _size = await self._uploads.receive(chunks(), owner, blob=True)
-        future = await self._imported(name, options, lambda: self._uploads.read(digest, owner))
-        return (await self._loaded(name, [future]))[0]
+        async with self._uploads.blob(chunks(), self._networks.owner) as blob:
+            future = await self._imported(name, options, blob)
+            return (await self._loaded(name, [future]))[0]
 
     async def _imported(
-        self, name: str, options: pb.ImportOptions, blob: Callable[[], memoryview]
+        self, name: str, options: pb.ImportOptions, blob: memoryview
     ) -> Future[NetworkEntry]:
         """The load. It begins on another thread, because verifying a gigabyte takes a second."""
 
         def begin() -> Future[NetworkEntry]:
             config, replace = dict(options.config), options.replace
-            return self._core.import_network(name, options.device, config, blob(), replace=replace)
+            return self._core.import_network(name, options.device, config, blob, replace=replace)
 
         def give_up(begun: asyncio.Future[Future[NetworkEntry]]) -> None:
             if not begun.cancelled() and begun.exception() is None:

@@ -30,6 +30,7 @@ from headrace.server.services.shared_tensors import (
     put_outputs,
 )
 from headrace.server.services.turns import Turn
+from headrace.server.tracing.context import CURRENT_SPAN
 from headrace.server.transport.statuses import ended_code
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import encode_values
@@ -154,6 +155,7 @@ class Inference:
             may_run_inline=True,
             trace=identifier,
             sequence=None if session is None else Sequence(*session),
+            span=CURRENT_SPAN.get(),
         )
         sequence = "" if session is None else session.id
         self.networks.submit(self.networks.acquire(name, version, sequence), job)

@@ -23,7 +23,7 @@ from headrace.server.services.open_inference.stream import ModelStreams
 from headrace.server.services.reflection import SERVICES as REFLECTION
 from headrace.server.services.reflection import ReflectionService
 from headrace.server.services.shared_tensors import SharedMemoryService
-from headrace.server.transport.boundary import METADATA, Boundary, Lane
+from headrace.server.transport.boundary import CALL, Boundary, Lane
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.message import parse_request
 
@@ -190,7 +190,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._handlers = handlers
 
     def service(self, details: Any) -> grpc.RpcMethodHandler | None:
-        METADATA.set(details.invocation_metadata)
+        CALL.set(details)
         return self._handlers.get(details.method)
 
 

@@ -14,13 +14,7 @@ from typing import Any, ClassVar, Final
 
 import grpc
 
-from headrace.runtime.errors import (
-    Cancelled,
-    HeadraceError,
-    Stopped,
-    Unavailable,
-    network_of,
-)
+from headrace.runtime.errors import Cancelled, HeadraceError, Stopped, Unavailable, network_of
 from headrace.runtime.execution.job import Job
 from headrace.runtime.system.allocator import release_memory
 from headrace.server.access.gate import when_ended
@@ -114,6 +108,7 @@ class RequestStream(ABC):
         self._peer, self._caller = context.peer(), CALLER.get()
         self._memory = Memory(owner.memory, self._peer)
         self._meter = owner.boundary.meter(context)
+        self._spans = owner.boundary.request_spans()
         self._results = ResultWriter(
             context, self._memory, self._message, self.results_a_message, self._wrote
         )
@@ -260,13 +255,15 @@ class RequestStream(ABC):
             return
         self._reserved[key] = reserved
         self._in_flight[key] = None
+        self._spans.begin(key)
         try:
             self._owner.boundary.refuse_if_draining()
             cancel = self._begin(request, key)
         except Exception as error:  # noqa: BLE001 - any error is this request's result
             self._forget(key)
-            self._fail(name, error)
+            self._spans.end(key, name, self._fail(name, error))
             return
+        self._spans.pause()
         if key in self._in_flight:
             self._in_flight[key] = cancel
 
@@ -288,31 +285,36 @@ class RequestStream(ABC):
         seconds: float,
         job: Job | None,
     ) -> None:
-        """Takes a request's outcome, or the `error` that it failed with, its duration, and its job
-        if it came as far as that."""
+        """Takes a request's outcome or `error`, its duration, and its job if it has one."""
         self._forget(key)
-        if self.closed.is_set():
-            return  # the caller has left, and its request was cancelled
+        if self.closed.is_set():  # the caller has left, and its request was cancelled
+            self._spans.end(key, name, "CANCELLED")
+            return
+        code = "OK"
+        self._spans.resume(key)
         try:
             if error is not None:
                 raise error
             self._results.hold(*self._success(name, outcome))
         except Exception as failure:  # noqa: BLE001 - any error is this request's result
-            self._fail(name, failure, seconds, job)
+            code = self._fail(name, failure, seconds, job)
         else:
-            self._tell("OK", seconds, name, "", job)
+            self._tell(code, seconds, name, "", job)
+        self._spans.end(key, name, code)
         self._changed.set()
         if not self._reading:
             self._results.write()
 
     def _fail(
         self, name: str, error: BaseException, seconds: float = 0.0, job: Job | None = None
-    ) -> None:
+    ) -> str:
+        """Makes the error a request's result. Returns the name of its status."""
         details = describe(error, where=self.method, request=name)
         self._results.put(self._failure(name, details))
         self._owner.boundary.failed(self.method, error, details, self._caller)
-        said, network = details.message, network_of(error)
-        self._tell(details.code.name, seconds, name, said, job, network)
+        code, said = str(details.code.name), details.message
+        self._tell(code, seconds, name, said, job, network_of(error))
+        return code
 
     def _tell(self, code: str, seconds: float, name: str, *facts: Any) -> None:
         """Logs a request that has ended, if it gets a line. `facts`: see `Ended`."""

@@ -1,6 +1,6 @@
-"""Uploaded models and blobs, by owner and digest.
+"""Uploaded models, by owner and digest, and blobs while they are imported.
 
-A new one replaces the least recently used ones.
+A new model replaces the least recently used ones.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import re
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from headrace.runtime.errors import InvalidArgument, NotFound, ResourceExhausted
@@ -50,22 +50,50 @@ class Uploads:
         self._total = 0
         self._of_owner: Counter[str] = Counter()  # the bytes of each owner
 
-    async def receive(
-        self, chunks: AsyncIterator[bytes], owner: str = "", *, blob: bool = False
-    ) -> tuple[str, int]:
-        """Writes the chunks to a file, and returns its digest and size in bytes.
+    async def receive(self, chunks: AsyncIterator[bytes], owner: str = "") -> tuple[str, int]:
+        """Writes the chunks of a model to a file, and returns its digest and size in bytes.
 
         Args:
             owner: the client that may read the upload; empty if all clients may.
-            blob: whether this is an exported network, which also holds the backend's own bytes.
 
         Raises:
             InvalidArgument: no bytes came, or more than a model may have.
             ResourceExhausted: there is no room for the upload.
         """
-        what, allowed = "model", self._max_model_bytes
-        if blob:
-            what, allowed = "blob", 2 * allowed + _BLOB_HEADER_BYTES
+        file, digest, size = await self._write(chunks, owner, "model", self._max_model_bytes)
+        key = owner, digest
+        with self._lock:
+            if key in self._models:
+                self._drop(key)
+            elif len(self._models) >= MAX_MODELS:
+                self._drop(self._oldest(owner))
+            self._models[key] = file, size
+        return digest, size
+
+    @asynccontextmanager
+    async def blob(
+        self, chunks: AsyncIterator[bytes], owner: str = ""
+    ) -> AsyncGenerator[memoryview]:
+        """Writes the chunks of an exported network to a file, and gives its bytes. The file counts
+        as an upload for as long as the context lasts. Nobody can ask for it again, so it is not
+        kept. The bytes stay mapped as long as there are references to them.
+
+        Raises:
+            InvalidArgument, ResourceExhausted: as `receive`. A blob may be larger than a model,
+                because it also holds the backend's own bytes.
+        """
+        allowed = 2 * self._max_model_bytes + _BLOB_HEADER_BYTES
+        file, _, size = await self._write(chunks, owner, "blob", allowed)
+        try:
+            yield _mapped(file, size)
+        finally:
+            file.close()
+            self._give_back(owner, size)
+
+    async def _write(
+        self, chunks: AsyncIterator[bytes], owner: str, what: str, allowed: int
+    ) -> tuple[Any, str, int]:
+        """The file, its digest and its size, which is reserved."""
         sha = hashlib.sha256()
         size = reserved = 0
         file: Any = None  # opened at the first chunk, so that idle calls hold no descriptor
@@ -92,15 +120,7 @@ class Uploads:
                     file.close()
             self._give_back(owner, reserved)
             raise
-        digest = f"sha256:{sha.hexdigest()}"
-        key = owner, digest
-        with self._lock:
-            if key in self._models:
-                self._drop(key)
-            elif len(self._models) >= MAX_MODELS:
-                self._drop(self._oldest(owner))
-            self._models[key] = file, size
-        return digest, size
+        return file, f"sha256:{sha.hexdigest()}", size
 
     def read(self, digest: str, owner: str = "") -> memoryview:
         """The model's bytes. They stay mapped as long as there are references to them.
@@ -119,7 +139,7 @@ class Uploads:
                     "no uploaded model has this digest; upload it (again)", field="model.digest"
                 )
             file, size = self._models[owner, digest] = self._models.pop((owner, digest))
-            return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+            return _mapped(file, size)
 
     def close(self) -> None:
         with self._lock:
@@ -165,6 +185,10 @@ class Uploads:
         self._of_owner[owner] += size
         if not self._of_owner[owner]:
             del self._of_owner[owner]
+
+
+def _mapped(file: Any, size: int) -> memoryview:
+    return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
 
 
 def _open() -> Any:

@@ -149,6 +149,13 @@ def _seconds(value: object) -> float:
     return seconds
 
 
+def _ratio(value: object) -> float:
+    ratio = _number(value)
+    if not 0 <= ratio <= 1:  # False for NaN
+        raise ValueError
+    return ratio
+
+
 TEXT = Kind("text", _text, placeholder="TEXT")
 HOST = Kind("an address or a host's name", _host, placeholder="HOST")
 PATH = Kind("a path", _path, placeholder="PATH")
@@ -158,6 +165,7 @@ SWITCH = Kind("true or false", _switch, lambda value: "yes" if value else "no")
 SECONDS = Kind(
     "a number of seconds, 0 or more", _seconds, lambda seconds: f"{seconds:g}", "SECONDS"
 )
+RATIO = Kind("a number from 0 to 1", _ratio, lambda ratio: f"{ratio:g}", "RATIO")
 
 
 def size(minimum: int) -> Kind:

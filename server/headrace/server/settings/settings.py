@@ -14,6 +14,7 @@ from headrace.server.settings.option import (
     MIB,
     NAMES,
     PATH,
+    RATIO,
     SECONDS,
     SWITCH,
     TEXT,
@@ -216,6 +217,21 @@ class Settings:
         size(0),
         "with --private-networks: most bytes of models that one client has loaded, and as much "
         "again for what it has uploaded; 0: no limit",
+    )
+    otlp_endpoint: str = option(
+        "",
+        TEXT,
+        "URL of a collector that gets traces, for example http://localhost:4317; needs the extra "
+        "otel; default: that of OTEL_EXPORTER_OTLP_ENDPOINT, or no traces",
+    )
+    trace_sample_ratio: float = option(
+        1.0, RATIO, "part of the calls that are traced, from 0 to 1, if there is a collector"
+    )
+    trust_trace_parents: bool = option(
+        False,
+        SWITCH,
+        "trace each call that its caller traces, however many; otherwise --trace-sample-ratio "
+        "bounds these calls too",
     )
     log_level: str = option(
         "info", choice("debug", "info", "warning", "error"), "lowest level that is logged"

@@ -16,12 +16,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import grpc
 
-from headrace.runtime.errors import (
-    InvalidArgument,
-    ResourceExhausted,
-    Unavailable,
-    network_of,
-)
+from headrace.runtime.errors import InvalidArgument, ResourceExhausted, Unavailable, network_of
+from headrace.runtime.execution.trace import Span
 from headrace.runtime.metrics.counters import Counters
 from headrace.server.access.certificates import names_of_call
 from headrace.server.access.entrance import Entrance, Visit
@@ -30,6 +26,8 @@ from headrace.server.access.identity import CALLER, Role
 from headrace.server.access.quotas import Meter
 from headrace.server.access.refusal import reason_of
 from headrace.server.request_log import JOB, Ended, RequestLog
+from headrace.server.tracing.requests import RequestSpans
+from headrace.server.tracing.tracing import Tracing
 from headrace.server.transport.shares import Shares
 from headrace.server.transport.statuses import (
     Failed,
@@ -40,8 +38,20 @@ from headrace.server.transport.statuses import (
     request_id_of,
 )
 
-METADATA: ContextVar[Iterable[tuple[str, str]]] = ContextVar("metadata", default=())
-"""The metadata of the call that this task handles. gRPC makes them anew whenever a handler asks."""
+
+class Call(NamedTuple):
+    """What gRPC says of a call. It makes the metadata anew whenever a handler asks for them.
+
+    Attributes:
+        method: the path of the method.
+    """
+
+    method: str = ""
+    invocation_metadata: Iterable[tuple[str, str]] = ()
+
+
+CALL: ContextVar[Call] = ContextVar("call", default=Call())  # noqa: B039 - it is immutable
+"""The call that this task handles."""
 
 
 class Lane(NamedTuple):
@@ -73,6 +83,7 @@ class Boundary:
         entrance: what callers go through before their messages are read. None lets everybody in.
         met: called with the peer of each call with a valid credential.
         log: gets the requests that have ended.
+        tracing: traces calls. None traces nothing.
 
     Attributes:
         failed: called with each error that a caller gets: the method, the error, what the caller
@@ -86,11 +97,13 @@ class Boundary:
         entrance: Entrance | None = None,
         met: Callable[[str], object] = lambda _: None,
         log: RequestLog | None = None,
+        tracing: Tracing | None = None,
         failed: Failed = lambda *_: None,
     ) -> None:
         self.entrance = entrance
         self.log = log or RequestLog()
         self.failed = failed
+        self._tracing = tracing
         self._met = met
         self._counters = counters
         self.calls = Lane("calls", Shares(max_calls), work=True)
@@ -195,6 +208,7 @@ class Boundary:
         may_be_slow = active and role is not Role.MANAGE
         ended = self._counters.grpc(method)
         entrance, log = self.entrance, self.log
+        tracing = self._tracing if active else None  # the requests of a stream are traced
 
         async def call(_: Any, context: Any) -> Any:
             code, said, network = "OK", "", ""
@@ -202,15 +216,21 @@ class Boundary:
             peer = context.peer()
             taken = False
             visit: Visit | None = None
+            span: Span | None = None
             error: BaseException | None = None
             try:
                 try:
                     # First, so that strangers take no places and learn nothing of the load.
                     if entrance is not None:
                         names = partial(names_of_call, context)
-                        visit = entrance.enter(METADATA.get(), names, role, peer, stays=active)
+                        headers = CALL.get().invocation_metadata
+                        visit = entrance.enter(headers, names, role, peer, stays=active)
                         if visit.call is not None:
                             self._met(peer)
+                    if tracing is not None:  # only now, because strangers cause no spans
+                        call = CALL.get()
+                        headers = call.invocation_metadata
+                        span = tracing.begin(call.method[1:], headers, started)
                     taken = not (self.draining and lane.work) and places.take(peer)
                     if not taken:
                         self._refuse(lane)
@@ -252,6 +272,8 @@ class Boundary:
                 error = None  # otherwise its traceback and this frame would keep each other
                 if taken:
                     places.give_back(peer)
+                if tracing is not None and span is not None:
+                    tracing.end_call(span, code, request_id_of(context))
                 ended[code] = ended.get(code, 0) + 1
                 seconds = time.monotonic() - started
                 if log.wants(code, seconds):
@@ -272,6 +294,11 @@ class Boundary:
         self._open -= 1
         if self.draining:
             self._ended.set()
+
+    def request_spans(self) -> RequestSpans:
+        """The spans of the requests of this task's stream."""
+        call = CALL.get()
+        return RequestSpans(self._tracing, call.method[1:], call.invocation_metadata)
 
     def meter(self, context: Any) -> Meter | None:
         """Counts the messages of a stream, if the server bounds what one client may ask for."""

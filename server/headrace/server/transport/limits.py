@@ -77,8 +77,10 @@ def channel_options(settings: Settings) -> list[tuple[str, Any]]:
         ("grpc.http2.settings_timeout", _HANDSHAKE_MILLISECONDS),
         ("grpc.max_metadata_size", _METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
-        # A client that has vanished gives its connection back within a minute and a half.
+        # A client that has vanished gives its connection back within a minute and a half. gRPC
+        # waits for the longer of the two timeouts, and the second is a minute unless it is set.
         ("grpc.keepalive_time_ms", _PING_MILLISECONDS),
         ("grpc.keepalive_timeout_ms", _PING_MILLISECONDS // 3),
+        ("grpc.http2.ping_timeout_ms", _PING_MILLISECONDS // 3),
         ("grpc.keepalive_permit_without_calls", 1),
     ]

@@ -156,7 +156,7 @@ def test_requests_run_together_and_give_what_they_give_apart(plugin: Plugin, dev
     for request in requests:
         request.start_async(case.inputs)
     for request in requests:
-        assert_same_outputs(request.result(20), case.expected(), 1e-5)
+        assert_same_outputs(request.result(60), case.expected(), 1e-5)
     loaded.close()
 
 
@@ -204,8 +204,8 @@ def test_a_network_of_one_row_is_joined_too(plugin: Plugin) -> None:
     for at, request in enumerate(requests):
         request.start_async({"x": np.full((1, 4), at, np.float32)})
     for at, request in enumerate(requests):
-        assert (np.asarray(request.result(20)["y"]) == at).all()
-        assert np.asarray(request.result(20)["y"]).shape == (1, 2, 2)
+        assert (np.asarray(request.result(60)["y"]) == at).all()
+        assert np.asarray(request.result(60)["y"]).shape == (1, 2, 2)
     with pytest.raises(InvalidArgument, match="not shape"):
         InferRequest(loaded).infer({"x": np.zeros((2, 4), np.float32)})
     loaded.close()

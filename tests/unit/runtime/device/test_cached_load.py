@@ -20,6 +20,7 @@ from headrace.runtime.errors import (
     InvalidArgument,
     InvalidModel,
     NotFound,
+    Unavailable,
 )
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.metrics.cache_counters import EVENTS, CacheEvent
@@ -209,6 +210,22 @@ def test_a_backend_that_does_not_take_an_entry_compiles(
     assert "compiled anew: the cache's entry was not used" in made.notes
     assert len(plugin.compiled) == 2
     assert events(cache) == {"miss": 2, "refused": 1}
+
+
+def test_a_device_that_is_down_says_nothing_about_its_entries(
+    plugin: ExportingPlugin, network: Network, cache: NetworkCache
+) -> None:
+    def down(_: bytes) -> None:
+        raise Unavailable("the device is being started again")
+
+    plugin.load_network(Load(network))
+    plugin.takes = down
+    with pytest.raises(Unavailable):
+        plugin.load_network(Load(network))
+    assert len(plugin.compiled) == 1
+    assert events(cache) == {"miss": 1}
+    plugin.takes = lambda _: None
+    assert plugin.load_network(Load(network)).loaded_from_cache
 
 
 def test_a_cache_that_cannot_be_written_to_costs_a_warning(

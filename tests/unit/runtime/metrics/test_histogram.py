@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.runtime.execution.trace import Exemplar
 from headrace.runtime.metrics.histogram import Histogram
 
 
@@ -31,3 +32,17 @@ def test_every_value_lands_in_exactly_one_bucket(values: list[float]) -> None:
         assert snapshot.counts[index] == sum(
             bisect_left(bounds, value) == index for value in values
         )
+
+
+def test_each_bucket_keeps_the_last_traced_value_only() -> None:
+    histogram = Histogram((1.0, 2.0))
+    first, second = Exemplar("a" * 32, "b" * 16, 1.0), Exemplar("c" * 32, "d" * 16, 2.0)
+    histogram.observe(0.5, first)
+    histogram.observe(0.7, second)
+    histogram.observe(0.8)
+    histogram.observe(1.5)
+    snapshot = histogram.snapshot()
+    assert dict(snapshot.examples) == {0: (0.7, second)}
+    other = Histogram((1.0, 2.0))
+    other.observe(9.0, first)
+    assert dict((snapshot + other.snapshot()).examples) == {0: (0.7, second), 2: (9.0, first)}

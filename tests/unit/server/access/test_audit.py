@@ -88,13 +88,13 @@ def test_a_disk_that_does_not_answer_holds_up_nobody(
 
     def slow(descriptor: int, data: bytes) -> int:
         stuck.set()
-        assert go_on.wait(30)
+        assert go_on.wait(60)
         return write(descriptor, data)
 
     monkeypatch.setattr(os, "write", slow)
     log = AuditLog(tmp_path / "audit")
     log.write(line())
-    assert stuck.wait(30)
+    assert stuck.wait(60)
     for number in range(100):
         log.write(line(number))
     go_on.set()
@@ -135,7 +135,7 @@ def test_lines_that_do_not_fit_on_the_disk_are_counted(
     log = AuditLog(tmp_path / "audit")
     for number in range(3):
         log.write(line(number))
-        assert seen.acquire(timeout=30)
+        assert seen.acquire(timeout=60)
     full.clear()
     log.write(line(3))
     log.close()

@@ -126,7 +126,7 @@ def test_a_request_that_turns_out_to_need_more_ends_when_it_has_less(
             await forever()
         return call
 
-    assert isinstance(asyncio.run(asyncio.wait_for(calls(), 30)).ended, PermissionDenied)
+    assert isinstance(asyncio.run(asyncio.wait_for(calls(), 60)).ended, PermissionDenied)
 
 
 def test_a_call_may_say_how_it_ends(gate: Gate, path: Path, files: WatchedFiles[Entries]) -> None:

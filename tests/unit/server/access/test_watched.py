@@ -179,7 +179,7 @@ def test_the_watcher_sees_a_change_by_itself(path: Path) -> None:
     watcher.add(files)
     watcher.start()
     replace(path, "2")
-    assert changed.wait(30)
+    assert changed.wait(60)
     watcher.stop()
     assert files.value == 2
 
@@ -198,7 +198,7 @@ def test_a_bug_in_one_file_does_not_end_the_watcher(path: Path, tmp_path: Path) 
     watcher.start()
     replace(path, "2")
     replace(other, "2")
-    assert changed.wait(30)
+    assert changed.wait(60)
     watcher.stop()
 
 

@@ -53,7 +53,7 @@ def ask(
     body: bytes | None = None,
 ) -> tuple[int, dict[str, str], str]:
     """Status, headers with their names in lower case, and body."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     try:
         connection.request(method, path, body, headers=dict(headers or {}))
         reply = connection.getresponse()
@@ -64,7 +64,7 @@ def ask(
 
 
 def connected(server: HttpServer) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.port), timeout=10)
+    return socket.create_connection(("127.0.0.1", server.port), timeout=60)
 
 
 def raw(server: HttpServer, sent: bytes) -> bytes:

@@ -137,8 +137,8 @@ def test_the_request_of_a_client_that_leaves_is_cancelled_and_counted_as_such() 
             left.clear()
             with connected(server) as client:
                 client.sendall(sent)
-                assert running.wait(10)
-            assert left.wait(10)
+                assert running.wait(60)
+            assert left.wait(60)
             ask(server, "/probe")  # behind the other's end, on the same loop
     snapshot = counters.snapshot()
     assert number(snapshot, HTTP_REQUESTS, "/read", "499") == 1
@@ -150,13 +150,13 @@ def test_a_drain_waits_for_what_runs_and_refuses_what_comes() -> None:
 
     async def slow(_: Request) -> Response:
         running.set()
-        await asyncio.to_thread(go_on.wait, 10)
+        await asyncio.to_thread(go_on.wait, 60)
         return PlainTextResponse("done")
 
     app = application(slow=slow)
     with serving(app) as server, ThreadPoolExecutor(2) as pool:
         reply = pool.submit(ask, server, "/slow")
-        assert running.wait(10)
+        assert running.wait(60)
         app.draining = True
         drain = pool.submit(asyncio.run, server.call(app.drain))
         status, headers, body = ask(server, "/slow")
@@ -165,8 +165,8 @@ def test_a_drain_waits_for_what_runs_and_refuses_what_comes() -> None:
         assert ask(server, "/probe")[::2] == (200, "fine")
         assert not drain.done()
         go_on.set()
-        assert reply.result(10)[::2] == (200, "done")
-        drain.result(10)
+        assert reply.result(60)[::2] == (200, "done")
+        drain.result(60)
 
 
 def test_work_that_is_cancelled_at_the_end_is_answered() -> None:
@@ -180,9 +180,9 @@ def test_work_that_is_cancelled_at_the_end_is_answered() -> None:
     app = application(endless=endless)
     with serving(app) as server, ThreadPoolExecutor(1) as pool:
         reply = pool.submit(ask, server, "/endless")
-        assert running.wait(10)
+        assert running.wait(60)
         asyncio.run(server.call(app.cancel))
-        assert reply.result(10)[0] == 503
+        assert reply.result(60)[0] == 503
 
 
 def test_nothing_is_drained_where_no_server_has_started() -> None:

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from headrace.runtime.execution.job import Outcome
+from headrace.runtime.execution.trace import Exemplar
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.runtime.metrics import families
 from headrace.runtime.metrics.cache_counters import CacheCounters
@@ -264,3 +267,31 @@ def test_promtool_finds_nothing_to_complain_about(registry: CollectorRegistry) -
     )
     assert result.stdout + result.stderr == b""
     assert result.returncode == 0
+
+
+def test_the_openmetrics_format_shows_the_traced_requests_and_the_text_format_does_not() -> None:
+    counters = Counters()
+    exemplar = Exemplar("a" * 32, "b" * 16, 1700000000.5)
+    network = counters.network("m", "CPU")
+    network.observe(Outcome.COMPLETED, 0.004, 8, exemplar)
+    network.observe(Outcome.COMPLETED, 70.0, 8, exemplar)
+    network.observe(Outcome.COMPLETED, 0.2, 8)
+    counters.device("CPU").observe(Outcome.COMPLETED, 0.0002, 0.003, False, exemplar)
+    registry = make_registry(counters, lambda: {"CPU": True}, SHARED)
+    text = openmetrics(registry, version="1.0.0").decode()  # type: ignore[no-untyped-call]
+    shown = {
+        (sample.name.removeprefix(PREFIX), sample.labels["le"]): sample.exemplar
+        for family in text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
+        for sample in family.samples
+        if sample.exemplar is not None
+    }
+    assert shown.keys() == {
+        ("network_request_seconds_bucket", "0.005"),
+        ("network_request_seconds_bucket", "+Inf"),
+        ("device_queue_wait_seconds_bucket", "0.00025"),
+        ("device_execution_seconds_bucket", "0.005"),
+    }
+    found = shown["network_request_seconds_bucket", "+Inf"]
+    assert found.labels == {"trace_id": "a" * 32, "span_id": "b" * 16}
+    assert (found.value, float(found.timestamp)) == (70.0, 1700000000.5)
+    assert b"trace_id" not in generate_latest(registry)

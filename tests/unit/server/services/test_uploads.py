@@ -45,6 +45,14 @@ def receive(uploads: Uploads, *pieces: bytes) -> str:
     return digest
 
 
+async def imported(uploads: Uploads, *pieces: bytes, fails: bool = False) -> bytes:
+    """What an import reads, in a context of its own."""
+    async with uploads.blob(chunks(*pieces)) as blob:
+        if fails:
+            raise ConnectionError("the caller has gone")
+        return bytes(blob)
+
+
 def test_a_model_is_read_back_by_its_digest(make: Make) -> None:
     uploads = make(100, 1000)
     digest = receive(uploads, b"abc", b"def")
@@ -129,7 +137,7 @@ def test_a_call_that_sends_nothing_holds_no_file(make: Make) -> None:
             yield b"late"
 
         before = descriptors()
-        calls = [asyncio.create_task(uploads.receive(silent(), blob=True)) for _ in range(5)]
+        calls = [asyncio.create_task(uploads.receive(silent())) for _ in range(5)]
         await started.wait()
         more = descriptors() - before
         go.set()
@@ -138,7 +146,7 @@ def test_a_call_that_sends_nothing_holds_no_file(make: Make) -> None:
 
     assert asyncio.run(idle()) == 0
     with pytest.raises(InvalidArgument, match="the blob is empty"):
-        asyncio.run(uploads.receive(chunks(), blob=True))
+        asyncio.run(imported(uploads))
 
 
 def test_that_there_is_no_folder_for_temporary_files_names_none(
@@ -195,11 +203,27 @@ def test_a_blob_may_have_the_backends_bytes_beside_its_network(make: Make) -> No
     with pytest.raises(InvalidArgument, match=r"model is larger than the 100 .*max_model_bytes"):
         receive(uploads, b"1" * 101)
     data = b"1" * 200
-    digest, size = asyncio.run(uploads.receive(chunks(data), blob=True))
-    assert size == len(data)
-    assert uploads.read(digest) == data
+    assert asyncio.run(imported(uploads, data)) == data
     with pytest.raises(InvalidArgument, match=r"blob is larger than"):
-        asyncio.run(uploads.receive(chunks(bytes(9 * 2**20)), blob=True))
+        asyncio.run(imported(uploads, bytes(9 * 2**20)))
+
+
+def test_a_blob_counts_while_it_is_imported_and_leaves_nothing_behind(make: Make) -> None:
+    uploads = make(100, 100)
+    before = descriptors()
+
+    async def both() -> memoryview:
+        async with uploads.blob(chunks(b"1" * 60, b"2" * 40)) as blob:
+            with pytest.raises(ResourceExhausted):
+                await uploads.receive(chunks(b"3"))
+            return blob
+
+    assert asyncio.run(both()) == b"1" * 60 + b"2" * 40, "it is still mapped"
+    assert descriptors() == before
+    receive(uploads, b"4" * 100)  # all room is there again
+    with pytest.raises(ConnectionError):
+        asyncio.run(imported(uploads, b"5" * 100, fails=True))
+    receive(uploads, b"6" * 100)
 
 
 def test_an_upload_is_its_owner_s_alone_and_others_cannot_tell_that_it_is_there() -> None:

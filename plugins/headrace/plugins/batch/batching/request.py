@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from headrace.plugins.batch.batching.scheduler import Member
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Ticket
+from headrace.runtime.execution.trace import Span
 from headrace.runtime.network.values import Value
 
 
@@ -110,6 +112,7 @@ class BatchJob(Job):
             profile=any(job.profile for job in jobs),
             may_run_inline=inline,
             trace=jobs[0].trace,
+            span=_span(jobs, sum(self.rows)),
         )
 
     @property
@@ -127,6 +130,24 @@ class BatchJob(Job):
         """Gives the members the times at which the stages ended."""
         for member in self.members:
             member.job.prepared, member.job.inferred = self.prepared, self.inferred
+
+
+def _span(jobs: Sequence[Job], rows: int) -> Span | None:
+    """The span of a batch: a part of its first traced request, with links to and from all of them.
+    The requests waited until now."""
+    spans = [job.span for job in jobs if job.span is not None]
+    batch = spans[0].child("batch") if spans else None
+    if batch is None:
+        return None
+    batch.facts["headrace.batch_size"] = rows
+    batch.facts["headrace.batch_requests"] = len(jobs)
+    now = time.monotonic()
+    for job in jobs:
+        if job.span is not None:
+            job.span.add("queue BATCH", job.queued, now)
+            job.span.link(batch)
+            batch.link(job.span)
+    return batch
 
 
 def reason(job: Job) -> HeadraceError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -36,6 +37,8 @@ class SubgraphJob(PartJob):
     """
 
     __slots__ = ("at",)
+
+    kind: ClassVar[str] = "subgraph"
 
     def __init__(
         self,
@@ -110,6 +113,8 @@ class HeteroRequest:
         token = self._token.child()
         names = self._flow.outputs[at]
         part = SubgraphJob(job, at, inputs, self._part_ended, names, token, inline=inline)
+        if part.span is not None:
+            part.span.facts["headrace.subgraph"] = subgraph.number
         submit(part, subgraph.executable)
 
     def _part_ended(self, part: Job) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.config.standard_keys import EXECUTION_TIMEOUT
@@ -50,6 +50,8 @@ class IsolatedNetwork(ExecutableNetwork):
         facts: what the worker said about the network.
         telemetry: the worker's counters.
     """
+
+    process: ClassVar[str] = "worker"
 
     def __init__(
         self,

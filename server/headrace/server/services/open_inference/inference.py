@@ -40,6 +40,7 @@ from headrace.server.services.open_inference.datatypes import (
 from headrace.server.services.turns import Turn
 from headrace.server.shared_memory.lease import Lease
 from headrace.server.shared_memory.regions import Caller, Regions
+from headrace.server.tracing.context import CURRENT_SPAN
 from headrace.wire.codec import CodecError
 from headrace.wire.layouts import MAX_ID_LENGTH
 
@@ -110,6 +111,7 @@ class OpenInference:
             may_run_inline=True,
             trace=call.id or CURRENT_REQUEST.get(),
             sequence=call.sequence,
+            span=CURRENT_SPAN.get(),
         )
         JOB.set(job)
         self._networks.submit(entry, job)

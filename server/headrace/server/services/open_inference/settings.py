@@ -1,4 +1,4 @@
-"""The logging and trace extensions. Log settings can change. The server writes no traces."""
+"""The logging and trace extensions. Log settings can change; traces are set at the start."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def log_settings(settings: Mapping[str, bool | int | str]) -> oip.LogSettingsRes
 
 
 def trace_settings(settings: Mapping[str, Sequence[str]]) -> oip.TraceSettingResponse:
-    """Returns the trace settings, which say that nothing is traced.
+    """Returns the trace settings, which say that Triton's own traces are off.
 
     Raises:
         NotFound: there is no such setting.
@@ -64,8 +64,9 @@ def trace_settings(settings: Mapping[str, Sequence[str]]) -> oip.TraceSettingRes
             raise NotFound.unknown("trace setting", name[:100], _NO_TRACES, field="settings")
         if values and tuple(values) != _NO_TRACES[name]:  # no values ask for the default
             raise Unimplemented(
-                f"trace setting {name!r} cannot change: headrace writes no traces; load the "
-                "network with PERF_COUNT=YES and ask GetNetwork for the time of each layer"
+                f"trace setting {name!r} cannot change while the server runs; start it with "
+                "--otlp-endpoint for traces, or load the network with PERF_COUNT=YES and ask "
+                "GetNetwork for the time of each layer"
             )
     reply = oip.TraceSettingResponse()
     for name, values in _NO_TRACES.items():

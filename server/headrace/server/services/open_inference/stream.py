@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.errors import Cancelled, HeadraceError
 from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.trace import status_of
 from headrace.server.request_log import JOB
 from headrace.server.services.open_inference.call import InferCall
 from headrace.server.services.open_inference.messages import read
@@ -133,11 +134,11 @@ class _Stream(RequestStream):
 
     def _fail(
         self, name: str, error: BaseException, seconds: float = 0.0, job: Job | None = None
-    ) -> None:
-        if self._errors_as_status:
-            self.fail_all(error)
-        else:
-            super()._fail(name, error, seconds, job)
+    ) -> str:
+        if not self._errors_as_status:
+            return super()._fail(name, error, seconds, job)
+        self.fail_all(error)
+        return status_of(error)
 
     def _message(self, results: Sequence[bytes]) -> bytes:
         (result,) = results

@@ -14,7 +14,7 @@ from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
 from headrace.runtime.errors import Cancelled, DeadlineExceeded, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 
-_PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture

@@ -134,7 +134,7 @@ def test_an_output_that_is_not_wanted_is_not_written_over_another(plugin: Plugin
     x = np.ones(100000, np.float32)
     both = request.infer({"x": x})
     request.start_async({"x": 2 * x}, output_names=("y",))
-    assert set(request.result(30)) == {"y"}
+    assert set(request.result(60)) == {"y"}
     np.testing.assert_array_equal(both["z"], x)
 
 
@@ -277,7 +277,7 @@ def test_a_cancel_ends_a_run_and_the_next_one_is_not_touched(plugin: Plugin) -> 
         _until(lambda: network.executor is not None and network.executor.busy == 1)
         request.cancel()
         with pytest.raises(Cancelled):
-            request.result(30)
+            request.result(60)
     add = networks.add()
     InferRequest(plugin.load_network(Load(add.network, {"NUM_STREAMS": "1"}))).infer(add.inputs)
 
@@ -299,7 +299,7 @@ def test_a_run_without_loops_ends_between_layers(
     _until(lambda: time.process_time() - before > 0.5)  # it computes
     request.cancel()
     with pytest.raises(Cancelled):
-        request.result(30)
+        request.result(60)
 
 
 def test_a_loop_inside_a_loop_ends_too(plugin: Plugin) -> None:

@@ -60,7 +60,7 @@ from tests.support.crashing_device import (
 
 _PATH = "tests.support.crashing_device:create_plugin"
 _RELU = parse("g (float[n] x) => (float[n] y) { y = Relu(x) }").SerializeToString()
-_PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 60.0
 
 
 class States:

@@ -38,7 +38,7 @@ class Echo:
     async def __call__(self, request: Request) -> Response:
         async with self.bodies.collected(request) as (body, _):
             self.held.set()
-            await asyncio.to_thread(self.go_on.wait, 10)
+            await asyncio.to_thread(self.go_on.wait, 60)
             assert body.binary.readonly
             length = f"{len(body.text)} ".encode()
             parts: list[Buffer] = [length, body.text, body.binary]
@@ -161,12 +161,12 @@ def test_bodies_that_take_all_memory_make_others_try_later() -> None:
     app = Application([], Counters(), [guarded(PATH, answer, "POST")])
     with serving(app) as server, ThreadPoolExecutor(1) as pool:
         first = pool.submit(post, server, bytes(900_000))
-        assert echo.held.wait(10)
+        assert echo.held.wait(60)
         status, headers, said = ask(server, PATH, "POST", body=bytes(900_000))
         assert (status, int(headers["retry-after"]) > 0) == (429, True)
         assert "memory for bodies" in json.loads(said)["error"]
         echo.go_on.set()
-        assert first.result(10)[0] == 200
+        assert first.result(60)[0] == 200
         assert post(server, bytes(900_000))[0] == 200  # all has been given back
 
 

@@ -1,0 +1,1 @@
+"""Traces of a program that uses OpenTelemetry."""

@@ -1,0 +1,1 @@
+"""Traces: which calls are traced, whom they belong to, and how their spans are exported."""
