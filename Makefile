@@ -25,7 +25,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop test-clients test-reload test-access test-tls test-deploy serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto clean
+.PHONY: help demo test test-cuda test-large test-stop test-clients test-reload test-access test-tls test-page test-deploy serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -36,6 +36,7 @@ help:
 	@echo 'make test-reload  reload a network every second under load for two minutes; RELOAD_SECONDS=20 is shorter'
 	@echo 'make test-access  rotate tokens every second under load for a minute; ROTATION_SECONDS=20 is shorter'
 	@echo 'make test-tls     replace certificates and tokens every second under load for a minute, scan both ports, and wait for silent clients to be ended; ROTATION_SECONDS=10 is shorter'
+	@echo 'make test-page    look at the status page in a browser, and leave pictures in .cache/page; needs chromium'
 	@echo 'make test-deploy  render and check what deploy/ holds for Kubernetes and systemd; downloads 65 MB'
 	@echo 'make test-clients run the clients of Triton, KServe and MLServer, and perf_analyzer, as they are on PyPI, against a server; downloads 400 MB'
 	@echo 'make fuzz-wire    send mutated messages to every method; ARGS="--messages 100000 --seed 1"'
@@ -79,6 +80,10 @@ test-access: $(INSTALLED)
 # The scanner brings an OpenSSL of its own.
 test-tls: $(INSTALLED) .venv-sslyze/.installed
 	@$(BIN)/pytest -s tests/tls $(ARGS)
+
+# Three minutes. Debian: apt-get install chromium
+test-page: .venv-page/.installed
+	@.venv-page/bin/pytest -rs -p no:cacheprovider tests/page $(ARGS)
 
 # KUBERNETES_TOOLS=... names a folder with kubectl, helm and venv/bin/kubernetes-validate of your own.
 test-deploy: $(INSTALLED) $(KUBECTL)
@@ -151,7 +156,7 @@ proto: $(PROTO_INSTALLED)
 	    proto/headrace/v1/inference_engine.proto proto/headrace/oip/open_inference.proto
 
 clean:
-	@rm -rf $(VENV) $(PROTO_VENV) $(CLIENTS_VENV) .venv-cuda .venv-kserve .venv-mlserver .venv-sslyze .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(PROTO_VENV) $(CLIENTS_VENV) .venv-cuda .venv-kserve .venv-mlserver .venv-sslyze .venv-page .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(SERVER): pyproject.toml
@@ -175,6 +180,10 @@ $(INSTALLED): pyproject.toml
 
 .venv-sslyze/.installed:
 	@scripts/venv.sh $(@D) 'sslyze>=6,<7'
+	@touch $@
+
+.venv-page/.installed: pyproject.toml
+	@scripts/venv.sh $(@D) --editable '.[testing]' 'playwright>=1.50,<2' 'pytest-timeout>=2.3'
 	@touch $@
 
 $(PROTO_INSTALLED):

@@ -78,7 +78,7 @@ def device(name: str, **facts: Any) -> dict[str, Any]:
         "queue_depth": 0,
         "queue_capacity": 1024,
         "memory_bytes": 0,
-        "restarts": None,
+        "outages": 0,
         "accepted": 0,
         "requests": outcomes(),
         "parts": outcomes(),

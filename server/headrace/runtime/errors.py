@@ -44,8 +44,8 @@ class HeadraceError(Exception):
     reason: ClassVar[str] = "UNKNOWN"
 
     network: str = ""
-    """The full name of the network that a failed request was for, as far as that is known. It is
-    for the server's own reports, and is not sent to the caller."""
+    """The full name of the network that refused the request. For the server's own reports: callers
+    are not told."""
 
     def __init__(
         self,
@@ -220,11 +220,6 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
             met.add(id(each))
             ahead += (each.__cause__, each.__context__)
             yield each
-
-
-def network_of(error: BaseException) -> str:
-    """The full name of the network that a failed request was for, or "" if it is not known."""
-    return error.network if isinstance(error, HeadraceError) else ""
 
 
 def forget_frames(error: BaseException) -> None:

@@ -144,11 +144,11 @@ class App:
         self._access = Access(settings, self._watcher, self.core.counters)
         entrance = self._access.entrance()
         self._strangers = strangers(settings, checks=entrance is not None)
-        log = RequestLog(settings.slow_request_seconds, self.core.networks)
         errors = RecentErrors()
+        log = RequestLog(settings.slow_request_seconds, self.core.networks, errors.note)
         self._boundary = Boundary(
             *(self.core.counters, settings.max_concurrent_rpcs, entrance, self._strangers.met),
-            *(log, self._tracing, errors.note),
+            *(log, self._tracing),
         )
         self._regions = Regions(
             allowed=settings.allow_client_shared_memory,
@@ -222,8 +222,8 @@ class App:
         )
         self._application = Application(
             [*probes, *page_routes(self._status), *rest.probes],
-            *(self.core.counters, rest.routes, rest.lifespan, self._access.entrance()),
-            *(log, self._tracing, errors.note),
+            *(self.core.counters, rest.routes, rest.lifespan),
+            *(self._access.entrance(), log, self._tracing),
         )
         self._http = HttpServer(
             settings.http_host,

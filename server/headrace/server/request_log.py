@@ -40,6 +40,7 @@ _OF_THE_CALLER: Final = frozenset(
         *("UNAUTHENTICATED", "FAILED_PRECONDITION", "OUT_OF_RANGE", "UNIMPLEMENTED"),
     }
 )
+_FAILED: Final = "request failed"
 _NO_FAILURES: Final = frozenset({"OK", "CANCELLED", str(CLIENT_LEFT)})
 
 
@@ -53,7 +54,7 @@ class Ended(NamedTuple):
         caller, peer: the caller, and its address in gRPC's form.
         message: what the caller was told about a failure.
         job: its job, if it came as far as that.
-        network: the network that it named, if it has no job.
+        network: the full name of the network that refused it, if it has no job.
     """
 
     method: str
@@ -77,6 +78,7 @@ class RequestLog:
     Args:
         slow_seconds: a request that takes this long is slow. 0: none is.
         networks: know the device of a network.
+        failed: called with each request that has failed, whether it gets a line or not.
         clock: a monotonic time in seconds.
     """
 
@@ -84,10 +86,12 @@ class RequestLog:
         self,
         slow_seconds: float = 0.0,
         networks: NetworkRegistry | None = None,
+        failed: Callable[[Ended], object] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.slow_seconds = slow_seconds or float("inf")
         self._networks = networks
+        self._failed = failed
         self._lock = threading.Lock()
         self._ration = Ration(LINES_A_SECOND, LINES_OF_A_CLIENT, clock)
         self._left_out = 0  # since the last line
@@ -106,6 +110,8 @@ class RequestLog:
         """
         slow = may_be_slow and request.seconds >= self.slow_seconds
         event, level = _kind(request.code, slow=slow)
+        if event == _FAILED:
+            self._failed(request)
         if not (slow or _log.isEnabledFor(level)):
             return
         left_out = 0
@@ -167,7 +173,12 @@ def _kind(code: str, *, slow: bool) -> tuple[str, int]:
     status = int(code) if code.isdigit() else 0
     if code not in _NO_FAILURES and not 0 < status < HTTPStatus.BAD_REQUEST:
         of_caller = 0 < status < HTTPStatus.INTERNAL_SERVER_ERROR or code in _OF_THE_CALLER
-        return "request failed", logging.INFO if of_caller else logging.WARNING
+        return _FAILED, logging.INFO if of_caller else logging.WARNING
     if slow:
         return "slow request", logging.WARNING
     return "request ended", logging.DEBUG
+
+
+def network_of(error: BaseException) -> str:
+    """The full name of the network that refused a request with this error, if one did."""
+    return error.network if isinstance(error, HeadraceError) else ""

@@ -119,6 +119,17 @@ def test_lines_beyond_the_bound_are_counted_and_the_next_line_tells(written: io.
     assert left_out.value == 7 + LINES_OF_A_CLIENT + 1
 
 
+def test_each_failure_is_passed_on_even_if_it_gets_no_line() -> None:
+    failed: list[Ended] = []
+    log = RequestLog(slow_seconds=2.0, failed=failed.append)
+    requests = [ended("INVALID_ARGUMENT"), ended("500"), ended("404")]
+    for each in (*requests, ended("CANCELLED"), ended("OK", seconds=9.0), ended("499")):
+        log.ended(each)
+    for _ in range(LINES_A_SECOND):
+        log.ended(requests[0])
+    assert failed == [*requests, *(requests[:1] * LINES_A_SECOND)]
+
+
 def test_a_client_s_own_id_is_shown_too_if_the_request_has_another(written: io.StringIO) -> None:
     RequestLog().ended(ended("INTERNAL", job=finished(0.0, 0.0, trace="body's")))
     assert lines(written)[0]["id"] == "body's"

@@ -175,11 +175,8 @@ class NetworkRegistry(NetworkLists):
                     return entry
         raise self._unusable(name, version)
 
-    def release(self, entry: NetworkEntry, job: Job | None = None) -> None:
-        """Gives back a reference. It can also be an observer of a job, whose error it labels with
-        the network's name."""
-        if job is not None and job.error is not None:
-            _label(job.error, entry)
+    def release(self, entry: NetworkEntry, _: object = None) -> None:
+        """Gives back a reference. It can also be an observer of a job."""
         with self._lock:
             entry.references -= 1
             drained = entry.state is NetworkState.DRAINING and entry.references == 0
@@ -197,7 +194,8 @@ class NetworkRegistry(NetworkLists):
         try:
             entry.executable.submit(job)
         except BaseException as error:
-            _label(error, entry)
+            if isinstance(error, HeadraceError):
+                error.network = job.network
             job.forget(give_back)
             self.release(entry)
             raise
@@ -278,8 +276,3 @@ class NetworkRegistry(NetworkLists):
                 self._table.draining.pop(entry.key, None)
             if then is not None:
                 then()
-
-
-def _label(error: BaseException, entry: NetworkEntry) -> None:
-    if isinstance(error, HeadraceError):
-        error.network = entry.key.name

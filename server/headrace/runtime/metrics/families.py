@@ -83,12 +83,6 @@ NETWORK_UP: Final = Family(
     "1 if the version serves, 0 if it failed to load. One that is loading or draining has no "
     "series.",
 )
-DEVICE_RESTARTS: Final = Family(
-    "device_restarts_total",
-    "counter",
-    _DEVICE,
-    "How often the process of an isolated device was started again after it had ended.",
-)
 NETWORK_ACCEPTED: Final = Family(
     "network_accepted_total", "counter", _NETWORK, "Requests that the network accepted."
 )
@@ -230,7 +224,6 @@ FAMILIES: Final = (
     DEVICE_UP,
     DEVICE_OUTAGES,
     NETWORK_UP,
-    DEVICE_RESTARTS,
     NETWORK_ACCEPTED,
     NETWORK_REQUESTS,
     NETWORK_REQUEST_SECONDS,

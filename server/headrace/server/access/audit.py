@@ -39,11 +39,6 @@ def about(name: str) -> None:
     _SUBJECT.set(name)
 
 
-def subject() -> str:
-    """What the call of this task is about, or "" if nobody has said that."""
-    return _SUBJECT.get()
-
-
 class Entry(NamedTuple):
     """One line. The names of the attributes are those of the line.
 

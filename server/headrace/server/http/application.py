@@ -29,9 +29,9 @@ from headrace.server.http.connection import Connection
 from headrace.server.http.errors import CLIENT_LEFT, error_reply, is_rest, said
 from headrace.server.http.guard import GuardedRoute, enter, peer
 from headrace.server.logs import CURRENT_REQUEST, new_request_id
-from headrace.server.request_log import JOB, Ended, RequestLog
+from headrace.server.request_log import JOB, Ended, RequestLog, network_of
 from headrace.server.tracing.tracing import Tracing
-from headrace.server.transport.statuses import Failed, describe
+from headrace.server.transport.statuses import describe
 
 _ID_HEADER = b"x-request-id"
 _MAX_ID_LENGTH = 128
@@ -50,7 +50,6 @@ class Application:
         entrance: what callers go through before their bodies are read. None lets everybody in.
         log: gets the requests that have ended.
         tracing: traces requests to paths that are neither probes nor open. None traces nothing.
-        failed: called with each error that a caller gets, as in `Boundary`.
     """
 
     def __init__(
@@ -62,11 +61,9 @@ class Application:
         entrance: Entrance | None = None,
         log: RequestLog | None = None,
         tracing: Tracing | None = None,
-        failed: Failed = lambda *_: None,
     ) -> None:
         self._entrance = entrance
         self._log = log or RequestLog()
-        self._failed = failed
         self._open = frozenset(each.path for each in (*probes, *routes) if each.is_open)
         paths = [each.path for each in (*probes, *routes)]
         self._router = Router([*probes, *routes], redirect_slashes=False, lifespan=lifespan)
@@ -183,7 +180,7 @@ class Application:
             where = f"{scope['method']} {_template(scope)}"
             details = describe(error, where=where, request=reply.identifier)
             reply.said, response = details.message, error_reply(details, path)
-            self._failed(where, error, details, CALLER.get())
+            reply.network = network_of(error)
         if reply.status:
             self._cut(reply)
         await response(scope, receive, reply.send)
@@ -212,6 +209,7 @@ class Application:
             request = Ended(
                 *(f"{scope['method']} {template}", code, seconds, reply.identifier),
                 *(CALLER.get(), peer(scope), reply.said, JOB.get()),
+                network=reply.network,
             )
             self._log.ended(request, may_be_slow=work)
         JOB.set(None)
@@ -220,13 +218,14 @@ class Application:
 class _Reply:
     """Adds the request's id to a reply for uvicorn, and notes the status. 0 means none yet."""
 
-    __slots__ = ("_send", "identifier", "is_wanted", "refusal", "said", "status")
+    __slots__ = ("_send", "identifier", "is_wanted", "network", "refusal", "said", "status")
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send = send
         self.identifier = _identifier(scope)
         self.status = 0
         self.said = ""
+        self.network = ""  # the network that refused the request
         self.refusal = ""  # why the caller was refused
         self.is_wanted = True  # until the client leaves
 

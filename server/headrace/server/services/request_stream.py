@@ -14,12 +14,12 @@ from typing import Any, ClassVar, Final
 
 import grpc
 
-from headrace.runtime.errors import Cancelled, HeadraceError, Stopped, Unavailable, network_of
+from headrace.runtime.errors import Cancelled, HeadraceError, Stopped, Unavailable
 from headrace.runtime.execution.job import Job
 from headrace.runtime.system.allocator import release_memory
 from headrace.server.access.gate import when_ended
 from headrace.server.access.identity import CALLER
-from headrace.server.request_log import Ended
+from headrace.server.request_log import Ended, network_of
 from headrace.server.services.completion_sink import left
 from headrace.server.services.result_writer import ResultWriter, no_room
 from headrace.server.transport.boundary import Boundary
@@ -104,7 +104,6 @@ class RequestStream(ABC):
         self._context = context
         # The function that cancels each request in flight; None until it is known.
         self._in_flight: dict[Hashable, Callable[[HeadraceError], object] | None] = {}
-        # A result comes from another task, or from none.
         self._peer, self._caller = context.peer(), CALLER.get()
         self._memory = Memory(owner.memory, self._peer)
         self._meter = owner.boundary.meter(context)
@@ -311,17 +310,18 @@ class RequestStream(ABC):
         """Makes the error a request's result. Returns the name of its status."""
         details = describe(error, where=self.method, request=name)
         self._results.put(self._failure(name, details))
-        self._owner.boundary.failed(self.method, error, details, self._caller)
-        code, said = str(details.code.name), details.message
-        self._tell(code, seconds, name, said, job, network_of(error))
+        code = str(details.code.name)
+        self._tell(code, seconds, name, details.message, job, network_of(error))
         return code
 
-    def _tell(self, code: str, seconds: float, name: str, *facts: Any) -> None:
-        """Logs a request that has ended, if it gets a line. `facts`: see `Ended`."""
+    def _tell(
+        self, code: str, seconds: float, name: str, said: str, job: Job | None, network: str = ""
+    ) -> None:
+        """Logs a request that has ended, if it gets a line."""
         log = self._owner.boundary.log
         if log.wants(code, seconds):
-            who = (self._caller, self._peer)
-            log.ended(Ended(self.method, code, seconds, name, *who, *facts))
+            caller, peer = self._caller, self._peer
+            log.ended(Ended(self.method, code, seconds, name, caller, peer, said, job, network))
 
     def _wrote(self) -> None:
         self._changed.set()

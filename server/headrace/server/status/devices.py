@@ -64,7 +64,7 @@ def _numbers(own: Numbers) -> dict[str, Any]:
         "queue_depth": own.number(families.DEVICE_QUEUE_DEPTH),
         "queue_capacity": own.number(families.DEVICE_QUEUE_CAPACITY),
         "memory_bytes": own.number(families.DEVICE_MEMORY_BYTES),
-        "restarts": own.number(families.DEVICE_RESTARTS),
+        "outages": own.number(families.DEVICE_OUTAGES),
         "accepted": own.total(families.DEVICE_ACCEPTED, kind="request"),
         "requests": own.outcomes(families.DEVICE_REQUESTS, kind="request"),
         "parts": own.outcomes(families.DEVICE_REQUESTS, kind="part"),

@@ -6,16 +6,13 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from headrace.runtime.errors import HeadraceError
-from headrace.server.access.audit import subject
-from headrace.server.access.identity import CALLER, Identity
+from headrace.server.access.identity import CALLER
 from headrace.server.access.networks import Networks
+from headrace.server.request_log import Ended
 from headrace.server.status.numbers import short
-from headrace.wire.errors import ErrorDetails
 
 MAX_ERRORS: Final = 100
 """How many errors are kept for each caller, and how many the document has."""
@@ -27,14 +24,10 @@ _MESSAGE: Final = 500
 _NAME: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class _Noted:
+class _Noted(NamedTuple):
     number: int
-    time: float
-    caller: str
     network: str
-    is_full_name: bool
-    facts: dict[str, str]
+    facts: dict[str, Any]
 
 
 class RecentErrors:
@@ -53,43 +46,28 @@ class RecentErrors:
         self._numbers = count()
         self._by_caller: OrderedDict[str, deque[_Noted]] = OrderedDict()
 
-    def note(
-        self,
-        method: str,
-        error: BaseException,
-        details: ErrorDetails,
-        caller: Identity,
-    ) -> None:
-        """Keeps what a caller was told.
-
-        Args:
-            method: the RPC, or the method and the path with placeholders.
-            error: the error itself, which may know its network.
-            details: what the caller got.
-            caller: the caller.
-        """
-        full = error.network if isinstance(error, HeadraceError) else ""
-        noted = _Noted(
-            next(self._numbers),
-            self._clock(),
-            caller.name,
-            full or subject()[:_NAME],
-            bool(full),
-            {
-                "request_id": details.request_id[:_NAME],
-                "method": method.lstrip("/"),
-                "code": details.code.name,
-                "message": short(details.message, _MESSAGE),
-                "field": short(details.field or "", _NAME),
-                "device": details.metadata.get("device", "")[:_NAME],
-            },
-        )
+    def note(self, request: Ended) -> None:
+        """Keeps what the caller of a failed request was told. A path that does not exist is not
+        worth it."""
+        if not request.message:
+            return
+        who, job = request.caller.name, request.job
+        facts = {
+            "time": self._clock(),
+            "request_id": request.request_id[:_NAME],
+            "method": request.method.lstrip("/"),
+            "code": request.code,
+            "message": short(request.message, _MESSAGE),
+            "seconds": request.seconds,
+            "caller": who,
+        }
+        network = (job.network if job is not None else "") or request.network
         with self._lock:
-            errors = self._by_caller.get(caller.name)
+            errors = self._by_caller.get(who)
             if errors is None:
-                errors = self._by_caller[caller.name] = deque(maxlen=MAX_ERRORS)
-            errors.append(noted)
-            self._by_caller.move_to_end(caller.name)
+                errors = self._by_caller[who] = deque(maxlen=MAX_ERRORS)
+            errors.append(_Noted(next(self._numbers), network, facts))
+            self._by_caller.move_to_end(who)
             if len(self._by_caller) > MAX_CALLERS:
                 self._by_caller.popitem(last=False)
 
@@ -98,16 +76,12 @@ class RecentErrors:
 
         With private networks, a tenant sees its own errors alone.
         """
-        who = CALLER.get().name
         with self._lock:
             if networks.owner:
-                seen = list(self._by_caller.get(who, ()))
+                seen = list(self._by_caller.get(CALLER.get().name, ()))
             else:
                 seen = [each for errors in self._by_caller.values() for each in errors]
-        seen.sort(key=lambda each: each.number, reverse=True)
-        return [_row(each, networks) for each in seen[:MAX_ERRORS]]
-
-
-def _row(noted: _Noted, networks: Networks) -> dict[str, Any]:
-    name = networks.shown(noted.network) if noted.is_full_name else noted.network
-    return {"time": noted.time, "caller": noted.caller, "network": name, **noted.facts}
+        seen.sort(reverse=True)
+        return [
+            {**each.facts, "network": networks.shown(each.network)} for each in seen[:MAX_ERRORS]
+        ]

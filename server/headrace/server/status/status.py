@@ -116,7 +116,7 @@ class Status:
         Args:
             match: a part of the names of the networks to list. "" lists all.
         """
-        series = self._core.counters.snapshot()
+        series = (*self._core.counters.snapshot(), *self._core.device_outages())
         now = time.time()
         caller = CALLER.get()
         return {

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import grpc
 
-from headrace.runtime.errors import InvalidArgument, ResourceExhausted, Unavailable, network_of
+from headrace.runtime.errors import InvalidArgument, ResourceExhausted, Unavailable
 from headrace.runtime.execution.trace import Span
 from headrace.runtime.metrics.counters import Counters
 from headrace.server.access.certificates import names_of_call
@@ -25,12 +25,11 @@ from headrace.server.access.gate import uncancelled
 from headrace.server.access.identity import CALLER, Role
 from headrace.server.access.quotas import Meter
 from headrace.server.access.refusal import reason_of
-from headrace.server.request_log import JOB, Ended, RequestLog
+from headrace.server.request_log import JOB, Ended, RequestLog, network_of
 from headrace.server.tracing.requests import RequestSpans
 from headrace.server.tracing.tracing import Tracing
 from headrace.server.transport.shares import Shares
 from headrace.server.transport.statuses import (
-    Failed,
     abort,
     describe,
     ended_code,
@@ -84,10 +83,6 @@ class Boundary:
         met: called with the peer of each call with a valid credential.
         log: gets the requests that have ended.
         tracing: traces calls. None traces nothing.
-
-    Attributes:
-        failed: called with each error that a caller gets: the method, the error, what the caller
-            is told, and the caller.
     """
 
     def __init__(
@@ -98,11 +93,9 @@ class Boundary:
         met: Callable[[str], object] = lambda _: None,
         log: RequestLog | None = None,
         tracing: Tracing | None = None,
-        failed: Failed = lambda *_: None,
     ) -> None:
         self.entrance = entrance
         self.log = log or RequestLog()
-        self.failed = failed
         self._tracing = tracing
         self._met = met
         self._counters = counters
@@ -259,7 +252,6 @@ class Boundary:
                 details = describe(error, where=method, request=request_id_of(context))
                 code, said = details.code.name, details.message
                 network = network_of(error)
-                self.failed(method, error, details, CALLER.get())
                 await abort(context, details)
             finally:
                 if entrance is not None:
@@ -278,8 +270,8 @@ class Boundary:
                 seconds = time.monotonic() - started
                 if log.wants(code, seconds):
                     name, job = request_id_of(context), JOB.get()
-                    facts = (CALLER.get(), peer, said, job, network)
-                    request = Ended(method, code, seconds, name, *facts)
+                    whose = CALLER.get(), peer
+                    request = Ended(method, code, seconds, name, *whose, said, job, network)
                     log.ended(request, may_be_slow=may_be_slow)
                 JOB.set(None)  # its tensors would stay until the reply is sent
 

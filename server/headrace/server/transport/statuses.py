@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import grpc
 
 from headrace.runtime.errors import HeadraceError, Internal
-from headrace.server.access.identity import Identity
 from headrace.server.logs import CURRENT_REQUEST, log_internal_error, new_request_id
 from headrace.wire.codec import CodecError
 from headrace.wire.errors import REQUEST_ID_KEY, ErrorDetails, bounded, to_trailing_metadata
-
-Failed: TypeAlias = Callable[[str, BaseException, ErrorDetails, Identity], object]
-"""What is called with an error that a caller gets: the method, the error, what the caller is told,
-and the caller."""
 
 _ON_THE_WAY = 0.05
 """The seconds that a message takes to arrive and to be read on a busy machine."""

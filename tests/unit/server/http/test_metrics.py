@@ -49,7 +49,6 @@ def counters() -> Counters:
     device.register_gauge(families.DEVICE_STREAMS, lambda: 2)
     device.register_gauge(families.DEVICE_STREAMS_BUSY, lambda: 1)
     device.register_gauge(families.DEVICE_MEMORY_BYTES, lambda: 4096)
-    device.register_gauge(families.DEVICE_RESTARTS, lambda: 2)
     network = counters.network("m", "CPU")
     network.accept()
     network.observe(Outcome.COMPLETED, 0.004, 8)
@@ -88,12 +87,9 @@ def test_device_requests_are_labelled_by_kind_and_outcome(registry: CollectorReg
         ("device_streams_busy", 1),
         ("device_memory_bytes", 4096),
         ("device_up", 1),
-        ("device_restarts_total", 2),
     ],
 )
-def test_what_a_device_reads_for_a_scrape(
-    registry: CollectorRegistry, name: str, value: float
-) -> None:
+def test_gauges_of_a_device(registry: CollectorRegistry, name: str, value: float) -> None:
     assert sample(registry, name, device="CPU") == value
 
 

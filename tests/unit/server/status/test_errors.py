@@ -7,15 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
-import grpc
-
-from headrace.runtime.errors import HeadraceError, InvalidArgument
+from headrace.runtime.execution.job import Job
 from headrace.runtime.loading.registry import NetworkRegistry
-from headrace.server.access.audit import about
 from headrace.server.access.identity import ANONYMOUS, CALLER, Identity, Role
 from headrace.server.access.networks import Networks, PrivateNetworks
+from headrace.server.request_log import Ended
 from headrace.server.status.errors import MAX_CALLERS, MAX_ERRORS, RecentErrors
-from headrace.wire.errors import ErrorDetails
 
 A, B, OPERATOR = (
     Identity(f"token:{name}", frozenset({Role.MANAGE})) for name in ("a", "b", "operator")
@@ -26,12 +23,9 @@ PRIVATE = PrivateNetworks(NetworkRegistry(9), ["token:operator"])
 
 
 def note(errors: RecentErrors, request: str, caller: Identity = ANONYMOUS, text: str = "") -> None:
-    error = InvalidArgument(text or f"what {request} got")
-    error.network = "m@token:a" if caller is A else ""
-    details = ErrorDetails(
-        grpc.StatusCode.INVALID_ARGUMENT, error.message, field="name", request_id=request
-    )
-    errors.note("/service/Infer", error, details, caller)
+    network = "m@token:a" if caller is A else ""
+    said = text or f"what {request} got"
+    errors.note(Ended("Infer", "NOT_FOUND", 0.5, request, caller, "peer", said, network=network))
 
 
 @contextmanager
@@ -55,12 +49,11 @@ def test_an_error_is_kept_with_what_its_caller_was_told() -> None:
         {
             "time": 1000.5,
             "request_id": "r1",
-            "method": "service/Infer",
-            "code": "INVALID_ARGUMENT",
+            "method": "Infer",
+            "code": "NOT_FOUND",
             "message": "what r1 got",
-            "field": "name",
+            "seconds": 0.5,
             "network": "",
-            "device": "",
             "caller": "anonymous",
         }
     ]
@@ -129,13 +122,17 @@ def test_a_network_has_the_name_that_the_viewer_uses() -> None:
     assert names == ["m", "m@token:a"]
 
 
-def test_a_managing_call_is_about_what_it_named() -> None:
+def test_a_path_that_does_not_exist_is_no_error_worth_keeping() -> None:
     errors = RecentErrors()
-    about("resnet")
-    try:
-        note(errors, "load")
-    finally:
-        about("")
+    errors.note(Ended("GET other", "404", 0.0, "r", ANONYMOUS, "peer"))
+    assert errors.rows(SHARED) == []
+
+
+def test_the_network_of_a_job_is_the_request_s() -> None:
+    errors = RecentErrors()
+    job = Job({}, lambda _: None)
+    job.network = "resnet"
+    errors.note(Ended("Infer", "INTERNAL", 0.1, "r", ANONYMOUS, "peer", "internal error 1", job))
     assert errors.rows(SHARED)[0]["network"] == "resnet"
 
 
@@ -158,12 +155,3 @@ def test_threads_may_note_and_read_at_once() -> None:
         each.join()
     assert not failures
     assert len(errors.rows(SHARED)) == MAX_ERRORS
-
-
-def test_an_error_of_another_kind_has_no_network() -> None:
-    errors = RecentErrors()
-    details = ErrorDetails(grpc.StatusCode.INTERNAL, "internal error 1", request_id="r")
-    errors.note("Infer", ValueError("secret"), details, ANONYMOUS)
-    (row,) = errors.rows(SHARED)
-    assert "secret" not in str(row)
-    assert HeadraceError.network == row["network"] == ""

@@ -74,7 +74,6 @@ class WorkerHost:
         self._reason = "it is starting"
         self._up_at = 0.0
         self._start_seconds = 0.0
-        self.restarts = 0  # workers that have taken the place of one that died
         self._watcher = threading.Thread(
             target=self._watch, name=f"headrace-isolation-{device}", daemon=True
         )
@@ -309,7 +308,6 @@ class WorkerHost:
                 worker.stop()
                 return None
             self._backoff.started(time.monotonic())
-            self.restarts += 1
             _log.info("device %s is up again", self._device)
             self._states.set(self._device, DeviceState.UP)
             return worker

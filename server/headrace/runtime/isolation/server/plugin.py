@@ -44,7 +44,6 @@ from headrace.runtime.isolation.wire.descriptions import (
     schema_from_json,
 )
 from headrace.runtime.isolation.wire.shared_memory import write_file
-from headrace.runtime.metrics import families
 from headrace.runtime.network.extension import write_functions
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.backoff import Backoff
@@ -135,9 +134,6 @@ class IsolatedPlugin(Device):
         """Announces the device's ids once they are known. Until then they are shown as one."""
         if self._facts:
             super().announce()
-            for name in self.names():
-                counters = self.services.counters.device(name)
-                counters.register_gauge(families.DEVICE_RESTARTS, lambda: self._host.restarts)
 
     def set_config(self, changes: Mapping[str, str]) -> None:
         """As `Device.set_config`. The worker makes the device's own checks, so it is started if

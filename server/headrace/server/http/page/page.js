@@ -51,6 +51,7 @@ function failedCell(cell, total, recent) {
 
 const deviceKey = (row) => row.name;
 const findDevice = (row) => finder("devices", deviceKey, row.name);
+const isVirtual = (row) => row.state === "UP" && !row.backend_version;
 const ended = (row) => sum(row.requests) + sum(row.parts);
 const failed = (row) => failures(row.requests) + failures(row.parts) + sum(row.refused);
 
@@ -70,10 +71,10 @@ const devices = new Table(byId("device-table"), [
   } },
   { label: "Requests/s", className: "n", show: (cell, row) => withLine(cell, rateOf(`device ${row.name}`, findDevice(row), ended)) },
   { label: "Failed", className: "n", show: (cell, row) => failedCell(cell, failed(row), rateOf(`failed on ${row.name}`, findDevice(row), failed).now) },
-  { label: "Waiting", className: "n", show: (cell, row) => number(cell, times(findDevice(row), "queue_wait_seconds")) },
-  { label: "Execution", className: "n", show: (cell, row) => number(cell, times(findDevice(row), "execution_seconds")) },
+  { label: "Waiting, p50 · p99", className: "n", show: (cell, row) => number(cell, times(findDevice(row), "queue_wait_seconds")) },
+  { label: "Execution, p50 · p99", className: "n", show: (cell, row) => number(cell, times(findDevice(row), "execution_seconds")) },
   { label: "Memory", className: "n", show: (cell, row) => number(cell, row.memory_bytes ? bytes(row.memory_bytes) : NONE) },
-  { label: "Restarts", className: "n", show: (cell, row) => number(cell, count(row.restarts)) },
+  { label: "Outages", className: "n", show: (cell, row) => number(cell, count(row.outages)) },
 ], deviceKey);
 
 // -- networks --
@@ -83,7 +84,8 @@ const findNetwork = (row) => finder("networks", networkKey, networkKey(row));
 
 const networks = new Table(byId("network-table"), [
   { label: "Network", className: "full", show: (cell, row) => {
-    networks.opener(cell, row, row.version === "1" && row.share !== 0 && row.share === 100 ? row.name : `${row.name}, version ${row.version}`);
+    const alone = row.version === "1" && !past.now.networks.some((each) => each.name === row.name && each.version !== "1");
+    networks.opener(cell, row, alone ? row.name : `${row.name}, version ${row.version}`);
     const more = [
       row.reason,
       row.notes.length ? plural(row.notes.length + row.notes_left_out, "note") : "",
@@ -92,12 +94,12 @@ const networks = new Table(byId("network-table"), [
     ].filter(Boolean);
     under(cell, more.join(" · "), row.state === "failed" ? "under bad" : "under");
   } },
-  { label: "Device", className: "name", show: (cell, row) => say(child(cell, "span", "value"), row.device) },
+  { label: "Device", className: "name", show: (cell, row) => sayDevice(child(cell, "span", "value"), row.device) },
   { label: "State", className: "", show: (cell, row) => state(cell, row.state) },
   { label: "Requests/s", className: "n", show: (cell, row) => withLine(cell, rateOf(`network ${networkKey(row)}`, findNetwork(row), (each) => sum(each.requests))) },
   { label: "In flight", className: "n", show: (cell, row) => number(cell, count(row.in_flight), false) },
   { label: "Failed", className: "n", show: (cell, row) => failedCell(cell, failures(row.requests), rateOf(`failed in ${networkKey(row)}`, findNetwork(row), (each) => failures(each.requests)).now) },
-  { label: "Time", className: "n", show: (cell, row) => number(cell, times(findNetwork(row), "request_seconds")) },
+  { label: "Time, p50 · p99", className: "n", show: (cell, row) => number(cell, times(findNetwork(row), "request_seconds")) },
   { label: "Rows a run", className: "n", show: (cell, row) => {
     const seen = over(findNetwork(row), (now, before) => observed(now.batch_size, before.batch_size), null);
     number(cell, seen && seen.count ? three(seen.sum / seen.count) : NONE);
@@ -122,7 +124,7 @@ function inside(cell, row) {
     picture.tabIndex = 0;
     picture.setAttribute("role", "group");
     picture.setAttribute("aria-label", "Subgraphs in execution order, and the tensors between them");
-    picture.append(subgraphPicture(row.subgraphs, subgraphTimes(row)));
+    picture.append(subgraphPicture(row.subgraphs, subgraphTimes(row), byId("network-table").clientWidth));
     if (row.subgraphs_left_out) picture.append(node("p", "soft", `${plural(row.subgraphs_left_out, "more subgraph")}`));
     part("Subgraphs, with the mean time and the bytes read at each request", picture);
   }
@@ -167,15 +169,15 @@ function subgraphTimes(row) {
 const clock = (time) => new Date(time * 1000).toLocaleTimeString("en-GB");
 
 const errors = new Table(byId("error-table"), [
-  { label: "Time", className: "", show: (cell, row) => {
+  { label: "Time", className: "plain", show: (cell, row) => {
     say(child(cell, "span", "value"), clock(row.time));
     cell.title = new Date(row.time * 1000).toISOString();
   } },
   { label: "Status", className: "", show: (cell, row) => say(child(cell, "span", "code"), row.code) },
   { label: "Network", className: "name", show: (cell, row) => number(cell, row.network || NONE) },
   { label: "Message", className: "message full", show: (cell, row) => {
-    say(child(cell, "span", "value"), row.field && !row.message.includes(row.field) ? `${row.field}: ${row.message}` : row.message);
-    under(cell, [row.method, row.device, row.caller === "anonymous" ? "" : row.caller].filter(Boolean).join(" · "));
+    say(child(cell, "span", "value"), row.message);
+    under(cell, [row.method, row.caller === "anonymous" ? "" : row.caller].filter(Boolean).join(" · "));
   } },
   { label: "Request id", className: "name", show: (cell, row) => say(child(cell, "span", "code"), row.request_id) },
 ], (row) => `${row.time} ${row.request_id} ${row.message}`);
@@ -195,7 +197,7 @@ const repository = new Table(byId("repository-table"), [
 
 // -- one document --
 
-const listed = (counts) => Object.entries(counts).sort((one, other) => other[1] - one[1]).map(([name, value]) => `${count(value)} ${name}`).join(", ") || NONE;
+const listed = (counts) => Object.entries(counts).sort((one, other) => other[1] - one[1]).map(([name, value]) => `${count(value)} × ${name}`).join(", ") || NONE;
 
 function certificate(document_) {
   const found = document_.certificate;
@@ -228,10 +230,13 @@ function show(document_) {
   byId("version").textContent = server.version;
   say(byId("facts"), `gRPC ${server.grpc} · HTTP ${server.http} · up ${duration(server.uptime_seconds)}`);
   const missing = document_.devices.filter((each) => each.state === "NOT_INSTALLED");
-  devices.update(document_.devices.filter((each) => each.state !== "NOT_INSTALLED"));
+  // A virtual device computes nothing itself and has no backend.
+  const there = document_.devices.filter((each) => each.state !== "NOT_INSTALLED");
+  devices.update([...there.filter((each) => !isVirtual(each)), ...there.filter(isVirtual)]);
   say(byId("not-installed"), `Not installed: ${missing.map((each) => each.name).join(", ")}.`);
   byId("not-installed").hidden = !missing.length;
   networks.update(document_.networks);
+  byId("filter").hidden = !document_.networks_total && !byId("match").value;
   const left = document_.networks_left_out;
   say(byId("network-count"), left ? `${count(document_.networks.length)} of ${count(document_.networks.length + left)} shown; give a part of a name to find others` : count(document_.networks.length));
   say(byId("network-empty"), document_.networks_total ? "No network has this in its name." : "No network is loaded.");
@@ -273,7 +278,7 @@ const stored = () => sessionStorage.getItem(TOKEN);
 function tell(text, className, stale) {
   say(byId("state"), text);
   dress(byId("state"), `state ${className}`);
-  document.title = `${text.replace(/^\S /, "")} – headrace`;
+  document.title = `headrace: ${text.replace(/^\S /, "")}`;
   document.body.classList.toggle("stale", stale);
 }
 

@@ -24,35 +24,36 @@ function drawLine(picture, values, points) {
 const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 
-const LANE = 196, BOX = 176, HIGH = 62, ROW = 98, TOP = 46;
+const HIGH = 62, ROW = 98, TOP = 46, WIDEST = 200, NARROWEST = 158;
 
 // One lane for each device, and one row for each subgraph, in execution order. `times` has the time
-// and the bytes of each subgraph by its number, as far as they are known.
-function subgraphPicture(subgraphs, times) {
+// and the bytes of each subgraph by its number, as far as they are known. `room` is in pixels.
+function subgraphPicture(subgraphs, times, room) {
   const lanes = [...new Set(subgraphs.map((each) => each.device))];
-  const wide = Math.max(lanes.length, 1) * LANE;
+  const lane = Math.floor(Math.max(NARROWEST, Math.min(WIDEST, room / lanes.length)));
+  const wide = lanes.length * lane, boxed = lane - 18;
   const high = TOP + 30 + subgraphs.length * ROW;
   const picture = svg("svg", { width: wide, height: high, viewBox: `0 0 ${wide} ${high}`, role: "img" });
   picture.setAttribute("aria-label", subgraphs.map(said).join("; "));
-  const middle = (device) => lanes.indexOf(device) * LANE + LANE / 2;
+  const middle = (device) => lanes.indexOf(device) * lane + lane / 2;
   const top = (number) => TOP + 30 + (number - 1) * ROW;
   const request = { x: middle(subgraphs[0].device), y: TOP };
   picture.append(arrowHead());
   for (const device of lanes) {
     picture.append(svg("line", { class: "lane", x1: middle(device), x2: middle(device), y1: 22, y2: high }));
-    picture.append(svg("text", { class: "title", x: middle(device), y: 14, "text-anchor": "middle" }, cut(device, 26)));
+    picture.append(svg("text", { class: "title", x: middle(device), y: 14, "text-anchor": "middle" }, cut(device, 20)));
   }
   for (const each of subgraphs) {
     for (const { from, tensors } of each.reads) {
       const source = subgraphs.find((other) => other.number === from);
       if (from && !source) continue;
       const start = from ? { x: middle(source.device), y: top(from) + HIGH } : { ...request };
-      picture.append(...edge(start, { x: middle(each.device), y: top(each.number) }, tensors, from ? each.number - from : 1));
+      picture.append(...edge(start, { x: middle(each.device), y: top(each.number) }, tensors, lane, from ? each.number - from : 1));
     }
   }
   picture.append(svg("rect", { x: request.x - 34, y: TOP - 20, width: 68, height: 20, rx: 10 }));
   picture.append(svg("text", { x: request.x, y: TOP - 6, "text-anchor": "middle" }, "request"));
-  for (const each of subgraphs) picture.append(box(each, middle(each.device) - BOX / 2, top(each.number), times.get(String(each.number))));
+  for (const each of subgraphs) picture.append(box(each, middle(each.device) - boxed / 2, top(each.number), boxed, times.get(String(each.number))));
   return picture;
 }
 
@@ -71,11 +72,11 @@ function arrowHead() {
 }
 
 // A far reader gets its arrow past the boxes between, at their right side.
-function edge(start, end, tensors, distance) {
+function edge(start, end, tensors, lane, distance) {
   const aside = distance > 1 && start.x === end.x;
-  const from = aside ? { x: start.x + BOX / 2, y: start.y - HIGH / 2 } : start;
-  const to = aside ? { x: end.x + BOX / 2, y: end.y + HIGH / 2 } : { x: end.x, y: end.y - 1 };
-  const right = start.x + LANE / 2 - 2;
+  const from = aside ? { x: start.x + lane / 2 - 9, y: start.y - HIGH / 2 } : start;
+  const to = aside ? { x: end.x + lane / 2 - 9, y: end.y + HIGH / 2 } : { x: end.x, y: end.y - 1 };
+  const right = start.x + lane / 2 - 2;
   const half = (from.y + to.y) / 2;
   const path = aside
     ? `M${from.x} ${from.y}C${right} ${from.y} ${right} ${from.y} ${right} ${from.y + 12}V${to.y - 12}C${right} ${to.y} ${right} ${to.y} ${to.x + 1} ${to.y}`
@@ -86,13 +87,13 @@ function edge(start, end, tensors, distance) {
   return [line, svg("text", { class: "soft", x: (from.x + to.x) / 2 + 6, y: half + 4 }, `${tensors}`)];
 }
 
-function box(subgraph, x, y, time) {
+function box(subgraph, x, y, width, time) {
   const group = svg("g");
   group.append(svg("title", {}, `${said(subgraph)}. ${subgraph.first} … ${subgraph.last}`));
-  group.append(svg("rect", { x, y, width: BOX, height: HIGH, rx: 5 }));
+  group.append(svg("rect", { x, y, width, height: HIGH, rx: 5 }));
   const left = x + 10;
   group.append(svg("text", { class: "title", x: left, y: y + 18 }, `${subgraph.number} · ${plural(subgraph.layers, "layer")}`));
-  const names = subgraph.layers > 1 ? `${cut(subgraph.first, 12)} … ${cut(subgraph.last, 12)}` : cut(subgraph.first, 26);
+  const names = subgraph.layers > 1 ? `${cut(subgraph.first, 10)} … ${cut(subgraph.last, 10)}` : cut(subgraph.first, 23);
   group.append(svg("text", { class: "soft", x: left, y: y + 35 }, names));
   const facts = time ? `${seconds(time.seconds)}${time.bytes ? `, reads ${bytes(time.bytes)}` : ""}` : "not run yet";
   group.append(svg("text", { x: left, y: y + 52 }, facts));

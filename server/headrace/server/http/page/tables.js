@@ -14,6 +14,12 @@ function say(place, text) {
   if (place.textContent !== text) place.textContent = text;
 }
 
+// The name of a device, which may break after its commas and colons.
+function sayDevice(place, text) {
+  if (place.textContent === text) return;
+  place.replaceChildren(...text.split(/(?<=[,:])/).flatMap((part, at) => (at ? [node("wbr"), part] : [part])));
+}
+
 function dress(place, className) {
   if (place.className !== className) place.className = className;
 }
