@@ -37,6 +37,7 @@ PROGRAMS = (
 SCRIPTS = (
     "docs/first-steps.md",
     "docs/command-line.md",
+    "docs/runbook.md",
     "docs/sequences.md",
     "docs/hetero.md",
     "docs/multi-and-auto.md",

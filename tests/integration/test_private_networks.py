@@ -121,6 +121,9 @@ def shown(service: str, method: str, answer: Any) -> Any:
     kind = message_factory.GetMessageClass(found.methods_by_name[method].output_type)
     texts = []
     for reply in replies:
+        if method == "GetStatus":
+            texts.append([told_in(json.loads(pb.GetStatusReply.FromString(reply).document))])
+            continue
         lines = text_format.MessageToString(kind.FromString(reply)).splitlines()
         texts.append([each for each in lines if each.split(":")[0].strip() not in VOLATILE])
     return (texts, *answer[1:]) if isinstance(answer, tuple) else texts
@@ -198,6 +201,7 @@ def messages(name: str) -> dict[tuple[str, str], list[Any]]:
         "ExportNetwork": [pb.ExportNetworkRequest(name=name)],
         "AddExtension": [pb.AddExtensionRequest(device="CPU", functions=b"")],
         "ListDevices": [pb.ListDevicesRequest()],
+        "GetStatus": [pb.GetStatusRequest()],
         "ListRepository": [pb.ListRepositoryRequest()],
         "SetTraffic": [pb.SetTrafficRequest(network=name, shares={"1": 100})],
         "RegisterSharedMemory": [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import threading
 import time
 from collections import deque
@@ -23,6 +24,7 @@ from headrace.v1 import inference_engine_pb2 as pb
 from headrace.v1 import inference_engine_pb2_grpc as pb_grpc
 from headrace.wire import errors as wire_errors
 from headrace.wire.errors import ErrorDetails
+from tests.support.status_document import StatusDocument
 
 REFUSED = -1.0
 """An x of this is refused."""
@@ -79,6 +81,7 @@ class Fake(pb_grpc.InferenceEngineServicer):
         self.failures: deque[ErrorDetails] = deque()
         self.refusals: deque[ErrorDetails] = deque()  # of single requests on streams
         self.uploaded = b""
+        self.status = StatusDocument()
         self.graph: pb.Graph | None = GRAPH
         self.timeouts: list[float | None] = []
         self.cancelled = threading.Event()
@@ -232,6 +235,10 @@ class Fake(pb_grpc.InferenceEngineServicer):
                 pb.RepositoryVersion(name="third", reason="leads out"),
             ]
         )
+
+    def GetStatus(self, request: Any, context: Any) -> pb.GetStatusReply:
+        self._note("GetStatus", request, context)
+        return pb.GetStatusReply(document=json.dumps(self.status.document()).encode())
 
     def ListDevices(self, request: Any, context: Any) -> pb.ListDevicesReply:
         self._note("ListDevices", request, context)

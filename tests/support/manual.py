@@ -38,7 +38,7 @@ OWN_SERIES = (
     *sequences.FAMILIES,
 )
 _EVERYWHERE = {"--server", "--json", "--help", *FLAGS}  # options of all commands
-_NOT_SHOWN = {"serve"}  # its options are the settings
+_NOT_SHOWN = {"serve", "doctor"}  # their options are the settings
 
 
 def text_of(page: str) -> str:

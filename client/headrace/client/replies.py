@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from typing import Any
 
 from headrace.client.info import (
     Device,
@@ -136,3 +138,8 @@ def _graph(message: pb.Graph) -> Graph:
 def _enum_name(enum: type[pb.NetworkState] | type[pb.DeviceState], number: int) -> str:
     """The state's name, or its number if only a newer server knows it."""
     return enum.Name(number) if number in enum.values() else str(number)
+
+
+def status(message: pb.GetStatusReply) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(message.document)
+    return found

@@ -48,6 +48,7 @@ _IDEMPOTENT = (
     "SetConfig",
     "ExportNetwork",
     "ListDevices",
+    "GetStatus",
     "ListRepository",
     "SetTraffic",
 )

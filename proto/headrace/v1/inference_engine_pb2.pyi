@@ -772,6 +772,18 @@ class ListDevicesReply(_message.Message):
     devices: _containers.RepeatedCompositeFieldContainer[DeviceInfo]
     def __init__(self, devices: _Optional[_Iterable[_Union[DeviceInfo, _Mapping]]] = ...) -> None: ...
 
+class GetStatusRequest(_message.Message):
+    __slots__ = ("match",)
+    MATCH_FIELD_NUMBER: _ClassVar[int]
+    match: str
+    def __init__(self, match: _Optional[str] = ...) -> None: ...
+
+class GetStatusReply(_message.Message):
+    __slots__ = ("document",)
+    DOCUMENT_FIELD_NUMBER: _ClassVar[int]
+    document: bytes
+    def __init__(self, document: _Optional[bytes] = ...) -> None: ...
+
 class RepositoryVersion(_message.Message):
     __slots__ = ("name", "version", "state", "reason", "share")
     NAME_FIELD_NUMBER: _ClassVar[int]

@@ -119,6 +119,11 @@ class InferenceEngineStub(object):
                 request_serializer=headrace_dot_v1_dot_inference__engine__pb2.ListDevicesRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_inference__engine__pb2.ListDevicesReply.FromString,
                 _registered_method=True)
+        self.GetStatus = channel.unary_unary(
+                '/headrace.v1.InferenceEngine/GetStatus',
+                request_serializer=headrace_dot_v1_dot_inference__engine__pb2.GetStatusRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_inference__engine__pb2.GetStatusReply.FromString,
+                _registered_method=True)
         self.ListRepository = channel.unary_unary(
                 '/headrace.v1.InferenceEngine/ListRepository',
                 request_serializer=headrace_dot_v1_dot_inference__engine__pb2.ListRepositoryRequest.SerializeToString,
@@ -258,6 +263,14 @@ class InferenceEngineServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetStatus(self, request, context):
+        """What the status page of the server shows, as JSON: devices, networks, recent errors. All numbers
+        count from the server's start.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListRepository(self, request, context):
         """What the server's model repository holds, and what became of it.
         """
@@ -371,6 +384,11 @@ def add_InferenceEngineServicer_to_server(servicer, server):
                     servicer.ListDevices,
                     request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.ListDevicesRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_inference__engine__pb2.ListDevicesReply.SerializeToString,
+            ),
+            'GetStatus': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetStatus,
+                    request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.GetStatusRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_inference__engine__pb2.GetStatusReply.SerializeToString,
             ),
             'ListRepository': grpc.unary_unary_rpc_method_handler(
                     servicer.ListRepository,
@@ -813,6 +831,33 @@ class InferenceEngine(object):
             '/headrace.v1.InferenceEngine/ListDevices',
             headrace_dot_v1_dot_inference__engine__pb2.ListDevicesRequest.SerializeToString,
             headrace_dot_v1_dot_inference__engine__pb2.ListDevicesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.InferenceEngine/GetStatus',
+            headrace_dot_v1_dot_inference__engine__pb2.GetStatusRequest.SerializeToString,
+            headrace_dot_v1_dot_inference__engine__pb2.GetStatusReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -184,6 +184,12 @@ class App:
             self._streams.memory,
         )
         self._server = grpc.aio.server(options=channel_options(settings))
+        self._status = Status(
+            *(self.core, self._networks, self._repository, errors, facts_of(settings)),
+            state=lambda: self._unready or READY,
+            addresses=lambda: (shown_address(settings.host, self._port or 0), self._http.address),
+            certificate=self._tls.snapshot if self._tls else tuple,
+        )
         services = Services(
             Servicer(self.core, self._networks, self._uploads, self._repository, self._health),
             self._inference,
@@ -191,8 +197,7 @@ class App:
             shared_memory,
             opened,
             self._model_streams,
-            self._health.service,
-            self._reflection,
+            *(self._health.service, self._reflection, self._status.text),
         )
         registration = Role.INFER if settings.private_networks else Role.MANAGE
         register(self._server, all_methods(services, self._boundary, registration), self._boundary)
@@ -214,12 +219,6 @@ class App:
             lambda: self._unready,
             self._networks.failed,
             open_metrics=settings.open_metrics,
-        )
-        self._status = Status(
-            *(self.core, self._networks, self._repository, errors, facts_of(settings)),
-            state=lambda: self._unready or READY,
-            addresses=lambda: (shown_address(settings.host, self._port or 0), self._http.address),
-            certificate=self._tls.snapshot if self._tls else tuple,
         )
         self._application = Application(
             [*probes, *page_routes(self._status), *rest.probes],

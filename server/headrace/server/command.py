@@ -103,17 +103,9 @@ def _tell_service_manager(state: str) -> None:
         _log.warning("cannot tell systemd %s: %s", state, error.strerror)
 
 
-def _signature() -> inspect.Signature:
-    parameters = [
-        inspect.Parameter(
-            "json_output",
-            inspect.Parameter.KEYWORD_ONLY,
-            default=typer.Option(
-                False, "--json", help="Print the addresses, or an error, as JSON."
-            ),
-            annotation=bool,
-        )
-    ]
+def setting_parameters() -> list[inspect.Parameter]:
+    """The parameters of a command whose options are the settings."""
+    parameters: list[inspect.Parameter] = []
     for option in options():
         default = f"; default: {option.shown_default}" if option.shown_default else ""
         meaning = option.description[:1].upper() + option.description[1:]
@@ -133,7 +125,17 @@ def _signature() -> inspect.Signature:
             )
             for name in option.names
         ]
-    return inspect.Signature(parameters)
+    return parameters
+
+
+def _signature() -> inspect.Signature:
+    json_output = inspect.Parameter(
+        "json_output",
+        inspect.Parameter.KEYWORD_ONLY,
+        default=typer.Option(False, "--json", help="Print the addresses, or an error, as JSON."),
+        annotation=bool,
+    )
+    return inspect.Signature([json_output, *setting_parameters()])
 
 
 # The command line reads a function's signature and annotations. Both come from the settings.

@@ -99,6 +99,7 @@ class Client:
     query_network = _method(client_plans.query_network)
     devices = _method(client_plans.devices)
     repository = _method(client_plans.repository)
+    status = _method(client_plans.status)
     get_metric = _method(client_plans.get_metric)
     get_config = _method(client_plans.get_config)
     set_config = _method(client_plans.set_config)

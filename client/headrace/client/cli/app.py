@@ -19,11 +19,15 @@ from headrace.client.cli import devices, infer, networks, query, repository, sec
 from headrace.client.cli.benchmark import command as benchmark
 from headrace.client.cli.console import fail
 from headrace.client.cli.failures import Failed, told
+from headrace.client.cli.status import command as status
+from headrace.client.cli.status import top
 from headrace.wire.errors import ErrorDetails
 
 GROUP: Final = "headrace.commands"
 
 _COMMANDS: Final[dict[str, Callable[..., Any]]] = {
+    "status": status.status,
+    "top": top.top,
     "devices": devices.devices,
     "load": networks.load,
     "unload": networks.unload,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from headrace.client import options, replies
 from headrace.client.errors import invalid
@@ -193,6 +194,18 @@ def devices(*, timeout: float | None = None) -> Plan[list[Device]]:
     """Every device of the server with its state, and why a failed one failed."""
     reply: pb.ListDevicesReply = yield Call("ListDevices", pb.ListDevicesRequest(), timeout)
     return [replies.device(device) for device in reply.devices]
+
+
+def status(match: str = "", *, timeout: float | None = None) -> Plan[dict[str, Any]]:
+    """The devices, networks and recent errors of the server, as its status page shows them.
+
+    All numbers count from the server's start.
+
+    Args:
+        match: lists only networks whose names contain this.
+    """
+    reply: pb.GetStatusReply = yield Call("GetStatus", pb.GetStatusRequest(match=match), timeout)
+    return replies.status(reply)
 
 
 def get_metric(

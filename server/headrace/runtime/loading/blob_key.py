@@ -27,17 +27,18 @@ def load_or_create_key(path: Path) -> bytes:
         OSError: the file cannot be read or created.
     """
     try:
-        return _load(path)
+        return load_key(path)
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         write_file(path, secrets.token_hex(_MIN_BYTES).encode() + b"\n", mode=0o600, replace=False)
     except FileExistsError:
         _log.info("another server created the key file %s meanwhile", path)
-    return _load(path)
+    return load_key(path)
 
 
-def _load(path: Path) -> bytes:
+def load_key(path: Path) -> bytes:
+    """Reads the key from the file `path`. Raises as `load_or_create_key`."""
     key = read_file(path)[: _MAX_BYTES + 1].strip()
     if not _MIN_BYTES <= len(key) <= _MAX_BYTES:
         raise FailedPrecondition(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -58,7 +59,12 @@ class Method(NamedTuple):
 
 
 class Services(NamedTuple):
-    """The objects that handle the methods."""
+    """The objects that handle the methods.
+
+    Attributes:
+        status: returns the status document as JSON, with the networks whose names contain its
+            argument.
+    """
 
     engine: Servicer
     inference: Inference
@@ -68,6 +74,7 @@ class Services(NamedTuple):
     model_streams: ModelStreams
     health: HealthService
     reflection: ReflectionService
+    status: Callable[[str], bytes]
 
 
 def all_methods(
@@ -108,6 +115,8 @@ def all_methods(
         ("SetTraffic", unary, pb.SetTrafficRequest, engine.set_traffic, calls, manage),
         ("ListRepository", unary, pb.ListRepositoryRequest, engine.list_repository, calls, read),
         ("ListDevices", unary, pb.ListDevicesRequest, engine.list_devices, calls, read),
+        # A busy or stopping server has to tell its status, too.
+        ("GetStatus", unary, pb.GetStatusRequest, _telling(services.status), probes, read),
         (
             *("RegisterSharedMemory", unary),
             *(pb.RegisterSharedMemoryRequest, shared.register, calls, registration),
@@ -204,6 +213,15 @@ def _handler(method: Method, boundary: Boundary) -> grpc.RpcMethodHandler:
         case Kind.STREAM:
             call = boundary.stream(name, handler, lane, role)
     return grpc.stream_stream_rpc_method_handler(call)
+
+
+def _telling(status: Callable[[str], bytes]) -> Callable[..., Any]:
+    """The method that returns the status document."""
+
+    async def get_status(request: pb.GetStatusRequest, _: Any) -> pb.GetStatusReply:
+        return pb.GetStatusReply(document=await asyncio.to_thread(status, request.match))
+
+    return get_status
 
 
 def _serialize(reply: Any) -> bytes:

@@ -284,8 +284,7 @@ class RequestStream(ABC):
         seconds: float,
         job: Job | None,
     ) -> None:
-        """Takes a request's outcome, or the `error` that it failed with, its duration, and its job
-        if it came as far as that."""
+        """Takes a request's outcome or `error`, its duration, and its job if it has one."""
         self._forget(key)
         spans, code = self._spans, "OK"
         if spans is not None:

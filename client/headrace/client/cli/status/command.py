@@ -1,0 +1,113 @@
+"""``headrace status``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from headrace.client.cli import console
+from headrace.client.cli.console import SERVER, AsJson, Server
+from headrace.client.cli.status.figures import Document, Figures, figures
+from headrace.client.cli.status.texts import (
+    of_text,
+    rate_text,
+    server_lines,
+    time_text,
+    times_text,
+)
+from headrace.client.cli.texts import visible
+
+MAX_TEXT: Final = 200
+_ERRORS: Final = 10
+_NOT_WORTH_A_ROW: Final = "NOT_INSTALLED"
+
+Match = Annotated[
+    str, typer.Option("--match", metavar="TEXT", help="Only networks whose names contain TEXT.")
+]
+
+
+def status(match: Match = "", server: Server = SERVER, as_json: AsJson = False) -> None:
+    """Show the server's devices, networks and recent errors, as its status page does.
+
+    Rates and times are means since the server's start; `headrace top` shows those of the last
+    second.
+    """
+    with console.connected(server) as client:
+        document = client.status(match)
+    if as_json:
+        console.print_json(document)
+    else:
+        _print(document, figures(document))
+
+
+def _print(document: Document, found: Figures) -> None:
+    for line in server_lines(document):
+        typer.echo(line)
+    typer.echo("")
+    _print_devices(found)
+    typer.echo("")
+    _print_networks(document, found)
+    for each in document["networks"]:
+        for note in each["notes"]:
+            typer.echo(f"note: {visible(each['name'], MAX_TEXT)}: {visible(note, MAX_TEXT)}")
+    if document["errors"]:
+        typer.echo("")
+        _print_errors(document)
+
+
+def _print_devices(found: Figures) -> None:
+    console.print_table(
+        ("DEVICE", "STATE", "STREAMS", "QUEUE", "WAIT", "EXECUTION", "PER S", "ERR/S", "REASON"),
+        [
+            (
+                visible(each.name, MAX_TEXT),
+                each.state,
+                of_text(each.busy, each.streams),
+                of_text(each.queued, each.capacity),
+                times_text(each.wait)[0],
+                times_text(each.execution)[0],
+                rate_text(each.rate),
+                rate_text(each.failures),
+                visible(each.reason, MAX_TEXT),
+            )
+            for each in found.devices
+            if each.state != _NOT_WORTH_A_ROW
+        ],
+    )
+
+
+def _print_networks(document: Document, found: Figures) -> None:
+    console.print_table(
+        (
+            *("NETWORK", "DEVICE", "STATE", "IN FLIGHT", "PER S", "ERR/S", "MEAN", "P50", "P99"),
+            "REASON",
+        ),
+        [
+            (
+                *(visible(each.name, MAX_TEXT), visible(each.device, MAX_TEXT), each.state),
+                *(str(each.in_flight), rate_text(each.rate), rate_text(each.failures)),
+                *times_text(each.times),
+                visible(each.reason, MAX_TEXT),
+            )
+            for each in found.networks
+        ],
+    )
+    if left_out := document["networks_left_out"]:
+        typer.echo(f"and {left_out} more; choose some with --match")
+
+
+def _print_errors(document: Document) -> None:
+    console.print_table(
+        ("TIME (UTC)", "CODE", "METHOD", "NETWORK", "CALLER", "REQUEST", "MESSAGE"),
+        [
+            (
+                time_text(each["time"]),
+                *(
+                    visible(each[key], MAX_TEXT)
+                    for key in ("code", "method", "network", "caller", "request_id", "message")
+                ),
+            )
+            for each in document["errors"][:_ERRORS]
+        ],
+    )

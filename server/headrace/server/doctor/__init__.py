@@ -1,0 +1,1 @@
+"""``headrace doctor``: checks of a machine, of settings and of a running server."""

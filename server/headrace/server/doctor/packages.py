@@ -1,0 +1,90 @@
+"""Checks Python and the packages that headrace needs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from importlib import metadata
+from typing import Final
+
+from packaging.requirements import Requirement
+
+from headrace.server.doctor.finding import Finding, ok, problem, warning
+
+_NEEDED: Final = ("", "cli", "http", "server")
+_DEVICES: Final = ("openvino", "opencl", "cuda")
+_OLDEST, _NEWEST = (3, 11), (3, 14)
+
+Installed = Callable[[str], str]
+"""Returns the version of an installed package. Raises PackageNotFoundError."""
+
+
+def check_python(version: tuple[int, int, int] = sys.version_info[:3]) -> Iterator[Finding]:
+    shown = ".".join(map(str, version))
+    if version[:2] < _OLDEST:
+        yield problem("python", f"Python {shown} is too old", "use Python 3.11 or newer")
+    elif version[:2] > _NEWEST:
+        yield warning(
+            "python", f"headrace was not tried with Python {shown}", "use Python 3.11 to 3.14"
+        )
+    else:
+        yield ok("python", f"Python {shown}")
+
+
+def check_packages(
+    requirements: Iterable[str] | None = None, installed: Installed = metadata.version
+) -> Iterator[Finding]:
+    """Compares the installed versions with the ranges of headrace's own metadata.
+
+    Args:
+        requirements: as package metadata has them; default: those of headrace.
+    """
+    given = metadata.requires("headrace") if requirements is None else requirements
+    wanted = [Requirement(each) for each in given or ()]
+    good = 0
+    for name in _NEEDED:
+        for each in _of_extra(wanted, name):
+            found = _compared(each, installed, name)
+            if found is None:
+                good += 1
+            else:
+                yield found
+    for name in _DEVICES:
+        own = list(_of_extra(wanted, name))
+        # One missing package means that nobody wants the device.
+        if any(_version(each.name, installed) is None for each in own):
+            continue
+        for each in own:
+            found = _compared(each, installed, name)
+            if found is None:
+                good += 1
+            else:
+                yield found
+    yield ok("packages", f"{good} packages have versions that headrace supports")
+
+
+def _of_extra(wanted: Iterable[Requirement], extra: str) -> Iterator[Requirement]:
+    """The requirements of one extra alone. "" stands for those that every installation has."""
+    for each in wanted:
+        applies = each.marker is None or each.marker.evaluate({"extra": extra})
+        always = each.marker is None or each.marker.evaluate({"extra": ""})
+        if each.name != "headrace" and applies and (not extra or not always):
+            yield each
+
+
+def _compared(wanted: Requirement, installed: Installed, extra: str) -> Finding | None:
+    version = _version(wanted.name, installed)
+    remedy = f"run: pip install 'headrace{f'[{extra}]' if extra else ''}'"
+    if version is None:
+        return problem("packages", f"{wanted.name} is not installed", remedy)
+    if not wanted.specifier.contains(version, prereleases=True):
+        message = f"{wanted.name} {version} is not supported: it must be {wanted.specifier}"
+        return problem("packages", message, remedy)
+    return None
+
+
+def _version(name: str, installed: Installed) -> str | None:
+    try:
+        return installed(name)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,210 @@
+"""Checks the folders and files that the settings name. It creates and changes nothing."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from headrace.runtime.errors import HeadraceError
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.loading.blob_key import load_key
+from headrace.server.access.jwts import parse_keys
+from headrace.server.access.tokens import parse_entries
+from headrace.server.doctor.finding import Finding, ok, problem, size_text, warning
+from headrace.server.doctor.limits import Space, space_of
+from headrace.server.repository.files import RepositoryFiles
+from headrace.server.settings.option import GIB, flag
+from headrace.server.settings.settings import Settings
+
+_LEAST_FREE: Final = GIB
+
+
+def check_user(user: int | None = None) -> Iterator[Finding]:
+    if (os.geteuid() if user is None else user) == 0:
+        yield warning(
+            "user",
+            "you are root, who may read and write everything; the server's user perhaps may not",
+            "run the doctor as the user that runs the server, and never run a server as root",
+        )
+
+
+def check_folders(
+    settings: Settings, space: Callable[[Path], Space] = space_of
+) -> Iterator[Finding]:
+    """The state directory, the cache and the audit log."""
+    if settings.state_dir is not None:
+        yield from _writable("state_dir", settings.state_dir, _LEAST_FREE, space)
+        yield from _unlocked(settings.state_dir)
+    if settings.cache_dir is not None:
+        yield from _writable("cache_dir", settings.cache_dir, settings.max_cache_bytes, space)
+    if settings.audit_log is not None:
+        yield from _appendable("audit_log", settings.audit_log)
+
+
+def check_repository(settings: Settings) -> Iterator[Finding]:
+    """The model repository, with every description in it."""
+    root = settings.model_repository
+    if root is None:
+        return
+    files = RepositoryFiles(root, Limits(model_bytes=settings.max_model_bytes))
+    try:
+        found = files.look()
+    except (OSError, HeadraceError) as error:
+        remedy = (
+            "give the folder that has a sub-folder for each network, and let the server read it"
+        )
+        yield problem("repository", f"{root} cannot be read: {error}", remedy)
+        return
+    broken = 0
+    for name, folder in found.items():
+        try:
+            files.describe(name, folder)
+        except (OSError, HeadraceError) as error:
+            broken += 1
+            yield warning("repository", f"{name}: {error}", f"correct the files of {root / name}")
+    if not found:
+        remedy = "put each network into a folder of its own: NAME/model.onnx or NAME/1/model.onnx"
+        yield warning("repository", f"{root} has no networks", remedy)
+    elif not broken:
+        yield ok("repository", f"{root} has {len(found)} networks")
+
+
+def check_tokens(settings: Settings) -> Iterator[Finding]:
+    """The files that say who may call."""
+    if settings.tokens is not None:
+        yield from _tokens(settings.tokens)
+    if settings.jwt_jwks is not None:
+        data = _read("tokens", settings.jwt_jwks)
+        if isinstance(data, Finding):
+            yield data
+            return
+        try:
+            yield ok("tokens", f"{settings.jwt_jwks} has {len(parse_keys(data))} keys")
+        except ValueError as error:
+            remedy = "get the key set from your identity provider again"
+            yield problem("tokens", f"{settings.jwt_jwks}: {error}", remedy)
+
+
+def check_key(settings: Settings) -> Iterator[Finding]:
+    """The key that signs the cache and exports."""
+    path = settings.mac_key_file
+    if path is None and settings.state_dir is not None:
+        path = settings.state_dir / "blob.key"
+    if path is None or not path.exists():
+        return
+    remedy = "give a file with 32 to 1,024 bytes that the server can read, or remove it"
+    try:
+        load_key(path)
+    except (OSError, HeadraceError) as error:
+        yield problem("key", f"{path}: {error}", remedy)
+        return
+    if path.stat().st_mode & 0o007:
+        yield warning("key", f"{path} is open to every user", f"chmod 600 {path}")
+    else:
+        yield ok("key", f"{path} holds a key")
+
+
+def _tokens(path: Path) -> Iterator[Finding]:
+    data = _read("tokens", path)
+    if isinstance(data, Finding):
+        yield data
+        return
+    try:
+        entries = parse_entries(data)
+    except ValueError as error:
+        yield problem(
+            "tokens", f"{path}: {error}", "correct the entry, or make it with headrace token"
+        )
+        return
+    count = len(entries.tokens) + len(entries.certificates)
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o022:
+        yield problem(
+            "tokens",
+            f"others than its owner can write to {path} (mode {mode:03o}), and make themselves "
+            "tokens",
+            f"chmod 600 {path}",
+        )
+    elif mode & 0o004:
+        yield warning(
+            "tokens", f"every user can read {path} (mode {mode:03o})", f"chmod 600 {path}"
+        )
+    if not count:
+        yield problem(
+            "tokens",
+            f"{path} has no entries, so nobody can call the server",
+            f"run: headrace token new NAME --roles infer,read --tokens {path}",
+        )
+    else:
+        yield ok("tokens", f"{path} has {count} entries")
+
+
+def _read(subject: str, path: Path) -> bytes | Finding:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        remedy = f"let the server's user read it, or correct {flag('tokens')}"
+        return problem(subject, f"{path} cannot be read: {error.strerror}", remedy)
+
+
+def _writable(
+    setting: str, folder: Path, least: int, space: Callable[[Path], Space]
+) -> Iterator[Finding]:
+    """A folder that the server makes if it is missing."""
+    subject, there = setting, folder
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        yield problem(subject, f"{there} is not a folder", f"correct {flag(setting)}")
+        return
+    if not os.access(there, os.W_OK | os.X_OK):
+        what = "written to" if there == folder else f"made, because {there} cannot be written to"
+        yield problem(subject, f"{folder} cannot be {what}", "give the folder to the server's user")
+        return
+    free = space(there).free
+    if free < least:
+        yield warning(
+            subject,
+            f"{folder} has {size_text(free)} free; it may need {size_text(least)}",
+            "free space there" + (", or lower --max-cache-bytes" if setting == "cache_dir" else ""),
+        )
+    else:
+        yield ok(subject, f"{folder} can be written to, and has {size_text(free)} free")
+
+
+def _unlocked(folder: Path) -> Iterator[Finding]:
+    """Whether another server holds the lock of the state directory. The lock is not taken."""
+    path = folder / "lock"
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+            yield problem("state_dir", f"{path}: {error.strerror}", "give it to the server's user")
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        yield warning(
+            "state_dir",
+            f"{folder} is in use by the server with process id {owner}",
+            "that is right if it is the server of these settings; otherwise give each server a "
+            "state directory of its own",
+        )
+    finally:
+        os.close(descriptor)
+
+
+def _appendable(setting: str, path: Path) -> Iterator[Finding]:
+    place = path if path.exists() else path.parent
+    if place.is_dir() and place == path:
+        yield problem(setting, f"{path} is a folder", f"give {flag(setting)} a file")
+    elif not os.access(place, os.W_OK):
+        yield problem(setting, f"{path} cannot be written", "give the folder to the server's user")
+    else:
+        yield ok(setting, f"{path} can be written")
